@@ -1,0 +1,118 @@
+"""A run folder read back: `trials.csv` as a typed frame, `manifest.json` as far as figures need it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+log = logging.getLogger(__name__)
+
+TEXT = ("run", "model", "point_name", "backend", "netem", "codec", "status", "reason", "started_at")
+WHOLE = ("point", "batch_size", "round")
+# Bits and booleans, depending on the device: kept as written.
+VERBATIM = ("edge_throttled",)
+# fmt: off
+COLUMNS = (
+    "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "round",
+    "status", "reason",
+    "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "server_s", "latency_bound_s",
+    "throughput_ips", "throughput_bound_ips", "in_flight",
+    "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
+    "rtt_s", "rate_bps", "retransmits",
+    "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
+    "edge_temperature_c", "edge_throttled", "edge_energy_j", "server_energy_j", "server_gpu_percent",
+    "started_at", "wall_s",
+)
+# fmt: on
+STATUSES = ("ok", "invalid", "failed")
+
+
+class DatasetError(ValueError):
+    """A run folder that cannot be analysed; the message is one line for the user."""
+
+
+def load(runs: Sequence[Path]) -> pd.DataFrame:
+    """The trials of one or several run folders, one row a trial, in the order of the files.
+
+    Columns are `COLUMNS`: text (empty text where nothing was written), whole numbers for point, batch_size
+    and round, floats for every measurement (NaN = not measured). A last line that a killed writer left
+    unfinished is left out. An empty `run` becomes the folder's name.
+
+    Raises `DatasetError` if a `trials.csv` is missing or malformed.
+    """
+    frames = [_typed(_read(run / "trials.csv"), run) for run in runs]
+    return pd.concat(frames, ignore_index=True) if frames else _typed([], Path())
+
+
+def manifest(run: Path) -> dict[str, Any]:
+    """`manifest.json` of a run folder; empty if it is missing or unreadable, as figures can do without it."""
+    try:
+        read = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """The finished rows of a `trials.csv`, as text."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or error}") from error
+    # A row is finished once its newline is on disk: without it, even the last field may be cut short.
+    finished = raw[: raw.rfind(b"\n") + 1]
+    torn = len(finished) < len(raw)
+    try:
+        lines = csv.reader(io.StringIO(finished.decode("utf-8-sig"), newline=""))
+        header = next(lines, [])
+        missing = [column for column in COLUMNS if column not in header]
+        if missing:
+            raise DatasetError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
+        rows = [(lines.line_num, fields) for fields in lines if fields]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"{path}: not a CSV file: {error}") from error
+    # A quoted newline in `reason` lets a row be torn and yet end in one.
+    if rows and len(rows[-1][1]) < len(header):
+        rows.pop()
+        torn = True
+    if torn:
+        log.warning("%s: the last line is unfinished and left out", path)
+    for number, fields in rows:
+        if len(fields) != len(header):
+            raise DatasetError(f"{path}, line {number}: {len(fields)} fields instead of {len(header)}")
+    return [dict(zip(header, fields, strict=True)) for _, fields in rows]
+
+
+def _typed(rows: list[dict[str, str]], run: Path) -> pd.DataFrame:
+    frame: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    path = run / "trials.csv"
+    unknown = sorted(set(frame["status"]) - set(STATUSES))
+    if unknown:
+        raise DatasetError(f"{path}: status {unknown[0]!r} is none of {', '.join(STATUSES)}")
+    for column in COLUMNS:
+        frame[column] = _column(frame[column], f"{path}: column {column}")
+    frame["run"] = frame["run"].replace("", run.name)
+    return frame
+
+
+def _column(written: pd.Series, where: str) -> pd.Series:
+    try:
+        if written.name in WHOLE:
+            return written.map(int).astype("int64")
+        if written.name in TEXT or written.name in VERBATIM:
+            return written.astype(str)
+        return written.map(_number).astype("float64")
+    except ValueError as error:
+        raise DatasetError(f"{where}: {error}") from error
+
+
+def _number(text: str) -> float:
+    return float(text) if text else math.nan

@@ -1,0 +1,183 @@
+"""Latency against throughput: every point, and the front of each backend as a staircase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from adjustText import adjust_text
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from analysis.dominance import Floats, staircase
+from analysis.style import (
+    WIDTH_IN,
+    Series,
+    add_caption,
+    head,
+    ink,
+    point_label,
+    series,
+    styled,
+    time_unit,
+)
+
+MARKER_PT = 5.0
+LOG_RANGE = 20
+"""An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
+
+NAMED_LABELS = 16
+"""Up to this many labels carry the point's name; more would not be legible, and the number says it all."""
+
+
+def front_figure(rows: pd.DataFrame, caption: str) -> Figure:
+    """The points of one model, profile and batch size, from rows of `analysis.front.front`.
+
+    Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left. Points
+    on the front of their backend are filled and labelled; so are, without being filled, the two ends (all on
+    the server, all on the edge) that a split has to beat. Whiskers are 95 % intervals of the median, for the
+    points that are on the front in at least one resample.
+    """
+    measured = rows.dropna(subset=["latency_s", "throughput_ips"])
+    unit, scale = time_unit(float(measured["latency_s"].max()))
+    with styled():
+        figure = Figure(figsize=(WIDTH_IN, 4.4), layout="constrained")
+        axes = figure.add_subplot()
+        first = rows.iloc[0]
+        axes.set_xlabel(f"latency ({unit})")
+        axes.set_ylabel("throughput (images/s)")
+        axes.grid(True)
+        _scale(axes, measured, scale)
+        drawn = list(series(measured))
+        for one in drawn:
+            _draw(axes, one, scale)
+        head(axes, f"Latency and throughput: {first['model']} at {first['netem']}", _legend(drawn))
+        add_caption(figure, caption)
+        _label(figure, axes, drawn, scale)
+    return figure
+
+
+def _scale(axes: Axes, measured: pd.DataFrame, scale: float) -> None:
+    """Fix scales and limits, with room for labels around the points: staircases end at the limits."""
+    for axis, name, values in (
+        (axes.xaxis, "x", measured["latency_s"] * scale),
+        (axes.yaxis, "y", measured["throughput_ips"]),
+    ):
+        low, high = float(values.min()), float(values.max())
+        if low > 0 and high / low > LOG_RANGE:
+            margin = (high / low) ** 0.12
+            axes.set(**{f"{name}scale": "log", f"{name}lim": (low / margin, high * margin)})
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        else:
+            margin = 0.12 * (high - low or high or 1)
+            axes.set(**{f"{name}lim": (low - margin, high + margin)})
+
+
+def _draw(axes: Axes, one: Series, scale: float) -> None:
+    for on_front, rows in one.rows.groupby("on_backend_front"):
+        strong = bool(on_front)
+        axes.errorbar(
+            rows["latency_s"] * scale,
+            rows["throughput_ips"],
+            xerr=scale * _whiskers(rows, "latency_s", "latency_low_s", "latency_high_s"),
+            yerr=_whiskers(rows, "throughput_ips", "throughput_low_ips", "throughput_high_ips"),
+            fmt=one.marker,
+            color=one.colour,
+            markersize=MARKER_PT if strong else 0.8 * MARKER_PT,
+            markerfacecolor=one.colour if strong else "none",
+            markeredgewidth=0.9,
+            elinewidth=0.7,
+            alpha=1 if strong else 0.45,
+            zorder=4 if strong else 3,
+        )
+    x_steps, y_steps = staircase(
+        one.rows["latency_s"].to_numpy() * scale,
+        one.rows["throughput_ips"].to_numpy(),
+        right=axes.get_xlim()[1],
+        bottom=axes.get_ylim()[0],
+    )
+    axes.plot(x_steps, y_steps, one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+
+
+def _whiskers(rows: pd.DataFrame, median: str, low: str, high: str) -> Floats:
+    """Lengths below and above the median; none where there is no interval or no chance to be on the front."""
+    lengths = np.vstack([rows[median] - rows[low], rows[high] - rows[median]])
+    return np.where(rows["probability"] > 0, np.nan_to_num(lengths), 0.0).clip(min=0)
+
+
+def _legend(drawn: Iterable[Series]) -> list[Line2D]:
+    entries = []
+    for one in drawn:
+        style: dict[str, Any] = {"color": one.colour, "marker": one.marker}
+        entries.append(
+            Line2D([], [], **style, linestyle=one.line, markersize=MARKER_PT, label=f"{one.label} front")
+        )
+        if not one.rows["on_backend_front"].all():
+            style |= {"linestyle": "", "markerfacecolor": "none"}
+            entries.append(
+                Line2D([], [], **style, markersize=0.8 * MARKER_PT, alpha=0.6, label=f"{one.label} dominated")
+            )
+    return entries
+
+
+def _label(figure: Figure, axes: Axes, drawn: Sequence[Series], scale: float) -> list[Text]:
+    """Label the points on a front and both ends, moved apart so that no two labels overlap."""
+    labelled = [
+        (one, row)
+        for one in drawn
+        for _, row in one.rows.iterrows()
+        if row["on_backend_front"] or row["point"] == 0 or row["payload_bytes"] == 0
+    ]
+    named = len(labelled) <= NAMED_LABELS
+    texts = [
+        axes.text(
+            row["latency_s"] * scale,
+            row["throughput_ips"],
+            point_label(int(row["point"]), str(row["point_name"]) if named else ""),
+            fontsize=6.5,
+            color=ink(one.colour),
+            # Up and left of its front lies nothing of a backend, and least of all of another one below and
+            # right of it: these are the places to start from.
+            ha="right" if one is drawn[0] else "left",
+            va="bottom" if one is drawn[0] else "top",
+            zorder=2.5,  # over the staircases, under the markers
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
+        )
+        for one, row in labelled
+    ]
+    # Labels are moved in the final layout, so that must be known and stay.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    x, y = _occupied(axes, drawn, scale)
+    # A limit in iterations, as one in seconds would not give the same figure twice.
+    adjust_text(
+        texts,
+        x=x,
+        y=y,
+        ax=axes,
+        iter_lim=300,
+        expand=(1.15, 1.35),
+        arrowprops={"arrowstyle": "-", "color": "0.5", "linewidth": 0.4},
+    )
+    return texts
+
+
+def _occupied(axes: Axes, drawn: Sequence[Series], scale: float) -> tuple[Floats, Floats]:
+    """Places that labels keep off, in data units: the outline of every marker, as adjustText sees points."""
+    centres = np.concatenate(
+        [one.rows[["latency_s", "throughput_ips"]].to_numpy() * [scale, 1] for one in drawn]
+    )
+    radius = MARKER_PT / 2 / 72 * axes.figure.dpi
+    corners = (
+        np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]) * radius
+    )
+    pixels = (axes.transData.transform(centres)[:, None] + corners).reshape(-1, 2)
+    x, y = axes.transData.inverted().transform(pixels).T
+    return x, y

@@ -1,0 +1,67 @@
+"""A run folder to its front and figures. Reads nothing but the folder; can always be done again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.attribution_figure import attribution_figure
+from analysis.dataset import STATUSES, load, manifest
+from analysis.front import front
+from analysis.front_figure import front_figure
+from analysis.style import caption, file_stem, save
+
+FIGURE = ["model", "netem", "batch_size"]
+"""What one figure shows."""
+
+
+@dataclass
+class Report:
+    """What `report` wrote; `notes` says what it could not show, one line each."""
+
+    front: pd.DataFrame
+    files: list[Path]
+    notes: list[str] = field(default_factory=list)
+
+
+def report(run_dir: Path) -> Report:
+    """Write `front.csv` and, per model and profile, `figures/front-*` and `figures/attribution-*` (PDF, PNG).
+
+    With more than one batch size in the run, `-b<size>` is added to the names. Trials that are not `ok` are
+    only counted; a model and profile with nothing but such trials get a note instead of figures. The same
+    run gives the same bytes. Raises `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
+    """
+    trials = load([run_dir])
+    rows = front(trials)
+    result = Report(rows, [run_dir / "front.csv"])
+    rows.to_csv(result.files[0], index=False, float_format="%.9g", lineterminator="\n")
+    if rows.empty:
+        result.notes.append("no trial has ended yet: nothing to show")
+
+    figures = run_dir / "figures"
+    testbed = str(manifest(run_dir).get("testbed") or "")
+    several_batches = rows["batch_size"].nunique() > 1
+    for condition, group in rows.groupby(FIGURE):
+        model, netem, batch_size = group[FIGURE].iloc[0]
+        name = [model, netem, *([f"b{batch_size}"] if several_batches else [])]
+        if group[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
+            result.notes.append(
+                f"{' '.join(map(str, name))}: no figures: {_why(trials.groupby(FIGURE).get_group(condition))}"
+            )
+            continue
+        figures.mkdir(exist_ok=True)
+        text = caption(group, testbed)
+        result.files += save(front_figure(group, text), figures / file_stem("front", *name))
+        result.files += save(attribution_figure(group, text), figures / file_stem("attribution", *name))
+    return result
+
+
+def _why(trials: pd.DataFrame) -> str:
+    """What became of trials that left nothing to draw."""
+    counts = trials["status"].value_counts()
+    text = ", ".join(f"{counts.get(status, 0)} {status}" for status in STATUSES)
+    reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
+    # A reason may be a traceback of many lines: a note is one.
+    return f"{text}; most often: {' '.join(reasons.index[0].split())}" if len(reasons) else text

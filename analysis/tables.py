@@ -1,0 +1,77 @@
+"""The front in the terminal and in a log: legible at 80 columns and without colour."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analysis.front import CONDITION
+from analysis.style import backends, time_unit
+
+
+def front_table(front: pd.DataFrame) -> RenderableType:
+    """One table per model and profile (and batch size and codec): for each backend, the points on its front.
+
+    Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency,
+    and p, the probability that the point is on its backend's front (empty with too few rounds). A star marks
+    the points on the front of all backends together. Takes the frame of `analysis.front.front`; fits the
+    width of the console it is printed to, shortening names first.
+    """
+    tables: list[RenderableType] = []
+    for _, rows in front.groupby(CONDITION, dropna=False):
+        tables.append(_table(rows))
+    return Group(*tables) if tables else Text("no trials")
+
+
+def _table(rows: pd.DataFrame) -> RenderableType:
+    first = rows.iloc[0]
+    title = f"{first['model']} at {first['netem']}, batch size {first['batch_size']}"
+    title += f", codec {first['codec']}" if first["codec"] else ""
+    points = rows[rows["on_backend_front"]]
+    excluded = int(rows["excluded"].sum())
+    if points.empty:
+        return Text(f"{title}: no valid trial, {excluded} excluded\n")
+    unit, scale = time_unit(float(points["latency_s"].max()))
+    time_digits = 3 if unit == "s" else 2
+    table = Table(
+        title=f"{title}: Pareto front",
+        caption="* on the front of all backends; eff. = share of the physical bound; p = probability of "
+        "being on the backend's front" + (f"; {excluded} trials excluded" if excluded else ""),
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+        caption_style="",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("backend", no_wrap=True)
+    table.add_column("point", justify="right", no_wrap=True)
+    table.add_column("name", no_wrap=True, overflow="ellipsis", min_width=6)
+    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%", "p"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for backend in backends(points):
+        of_backend = points[points["backend"] == backend].sort_values("latency_s").to_dict("records")
+        for number, row in enumerate(of_backend):
+            table.add_row(
+                "" if number else backend,
+                f"{row['point']}{'*' if row['on_front'] else ' '}",
+                str(row["point_name"]),
+                _figure(row["latency_s"] * scale, time_digits),
+                _figure(row["latency_bound_s"] * scale, time_digits),
+                _figure(row["latency_efficiency"] * 100, 0),
+                _figure(row["throughput_ips"], 2),
+                _figure(row["throughput_efficiency"] * 100, 0),
+                _figure(row["probability"], 2),
+            )
+        table.add_section()
+    return table
+
+
+def _figure(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -1,0 +1,84 @@
+"""The one protocol that every backend implements and every measuring loop is written against.
+
+A `Client` lives on the first device and sends payloads; a `Server` lives on the next, runs its stage on each
+and returns the result. Both outlive a cell: a connection that has been opened and warmed is kept for the run,
+and `Server.serve` changes the stage under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol
+
+from torch import Tensor
+
+Tensors = tuple[Tensor, ...]
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""dtype name and shape of each tensor of a message, batch dimension included."""
+
+
+class BackendError(Exception):
+    """The peer refused, answered nonsense, or is gone."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A result, and what the server's own clock says about it. Durations in seconds."""
+
+    request_id: int
+    tensors: Tensors
+    server_s: float
+    serialize_s: float
+
+
+class Stage(Protocol):
+    """A served stage: what it is, what it takes and gives, and the work itself."""
+
+    fingerprint: bytes
+    takes: Layout
+    gives: Layout
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        """The outputs, and how long computing them took in seconds."""
+
+
+class Client(Protocol):
+    """One thread may `send` while another `receive`s."""
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None:
+        """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        """Send a request; returns the seconds spent on turning tensors into bytes.
+
+        The tensors must stay as they are until the reply is there.
+        """
+
+    def receive(self) -> Reply:
+        """The next reply, in the order of sending. Raises BackendError.
+
+        Its tensors are the caller's: no later reply overwrites them.
+        """
+
+    def warm(self, nbytes: int) -> None:
+        """Send `nbytes` that the server throws away, and wait: opens the congestion window."""
+
+    def close(self) -> None: ...
+
+
+class Server(Protocol):
+    def serve(self, stage: Stage) -> None:
+        """Answer requests with `stage` from now on. No request may be in flight."""
+
+    def close(self) -> None: ...
+
+
+def fingerprint(model_digest: str, graph_digest: str, point: int, batch_size: int) -> bytes:
+    """8 bytes that name a stage; each request carries them, so that two different models never talk."""
+    return sha256(f"{model_digest} {graph_digest} {point} {batch_size}".encode()).digest()[:8]
+
+
+def layout(tensors: Sequence[Tensor]) -> Layout:
+    return tuple((str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in tensors)

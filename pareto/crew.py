@@ -1,0 +1,169 @@
+"""The two workers of a run: started once, kept across cells, started again when one is lost."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict
+from typing import Any
+
+from pareto import bounds
+from pareto.hosts.session import Session
+from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed
+from pareto.link import probe
+from pareto.link.profile import Profile
+from pareto.plan import Effort
+from pareto.prepare import Artifact, Prepared
+from pareto.spec import Cell
+
+START_TIMEOUT_S = 120.0
+LOAD_TIMEOUT_S = 300.0
+WARM_TIMEOUT_S = 120.0
+MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
+
+
+class Crew:
+    """Edge and server worker, with what they have loaded and which link lies between them.
+
+    Its methods raise SessionError, SessionLost or TimeoutError; after any of them, `restart`.
+    """
+
+    def __init__(self, testbed: LocalTestbed, prepared: dict[str, Prepared], backends: tuple[str, ...]) -> None:
+        self._testbed = testbed
+        self._prepared = prepared
+        self._backends = backends
+        self._sessions: dict[str, Session] = {}
+        self._model: str | None = None
+        self._profile: Profile | None = None
+        self.shaped: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Start both workers and connect them over every backend."""
+        for name, remote in self._testbed.remotes.items():
+            session = remote.start("pareto.worker", "--threads", str(remote.host.threads))
+            self._testbed.heartbeat.add(session)
+            self._sessions[name] = session
+        self._model = self._profile = None
+        token = secrets.token_hex(16)
+        server = self._testbed.remotes[SERVER].host
+        ports = self._sessions[SERVER].request(
+            "listen", START_TIMEOUT_S, address=server.data_address, token=token
+        )
+        self._sessions[EDGE].request(
+            "connect",
+            START_TIMEOUT_S,
+            address=server.data_address,
+            tcp=ports["tcp"],
+            probe=ports["probe"],
+            token=token,
+        )
+        if "rpc" in self._backends:
+            self._both(
+                "join_rpc",
+                {
+                    name: {
+                        "role": name,
+                        "address": server.data_address,
+                        "port": ports["rpc"],
+                        "interface": self._testbed.remotes[name].host.data_interface,
+                    }
+                    for name in self._sessions
+                },
+                START_TIMEOUT_S,
+            )
+
+    def restart(self) -> None:
+        self.close()
+        self.start()
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            self._testbed.heartbeat.remove(session)
+            session.close()
+        self._sessions.clear()
+
+    def facts(self) -> dict[str, Any]:
+        """What each host says of itself."""
+        return self._both("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
+
+    def ready(self, cell: Cell, profile: Profile) -> None:
+        """Have the cell's model loaded on both hosts and its profile on the link, connections warm."""
+        if cell.model != self._model:
+            self._load(self._prepared[cell.model])
+        if profile != self._profile:
+            self._profile = None
+            self.shaped[profile.name] = self._testbed.shaper.apply(profile)
+            self.probe(profile)  # opens the probe's own congestion window; its reading is not used
+            for backend in self._backends:
+                self._sessions[EDGE].request(
+                    "warm", WARM_TIMEOUT_S, backend=backend, nbytes=_warm_bytes(profile)
+                )
+            self._profile = profile
+
+    def probe(self, profile: Profile) -> probe.Reading:
+        """Measure the link now."""
+        out, back = profile.edge_to_server.rate_bps, profile.server_to_edge.rate_bps
+        reading = self._sessions[EDGE].request(
+            "probe",
+            bulk_out=probe.bulk_bytes(out) if out else 0,
+            bulk_back=probe.bulk_bytes(back) if back else 0,
+        )
+        return probe.Reading(**reading)
+
+    def trial(
+        self, cell: Cell, profile: Profile, effort: Effort, estimate_s: float
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One trial: the edge's report, and the server's CPU and memory while it ran."""
+        facts = self._prepared[cell.model].facts
+        payload = facts.points[cell.point][1] * cell.batch_size
+        result = 4 * 1000 * cell.batch_size
+        server, edge = self._sessions[SERVER], self._sessions[EDGE]
+        server.request("serve", point=cell.point, batch_size=cell.batch_size)
+        server.request("usage")
+        report = edge.request(
+            "trial",
+            60.0 + 10.0 * estimate_s,
+            point=cell.point,
+            batch_size=cell.batch_size,
+            backend=cell.backend,
+            interface=self._testbed.remotes[EDGE].host.data_interface,
+            transfer_s=bounds.transfer_s(profile, payload, result),
+            **{phase: dict(zip(("requests", "seconds"), of, strict=True)) for phase, of in asdict(effort).items()},
+        )
+        return report, server.request("usage")
+
+    def _load(self, prepared: Prepared) -> None:
+        self._model = None
+        fields = {}
+        for name, remote in self._testbed.remotes.items():
+            data = [_ship(remote, artifact) for artifact in prepared.data.values()]
+            fields[name] = {
+                "model": prepared.name,
+                "weights": _ship(remote, prepared.weights),
+                "digest": prepared.weights.digest,
+                "data": data,
+            }
+        loaded = self._both("load", fields, LOAD_TIMEOUT_S)
+        for name, told in loaded.items():
+            if told["graph_digest"] != prepared.graph_digest:
+                raise RuntimeError(
+                    f"{name} traces another graph of {prepared.name} than the driver: "
+                    "its torch or torchvision is another version"
+                )
+        self._model = prepared.name
+
+    def _both(self, op: str, fields: dict[str, dict[str, Any]], timeout_s: float) -> dict[str, Any]:
+        """Ask both workers at the same time."""
+        asked = {name: session.send(op, **fields[name]) for name, session in self._sessions.items()}
+        return {name: self._sessions[name].wait(number, timeout_s) for name, number in asked.items()}
+
+
+def _ship(remote: Any, artifact: Artifact) -> str:
+    return str(remote.ship(artifact.path, f"{artifact.digest}.safetensors"))
+
+
+def _warm_bytes(profile: Profile) -> int:
+    """Enough to take the congestion window past bandwidth x delay from its initial ten segments."""
+    rate = profile.edge_to_server.rate_bps
+    if rate is None:
+        return MAX_WARM_BYTES
+    return max(MIN_WARM_BYTES, min(MAX_WARM_BYTES, int(4 * rate / 8 * profile.rtt_s)))

@@ -1,0 +1,1 @@
+"""The local testbed's privileged half: namespaces, a link, an sshd in each, kept while the driver lives."""

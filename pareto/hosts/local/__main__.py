@@ -1,0 +1,128 @@
+"""`python -m pareto.hosts.local`: builds the local testbed and keeps it until its stdin ends.
+
+Runs as root, as a child of the driver, which need not be. It speaks `pareto.jsonlines`:
+
+- `build` {hosts: [{name, cpu_share}], user, public_key, shaper: auto|netem|relay} -> hosts, shaper, what was swept
+- `link` {op, ...}: one request to the relay (`apply`, `stats`), where there is one
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from pareto.hosts.local import cpu, journal, network, sshd
+from pareto.hosts.session import PipeWire, Session
+from pareto.jsonlines import Refused, serve
+from pareto.link import qdisc
+
+
+class Keeper:
+    """The testbed of one run: what was started here, and how it goes away."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # the end may come while `build` is at work
+        self._ended = False
+        self._journal: journal.Journal | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._relay: Session | None = None
+
+    def build(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            if self._ended:
+                raise Refused("the testbed is being taken down")
+            return self._build(request)
+
+    def _build(self, request: dict[str, Any]) -> dict[str, Any]:
+        swept = journal.sweep()
+        self._journal = journal.acquire()
+        wanted = request["hosts"]
+        names = [host["name"] for host in wanted]
+        relay = request["shaper"] == "relay" or (request["shaper"] == "auto" and not qdisc.supported())
+        net = network.build(self._journal, names, relay=relay)
+        user = pwd.getpwnam(request["user"])
+        hosts = {}
+        cores = cpu.cores(len(wanted))
+        for host, asked, core in zip(net.hosts, wanted, cores, strict=True):
+            share = asked["cpu_share"]
+            group = cpu.limit(self._journal, host.name, share) if share < 1 else None
+            server = sshd.start(
+                host,
+                self._journal.folder / host.name,
+                [user.pw_name, "root"],
+                request["public_key"],
+                core,
+                group,
+            )
+            self._processes.append(server.process)
+            hosts[host.name] = {
+                "address": host.management_address,
+                "port": sshd.PORT,
+                "user": user.pw_name,
+                "host_key": server.host_key,
+                "data_address": host.data_address,
+                "data_interface": network.DATA,
+                "cache": str(self._cache(host.name, user)),
+                "core": core,
+                "cpu_share": share,
+            }
+        if net.relay_namespace is not None:
+            self._relay = self._start_relay(net.relay_namespace, names)
+        return {
+            "hosts": hosts,
+            "shaper": "relay" if relay else "netem",
+            "congestion_control": net.congestion_control,
+            "sysctls": network.SYSCTLS,
+            "swept": swept,
+        }
+
+    def link(self, request: dict[str, Any]) -> Any:
+        if self._relay is None:
+            raise Refused("this testbed has no relay")
+        return self._relay.request(request.pop("relay_op"), **request)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.wait()
+            if self._journal is not None:
+                self._journal.undo()
+
+    def _cache(self, host: str, user: pwd.struct_passwd) -> Path:
+        """Where the host keeps what is shipped to it: on disk, since weights can be as large as /run."""
+        assert self._journal is not None  # noqa: S101
+        name = f"pareto{self._journal.slot}-{host}-{secrets.token_hex(4)}"
+        folder = Path(tempfile.gettempdir()) / name
+        self._journal.note("folder", str(folder))
+        folder.mkdir(mode=0o700)
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        return folder
+
+    def _start_relay(self, namespace: str, names: list[str]) -> Session:
+        edge, server = names
+        argv = [
+            *sshd.bound_to_parent(namespace),
+            *[sys.executable, "-B", "-m", "pareto.link.relay", "--edge", edge, "--server", server],
+        ]
+        wire = PipeWire(argv)
+        self._processes.append(wire.process)
+        return Session("relay", wire)
+
+
+def main() -> None:
+    keeper = Keeper()
+    serve({"build": keeper.build, "link": keeper.link}, at_end=keeper.end)
+
+
+if __name__ == "__main__":
+    main()

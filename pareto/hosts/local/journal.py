@@ -1,0 +1,139 @@
+"""What a testbed made on this machine, written down before it is made, so that it can always be taken away.
+
+Each testbed owns a slot, a folder under /run/pareto that it holds an flock on. The kernel drops the lock when
+the owner dies, however it dies; a slot that can be locked is therefore a leftover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
+
+ROOT = Path("/run/pareto")
+MAX_SLOTS = 64
+
+
+class Journal:
+    """One testbed's slot: its number, its folder, and the list of what has to go."""
+
+    def __init__(self, slot: int, lock: int) -> None:
+        self.slot = slot
+        self.folder = ROOT / str(slot)
+        self._lock = lock
+        self._entries: list[list[str]] = []
+
+    def note(self, kind: str, name: str) -> None:
+        """Write down that `name` is about to be made. Kinds: see `_REMOVE`."""
+        self._entries.append([kind, name])
+        draft = self.folder / "journal.new"
+        draft.write_text(json.dumps(self._entries))
+        draft.rename(self.folder / "journal.json")
+
+    def undo(self) -> None:
+        """Remove what was noted, last made first, then the slot itself."""
+        _undo(self.folder)
+        os.close(self._lock)
+
+
+def acquire() -> Journal:
+    """The lowest free slot. Raises OSError when all are in use."""
+    ROOT.mkdir(mode=0o755, exist_ok=True)
+    for slot in range(MAX_SLOTS):
+        folder = ROOT / str(slot)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        lock = _try_lock(folder)
+        if lock is None:
+            continue
+        if any(folder.iterdir()):  # a leftover that nobody swept
+            _undo(folder)
+            os.close(lock)
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            lock = _try_lock(folder)
+        if lock is not None:
+            return Journal(slot, lock)
+    raise OSError(f"{MAX_SLOTS} local testbeds are running already")
+
+
+def sweep() -> list[str]:
+    """Remove what testbeds that are no longer alive left behind; returns their slots."""
+    swept = []
+    for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
+        lock = _try_lock(folder)
+        if lock is not None:
+            _undo(folder)
+            os.close(lock)
+            swept.append(folder.name)
+    return swept
+
+
+def _try_lock(folder: Path) -> int | None:
+    """A file descriptor holding the folder's lock, or None if somebody else has it or removed it."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if folder.stat().st_ino == os.fstat(lock).st_ino:
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _undo(folder: Path) -> None:
+    journal = folder / "journal.json"
+    entries = json.loads(journal.read_text()) if journal.exists() else []
+    for kind, name in reversed(entries):
+        _REMOVE[kind](name)
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # other testbeds live in it
+        ROOT.rmdir()
+
+
+def _remove_namespace(name: str) -> None:
+    if name in netns.listnetns():
+        netns.remove(name)
+
+
+def _remove_interface(name: str) -> None:
+    with IPRoute() as ip:
+        for index in ip.link_lookup(ifname=name):
+            try:
+                ip.link("del", index=index)
+            except NetlinkError as error:
+                if error.code != 19:  # ENODEV: it went with its peer's namespace meanwhile
+                    raise
+
+
+def _remove_cgroup(name: str) -> None:
+    """A cgroup can go once the last of its processes, killed just now, has been reaped."""
+    deadline = time.monotonic() + 5.0
+    while True:
+        try:
+            Path(name).rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+_REMOVE: dict[str, Callable[[str], None]] = {
+    "namespace": _remove_namespace,
+    "interface": _remove_interface,
+    "cgroup": _remove_cgroup,
+    "folder": lambda name: shutil.rmtree(name, ignore_errors=True),
+}

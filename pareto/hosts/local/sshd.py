@@ -1,0 +1,105 @@
+"""A real OpenSSH server in a namespace of the local testbed, with keys made for this run."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from pareto.hosts.local.network import Host
+from pareto.jsonlines import Refused
+
+PORT = 22
+_BINARIES = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd")
+
+_CONFIG = """\
+Port {port}
+ListenAddress {address}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+AuthenticationMethods publickey
+PermitRootLogin prohibit-password
+AllowUsers {users}
+# PAM costs 50 ms a connection, but without it OpenSSH turns locked accounts away, key or not.
+UsePAM {pam}
+UseDNS no
+PidFile none
+# Debian's bash reads ~/.bashrc when it thinks sshd started it: 90 ms for each command.
+SetEnv SHLVL=1
+Subsystem sftp internal-sftp
+MaxSessions 32
+ClientAliveInterval 5
+ClientAliveCountMax 3
+LogLevel ERROR
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running sshd; killing `process` ends it and everything started through it."""
+
+    process: subprocess.Popen[bytes]
+    host_key: str
+
+
+def start(
+    host: Host, folder: Path, users: Sequence[str], client_key: str, core: int, cgroup_procs: Path | None
+) -> Server:
+    """Start sshd in `host`'s namespace, on `core`, in the cgroup that `cgroup_procs` feeds."""
+    binary = next((path for path in _BINARIES if Path(path).exists()), None)
+    if binary is None:
+        raise Refused("no sshd on this machine: install it (apt-get install openssh-server)")
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
+    folder.mkdir(mode=0o755)
+    key = Ed25519PrivateKey.generate()
+    key_file = folder / "host_key"
+    key_file.touch(mode=0o600)
+    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    (folder / "authorized_keys").write_text(client_key + "\n")
+    config = folder / "sshd_config"
+    config.write_text(
+        _CONFIG.format(
+            port=PORT,
+            address=host.management_address,
+            folder=folder,
+            users=" ".join(dict.fromkeys(users)),
+            pam="yes" if any(map(_is_locked, users)) else "no",
+        )
+    )
+    # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
+    # of their own too, and no channel that reads another process's memory can cross between hosts.
+    isolate = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"]
+    argv = [
+        *bound_to_parent(host.namespace),
+        *["taskset", "--cpu-list", str(core)],
+        *(["sh", "-c", f'echo $$ > {cgroup_procs} && exec "$@"', "sh"] if cgroup_procs else []),
+        *isolate,
+        *[binary, "-D", "-e", "-f", str(config)],
+    ]
+    with (folder / "sshd.log").open("wb") as log:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return Server(process, public)
+
+
+def bound_to_parent(namespace: str) -> list[str]:
+    """argv prefix: run in `namespace`, and be killed by the kernel when this process dies, however it dies."""
+    return ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/run/netns/{namespace}", "--"]
+
+
+def _is_locked(user: str) -> bool:
+    """Whether the account's password is locked, by shadow(5)'s '!' prefix."""
+    for line in Path("/etc/shadow").read_text().splitlines():
+        name, password, *_ = line.split(":")
+        if name == user:
+            return password.startswith("!")
+    return False

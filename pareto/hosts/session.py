@@ -1,0 +1,173 @@
+"""The driver's end of the control protocol: requests to one program on one host, and its replies.
+
+The program's end is `pareto.jsonlines`. A session lives on an SSH channel (`ssh.ChannelWire`) or on the pipes of
+a child process; closing it ends the program.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+HEARTBEAT_S = 5.0
+
+
+class SessionError(Exception):
+    """The program answered a request with an error."""
+
+
+class SessionLost(Exception):
+    """The program or the way to it is gone; nothing more can be asked of it."""
+
+
+class Wire(Protocol):
+    """A byte stream to a program's stdin and from its stdout."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def receive(self, timeout_s: float) -> bytes:
+        """Some bytes; b'' at the end. Raises TimeoutError."""
+
+    def close(self) -> None: ...
+
+    def last_words(self) -> str:
+        """What the program said on stderr before it ended, if that can be had."""
+
+
+class Session:
+    """Requests to one program, answered in order."""
+
+    def __init__(self, name: str, wire: Wire) -> None:
+        self.name = name
+        self._wire = wire
+        self._ids = itertools.count(1)
+        self._pending = b""
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._writing = threading.Lock()
+
+    def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
+        """Ask and wait for the answer. Raises SessionError, SessionLost, TimeoutError."""
+        return self.wait(self.send(op, **fields), timeout_s)
+
+    def send(self, op: str, **fields: Any) -> int:
+        """Ask without waiting; the number returned goes to `wait`."""
+        number = next(self._ids)
+        self._write({"id": number, "op": op, **fields})
+        return number
+
+    def wait(self, number: int, timeout_s: float = 30.0) -> Any:
+        """The answer to request `number`."""
+        deadline = time.monotonic() + timeout_s
+        while number not in self._replies:
+            self._read(deadline)
+        reply = self._replies.pop(number)
+        if not reply["ok"]:
+            raise SessionError(f"{self.name}: {reply['error']}")
+        return reply["result"]
+
+    def ping(self) -> None:
+        """Tell the program that the driver lives; a lost session is noticed by the next request."""
+        try:
+            self._write({"op": "ping"})
+        except SessionLost:
+            return
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def _write(self, message: dict[str, Any]) -> None:
+        with self._writing:
+            try:
+                self._wire.send(json.dumps(message).encode() + b"\n")
+            except OSError as error:
+                raise self._lost() from error
+
+    def _read(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{self.name} did not answer in time")
+        try:
+            part = self._wire.receive(left)
+        except TimeoutError:
+            raise TimeoutError(f"{self.name} did not answer in time") from None
+        except OSError as error:
+            raise self._lost() from error
+        if not part:
+            raise self._lost()
+        *lines, self._pending = (self._pending + part).split(b"\n")
+        for line in lines:
+            reply = json.loads(line)
+            self._replies[reply["id"]] = reply
+
+    def _lost(self) -> SessionLost:
+        words = self._wire.last_words().strip().splitlines()
+        return SessionLost(f"{self.name} ended" + (f": {words[-1]}" if words else ""))
+
+
+class PipeWire:
+    """A child process. `close` gives it `grace_s` to end by itself after end of file."""
+
+    def __init__(self, argv: Sequence[str], *, grace_s: float = 10.0, **popen: Any) -> None:
+        self._grace_s = grace_s
+        self.process = subprocess.Popen(  # noqa: S603  (argv is built by the callers, no shell)
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **popen
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None  # noqa: S101
+        self._in = self.process.stdin.fileno()
+        self._out = self.process.stdout.fileno()
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._in, view) :]
+
+    def receive(self, timeout_s: float) -> bytes:
+        if not select.select([self._out], [], [], timeout_s)[0]:
+            raise TimeoutError
+        return os.read(self._out, 1 << 20)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None  # noqa: S101
+        self.process.stdin.close()
+        try:
+            self.process.wait(self._grace_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def last_words(self) -> str:
+        return ""
+
+
+class Heartbeat:
+    """Pings every session at an interval, from a thread that sleeps in between."""
+
+    def __init__(self, interval_s: float = HEARTBEAT_S) -> None:
+        self._interval_s = interval_s
+        self._sessions: list[Session] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def add(self, session: Session) -> None:
+        self._sessions.append(session)
+
+    def remove(self, session: Session) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            for session in list(self._sessions):
+                session.ping()

@@ -1,0 +1,146 @@
+"""The local testbed as the driver sees it: two hosts to log in to, and a link to shape.
+
+The privileged half is a child process (`pareto.hosts.local`), through sudo where the driver is not root. It
+takes everything down when the driver ends, whichever way.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pareto.hosts import ssh
+from pareto.hosts.remote import REPOSITORY, Host, Remote
+from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
+from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper
+
+EDGE, SERVER = "edge", "server"
+BUILD_TIMEOUT_S = 60.0
+
+
+class TestbedError(Exception):
+    """The testbed cannot be had; says what is missing and what to do about it."""
+
+    __test__ = False  # not a test, whatever pytest makes of the name
+
+
+@dataclass
+class LocalTestbed:
+    """Two namespaces on this machine, each with its sshd. Use `open_local`, then `close`."""
+
+    keeper: Session
+    remotes: dict[str, Remote]
+    shaper: Shaper
+    facts: dict[str, Any]
+    heartbeat: Heartbeat
+    label: str
+
+    def close(self) -> None:
+        """Log out and wait until everything is taken down."""
+        self.heartbeat.stop()
+        self.shaper.close()
+        for remote in self.remotes.values():
+            remote.close()
+        self.keeper.close()
+
+
+def open_local(*, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto") -> LocalTestbed:
+    """Build the testbed. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError."""
+    key, public = ssh.new_key()
+    keeper = Session("local testbed", PipeWire(_keeper_command(), cwd=REPOSITORY, preexec_fn=os.setpgrp))
+    heartbeat = Heartbeat()
+    heartbeat.add(keeper)
+    remotes: dict[str, Remote] = {}
+    try:
+        built = keeper.request(
+            "build",
+            BUILD_TIMEOUT_S,
+            hosts=[{"name": EDGE, "cpu_share": edge_cpu}, {"name": SERVER, "cpu_share": 1.0}],
+            user=getpass.getuser(),
+            public_key=public,
+            shaper=shaper,
+        )
+        for name, told in built["hosts"].items():
+            remotes[name] = Remote(_host(name, told, threads), key)
+        return LocalTestbed(
+            keeper,
+            remotes,
+            _shaper(built, keeper, remotes, key, heartbeat),
+            _facts(built),
+            heartbeat,
+            _label(built),
+        )
+    except BaseException as error:
+        heartbeat.stop()
+        for remote in remotes.values():
+            remote.close()
+        keeper.close()
+        if isinstance(error, (SessionError, SessionLost, TimeoutError, ssh.Unreachable)):
+            raise TestbedError(str(error)) from error
+        raise
+
+
+def _keeper_command() -> list[str]:
+    """argv of the privileged half. `-B`: root must not leave its bytecode in the user's tree."""
+    python = [sys.executable, "-B", "-m", "pareto.hosts.local"]
+    if os.geteuid() == 0:
+        return python
+    sudo = shutil.which("sudo")
+    if sudo is None:
+        raise TestbedError("the local testbed makes network namespaces: run as root, or install sudo")
+    # Ask for the password, if one is needed, while there is a terminal in the foreground to ask on.
+    if subprocess.run([sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"], check=False).returncode:  # noqa: S603
+        raise TestbedError(
+            "the local testbed makes network namespaces: run as root, or as a user whom sudo lets"
+        )
+    return [sudo, "-n", *python]
+
+
+def _host(name: str, told: dict[str, Any], threads: int) -> Host:
+    return Host(
+        login=ssh.Login(name, told["address"], told["port"], told["user"], told["host_key"]),
+        data_address=told["data_address"],
+        data_interface=told["data_interface"],
+        cache=told["cache"],
+        python=sys.executable,
+        threads=threads,
+        core=told["core"],
+        cpu_share=told["cpu_share"],
+    )
+
+
+def _shaper(
+    built: dict[str, Any], keeper: Session, remotes: dict[str, Remote], key: Any, heartbeat: Heartbeat
+) -> Shaper:
+    if built["shaper"] == "relay":
+        return RelayShaper(keeper)
+    helpers = {}
+    for name, remote in remotes.items():
+        host = remote.host
+        as_root = Remote(replace(host, login=replace(host.login, user="root")), key)
+        session = as_root.start("pareto.link")
+        heartbeat.add(session)
+        helpers[name] = (as_root, session)
+    return NetemShaper(helpers)
+
+
+def _facts(built: dict[str, Any]) -> dict[str, Any]:
+    kept = ("data_address", "data_interface", "core", "cpu_share")
+    return {
+        "kind": "local",
+        "shaper": built["shaper"],
+        "congestion_control": built["congestion_control"],
+        "sysctls": built["sysctls"],
+        "hosts": {name: {k: told[k] for k in kept} for name, told in built["hosts"].items()},
+    }
+
+
+def _label(built: dict[str, Any]) -> str:
+    slow = built["hosts"][EDGE]["cpu_share"]
+    edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
+    return f"local: two namespaces on one machine, {built['shaper']}{edge}"

@@ -1,0 +1,60 @@
+"""Segmentation offloads of an interface, through the ioctl that ethtool uses (linux/ethtool.h).
+
+With TSO and GSO the kernel hands 64 kB super-packets to the qdisc or the relay, which release each as one
+packet: on a slow link that is a burst no real link would let through. GRO glues packets together on arrival.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import socket
+import struct
+
+SLOW_BPS = 200e6
+"""Below this rate offloads are in the way; above it a super-packet passes in under 3 ms, and costs less CPU."""
+
+Offloads = dict[str, bool]
+
+_SIOCETHTOOL = 0x8946
+_COMMANDS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}  # ETHTOOL_G..., ETHTOOL_S...
+_OFF: Offloads = dict.fromkeys(_COMMANDS, False)
+
+
+def read(interface: str) -> Offloads:
+    """Which of tso, gso and gro are on. An interface that knows none of them has them off. Raises OSError."""
+    return {name: bool(_ethtool(interface, get)) for name, (get, _) in _COMMANDS.items()}
+
+
+def write(interface: str, wanted: Offloads) -> Offloads:
+    """Switch those that differ, and return the state before. Needs CAP_NET_ADMIN; raises OSError."""
+    before = read(interface)
+    for name, on in wanted.items():
+        if on != before[name]:
+            _ethtool(interface, _COMMANDS[name][1], int(on))
+    return before
+
+
+def switch_off(interface: str) -> Offloads:
+    """All of them off; returns the state before."""
+    return write(interface, _OFF)
+
+
+def too_coarse(rate_bps: float | None) -> bool:
+    """Whether super-packets are too large for a link of this rate (None: not limited)."""
+    return rate_bps is not None and rate_bps < SLOW_BPS
+
+
+def _ethtool(interface: str, command: int, value: int = 0) -> int:
+    """One ethtool_value exchange; what is not supported reads as 0."""
+    argument = array.array("B", struct.pack("=II", command, value))
+    request = struct.pack("16sP16x", interface.encode(), argument.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return 0
+    return int(struct.unpack("=II", argument.tobytes())[1])

@@ -1,0 +1,79 @@
+"""Whole Ethernet frames in and out of an interface, and how many bytes one costs on the wire.
+
+PACKET_VNET_HDR puts ten bytes before each frame (linux/virtio_net.h) that say what the sender left for the
+network card to do: fill in a checksum, cut a GSO super-packet into segments. Sent on with the frame, they let
+both pass through unopened.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+VNET_HEADER = struct.Struct("=BBHHHH")  # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
+MAX_FRAME_BYTES = 1 << 20  # BIG TCP goes to half of this; ordinary GSO to 64 KiB
+
+# linux/if_packet.h and asm/socket.h; Python's socket module lacks them.
+_SOL_PACKET = 263
+_ADD_MEMBERSHIP, _STATISTICS, _VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING = 1, 6, 15, 20, 23
+_MR_PROMISC = 1
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_ETH_P_ALL, _ETH_P_IPV6 = 0x0003, 0x86DD
+
+_NEEDS_CSUM = 1
+_GSO_NONE, _GSO_UDP_L4 = 0, 5
+_ETHERNET_BYTES = 14
+
+_RECEIVE_BUFFER_BYTES = 64 << 20
+_SEND_BUFFER_BYTES = 8 << 20
+
+
+def open_interface(name: str) -> socket.socket:
+    """A non-blocking socket on every frame that arrives at the interface, and none that leaves it.
+
+    Needs CAP_NET_RAW and CAP_NET_ADMIN; raises OSError. Frames carry the header described above.
+    """
+    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: nothing arrives before bind
+    try:
+        for option in (_VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING):
+            raw.setsockopt(_SOL_PACKET, option, 1)
+        # A burst waits in the kernel while the relay is busy; being root lifts rmem_max.
+        raw.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+        raw.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
+        # Frames are addressed to the far end, not to this interface.
+        promiscuous = struct.pack("iHH8x", socket.if_nametoindex(name), _MR_PROMISC, 0)
+        raw.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, promiscuous)
+        raw.bind((name, _ETH_P_ALL))
+        raw.setblocking(False)
+    except OSError:
+        raw.close()
+        raise
+    return raw
+
+
+def lost(raw: socket.socket) -> int:
+    """Frames the kernel dropped for want of room in the socket's buffer, since the last call."""
+    _, drops = struct.unpack("II", raw.getsockopt(_SOL_PACKET, _STATISTICS, 8))
+    return int(drops)
+
+
+def on_wire(frame: memoryview) -> tuple[int, int]:
+    """Packets and bytes, Ethernet headers included, that a frame becomes once cut into its segments.
+
+    As netem counts: without preamble, checksum and gap.
+    """
+    flags, gso_type, _, gso_size, csum_start, _ = VNET_HEADER.unpack_from(frame)
+    length = len(frame) - VNET_HEADER.size
+    if gso_type == _GSO_NONE or not gso_size:
+        return 1, length
+    packet = frame[VNET_HEADER.size :]
+    transport = csum_start if flags & _NEEDS_CSUM else _transport_offset(packet)
+    headers = transport + (8 if gso_type & 0x7F == _GSO_UDP_L4 else 4 * (packet[transport + 12] >> 4))
+    segments = max(1, -(-(length - headers) // gso_size))
+    return segments, length + (segments - 1) * headers
+
+
+def _transport_offset(packet: memoryview) -> int:
+    if packet[12] << 8 | packet[13] == _ETH_P_IPV6:
+        return _ETHERNET_BYTES + 40
+    return _ETHERNET_BYTES + 4 * (packet[_ETHERNET_BYTES] & 0x0F)

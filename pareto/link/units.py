@@ -1,0 +1,58 @@
+"""Delays and rates as people write them: ``200ms``, ``2.5mbit``. Elsewhere they are seconds and bit/s."""
+
+from __future__ import annotations
+
+import re
+
+# Divided by, not multiplied with: 200 / 1000 is the float nearest to 0.2, 200 * 0.001 is not.
+_PER_SECOND = {"us": 1_000_000, "ms": 1_000, "s": 1}
+_BITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
+
+
+def delay_s(text: str) -> float:
+    """Seconds of a delay such as ``200ms``; ValueError says what is wrong with it."""
+    number, unit = _split(text, "delay", tuple(_PER_SECOND), "200ms")
+    return number / _PER_SECOND[unit]
+
+
+def rate_bps(text: str) -> float:
+    """Bits a second of a rate such as ``5mbit``; ValueError says what is wrong with it."""
+    number, unit = _split(text, "rate", tuple(_BITS), "5mbit")
+    return number * _BITS[unit]
+
+
+def is_delay(text: str) -> bool:
+    return _unit(text) in _PER_SECOND
+
+
+def is_rate(text: str) -> bool:
+    return _unit(text) in _BITS
+
+
+def show_delay(seconds: float) -> str:
+    """The delay to three digits in milliseconds: ``231 ms``, ``0.12 ms``."""
+    return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 1 else f"{seconds * 1e3:.0f} ms"
+
+
+def show_rate(bits_per_second: float) -> str:
+    """The rate to three digits: ``4.79 Mbit/s``, ``250 kbit/s``."""
+    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if bits_per_second >= size:
+            return f"{bits_per_second / size:.3g} {unit}"
+    return f"{bits_per_second / 1e3:.3g} kbit/s"
+
+
+def _unit(text: str) -> str | None:
+    match = _QUANTITY.fullmatch(text.strip())
+    return match[2].lower() if match else None
+
+
+def _split(text: str, what: str, units: tuple[str, ...], example: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{what} {text!r} is not a number and a unit: write it like {example}")
+    if match[2].lower() not in units:
+        fault = f"has the unknown unit {match[2]!r}" if match[2] else "has no unit"
+        raise ValueError(f"{what} {text!r} {fault}: use {', '.join(units)}, as in {example}")
+    return float(match[1]), match[2].lower()

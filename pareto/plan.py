@@ -1,0 +1,135 @@
+"""From a sweep to what will be done: rounds of cells in random order, how long each phase lasts, how long it all takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pareto import bounds
+from pareto.link import probe
+from pareto.link.profile import Profile
+from pareto.spec import Cell, Sweep
+
+RESULT_BYTES = 4000
+"""A thousand float32 scores: close enough to foresee durations with."""
+OVERHEAD_S = 0.1
+"""Control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured in a trial: (requests, seconds) that each phase takes at the least."""
+
+    warmup: tuple[int, float]
+    latency: tuple[int, float]
+    throughput: tuple[int, float]
+
+
+THOROUGH = Effort(warmup=(1, 0.25), latency=(3, 1.7), throughput=(2, 1.7))
+QUICK = Effort(warmup=(1, 0.0), latency=(2, 0.5), throughput=(2, 0.5))
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What planning needs to know of a model. `compute_s`: the whole model's forward pass, one image, here."""
+
+    points: tuple[tuple[str, int], ...]
+    compute_s: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A cell to be measured in a round; `estimate_s` includes its probes."""
+
+    cell: Cell
+    round: int
+    estimate_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    trials: tuple[Trial, ...]
+    effort: Effort
+
+    @property
+    def estimate_s(self) -> float:
+        return sum(trial.estimate_s for trial in self.trials)
+
+
+def cells(sweep: Sweep, models: Mapping[str, ModelFacts]) -> list[Cell]:
+    """Every cell of the sweep, in order."""
+    return [
+        Cell(model, point, models[model].points[point][0], backend, netem, batch_size)
+        for model in sweep.models
+        for netem in sweep.netems
+        for batch_size in sweep.batch_sizes
+        for point in chosen(sweep, models[model])
+        for backend in sweep.backends
+    ]
+
+
+def chosen(sweep: Sweep, model: ModelFacts) -> Sequence[int]:
+    return range(len(model.points)) if sweep.points == "all" else sorted(set(sweep.points))
+
+
+def make(
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    profiles: Mapping[str, Profile],
+    done: frozenset[tuple[Cell, int]] = frozenset(),
+) -> Plan:
+    """`sweep.trials` rounds, each every cell once, less what is `done`.
+
+    In a round the cells of one (model, profile) stay together, for loading a model or reshaping the link between
+    any two trials would take longer than they do; the order of these groups, and of the cells in each, is random
+    from the sweep's seed.
+    """
+    effort = QUICK if sweep.quick else THOROUGH
+    trials = []
+    for number in range(1, sweep.trials + 1):
+        # Not cryptography: an order that anybody can make again from the manifest.
+        shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
+        groups: dict[tuple[str, str], list[Cell]] = {}
+        for cell in cells(sweep, models):
+            groups.setdefault((cell.model, cell.netem), []).append(cell)
+        order = list(groups.values())
+        shuffled.shuffle(order)
+        for group in order:
+            shuffled.shuffle(group)
+            for cell in group:
+                if (cell, number) not in done:
+                    estimate = _estimate_s(cell, effort, models[cell.model], profiles[cell.netem])
+                    trials.append(Trial(cell, number, estimate))
+    return Plan(tuple(trials), effort)
+
+
+def _estimate_s(cell: Cell, effort: Effort, model: ModelFacts, profile: Profile) -> float:
+    payload = model.points[cell.point][1] * cell.batch_size
+    compute_s = model.compute_s * cell.batch_size
+    crosses = cell.point < len(model.points) - 1
+    transfer_s = bounds.transfer_s(profile, payload, RESULT_BYTES) if crosses else 0.0
+    latency_s = compute_s + transfer_s + (profile.rtt_s if crosses else 0.0)
+    slowest_s = max(transfer_s, compute_s * max(cell.point, len(model.points) - cell.point) / len(model.points))
+    phases = (
+        _phase_s(effort.warmup, latency_s)
+        + _phase_s(effort.latency, latency_s)
+        + _phase_s(effort.throughput, slowest_s)
+        + latency_s  # the throughput phase's fill
+    )
+    return phases + probe_s(profile) + OVERHEAD_S
+
+
+def _phase_s(length: tuple[int, float], request_s: float) -> float:
+    requests, seconds = length
+    return max(requests * request_s, seconds)
+
+
+def probe_s(profile: Profile) -> float:
+    """What one probe of the link takes, about."""
+    bulks = sum(
+        8 * probe.bulk_bytes(way.rate_bps) / way.rate_bps
+        for way in (profile.edge_to_server, profile.server_to_edge)
+        if way.rate_bps is not None
+    )
+    return profile.rtt_s + bulks + 0.03

@@ -1,0 +1,175 @@
+"""results/<run>/: the manifest, a row a trial, every request's times, every probe of the link.
+
+trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row cut short
+by a crash is dropped on the next opening.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pareto.spec import Cell
+
+TRIAL_COLUMNS = (
+    *("run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "round", "status", "reason"),
+    *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "server_s", "latency_bound_s"),
+    *("throughput_ips", "throughput_bound_ips", "in_flight"),
+    *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error"),
+    *("rtt_s", "rate_bps", "retransmits"),
+    *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
+    *("edge_temperature_c", "edge_throttled", "edge_energy_j", "server_energy_j", "server_gpu_percent"),
+    *("started_at", "wall_s"),
+)
+LINK_COLUMNS = (
+    *("at", "model", "netem", "trial", "when", "verdict", "reason"),
+    *("asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps"),
+)
+Row = dict[str, Any]
+
+
+class StoreError(ValueError):
+    """A results folder that cannot be used: one line that says why."""
+
+
+class Store:
+    """One run's folder, open for appending."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, out: Path, run: str, manifest: Mapping[str, Any]) -> Store:
+        """A new run. Raises StoreError if the folder cannot be written."""
+        store = cls(_unused(out / run))
+        try:
+            (store.folder / "requests").mkdir(parents=True)
+            store.write_manifest(manifest)
+            _append(store.folder / "trials.csv", [TRIAL_COLUMNS])
+            _append(store.folder / "link.csv", [LINK_COLUMNS])
+        except OSError as error:
+            raise StoreError(f"cannot write results to {out}: {error.strerror} (choose another --out)") from None
+        return store
+
+    @classmethod
+    def resume(cls, folder: Path) -> Store:
+        """A run that was begun. Raises StoreError."""
+        if not (folder / "manifest.json").exists() or not (folder / "trials.csv").exists():
+            raise StoreError(f"{folder} is not a run to resume: it has no manifest.json or no trials.csv")
+        store = cls(folder)
+        try:
+            for name in ("trials.csv", "link.csv"):
+                _drop_torn_line(folder / name)
+            store._drop_failed()
+        except OSError as error:
+            raise StoreError(f"cannot write to {folder}: {error.strerror}") from None
+        return store
+
+    @property
+    def run(self) -> str:
+        return self.folder.name
+
+    def manifest(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "manifest.json").read_text()))
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        draft = self.folder / "manifest.json.new"
+        draft.write_text(json.dumps(manifest, indent=2) + "\n")
+        draft.rename(self.folder / "manifest.json")
+
+    def rows(self) -> list[dict[str, str]]:
+        with (self.folder / "trials.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def done(self) -> frozenset[tuple[Cell, int]]:
+        """Cells and rounds that have their row."""
+        return frozenset((_cell(row), int(row["round"])) for row in self.rows())
+
+    def append_trial(self, row: Row) -> None:
+        _append(self.folder / "trials.csv", [_line(row, TRIAL_COLUMNS)])
+
+    def append_link(self, row: Row) -> None:
+        _append(self.folder / "link.csv", [_line(row, LINK_COLUMNS)])
+
+    def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
+        """Every request of a trial, in order: requests/<cell>-r<round>.parquet."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        tables = [
+            pa.table({"phase": [phase] * len(columns["started_s"]), **columns}, schema=_request_schema(pa))
+            for phase, columns in phases.items()
+        ]
+        parquet.write_table(
+            pa.concat_tables(tables), self.folder / "requests" / f"{cell.id}-r{number:02d}.parquet"
+        )
+
+    def _drop_failed(self) -> None:
+        """A failed trial measured nothing: it is missing, and a resumed run does it again."""
+        rows = self.rows()
+        kept = [row for row in rows if row["status"] != "failed"]
+        if len(kept) < len(rows):
+            draft = self.folder / "trials.csv.new"
+            draft.unlink(missing_ok=True)
+            _append(draft, [TRIAL_COLUMNS, *([row[c] for c in TRIAL_COLUMNS] for row in kept)])
+            draft.rename(self.folder / "trials.csv")
+
+
+def _request_schema(pa: Any) -> Any:
+    seconds = ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")
+    return pa.schema([("phase", pa.string()), *((name, pa.float64()) for name in seconds)])
+
+
+def _cell(row: Mapping[str, str]) -> Cell:
+    return Cell(
+        row["model"],
+        int(row["point"]),
+        row["point_name"],
+        row["backend"],
+        row["netem"],
+        int(row["batch_size"]),
+        row["codec"],
+    )
+
+
+def _line(row: Row, columns: tuple[str, ...]) -> list[str]:
+    unknown = set(row) - set(columns)
+    if unknown:
+        raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
+    return [_text(row.get(column)) for column in columns]
+
+
+def _text(value: Any) -> str:
+    """Empty for what was not measured; six digits are more than any of these measurements has."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _append(path: Path, lines: Iterable[Iterable[str]]) -> None:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(lines)
+    with path.open("a", newline="") as file:
+        file.write(buffer.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _drop_torn_line(path: Path) -> None:
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+
+
+def _unused(folder: Path) -> Path:
+    candidate, number = folder, 2
+    while candidate.exists():
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
+    return candidate

@@ -1,0 +1,199 @@
+"""`python -m pareto.worker`: one device of a testbed, unprivileged, told what to do over `pareto.jsonlines`.
+
+facts                                                    what this host is
+load      model, weights, digest                         the model, whole
+data      path                                           inputs and the whole model's answers to them
+listen    address, token                                 (server) ports of tcp, probe and the rpc store
+join_rpc  role, address, port, interface                 both ends' agents meet
+connect   address, tcp, probe, token, backends           (edge) clients
+warm      backend, nbytes                                (edge) open the congestion window
+serve     point, batch_size                              (server) its stage from now on
+trial     point, batch_size, backend, lengths, ...       (edge) one trial
+probe     bulk_out, bulk_back                            (edge) the link, measured
+usage                                                    CPU share since the last call, memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from pareto.backends import rpc
+from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint, layout
+from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.jsonlines import Refused, serve
+from pareto.worker import host, trial
+from pareto.worker.phases import Length, NoLink
+from pareto.worker.probe import ProbeClient, ProbeServer
+from partitions import model as partitioned
+
+
+class ServedStage:
+    """The last stage of a split, as a server runs it."""
+
+    def __init__(self, module: torch.nn.Module, name: bytes, takes: Layout, gives: Layout) -> None:
+        self.fingerprint = name
+        self.takes = takes
+        self.gives = gives
+        self._module = module
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        with torch.inference_mode():
+            started = time.perf_counter()
+            outputs = self._module(tensors)
+            return outputs, time.perf_counter() - started
+
+
+class Worker:
+    """What this device has loaded and is connected to; each public method answers one request."""
+
+    def __init__(self) -> None:
+        self._digest = ""
+        self._model: partitioned.PartitionedModel | None = None
+        self._data: dict[int, trial.Data] = {}
+        self._servers: list[Server] = []
+        self._clients: dict[str, Client] = {}
+        self._probe: ProbeClient | None = None
+        self._probe_server: ProbeServer | None = None
+        self._rpc_store: socket.socket | None = None
+        self._since = (time.perf_counter(), time.process_time())
+
+    def facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        return host.facts()
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        path = Path(request["weights"])
+        if _sha256(path) != request["digest"]:
+            raise Refused(f"{path.name} arrived damaged")
+        self._model = None  # let go of the old one first: a small device cannot hold two
+        self._data.clear()
+        self._model = partitioned.load(request["model"], path)
+        self._digest = request["digest"]
+        for data_path in request["data"]:
+            tensors = load_file(data_path)
+            data = trial.Data(tuple(tensors["inputs"]), tuple(tensors["references"]))
+            self._data[data.inputs[0].shape[0]] = data
+        return {"graph_digest": self._model.graph_digest, "rss_bytes": host.resident_bytes()}
+
+    def listen(self, request: dict[str, Any]) -> dict[str, int]:
+        address, token = request["address"], request["token"]
+        tcp = TcpServer(address, token)
+        self._servers = [tcp]
+        self._probe_server = ProbeServer(address, token)
+        self._rpc_store = rpc.listen(address)
+        return {
+            "tcp": tcp.port,
+            "probe": self._probe_server.port,
+            "rpc": self._rpc_store.getsockname()[1],
+        }
+
+    def join_rpc(self, request: dict[str, Any]) -> None:
+        role = request["role"]
+        rpc.join(role, request["address"], request["port"], request["interface"], self._rpc_store)
+        if role == rpc.SERVER:
+            self._servers.append(rpc.RpcServer())
+        else:
+            self._clients["rpc"] = rpc.RpcClient()
+
+    def connect(self, request: dict[str, Any]) -> None:
+        address, token = request["address"], request["token"]
+        self._clients["tcp"] = TcpClient(address, request["tcp"], token)
+        self._probe = ProbeClient(address, request["probe"], token)
+
+    def warm(self, request: dict[str, Any]) -> None:
+        self._clients[request["backend"]].warm(request["nbytes"])
+
+    def serve(self, request: dict[str, Any]) -> None:
+        model = self._loaded()
+        point, batch_size = request["point"], request["batch_size"]
+        data = self._data[batch_size]
+        takes = tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in model.points[point].payload)
+        stage = ServedStage(
+            model.stage(point, len(model.points) - 1),
+            self._fingerprint(point, batch_size),
+            takes,
+            layout(data.references[:1]),
+        )
+        for server in self._servers:
+            server.serve(stage)
+
+    def trial(self, request: dict[str, Any]) -> dict[str, Any]:
+        model = self._loaded()
+        point, batch_size = request["point"], request["batch_size"]
+        data = self._data[batch_size]
+        crosses = point < len(model.points) - 1
+        client: Client = self._clients[request["backend"]] if crosses else NoLink()
+        client.open(self._fingerprint(point, batch_size), layout(data.references[:1]))
+        with torch.inference_mode():
+            return trial.run(
+                client,
+                model.stage(0, point),
+                data,
+                warmup=Length(**request["warmup"]),
+                latency=Length(**request["latency"]),
+                throughput=Length(**request["throughput"]),
+                transfer_s=request["transfer_s"],
+                interface=request["interface"],
+            )
+
+    def probe(self, request: dict[str, Any]) -> dict[str, float | None]:
+        if self._probe is None:
+            raise Refused("not connected")
+        return self._probe.measure(request["bulk_out"], request["bulk_back"])
+
+    def usage(self, request: dict[str, Any]) -> dict[str, float]:
+        clock, cpu = self._since
+        self._since = (time.perf_counter(), time.process_time())
+        elapsed = self._since[0] - clock
+        return {
+            "cpu_percent": 100 * (self._since[1] - cpu) / elapsed,
+            "rss_bytes": host.resident_bytes(),
+        }
+
+    def _loaded(self) -> partitioned.PartitionedModel:
+        if self._model is None:
+            raise Refused("no model is loaded")
+        return self._model
+
+    def _fingerprint(self, point: int, batch_size: int) -> bytes:
+        return fingerprint(self._digest, self._loaded().graph_digest, point, batch_size)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="pareto.worker")
+    parser.add_argument("--threads", type=int, default=1)
+    torch.set_num_threads(parser.parse_args().threads)
+    worker = Worker()
+    handlers = (
+        "facts",
+        "load",
+        "data",
+        "listen",
+        "join_rpc",
+        "connect",
+        "warm",
+        "serve",
+        "trial",
+        "probe",
+        "usage",
+    )
+    serve({name: getattr(worker, name) for name in handlers})
+
+
+if __name__ == "__main__":
+    main()

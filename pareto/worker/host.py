@@ -1,0 +1,87 @@
+"""What the operating system tells about this host and this process, without privileges."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+import torchvision
+
+
+def facts() -> dict[str, object]:
+    """What a reader of the results needs to know about this machine."""
+    return {
+        "hostname": platform.node(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "threads": torch.get_num_threads(),
+        "congestion_control": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
+        "slow_start_after_idle": _read("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
+    }
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Readings that a trial takes the difference of. Bytes of the data interface, headers included."""
+
+    clock_s: float
+    cpu_s: float
+    sent_bytes: int
+    received_bytes: int
+    retransmits: int
+
+
+def counters(interface: str) -> Counters:
+    times = os.times()
+    received, sent = interface_bytes(interface)
+    return Counters(time.perf_counter(), times.user + times.system, sent, received, _retransmits())
+
+
+def resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def interface_bytes(interface: str) -> tuple[int, int]:
+    """Bytes received and sent. Raises OSError if the interface is not there.
+
+    /proc/net follows the reader's namespace; /sys/class/net would show the one that mounted it.
+    """
+    for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
+        name, _, values = line.partition(":")
+        if name.strip() == interface:
+            fields = values.split()
+            return int(fields[0]), int(fields[8])
+    raise OSError(f"no interface {interface}")
+
+
+def _retransmits() -> int:
+    """TCP segments sent again by this host since boot: covers both backends' connections."""
+    lines = [x.split() for x in Path("/proc/self/net/snmp").read_text().splitlines() if x.startswith("Tcp:")]
+    return int(dict(zip(*lines, strict=True))["RetransSegs"])
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.processor()
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None

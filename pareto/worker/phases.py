@@ -1,0 +1,204 @@
+"""The two phases of a trial, written once against the backend protocol. Runs on the first device.
+
+Every time is from this host's monotonic clock; what the server says are durations on its own.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pareto.backends.base import BackendError, Client, Reply, Tensors
+
+Compute = Callable[[Tensors], Tensors]
+
+MAX_IN_FLIGHT = 64
+MAX_LATENCY_REQUESTS = 2_000
+MAX_THROUGHPUT_REQUESTS = 5_000
+OVERTIME = 4.0
+"""A throughput phase whose requests take longer than foreseen is cut at this multiple of its length."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a phase lasts: at least `requests` measured ones, and at least `seconds`."""
+
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request. Seconds; `started_s` and `finished_s` count from the start of the phase.
+
+    `server_s` is None where no server took part.
+    """
+
+    started_s: float
+    finished_s: float
+    edge_s: float
+    serialize_s: float
+    server_s: float | None
+
+    @property
+    def latency_s(self) -> float:
+        return self.finished_s - self.started_s
+
+
+@dataclass(frozen=True)
+class Phase:
+    samples: list[Sample]
+    outputs: list[tuple[int, Tensor]]
+    """Which input each result belongs to, and the result: checked after the clock has stopped."""
+
+
+class NoLink:
+    """The client of the last point: the edge has the whole model, nothing crosses."""
+
+    def __init__(self) -> None:
+        self._done: queue.SimpleQueue[tuple[int, Tensors]] = queue.SimpleQueue()
+
+    def open(self, fingerprint: bytes, takes: object) -> None: ...
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        self._done.put((request_id, tensors))
+        return 0.0
+
+    def receive(self) -> Reply:
+        request_id, tensors = self._done.get()
+        return Reply(request_id, tensors, math.nan, 0.0)
+
+    def warm(self, nbytes: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: Length) -> Phase:
+    """One request in flight, from input ready to result in hand."""
+    samples: list[Sample] = []
+    outputs: list[tuple[int, Tensor]] = []
+    origin = time.perf_counter()
+    while len(samples) < MAX_LATENCY_REQUESTS:
+        number = len(samples)
+        which = number % len(inputs)
+        started = time.perf_counter()
+        payload = compute((inputs[which],))
+        computed = time.perf_counter()
+        serialize_s = client.send(number, payload)
+        reply = client.receive()
+        finished = time.perf_counter()
+        _in_order(reply, number)
+        samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
+        outputs.append((which, reply.tensors[0]))
+        if len(samples) >= length.requests and finished - origin >= length.seconds:
+            break
+    return Phase(samples, outputs)
+
+
+def in_flight(latency_s: float, slowest_s: float) -> int:
+    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare)."""
+    return max(2, min(MAX_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
+
+
+def throughput(
+    client: Client,
+    compute: Compute,
+    inputs: Sequence[Tensor],
+    length: Length,
+    slowest_s: float,
+    depth: int,
+) -> Phase:
+    """`depth` requests in flight: this thread computes, one sends, one receives.
+
+    `slowest_s` is the foreseen time of the slowest step and only decides how many requests are made.
+    """
+    wanted = 1 + max(length.requests, min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / slowest_s)))
+    permits = threading.Semaphore(depth)
+    to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
+    sent: queue.SimpleQueue[tuple[int, float, float, float] | None] = queue.SimpleQueue()
+    started_at: list[tuple[float, float]] = []
+    samples: list[Sample] = []
+    outputs: list[tuple[int, Tensor]] = []
+    faults: list[Exception] = []
+    origin = time.perf_counter()
+
+    def fail(error: Exception) -> None:
+        faults.append(error)
+        permits.release()  # the computing thread may be waiting for one
+
+    def send() -> None:
+        try:
+            while (item := to_send.get()) is not None:
+                number, payload = item
+                serialize_s = client.send(number, payload)
+                sent.put((number, *started_at[number], serialize_s))
+        except Exception as error:
+            fail(error)
+        finally:
+            sent.put(None)
+
+    def receive() -> None:
+        try:
+            while (item := sent.get()) is not None:
+                number, started, computed, serialize_s = item
+                reply = client.receive()
+                finished = time.perf_counter()
+                _in_order(reply, number)
+                samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
+                outputs.append((number % len(inputs), reply.tensors[0]))
+                permits.release()
+        except Exception as error:
+            fail(error)
+
+    threads = [threading.Thread(target=send), threading.Thread(target=receive)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(wanted):
+            permits.acquire()
+            started = time.perf_counter()
+            late = started - origin > OVERTIME * length.seconds and number > length.requests
+            if faults or late:
+                break
+            payload = compute((inputs[number % len(inputs)],))
+            started_at.append((started, time.perf_counter()))
+            to_send.put((number, payload))
+    finally:
+        to_send.put(None)
+        for thread in threads:
+            thread.join()
+    if faults:
+        raise faults[0]
+    return Phase(samples, outputs)
+
+
+def rate(samples: Sequence[Sample], batch_size: int) -> float:
+    """Images a second over steady state: from the first completion, when every step has work, to the last.
+
+    The last requests drain at the pace of the slowest step, so they count; the fill before the first does not.
+    """
+    elapsed = samples[-1].finished_s - samples[0].finished_s
+    return (len(samples) - 1) * batch_size / elapsed
+
+
+def _sample(
+    origin: float, started: float, computed: float, finished: float, serialize_s: float, reply: Reply
+) -> Sample:
+    return Sample(
+        started_s=started - origin,
+        finished_s=finished - origin,
+        edge_s=computed - started,
+        serialize_s=serialize_s + reply.serialize_s,
+        server_s=None if math.isnan(reply.server_s) else reply.server_s,
+    )
+
+
+def _in_order(reply: Reply, number: int) -> None:
+    if reply.request_id != number:
+        raise BackendError(f"the reply to request {reply.request_id} came in place of {number}")

@@ -1,0 +1,139 @@
+"""A stage: the contiguous part of a model that one device runs, cut out of the traced graph."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, fx, nn
+
+from .graph import TracedModel, propagate, target_of
+
+Payload = tuple[Tensor, ...]
+
+
+class Stage(nn.Module):
+    """The units between two points, as a module from payload to payload.
+
+    Call it with the tuple of tensors that crosses at its first point, under `torch.inference_mode()`. It
+    returns the tuple that crosses at its last point (the model's result, if that is where it ends). The
+    results are contiguous and in memory of their own; the inputs are never written to. A stage without
+    units returns the inputs themselves. It holds the parameters and buffers of its own units only; they
+    share memory with the model they were cut from until they are moved to another device.
+    """
+
+    def __init__(self, body: fx.GraphModule | None) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, tensors: Payload) -> Payload:
+        """Map a payload to a payload, for any batch size."""
+        return tensors if self.body is None else cast(Payload, self.body(*tensors))
+
+
+@torch.inference_mode(False)  # inference tensors do not count their writes
+def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) -> Stage:
+    """The stage made of the nodes after `start` up to `end`, with its tensors from `state`.
+
+    start, end: node names, each cuttable or the model's result. state: path -> parameter or buffer.
+    """
+    position = {node.name: index for index, node in enumerate(traced.nodes)}
+    first, last = position[start], position[end]
+    if first == last:
+        return Stage(None)
+    inputs, outputs = traced.live[first], traced.live[last]
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+    for node in traced.nodes[first + 1 : last + 1]:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs))
+
+    called = {str(node.target): target_of(traced.module, node) for node in graph.nodes}
+    body = fx.GraphModule({path: copy.deepcopy(it) for path, it in called.items() if it is not None}, graph)
+    # An input is contiguous, whatever strides the same value has within the whole model.
+    examples = [
+        torch.empty(traced.values[n].shape, dtype=traced.values[n].dtype, device="meta") for n in inputs
+    ]
+    _protect_inputs(body, examples)
+    _fill(body, state)
+    return Stage(body)
+
+
+def _fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Replace every parameter and buffer of `module` by that of `state`, sharing its memory."""
+    for path, _ in list(module.named_parameters(remove_duplicate=False)):
+        parent, _, name = path.rpartition(".")
+        parameter = nn.Parameter(state[path].detach(), requires_grad=False)
+        module.get_submodule(parent).register_parameter(name, parameter)
+    for path, _ in list(module.named_buffers(remove_duplicate=False)):
+        parent, _, name = path.rpartition(".")
+        module.get_submodule(parent)._buffers[name] = state[path].detach()
+
+
+def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
+    """Rewrite the graph so that it neither writes to its inputs nor returns their memory.
+
+    An in-place activation right behind a cut would overwrite a buffer that the caller still uses; out of
+    place it costs no more. What the graph does to its inputs is observed in runs on the meta device.
+    """
+    while (writer := _first_write(body, examples)) is not None:
+        if _read_after(body, examples, writer) or not _make_out_of_place(body, writer):
+            _copy_inputs(body)
+    output = next(node for node in body.graph.nodes if node.op == "output")
+    aliases = _aliases(body, examples)
+    with body.graph.inserting_before(output):
+        for result in aliases.intersection(output.all_input_nodes):
+            output.replace_input_with(result, body.graph.call_method("clone", (result,)))
+    body.graph.lint()
+    body.recompile()
+
+
+def _first_write(body: fx.GraphModule, examples: list[Tensor]) -> fx.Node | None:
+    """The first node that writes to an input, be it through a view."""
+    before = [tensor._version for tensor in examples]
+    for node, _ in zip(body.graph.nodes, propagate(body, *examples), strict=False):
+        if [tensor._version for tensor in examples] != before:
+            return cast(fx.Node, node)
+    return None
+
+
+def _aliases(body: fx.GraphModule, examples: list[Tensor]) -> set[fx.Node]:
+    """The nodes whose value lies in the memory of an input: the inputs and all views of them."""
+    inputs = {tensor.untyped_storage()._cdata for tensor in examples}
+    values = zip(body.graph.nodes, propagate(body, *examples), strict=False)
+    return {
+        n for n, value in values if isinstance(value, Tensor) and value.untyped_storage()._cdata in inputs
+    }
+
+
+def _read_after(body: fx.GraphModule, examples: list[Tensor], writer: fx.Node) -> bool:
+    """Whether something after `writer` reads what it wrote otherwise than from its result."""
+    nodes = list(body.graph.nodes)
+    split = nodes.index(writer)
+    earlier = _aliases(body, examples).intersection(nodes[:split])
+    return any(user in nodes[split + 1 :] for node in earlier for user in node.users)
+
+
+def _make_out_of_place(body: fx.GraphModule, writer: fx.Node) -> bool:
+    """Switch off the `inplace` option of a module or function; False where there is none."""
+    if writer.op == "call_module":
+        module = body.get_submodule(str(writer.target))
+        if getattr(module, "inplace", False):
+            module.inplace = False  # type: ignore[assignment]
+            return True
+    elif writer.kwargs.get("inplace"):
+        writer.kwargs = {**writer.kwargs, "inplace": False}
+        return True
+    return False
+
+
+def _copy_inputs(body: fx.GraphModule) -> None:
+    """Let the graph work on copies of its inputs."""
+    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
+    with body.graph.inserting_after(inputs[-1]):
+        for node in inputs:
+            duplicate = body.graph.call_method("clone", (node,))
+            node.replace_all_uses_with(duplicate, lambda user, own=duplicate: user is not own)

@@ -1,0 +1,298 @@
+"""The relay for real: three namespaces, sockets in the outer two, the relay's process in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute, netns
+
+from pareto.link import offload
+from pareto.link.probe import GOODPUT
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+]
+
+REPO = Path(__file__).resolve().parents[2]
+EDGE, SERVER = "10.213.0.1", "10.213.0.2"
+
+
+class Net:
+    """edge -- relay -- server, each a namespace, with static neighbours."""
+
+    def __init__(self) -> None:
+        self.names = {role: f"pareto-test-{os.getpid()}-{role}" for role in ("edge", "relay", "server")}
+        for name in self.names.values():
+            netns.create(name)
+        self._pair("edge", EDGE)
+        self._pair("server", SERVER)
+        self._neighbour("edge", SERVER, self._mac("server"))
+        self._neighbour("server", EDGE, self._mac("edge"))
+
+    def close(self) -> None:
+        for name in self.names.values():
+            netns.remove(name)
+
+    def _pair(self, role: str, address: str) -> None:
+        with IPRoute(netns=self.names["relay"]) as middle:
+            middle.link(
+                "add",
+                ifname=f"to_{role}",
+                kind="veth",
+                peer={"ifname": "data0", "net_ns_fd": self.names[role]},
+            )
+            middle.link("set", index=middle.link_lookup(ifname=f"to_{role}")[0], state="up")
+        with IPRoute(netns=self.names[role]) as outer:
+            index = outer.link_lookup(ifname="data0")[0]
+            outer.addr("add", index=index, address=address, prefixlen=24)
+            outer.link("set", index=index, state="up")
+
+    def _mac(self, role: str) -> str:
+        with IPRoute(netns=self.names[role]) as outer:
+            return str(outer.get_links(ifname="data0")[0].get_attr("IFLA_ADDRESS"))
+
+    def _neighbour(self, role: str, address: str, mac: str) -> None:
+        with IPRoute(netns=self.names[role]) as outer:
+            index = outer.link_lookup(ifname="data0")[0]
+            outer.neigh("add", dst=address, lladdr=mac, ifindex=index, state="permanent")
+
+    def socket(self, role: str, kind: socket.SocketKind) -> socket.socket:
+        """A socket keeps the namespace it was made in."""
+        netns.pushns(self.names[role])
+        try:
+            return socket.socket(socket.AF_INET, kind)
+        finally:
+            netns.popns()
+
+    def offloads(self, on: bool) -> None:
+        for role in ("edge", "server"):
+            netns.pushns(self.names[role])
+            try:
+                offload.write("data0", {"tso": on, "gso": on, "gro": False})
+            finally:
+                netns.popns()
+
+
+class Relay:
+    """The relay's process and its control protocol."""
+
+    def __init__(self, net: Net) -> None:
+        netns.pushns(net.names["relay"])
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pareto.link.relay", "--edge", "to_edge", "--server", "to_server"],
+                cwd=REPO,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        finally:
+            netns.popns()
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def apply(self, out: dict[str, float], back: dict[str, float] | None = None) -> dict[str, Any]:
+        reply = self.ask("apply", edge_to_server=out, server_to_edge=back or {})
+        assert reply["ok"], reply
+        return reply["result"]
+
+    def stats(self) -> dict[str, Any]:
+        return self.ask("stats")["result"]
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(5)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Net]:
+    net = Net()
+    yield net
+    net.close()
+    assert not set(net.names.values()) & set(netns.listnetns())
+
+
+@pytest.fixture
+def relay(net: Net) -> Iterator[Relay]:
+    net.offloads(on=False)
+    relay = Relay(net)
+    relay.apply({})
+    yield relay
+    relay.close()
+
+
+def echo_rtts(net: Net, count: int, size: int = 64, gap_s: float = 0.0) -> list[float]:
+    """Round trips of UDP datagrams through an echo on the server, in seconds."""
+    server, edge = net.socket("server", socket.SOCK_DGRAM), net.socket("edge", socket.SOCK_DGRAM)
+    with server, edge:
+        server.bind((SERVER, 0))
+        server.settimeout(5)
+        edge.settimeout(5)
+        edge.connect(server.getsockname())
+
+        def echo() -> None:
+            for _ in range(count):
+                data, peer = server.recvfrom(2048)
+                server.sendto(data, peer)
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+        rtts = []
+        for number in range(count):
+            sent = time.perf_counter()
+            edge.send(number.to_bytes(4, "big") + bytes(size - 4))
+            assert int.from_bytes(edge.recv(2048)[:4], "big") == number
+            rtts.append(time.perf_counter() - sent)
+            time.sleep(gap_s)
+        thread.join()
+    return rtts
+
+
+def tcp_goodput(net: Net, size: int, skip: int = 0) -> float:
+    """Payload bit/s of a TCP transfer edge to server, timed at the receiver after the first `skip` bytes."""
+    server, edge = net.socket("server", socket.SOCK_STREAM), net.socket("edge", socket.SOCK_STREAM)
+    with server, edge:
+        server.bind((SERVER, 0))
+        server.listen(1)
+        edge.settimeout(20)
+        edge.connect(server.getsockname())
+        incoming, _ = server.accept()
+        with incoming:
+            incoming.settimeout(20)
+            thread = threading.Thread(target=edge.sendall, args=(bytes(size),))
+            thread.start()
+            got, started, counted_from = 0, 0.0, 0
+            while got < size:
+                got += len(incoming.recv(1 << 20))
+                if not started and got > skip:
+                    started, counted_from = time.perf_counter(), got
+            elapsed = time.perf_counter() - started
+            thread.join()
+    return (size - counted_from) * 8 / elapsed
+
+
+def test_delay_is_added_in_each_direction(net: Net, relay: Relay) -> None:
+    relay.apply({"delay_s": 0.02}, {"delay_s": 0.02})
+    assert statistics.median(echo_rtts(net, 21)) == pytest.approx(0.040, abs=0.002)
+
+
+def test_one_way_delay_leaves_the_way_back_alone(net: Net, relay: Relay) -> None:
+    relay.apply({"delay_s": 0.03})
+    assert statistics.median(echo_rtts(net, 11)) == pytest.approx(0.030, abs=0.002)
+
+
+def test_an_unshaped_link_costs_less_than_half_a_millisecond(net: Net, relay: Relay) -> None:
+    assert statistics.median(echo_rtts(net, 201)) < 0.001  # there and back
+    assert relay.stats()["dropped"] == 0
+
+
+def test_a_lone_packet_pays_for_its_transmission(net: Net, relay: Relay) -> None:
+    """No burst credit: 1042 bytes on the wire at 1 Mbit/s take 8.3 ms however long the link was idle."""
+    relay.apply({"rate_bps": 1e6, "delay_s": 0.01})
+    rtts = echo_rtts(net, 11, size=1000, gap_s=0.02)
+    assert statistics.median(rtts) == pytest.approx(0.01 + 1042 * 8 / 1e6, abs=0.002)
+
+
+@pytest.mark.parametrize(("rate_bps", "size"), [(5e6, 1_000_000), (50e6, 6_000_000)])
+def test_tcp_gets_the_rate_less_its_headers(net: Net, relay: Relay, rate_bps: float, size: int) -> None:
+    relay.apply({"rate_bps": rate_bps, "delay_s": 0.005})
+    assert tcp_goodput(net, size, skip=size // 5) == pytest.approx(rate_bps * GOODPUT, rel=0.03)
+    assert relay.stats()["dropped"] == 0
+
+
+def test_super_packets_pay_for_each_segments_headers(net: Net, relay: Relay) -> None:
+    net.offloads(on=True)
+    relay.apply({"rate_bps": 100e6})
+    assert tcp_goodput(net, 6_000_000, skip=1_500_000) == pytest.approx(100e6 * GOODPUT, rel=0.05)
+
+
+def test_an_unshaped_link_drops_nothing(net: Net, relay: Relay) -> None:
+    net.offloads(on=True)
+    assert tcp_goodput(net, 200_000_000) > 500e6
+    stats = relay.stats()
+    assert stats["dropped"] == 0
+    assert stats["forwarded"]["edge_to_server"]["bytes"] > 200_000_000
+
+
+def test_a_changed_profile_neither_loses_nor_reorders_what_is_queued(net: Net, relay: Relay) -> None:
+    server, edge = net.socket("server", socket.SOCK_DGRAM), net.socket("edge", socket.SOCK_DGRAM)
+    with server, edge:
+        server.bind((SERVER, 0))
+        server.settimeout(5)
+        edge.connect(server.getsockname())
+        relay.apply({"delay_s": 0.3})
+        for number in range(100):
+            edge.send(bytes([number]))
+        relay.apply({"delay_s": 0.01, "rate_bps": 10e6})
+        for number in range(100, 200):
+            edge.send(bytes([number]))
+        assert [server.recv(16)[0] for _ in range(200)] == list(range(200))
+    assert relay.stats()["dropped"] == 0
+
+
+def test_the_reply_says_what_is_in_force(relay: Relay) -> None:
+    reply = relay.apply({"delay_s": 0.2, "rate_bps": 5e6})
+    assert reply["shaper"] == "relay"
+    assert reply["scheduling"] in ("fifo", "other")
+    assert reply["edge_to_server"]["delay_s"] == 0.2
+    assert reply["edge_to_server"]["rate_bps"] == 5e6
+    assert reply["server_to_edge"]["rate_bps"] is None
+
+
+def test_a_profile_that_cannot_be_is_refused(relay: Relay) -> None:
+    reply = relay.ask("apply", edge_to_server={"delay_s": -1})
+    assert not reply["ok"]
+    assert "out of range" in reply["error"]
+    assert "unknown field 'jitter'" in relay.ask("apply", edge_to_server={"jitter": 1})["error"]
+
+
+def test_it_sleeps_when_idle(net: Net, relay: Relay) -> None:
+    relay.apply({"delay_s": 0.02, "rate_bps": 5e6})
+    before = relay.stats()["cpu_s"]
+    time.sleep(0.5)
+    assert relay.stats()["cpu_s"] - before < 0.05
+
+
+def test_it_ends_at_end_of_file_and_on_sigterm(net: Net) -> None:
+    relay = Relay(net)
+    relay.apply({"delay_s": 0.1})
+    relay.close()
+    assert relay.process.returncode == 0
+    relay = Relay(net)
+    relay.apply({})
+    relay.process.send_signal(signal.SIGTERM)
+    assert relay.process.wait(5) == 0
+    relay.close()
+
+
+def test_a_missing_interface_is_one_clear_line(net: Net) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pareto.link.relay", "--edge", "nosuch0", "--server", "nosuch1"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "cannot open nosuch0 and nosuch1" in done.stderr
+    assert "Traceback" not in done.stderr

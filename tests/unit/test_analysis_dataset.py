@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_analysis_example import trials, write
+
+from analysis.dataset import DatasetError, load, manifest
+
+
+def test_types_and_values(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[4] |= {"status": "failed", "reason": 'Boom\n  at line 3, "x"', "latency_s": "", "point_name": ""}
+    frame = load([write(tmp_path, rows)])
+    assert frame["point"].dtype == np.int64
+    assert frame["latency_s"].dtype == np.float64
+    assert frame.loc[4, "reason"] == 'Boom\n  at line 3, "x"'
+    assert frame.loc[4, "point_name"] == ""
+    assert np.isnan(frame.loc[4, "latency_s"])
+    assert frame.loc[5, "latency_s"] == pytest.approx(rows[5]["latency_s"], rel=1e-15)
+
+
+def test_several_runs_are_joined_and_named_after_their_folders(tmp_path: Path) -> None:
+    runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
+    assert load(runs)["run"].value_counts().to_dict() == {"a": 44, "b": 44}
+    assert load([]).empty
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60, 150])
+def test_a_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    path.write_bytes(path.read_bytes()[: -2 - cut])
+    assert len(load([tmp_path])) == 43
+
+
+def test_a_line_torn_inside_a_quoted_newline_is_left_out(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[-1]["reason"] = "first\nsecond"
+    path = write(tmp_path, rows) / "trials.csv"
+    raw = path.read_bytes()
+    path.write_bytes(raw[: raw.index(b"first\n") + len(b"first\n")])
+    assert len(load([tmp_path])) == 43
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"latency_p95_s,", b"", "no column latency_p95_s"),
+        (b",ok,", b",fine,", "status 'fine'"),
+        (b"mobilenetv2,3,", b"mobilenetv2,three,", "column point"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", "line 5: 41 fields instead of 40"),
+        (b"example", b"\xff\xfe", "not a CSV"),
+    ],
+)
+def test_malformed(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(DatasetError, match=message) as caught:
+        load([tmp_path])
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_or_empty(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="No such file"):
+        load([tmp_path])
+    (tmp_path / "trials.csv").touch()
+    with pytest.raises(DatasetError, match="no column run"):
+        load([tmp_path])
+
+
+def test_an_unreadable_manifest_is_done_without(tmp_path: Path) -> None:
+    assert manifest(tmp_path) == {}
+    (tmp_path / "manifest.json").write_text("{torn")
+    assert manifest(tmp_path) == {}
+
+
+def test_importing_the_package_is_cheap_and_touches_no_backend() -> None:
+    code = (
+        "import sys, analysis; assert not {'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
+        "import analysis.report, matplotlib as m;"
+        "assert m.rcParams._get_backend_or_none() is None, 'a notebook would lose its backend';"
+        "assert not any(name.split('.')[0] == 'pareto' for name in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

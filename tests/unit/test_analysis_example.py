@@ -1,0 +1,107 @@
+"""A run folder that looks like MobileNetV2 on a slow link, for the other tests of analysis."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.dataset import COLUMNS, load
+
+PAYLOAD_KIB = [
+    588,
+    1568,
+    784,
+    294,
+    294,
+    98,
+    98,
+    98,
+    49,
+    49,
+    49,
+    49,
+    73.5,
+    73.5,
+    73.5,
+    30.6,
+    30.6,
+    30.6,
+    61.25,
+    245,
+    5,
+    0,
+]
+RATE_BPS = 4.79e6
+EDGE_ONLY_S, SERVER_ONLY_S, DELAY_S = 0.030, 0.012, 0.2
+
+
+def trials(
+    *,
+    rounds: int = 3,
+    backends: tuple[str, ...] = ("tcp", "rpc"),
+    noise: float = 0.03,
+    seed: int = 1,
+    **fixed: Any,
+) -> list[dict[str, Any]]:
+    """Rows of a `trials.csv`; `fixed` overrides columns in all of them."""
+    rng = np.random.default_rng(seed)
+    last = len(PAYLOAD_KIB) - 1
+    rows = []
+    for number in range(rounds):
+        for backend in backends:
+            for point, kib in enumerate(PAYLOAD_KIB):
+                share = point / last
+                edge, server = EDGE_ONLY_S * share, SERVER_ONLY_S * (1 - share)
+                transfer = kib * 1024 * 8 / RATE_BPS
+                wire = transfer + DELAY_S if kib else 0.0
+                slower = 1.0 if backend == "tcp" or not kib else 1.04
+                jitter = np.clip(rng.normal(1, noise, 3), 0.8, None)
+                serialize = 2e-8 * kib * 1024 * (1 if backend == "tcp" else 20)
+                network = wire * slower * (1.02 + abs(jitter[0] - 1))
+                edge_s, server_s = edge * (1.05 + abs(jitter[1] - 1)), server * 1.1
+                bound_ips = 1 / max(edge, server, transfer)
+                rows.append(
+                    dict.fromkeys(COLUMNS, "")
+                    | {"run": "example", "model": "mobilenetv2", "netem": "200ms-5mbit", "batch_size": 1}
+                    | {"backend": backend, "point": point, "point_name": name(point), "round": number}
+                    | {"status": "ok", "started_at": "2026-01-01T00:00:00Z", "wall_s": 12.5}
+                    | {
+                        "latency_s": edge_s + serialize + network + server_s,
+                        "edge_s": edge_s,
+                        "serialize_s": serialize,
+                        "network_s": network,
+                        "server_s": server_s,
+                        "latency_bound_s": edge + server + wire,
+                        "throughput_ips": bound_ips * 0.94 / slower * jitter[2],
+                        "throughput_bound_ips": bound_ips,
+                        "payload_bytes": int(kib * 1024),
+                    }
+                    | fixed
+                )
+    return rows
+
+
+def name(point: int) -> str:
+    return {0: "input", len(PAYLOAD_KIB) - 1: "classifier"}.get(point, f"features.{point - 1}")
+
+
+def write(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> Path:
+    """A run folder with these rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "trials.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    text = json.dumps({"testbed": "local: 2 namespaces on one machine, relay"} | manifest)
+    (folder / "manifest.json").write_text(text)
+    return folder
+
+
+def test_the_example_is_a_valid_run(tmp_path: Path) -> None:
+    frame = load([write(tmp_path, trials())])
+    assert len(frame) == 3 * 2 * 22
+    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()

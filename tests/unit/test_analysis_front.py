@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_analysis_example import trials, write
+
+from analysis.dataset import load
+from analysis.dominance import Bools, Floats, nondominated, staircase
+from analysis.front import COLUMNS, front
+
+
+def brute_force(latency: Floats, throughput: Floats) -> Bools:
+    """By the definition, point by point."""
+
+    def dominates(a: int, b: int) -> bool:
+        no_worse = latency[a] <= latency[b] and throughput[a] >= throughput[b]
+        return bool(no_worse and (latency[a] < latency[b] or throughput[a] > throughput[b]))
+
+    number = range(len(latency))
+    measured = ~np.isnan(latency) & ~np.isnan(throughput)
+    return np.array(
+        [measured[b] and not any(measured[a] and dominates(a, b) for a in number) for b in number], dtype=bool
+    )
+
+
+def random_sets(count: int) -> list[tuple[Floats, Floats]]:
+    """Few distinct values, so that ties and duplicates abound; some NaN."""
+    rng = np.random.default_rng(0)
+    sets = []
+    for _ in range(count):
+        plane = rng.integers(1, 8, size=(2, rng.integers(0, 15))).astype(float)
+        plane[rng.random(plane.shape) < 0.1] = np.nan
+        sets.append((plane[0], plane[1]))
+    return sets
+
+
+def test_dominance_against_brute_force() -> None:
+    for latency, throughput in random_sets(500):
+        assert nondominated(latency, throughput).tolist() == brute_force(latency, throughput).tolist()
+
+
+def test_staircase_is_the_boundary_of_what_is_attained() -> None:
+    for latency, throughput in random_sets(300):
+        x, y = staircase(latency, throughput, right=10, bottom=0)
+        on_front = brute_force(latency, throughput)
+        if not on_front.any():
+            assert len(x) == len(y) == 0
+            continue
+        assert (np.diff(x) >= 0).all()
+        assert (np.diff(y) >= 0).all()
+        assert ((np.diff(x) == 0) ^ (np.diff(y) == 0)).all(), "every edge is horizontal or vertical"
+        assert (x[-1], y[0]) == (10, 0)
+        corners = set(zip(x, y, strict=True))
+        assert corners >= set(zip(latency[on_front], throughput[on_front], strict=True))
+        # Beside the vertices, at any latency, the boundary is the best throughput attained by then.
+        for at in np.arange(0.5, 10):
+            attained = np.max(throughput[on_front & (latency <= at)], initial=0)
+            drawn = np.max(y[x <= at], initial=0)
+            assert drawn == attained
+        assert not any((throughput > np.interp(latency, x, y)) & ~on_front & ~np.isin(latency, x))
+
+
+def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], **fixed: Any) -> pd.DataFrame:
+    """Trials of points, a value a round."""
+    rows = trials(rounds=1, backends=("tcp",), noise=0)
+    return pd.DataFrame(
+        [
+            rows[0]
+            | {name: np.nan for name in rows[0] if rows[0][name] == "" and name.endswith(("_s", "_bytes"))}
+            | {
+                "point": point,
+                "round": number,
+                "latency_s": seconds,
+                "throughput_ips": throughput[point][number],
+            }
+            | fixed
+            for point, values in latency.items()
+            for number, seconds in enumerate(values)
+        ]
+    )
+
+
+def test_medians_and_efficiency() -> None:
+    rows = front(
+        frame(
+            {0: [1, 2, 9], 1: [4, 8]},
+            {0: [5, 4, 6], 1: [1, 2]},
+            latency_bound_s=1.0,
+            throughput_bound_ips=10.0,
+        )
+    )
+    assert list(rows.columns) == COLUMNS
+    assert rows["latency_s"].tolist() == [2, 6]
+    assert rows["throughput_ips"].tolist() == [5, 1.5]
+    assert rows["latency_efficiency"].tolist() == pytest.approx([1 / 2, 1 / 6])
+    assert rows["throughput_efficiency"].tolist() == pytest.approx([0.5, 0.15])
+    assert rows["rounds"].tolist() == [3, 2]
+    assert rows["latency_low_s"][0] == 1
+    assert rows["latency_high_s"][0] == 9
+    assert rows.loc[1, ["latency_low_s", "throughput_high_ips", "probability"]].isna().all()
+
+
+@pytest.mark.parametrize("status", ["invalid", "failed"])
+def test_excluded_trials_are_counted_and_never_averaged_in(tmp_path: Path, status: str) -> None:
+    rows = trials()
+    clean = front(
+        load([write(tmp_path / "clean", [row for row in rows if row["round"] or row["point"] != 3])])
+    )
+    for row in rows:
+        if row["round"] == 0 and row["point"] == 3:
+            row |= {"status": status, "latency_s": 1e-9, "throughput_ips": 1e9, "reason": "no"}
+    marked = front(load([write(tmp_path / "marked", rows)]))
+    assert marked.loc[marked["point"] == 3, "excluded"].tolist() == [1, 1]
+    assert marked.loc[marked["point"] == 3, "rounds"].tolist() == [2, 2]
+    pd.testing.assert_frame_equal(marked.drop(columns="excluded"), clean.drop(columns="excluded"))
+
+
+def test_a_point_without_valid_trials_stays_visible_and_off_the_front() -> None:
+    data = frame({0: [1, 1, 1], 1: [0.1, 0.1, 0.1]}, {0: [5, 5, 5], 1: [9, 9, 9]})
+    data.loc[data["point"] == 1, "status"] = "failed"
+    rows = front(data)
+    assert rows["rounds"].tolist() == [3, 0]
+    assert rows["excluded"].tolist() == [0, 3]
+    assert rows["on_front"].tolist() == rows["on_backend_front"].tolist() == [True, False]
+    assert rows.loc[1, ["latency_s", "throughput_ips", "probability", "latency_low_s"]].isna().all()
+
+
+def test_nan_in_a_valid_trial_keeps_its_point_off_the_front() -> None:
+    rows = front(frame({0: [1] * 3, 1: [2] * 3}, {0: [5] * 3, 1: [np.nan] * 3}))
+    assert rows["on_front"].tolist() == [True, False]
+    assert rows["probability"].tolist() == [1, 0]
+
+
+def test_fronts_are_per_backend_and_over_all_of_them() -> None:
+    tcp = frame({0: [1] * 3, 1: [2] * 3}, {0: [5] * 3, 1: [4] * 3})
+    rpc = frame({0: [1.5] * 3, 1: [2] * 3}, {0: [3] * 3, 1: [9] * 3}, backend="rpc")
+    other = frame({0: [7] * 3}, {0: [1] * 3}, netem="other")
+    rows = front(pd.concat([tcp, rpc, other])).set_index(["netem", "backend", "point"])
+    backend_front, whole_front = rows["on_backend_front"], rows["on_front"]
+    assert backend_front["200ms-5mbit"].to_dict() == {
+        ("rpc", 0): True, ("rpc", 1): True, ("tcp", 0): True, ("tcp", 1): False,
+    }  # fmt: skip
+    assert whole_front["200ms-5mbit"].to_dict() == {
+        ("rpc", 0): False, ("rpc", 1): True, ("tcp", 0): True, ("tcp", 1): False,
+    }  # fmt: skip
+    assert whole_front["other"].all()
+
+
+def test_probability_of_clear_and_of_indistinguishable_points() -> None:
+    rng = np.random.default_rng(5)
+    noise = {point: rng.normal(1, 0.05, 20).tolist() for point in range(2)}
+    # Point 0 beats both by far. Without it, 1 and 2 have the same distribution and equal throughput.
+    alike = {1: noise[0], 2: noise[0][::-1]}
+    clear = front(frame({0: [0.1] * 20} | alike, {0: [50.0] * 20, 1: [5.0] * 20, 2: [5.0] * 20}))
+    assert clear["probability"].tolist() == [1, 0, 0]
+    shared = front(frame(alike, {1: [5.0] * 20, 2: [5.0] * 20}))["probability"]
+    assert shared.sum() == pytest.approx(1, abs=0.1), "one or the other, or a tie of both"
+    assert (shared.between(0.3, 0.7)).all()
+
+
+def test_a_drift_common_to_all_points_does_not_blur_the_front() -> None:
+    drift = np.linspace(1, 3, 9)
+    rows = front(
+        frame({0: (0.10 * drift).tolist(), 1: (0.11 * drift).tolist()}, {0: [5.0] * 9, 1: [5.0] * 9})
+    )
+    assert rows["probability"].tolist() == [1, 0]
+
+
+def test_intervals_are_those_of_the_exact_bootstrap() -> None:
+    values = np.random.default_rng(2).lognormal(0, 0.3, 11)
+    rows = front(frame({0: values.tolist()}, {0: [1.0] * 11}))
+    # The median of 11 draws is at most the k-th smallest of 11 with P(Binomial(11, k/11) >= 6):
+    # 0.007 and 0.051 for the 2nd and 3rd, 0.949 and 0.993 for the 8th and 9th.
+    assert rows["latency_low_s"][0] == np.sort(values)[2]
+    assert rows["latency_high_s"][0] == np.sort(values)[8]
+
+
+def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
+    rng = np.random.default_rng(9)
+    data = frame(
+        {point: rng.lognormal(0, 0.2, 9).tolist() for point in range(4)}, {p: [1.0] * 9 for p in range(4)}
+    )
+    first = front(data, seed=1)
+    pd.testing.assert_frame_equal(first, front(data.sample(frac=1, random_state=1), seed=1))
+    beside = front(pd.concat([data.assign(netem="0-other"), data]), seed=1)
+    pd.testing.assert_frame_equal(first, beside.iloc[4:].reset_index(drop=True))
+    assert not first["probability"].equals(front(data, seed=2)["probability"])
+
+
+def test_no_trials_at_all() -> None:
+    assert front(load([])).empty

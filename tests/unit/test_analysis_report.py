@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+from test_analysis_example import trials, write
+
+from analysis.dataset import load
+from analysis.front import front
+from analysis.front_figure import front_figure
+from analysis.report import report
+from analysis.tables import front_table
+
+PNG, PDF = b"\x89PNG", b"%PDF"
+NAMES = [
+    f"{kind}-mobilenetv2-200ms-5mbit.{ext}" for kind in ("front", "attribution") for ext in ("pdf", "png")
+]
+
+
+def all_on_front(seed: int) -> list[dict[str, Any]]:
+    """22 points of two backends, every one on its front."""
+    rng = np.random.default_rng(seed)
+    rows = trials(seed=seed, netem="unshaped")
+    for row in rows:
+        slower = 1.0 if row["backend"] == "tcp" else 1.07
+        row["latency_s"] = (0.03 + 0.012 * row["point"]) * slower * rng.normal(1, 0.01)
+        row["throughput_ips"] = (12 + 2.2 * row["point"]) / slower * rng.normal(1, 0.01)
+    return rows
+
+
+def test_files_twice_the_same(tmp_path: Path) -> None:
+    run = write(tmp_path, trials())
+    first = report(run)
+    assert first.files == [run / "front.csv", *(run / "figures" / name for name in NAMES)]
+    assert first.notes == []
+    assert first.front["rounds"].eq(3).all()
+    before = [path.read_bytes() for path in first.files]
+    assert [content[:4] for content in before[1:]] == [PDF, PNG, PDF, PNG]
+    assert b"Type3" not in before[1]
+    assert [path.read_bytes() for path in report(run).files] == before
+
+
+def test_no_two_labels_overlap(tmp_path: Path) -> None:
+    for number, rows in enumerate([trials(), all_on_front(1), all_on_front(2)]):
+        figure = front_figure(front(load([write(tmp_path / str(number), rows)]), resamples=100), "caption")
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        axes = figure.axes[0]
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert len(boxes) in (6, 7, 8, 44)
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        frame = figure.bbox
+        assert all(frame.contains(*box.min) and frame.contains(*box.max) for box in boxes)
+
+
+def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
+    result = report(run)
+    assert [path.name for path in result.files] == ["front.csv"]
+    assert result.notes == [
+        "mobilenetv2 200ms-5mbit: no figures: 0 ok, 0 invalid, 132 failed; most often: worker exited"
+    ]
+    assert not result.front["on_front"].any()
+    assert "no valid trial, 132 excluded" in printed(result.front)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        trials(rounds=1, backends=("rpc",)),
+        trials(rounds=1)[::5],
+        trials(rounds=1)[:1],
+        trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name=""),
+        trials(rounds=1, codec="fp16")[::6] + trials(rounds=1)[::6],
+    ],
+    ids=["one round of one backend", "holes", "one trial", "little measured", "two codecs"],
+)
+def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    run = write(tmp_path, rows)
+    (run / "manifest.json").unlink()
+    assert len(report(run).files) == 5
+
+
+def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
+    few = trials(rounds=1)[20:23]
+    run = write(tmp_path, few + [row | {"batch_size": 8} for row in few])
+    assert {path.name for path in report(run).files} >= {
+        "front-mobilenetv2-200ms-5mbit-b1.pdf",
+        "front-mobilenetv2-200ms-5mbit-b8.pdf",
+    }
+
+
+def test_no_trial_yet(tmp_path: Path) -> None:
+    result = report(write(tmp_path, []))
+    assert len(result.files) == 1
+    assert result.notes == ["no trial has ended yet: nothing to show"]
+
+
+def printed(rows: Any, width: int = 80) -> str:
+    console = Console(width=width, color_system=None, record=True, file=io.StringIO())
+    console.print(front_table(rows))
+    return console.export_text()
+
+
+def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
+    text = printed(front(load([write(tmp_path, trials())])))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "\x1b" not in text
+    last = next(line for line in text.splitlines() if "classifier" in line)
+    assert last.split()[:3] == ["tcp", "21*", "classifier"]
+    assert text.index("tcp") < text.index("rpc")
