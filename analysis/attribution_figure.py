@@ -89,7 +89,7 @@ def _draw(axes: Axes, one: Series, points: pd.Index, scale: float) -> None:
 
 def _name_points(axes: Axes, points: pd.Series) -> None:
     if len(points) <= NAMED_POINTS:
-        labels = [point_label(point, name) for point, name in points.items()]
+        labels = [point_label(*named) for named in zip(points.index, points, strict=True)]
         axes.set_xticks(range(len(points)), labels, rotation=55, ha="right", rotation_mode="anchor")
     else:
         step = -(-len(points) // NAMED_POINTS)

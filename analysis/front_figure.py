@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from adjustText import adjust_text
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -15,6 +14,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.dominance import Floats, staircase
+from analysis.labels import place_labels
 from analysis.style import (
     WIDTH_IN,
     Series,
@@ -28,6 +28,7 @@ from analysis.style import (
 )
 
 MARKER_PT = 5.0
+UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 LOG_RANGE = 20
 """An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
 
@@ -97,13 +98,16 @@ def _draw(axes: Axes, one: Series, scale: float) -> None:
             alpha=1 if strong else 0.45,
             zorder=4 if strong else 3,
         )
-    x_steps, y_steps = staircase(
+    axes.plot(*_steps(axes, one, scale), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+
+
+def _steps(axes: Axes, one: Series, scale: float) -> tuple[Floats, Floats]:
+    return staircase(
         one.rows["latency_s"].to_numpy() * scale,
         one.rows["throughput_ips"].to_numpy(),
         right=axes.get_xlim()[1],
         bottom=axes.get_ylim()[0],
     )
-    axes.plot(x_steps, y_steps, one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
 
 
 def _whiskers(rows: pd.DataFrame, median: str, low: str, high: str) -> Floats:
@@ -128,7 +132,7 @@ def _legend(drawn: Iterable[Series]) -> list[Line2D]:
 
 
 def _label(figure: Figure, axes: Axes, drawn: Sequence[Series], scale: float) -> list[Text]:
-    """Label the points on a front and both ends, moved apart so that no two labels overlap."""
+    """Label the points on a front, and both ends."""
     labelled = [
         (one, row)
         for one in drawn
@@ -143,41 +147,20 @@ def _label(figure: Figure, axes: Axes, drawn: Sequence[Series], scale: float) ->
             point_label(int(row["point"]), str(row["point_name"]) if named else ""),
             fontsize=6.5,
             color=ink(one.colour),
-            # Up and left of its front lies nothing of a backend, and least of all of another one below and
-            # right of it: these are the places to start from.
-            ha="right" if one is drawn[0] else "left",
-            va="bottom" if one is drawn[0] else "top",
             zorder=2.5,  # over the staircases, under the markers
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
         )
         for one, row in labelled
     ]
-    # Labels are moved in the final layout, so that must be known and stay.
+    # Labels are placed in the final layout, so that must be known and stay.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    x, y = _occupied(axes, drawn, scale)
-    # A limit in iterations, as one in seconds would not give the same figure twice.
-    adjust_text(
+    return place_labels(
+        axes,
         texts,
-        x=x,
-        y=y,
-        ax=axes,
-        iter_lim=300,
-        expand=(1.15, 1.35),
-        arrowprops={"arrowstyle": "-", "color": "0.5", "linewidth": 0.4},
+        # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
+        [UP_LEFT if one is drawn[0] else DOWN_RIGHT for one, _ in labelled],
+        markers=np.concatenate([one.rows[["latency_s", "throughput_ips"]] * [scale, 1] for one in drawn]),
+        marker_pt=MARKER_PT,
+        lines=[_steps(axes, one, scale) for one in drawn],
     )
-    return texts
-
-
-def _occupied(axes: Axes, drawn: Sequence[Series], scale: float) -> tuple[Floats, Floats]:
-    """Places that labels keep off, in data units: the outline of every marker, as adjustText sees points."""
-    centres = np.concatenate(
-        [one.rows[["latency_s", "throughput_ips"]].to_numpy() * [scale, 1] for one in drawn]
-    )
-    radius = MARKER_PT / 2 / 72 * axes.figure.dpi
-    corners = (
-        np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]) * radius
-    )
-    pixels = (axes.transData.transform(centres)[:, None] + corners).reshape(-1, 2)
-    x, y = axes.transData.inverted().transform(pixels).T
-    return x, y

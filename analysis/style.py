@@ -75,7 +75,7 @@ def series(rows: pd.DataFrame) -> Iterator[Series]:
     """Backend by backend, codec by codec, told apart by colour as well as by marker and line."""
     codecs = rows["codec"].nunique(dropna=False)
     groups = [
-        (f"{backend} {codec or 'raw'}" if codecs > 1 else str(backend), group)
+        (f"{backend} {codec!s}".strip() if codecs > 1 else str(backend), group)
         for backend in backends(rows)
         for codec, group in rows[rows["backend"] == backend].groupby("codec", dropna=False)
     ]

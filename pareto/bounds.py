@@ -19,12 +19,19 @@ def latency_s(
     if server_s is None:
         return edge_s
     out, back = profile.edge_to_server, profile.server_to_edge
-    crossing_s = out.delay_s + back.delay_s + _transfer_s(out, payload_bytes) + _transfer_s(back, result_bytes)
+    crossing_s = (
+        out.delay_s + back.delay_s + _transfer_s(out, payload_bytes) + _transfer_s(back, result_bytes)
+    )
     return edge_s + server_s + crossing_s
 
 
 def throughput_ips(
-    profile: Profile, batch_size: int, edge_s: float, server_s: float | None, payload_bytes: int, result_bytes: int
+    profile: Profile,
+    batch_size: int,
+    edge_s: float,
+    server_s: float | None,
+    payload_bytes: int,
+    result_bytes: int,
 ) -> float:
     """Images a second."""
     if server_s is None:

@@ -8,16 +8,19 @@ from typing import Any
 
 from pareto import bounds
 from pareto.hosts.session import Session
-from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed
+from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, TestbedError
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.plan import Effort
+from pareto.plan import RESULT_BYTES, Effort
 from pareto.prepare import Artifact, Prepared
 from pareto.spec import Cell
 
 START_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
 WARM_TIMEOUT_S = 120.0
+MAX_WARM_UPS = 5
+WARM = 1.1
+"""A connection is warm when bulk takes at most this multiple of what the link needs."""
 MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
 
 
@@ -27,49 +30,31 @@ class Crew:
     Its methods raise SessionError, SessionLost or TimeoutError; after any of them, `restart`.
     """
 
-    def __init__(self, testbed: LocalTestbed, prepared: dict[str, Prepared], backends: tuple[str, ...]) -> None:
+    def __init__(
+        self, testbed: LocalTestbed, prepared: dict[str, Prepared], backends: tuple[str, ...]
+    ) -> None:
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
         self._sessions: dict[str, Session] = {}
         self._model: str | None = None
         self._profile: Profile | None = None
+        self._ports: dict[str, int] = {}
+        self._token = ""
+        self._server_address = testbed.remotes[SERVER].host.data_address
         self.shaped: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Start both workers and connect them over every backend."""
+        """Start both workers; they are connected once a link is shaped."""
         for name, remote in self._testbed.remotes.items():
             session = remote.start("pareto.worker", "--threads", str(remote.host.threads))
             self._testbed.heartbeat.add(session)
             self._sessions[name] = session
         self._model = self._profile = None
-        token = secrets.token_hex(16)
-        server = self._testbed.remotes[SERVER].host
-        ports = self._sessions[SERVER].request(
-            "listen", START_TIMEOUT_S, address=server.data_address, token=token
+        self._token = secrets.token_hex(16)
+        self._ports = self._sessions[SERVER].request(
+            "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
         )
-        self._sessions[EDGE].request(
-            "connect",
-            START_TIMEOUT_S,
-            address=server.data_address,
-            tcp=ports["tcp"],
-            probe=ports["probe"],
-            token=token,
-        )
-        if "rpc" in self._backends:
-            self._both(
-                "join_rpc",
-                {
-                    name: {
-                        "role": name,
-                        "address": server.data_address,
-                        "port": ports["rpc"],
-                        "interface": self._testbed.remotes[name].host.data_interface,
-                    }
-                    for name in self._sessions
-                },
-                START_TIMEOUT_S,
-            )
 
     def restart(self) -> None:
         self.close()
@@ -92,11 +77,10 @@ class Crew:
         if profile != self._profile:
             self._profile = None
             self.shaped[profile.name] = self._testbed.shaper.apply(profile)
+            self._connect()
             self.probe(profile)  # opens the probe's own congestion window; its reading is not used
             for backend in self._backends:
-                self._sessions[EDGE].request(
-                    "warm", WARM_TIMEOUT_S, backend=backend, nbytes=_warm_bytes(profile)
-                )
+                self._warm(backend, profile)
             self._profile = profile
 
     def probe(self, profile: Profile) -> probe.Reading:
@@ -115,9 +99,10 @@ class Crew:
         """One trial: the edge's report, and the server's CPU and memory while it ran."""
         facts = self._prepared[cell.model].facts
         payload = facts.points[cell.point][1] * cell.batch_size
-        result = 4 * 1000 * cell.batch_size
+        result = RESULT_BYTES * cell.batch_size
         server, edge = self._sessions[SERVER], self._sessions[EDGE]
-        server.request("serve", point=cell.point, batch_size=cell.batch_size)
+        stage = {"point": cell.point, "batch_size": cell.batch_size}
+        self._both("stage", dict.fromkeys(self._sessions, stage), LOAD_TIMEOUT_S)
         server.request("usage")
         report = edge.request(
             "trial",
@@ -127,9 +112,44 @@ class Crew:
             backend=cell.backend,
             interface=self._testbed.remotes[EDGE].host.data_interface,
             transfer_s=bounds.transfer_s(profile, payload, result),
-            **{phase: dict(zip(("requests", "seconds"), of, strict=True)) for phase, of in asdict(effort).items()},
+            **{
+                phase: dict(zip(("requests", "seconds"), of, strict=True))
+                for phase, of in asdict(effort).items()
+            },
         )
         return report, server.request("usage")
+
+    def _connect(self) -> None:
+        """Open every connection anew. What TCP learnt of another link (least RTT, time-out) would mislead it here."""
+        address = self._server_address
+        to = {
+            "address": address,
+            "token": self._token,
+            "tcp": self._ports["tcp"],
+            "probe": self._ports["probe"],
+        }
+        self._sessions[EDGE].request("connect", START_TIMEOUT_S, **to)
+        if "rpc" in self._backends:
+            port = self._sessions[SERVER].request("rendezvous", address=address)
+            ends = {
+                name: {
+                    "role": name,
+                    "address": address,
+                    "port": port,
+                    "interface": remote.host.data_interface,
+                }
+                for name, remote in self._testbed.remotes.items()
+            }
+            self._both("join_rpc", ends, START_TIMEOUT_S)
+
+    def _warm(self, backend: str, profile: Profile) -> None:
+        """Send bulk until it takes what the link needs for it, so that no request pays for a growing window."""
+        nbytes = _warm_bytes(profile)
+        needed_s = profile.rtt_s + bounds.transfer_s(profile, nbytes, 0)
+        for _ in range(MAX_WARM_UPS):
+            took_s = self._sessions[EDGE].request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
+            if took_s <= WARM * needed_s:
+                return
 
     def _load(self, prepared: Prepared) -> None:
         self._model = None
@@ -145,7 +165,7 @@ class Crew:
         loaded = self._both("load", fields, LOAD_TIMEOUT_S)
         for name, told in loaded.items():
             if told["graph_digest"] != prepared.graph_digest:
-                raise RuntimeError(
+                raise TestbedError(
                     f"{name} traces another graph of {prepared.name} than the driver: "
                     "its torch or torchvision is another version"
                 )
@@ -166,4 +186,4 @@ def _warm_bytes(profile: Profile) -> int:
     rate = profile.edge_to_server.rate_bps
     if rate is None:
         return MAX_WARM_BYTES
-    return max(MIN_WARM_BYTES, min(MAX_WARM_BYTES, int(4 * rate / 8 * profile.rtt_s)))
+    return max(MIN_WARM_BYTES, min(MAX_WARM_BYTES, int(2 * rate / 8 * profile.rtt_s)))

@@ -1,4 +1,4 @@
-"""From a sweep to what will be done: rounds of cells in random order, how long each phase lasts, how long it all takes."""
+"""From a sweep to what will be done: rounds of cells in random order, and how long it takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Effort:
 
 
 THOROUGH = Effort(warmup=(1, 0.25), latency=(3, 1.7), throughput=(2, 1.7))
-QUICK = Effort(warmup=(1, 0.0), latency=(2, 0.5), throughput=(2, 0.5))
+QUICK = Effort(warmup=(1, 0.0), latency=(2, 0.3), throughput=(2, 0.3))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ def _estimate_s(cell: Cell, effort: Effort, model: ModelFacts, profile: Profile)
     crosses = cell.point < len(model.points) - 1
     transfer_s = bounds.transfer_s(profile, payload, RESULT_BYTES) if crosses else 0.0
     latency_s = compute_s + transfer_s + (profile.rtt_s if crosses else 0.0)
-    slowest_s = max(transfer_s, compute_s * max(cell.point, len(model.points) - cell.point) / len(model.points))
+    slowest_s = max(
+        transfer_s, compute_s * max(cell.point, len(model.points) - cell.point) / len(model.points)
+    )
     phases = (
         _phase_s(effort.warmup, latency_s)
         + _phase_s(effort.latency, latency_s)

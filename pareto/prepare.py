@@ -48,7 +48,9 @@ def canonical(sweep: Sweep) -> Sweep:
         if sweep.points != "all":
             wrong = [point for point in sweep.points if not 0 <= point <= last]
             if wrong:
-                raise SpecError(f"{name} has no point {wrong[0]}: its points are 0 (all on the server) to {last}")
+                raise SpecError(
+                    f"{name} has no point {wrong[0]}: its points are 0 (all on the server) to {last}"
+                )
     return sweep.model_copy(update={"models": names})
 
 

@@ -81,7 +81,9 @@ def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
     if any(size < 1 for size in asked.batch_sizes):
         raise SpecError("--batch-size counts images: 1 or more")
     if asked.testbed != "local":
-        raise SpecError(f"testbed {asked.testbed!r}: only the local testbed can be used yet (--testbed local)")
+        raise SpecError(
+            f"testbed {asked.testbed!r}: only the local testbed can be used yet (--testbed local)"
+        )
     return asked
 
 

@@ -17,7 +17,19 @@ from typing import Any
 from pareto.spec import Cell
 
 TRIAL_COLUMNS = (
-    *("run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "round", "status", "reason"),
+    *(
+        "run",
+        "model",
+        "point",
+        "point_name",
+        "backend",
+        "netem",
+        "batch_size",
+        "codec",
+        "round",
+        "status",
+        "reason",
+    ),
     *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "server_s", "latency_bound_s"),
     *("throughput_ips", "throughput_bound_ips", "in_flight"),
     *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error"),
@@ -53,7 +65,9 @@ class Store:
             _append(store.folder / "trials.csv", [TRIAL_COLUMNS])
             _append(store.folder / "link.csv", [LINK_COLUMNS])
         except OSError as error:
-            raise StoreError(f"cannot write results to {out}: {error.strerror} (choose another --out)") from None
+            raise StoreError(
+                f"cannot write results to {out}: {error.strerror} (choose another --out)"
+            ) from None
         return store
 
     @classmethod

@@ -40,7 +40,11 @@ def row(
         profile, cell.batch_size, report["edge_best_s"], report["server_best_s"], *sizes
     )
     faults = [
-        *(f"link off: {fault}" for fault in dict.fromkeys(judge(profile, r, tolerance) for r in readings) if fault),
+        *(
+            f"link off: {fault}"
+            for fault in dict.fromkeys(judge(profile, r, tolerance) for r in readings)
+            if fault
+        ),
         _output_fault(report),
         _bytes_fault(report, requests),
         _speed_fault(report["latency_s"], bound_s),
@@ -77,7 +81,7 @@ def row(
 
 
 def _network_s(report: dict[str, Any]) -> float:
-    """What remains of the latency once both devices' work is taken off; no clock of one is compared with the other's."""
+    """What remains of the latency without both devices' work; no clock of one is compared with the other's."""
     return float(report["latency_s"] - report["edge_s"] - report["serialize_s"] - report["server_s"])
 
 

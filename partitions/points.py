@@ -107,6 +107,8 @@ def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
     classifier = next(i for i, scope in enumerate(scopes) if children[-1] in scope)
 
     units = [unit for unit in _units(module, "", used) if unit.paths[0].split(".")[0] != children[-1]]
+    if len(units[0].paths) > 1:
+        units[0] = _Unit("stem", units[0].paths)
     ends = [_last(scopes, unit.paths) for unit in units]
     if _stem_joins_first_block(module):
         del units[0], ends[0]

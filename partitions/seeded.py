@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from . import registry
 
-_CALIBRATION_BATCH = 4
+_IMAGES_OF_A_KIND = 2  # normalized images, and raw ones between 0 and 1: inputs may be either
 
 
 def seeded(name: str, seed: int) -> nn.Module:
@@ -23,7 +23,8 @@ def seeded(name: str, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = registry.build(name)
-        _calibrate(model, torch.randn(_CALIBRATION_BATCH, *registry.input_shape(name)))
+        shape = (_IMAGES_OF_A_KIND, *registry.input_shape(name))
+        _calibrate(model, torch.cat([torch.randn(shape), torch.rand(shape)]))
     return model
 
 

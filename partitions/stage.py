@@ -79,11 +79,12 @@ def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
     An in-place activation right behind a cut would overwrite a buffer that the caller still uses; out of
     place it costs no more. What the graph does to its inputs is observed in runs on the meta device.
     """
-    while (writer := _first_write(body, examples)) is not None:
-        if _read_after(body, examples, writer) or not _make_out_of_place(body, writer):
+    writer, aliases = _observe(body, examples)
+    while writer is not None:
+        if _read_after(writer, aliases) or not _make_out_of_place(body, writer):
             _copy_inputs(body)
+        writer, aliases = _observe(body, examples)
     output = next(node for node in body.graph.nodes if node.op == "output")
-    aliases = _aliases(body, examples)
     with body.graph.inserting_before(output):
         for result in aliases.intersection(output.all_input_nodes):
             output.replace_input_with(result, body.graph.call_method("clone", (result,)))
@@ -91,30 +92,30 @@ def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
     body.recompile()
 
 
-def _first_write(body: fx.GraphModule, examples: list[Tensor]) -> fx.Node | None:
-    """The first node that writes to an input, be it through a view."""
-    before = [tensor._version for tensor in examples]
-    for node, _ in zip(body.graph.nodes, propagate(body, *examples), strict=False):
-        if [tensor._version for tensor in examples] != before:
-            return cast(fx.Node, node)
-    return None
-
-
-def _aliases(body: fx.GraphModule, examples: list[Tensor]) -> set[fx.Node]:
-    """The nodes whose value lies in the memory of an input: the inputs and all views of them."""
+def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[fx.Node | None, set[fx.Node]]:
+    """The first node that writes to the memory of an input, and those before it whose value lies there."""
     inputs = {tensor.untyped_storage()._cdata for tensor in examples}
-    values = zip(body.graph.nodes, propagate(body, *examples), strict=False)
-    return {
-        n for n, value in values if isinstance(value, Tensor) and value.untyped_storage()._cdata in inputs
-    }
+    before = [tensor._version for tensor in examples]  # counts writes, also those through a view
+    aliases: set[fx.Node] = set()
+    readers: set[fx.Node] = set()
+    for node, value in zip(body.graph.nodes, propagate(body, *examples), strict=False):
+        if [tensor._version for tensor in examples] != before:
+            return node, aliases
+        readers.discard(node)
+        tensors = [
+            t for t in (value if isinstance(value, tuple | list) else [value]) if isinstance(t, Tensor)
+        ]
+        if any(tensor.untyped_storage()._cdata in inputs for tensor in tensors):
+            aliases.add(node)
+            readers.update(node.users)
+        if not readers:  # no later node can reach that memory
+            break
+    return None, aliases
 
 
-def _read_after(body: fx.GraphModule, examples: list[Tensor], writer: fx.Node) -> bool:
+def _read_after(writer: fx.Node, aliases: set[fx.Node]) -> bool:
     """Whether something after `writer` reads what it wrote otherwise than from its result."""
-    nodes = list(body.graph.nodes)
-    split = nodes.index(writer)
-    earlier = _aliases(body, examples).intersection(nodes[:split])
-    return any(user in nodes[split + 1 :] for node in earlier for user in node.users)
+    return any(writer < user for node in aliases for user in node.users)
 
 
 def _make_out_of_place(body: fx.GraphModule, writer: fx.Node) -> bool:

@@ -14,12 +14,12 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed import rpc
+from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from pareto.backends.base import BackendError, Layout, Reply, Stage, Tensors
@@ -31,6 +31,8 @@ CALL_TIMEOUT_S = 300.0
 
 _stage: Stage | None = None
 _computing = threading.Lock()
+_rendezvous: dict[str, Callable[[], Iterator[tuple[TCPStore, int, int]]]] = {}
+"""How the next `join` meets its peer; torch lets a scheme's handler be registered only once."""
 
 
 def listen(address: str) -> socket.socket:
@@ -47,10 +49,10 @@ def join(name: str, address: str, port: int, interface: str, listener: socket.so
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     rank = 0 if listener is not None else 1
 
-    def rendezvous(url: str, **_: Any) -> Any:
+    def rendezvous() -> Iterator[tuple[TCPStore, int, int]]:
         # The store takes a duplicate: it closes what it is given.
         fd = os.dup(listener.fileno()) if listener is not None else None
-        store = dist.TCPStore(
+        store = TCPStore(
             address,
             port,
             2,
@@ -61,7 +63,11 @@ def join(name: str, address: str, port: int, interface: str, listener: socket.so
         )
         yield store, rank, 2
 
-    register_rendezvous_handler("pareto", rendezvous)
+    if "pareto" not in _rendezvous:
+        register_rendezvous_handler(  # type: ignore[no-untyped-call]
+            "pareto", lambda url, **_: _rendezvous["pareto"]()
+        )
+    _rendezvous["pareto"] = rendezvous
     options = rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=WORKER_THREADS,
         rpc_timeout=CALL_TIMEOUT_S,
@@ -70,9 +76,16 @@ def join(name: str, address: str, port: int, interface: str, listener: socket.so
         _channels=["basic"],
     )
     try:
-        rpc.init_rpc(name, rank=rank, world_size=2, rpc_backend_options=options)
+        rpc.init_rpc(  # type: ignore[no-untyped-call]
+            name, rank=rank, world_size=2, rpc_backend_options=options
+        )
     except RuntimeError as error:
         raise BackendError(f"rpc did not start: {str(error).splitlines()[0]}") from error
+
+
+def leave() -> None:
+    """End this process's agent, so that it can `join` again."""
+    rpc.shutdown(graceful=False)
 
 
 class RpcClient:

@@ -86,7 +86,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise BackendError("only contiguous tensors in host memory can be sent")
     # numpy knows neither bfloat16 nor autograd: look at the storage as bytes
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def empty(layout: Layout) -> Tensors:

@@ -31,8 +31,7 @@ class RelayShaper:
     def apply(self, profile: Profile) -> dict[str, Any]:
         return dict(
             self._keeper.request(
-                "link",
-                relay_op="apply",
+                "shape",
                 edge_to_server=asdict(profile.edge_to_server),
                 server_to_edge=asdict(profile.server_to_edge),
             )

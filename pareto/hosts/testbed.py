@@ -135,6 +135,7 @@ def _facts(built: dict[str, Any]) -> dict[str, Any]:
         "kind": "local",
         "shaper": built["shaper"],
         "congestion_control": built["congestion_control"],
+        "initial_window_segments": built["initial_window_segments"],
         "sysctls": built["sysctls"],
         "hosts": {name: {k: told[k] for k in kept} for name, told in built["hosts"].items()},
     }

@@ -42,6 +42,7 @@ class Helper:
         with self._lock:
             if not egress.shaped:
                 self._restore(interface)
+                qdisc.require_plain(interface)
                 shaped: dict[str, Any] = {"shaper": "none", **egress.to_dict(), "limit_packets": None}
                 return shaped | {"offloads": offload.read(interface)}
             self._found.setdefault(interface, offload.read(interface))
@@ -82,9 +83,11 @@ class Helper:
             offload.write(interface, self._found[interface])
 
     def _restore(self, interface: str) -> None:
-        qdisc.remove(interface)
-        if interface in self._found:
-            offload.write(interface, self._found.pop(interface))
+        try:
+            qdisc.remove(interface)
+        finally:
+            if interface in self._found:
+                offload.write(interface, self._found.pop(interface))
 
 
 def _interface(request: dict[str, Any]) -> str:

@@ -102,31 +102,32 @@ def apply(interface: str, direction: Direction) -> Netem:
     wanted = Netem.of(direction)
     with IPRoute() as ip:
         index = index_of(interface)
-        root = _root(ip, index)
-        if not _is_ours(root) and _kind(root) not in _DEFAULTS:
-            raise QdiscError(
-                f"{interface} already has a root qdisc {_kind(root)}, set by somebody else: it is left alone. "
-                f"Remove it (tc qdisc del dev {interface} root) or choose another data interface"
-            )
+        _refuse_foreign(_root(ip, index), interface)
         try:
             _put(ip, index, wanted)
         except NetlinkError as error:
             raise QdiscError(_explain(error, interface)) from None
         found = _read(_root(ip, index))
         if found != wanted:
-            ip.tc("del", index=index, root=True)
+            _delete(ip, index)
             raise QdiscError(f"asked {interface} for {wanted}, the kernel reports {found}: removed")
     return wanted
 
 
 def remove(interface: str) -> bool:
-    """Take our qdisc off, if it is on; any other is left alone. Raises QdiscError if there is no such interface."""
+    """Take our qdisc off, if it is on; any other is left alone. Raises QdiscError without such an interface."""
     with IPRoute() as ip:
         index = index_of(interface)
         if not _is_ours(_root(ip, index)):
             return False
-        ip.tc("del", index=index, root=True)
+        _delete(ip, index)
         return True
+
+
+def require_plain(interface: str) -> None:
+    """Raises QdiscError where a root qdisc set by somebody else may shape what is called unshaped."""
+    with IPRoute() as ip:
+        _refuse_foreign(_root(ip, index_of(interface)), interface)
 
 
 def drops(interface: str) -> int:
@@ -150,6 +151,11 @@ def _put(ip: IPRoute, index: int, netem: Netem) -> None:
     }
     attributes = [("TCA_KIND", "netem"), ("TCA_OPTIONS", options)]
     ip.tc("replace", index=index, handle=_HANDLE, parent=_ROOT, attrs=attributes)
+
+
+def _delete(ip: IPRoute, index: int) -> None:
+    # By its handle: with `root=True` pyroute2 names the handle 1:, which the kernel refuses for any other.
+    ip.tc("del", index=index, handle=_HANDLE, parent=_ROOT)
 
 
 def _read(root: Any) -> Netem | str:
@@ -186,6 +192,16 @@ def index_of(interface: str) -> int:
     except OSError:
         names = ", ".join(name for _, name in socket.if_nameindex())
         raise QdiscError(f"there is no interface {interface!r} here: there are {names}") from None
+
+
+def _refuse_foreign(root: Any, interface: str) -> None:
+    # The kernel's own have handle 0; one that was configured would not come back by itself.
+    by_kernel = root is None or (root["handle"] == 0 and _kind(root) in _DEFAULTS)
+    if not by_kernel and not _is_ours(root):
+        raise QdiscError(
+            f"{interface} already has a root qdisc {_kind(root)}, set by somebody else: it is left alone. "
+            f"Remove it (tc qdisc del dev {interface} root) or choose another data interface"
+        )
 
 
 def _explain(error: NetlinkError, interface: str) -> str:

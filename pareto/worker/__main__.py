@@ -1,16 +1,16 @@
 """`python -m pareto.worker`: one device of a testbed, unprivileged, told what to do over `pareto.jsonlines`.
 
-facts                                                    what this host is
-load      model, weights, digest                         the model, whole
-data      path                                           inputs and the whole model's answers to them
-listen    address, token                                 (server) ports of tcp, probe and the rpc store
-join_rpc  role, address, port, interface                 both ends' agents meet
-connect   address, tcp, probe, token, backends           (edge) clients
-warm      backend, nbytes                                (edge) open the congestion window
-serve     point, batch_size                              (server) its stage from now on
-trial     point, batch_size, backend, lengths, ...       (edge) one trial
-probe     bulk_out, bulk_back                            (edge) the link, measured
-usage                                                    CPU share since the last call, memory
+- `facts`: what this host is
+- `load` model, weights, digest, data: the model, whole; inputs and its answers to them
+- `listen` address, token (server): the ports of tcp and probe
+- `connect` address, tcp, probe, token (edge): new connections to them
+- `rendezvous` address (server): the port of a new rpc store
+- `join_rpc` role, address, port, interface: both ends' rpc agents meet, anew if they had met
+- `warm` backend, nbytes (edge): seconds that so much bulk took
+- `stage` point, batch_size: cut this device's stage; the server serves it from now on
+- `trial` point, batch_size, backend, lengths of the phases, transfer_s, interface (edge): one trial
+- `probe` bulk_out, bulk_back (edge): the link, measured
+- `usage`: CPU share since the last call, memory
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pareto.worker import host, trial
 from pareto.worker.phases import Length, NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
 from partitions import model as partitioned
+from partitions.stage import Stage
 
 
 class ServedStage:
@@ -57,12 +58,13 @@ class Worker:
     def __init__(self) -> None:
         self._digest = ""
         self._model: partitioned.PartitionedModel | None = None
+        self._stages: dict[tuple[int, int], Stage] = {}
         self._data: dict[int, trial.Data] = {}
         self._servers: list[Server] = []
         self._clients: dict[str, Client] = {}
         self._probe: ProbeClient | None = None
-        self._probe_server: ProbeServer | None = None
         self._rpc_store: socket.socket | None = None
+        self._rpc_joined = False
         self._since = (time.perf_counter(), time.process_time())
 
     def facts(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +75,7 @@ class Worker:
         if _sha256(path) != request["digest"]:
             raise Refused(f"{path.name} arrived damaged")
         self._model = None  # let go of the old one first: a small device cannot hold two
+        self._stages.clear()
         self._data.clear()
         self._model = partitioned.load(request["model"], path)
         self._digest = request["digest"]
@@ -84,57 +87,60 @@ class Worker:
 
     def listen(self, request: dict[str, Any]) -> dict[str, int]:
         address, token = request["address"], request["token"]
-        tcp = TcpServer(address, token)
-        self._servers = [tcp]
-        self._probe_server = ProbeServer(address, token)
-        self._rpc_store = rpc.listen(address)
-        return {
-            "tcp": tcp.port,
-            "probe": self._probe_server.port,
-            "rpc": self._rpc_store.getsockname()[1],
-        }
-
-    def join_rpc(self, request: dict[str, Any]) -> None:
-        role = request["role"]
-        rpc.join(role, request["address"], request["port"], request["interface"], self._rpc_store)
-        if role == rpc.SERVER:
-            self._servers.append(rpc.RpcServer())
-        else:
-            self._clients["rpc"] = rpc.RpcClient()
+        tcp, probe = TcpServer(address, token), ProbeServer(address, token)
+        self._servers = [tcp, rpc.RpcServer()]
+        return {"tcp": tcp.port, "probe": probe.port}
 
     def connect(self, request: dict[str, Any]) -> None:
         address, token = request["address"], request["token"]
+        if self._probe is not None:
+            self._probe.close()
+            self._clients["tcp"].close()
         self._clients["tcp"] = TcpClient(address, request["tcp"], token)
         self._probe = ProbeClient(address, request["probe"], token)
 
-    def warm(self, request: dict[str, Any]) -> None:
-        self._clients[request["backend"]].warm(request["nbytes"])
+    def rendezvous(self, request: dict[str, Any]) -> int:
+        self._rpc_store = rpc.listen(request["address"])
+        return int(self._rpc_store.getsockname()[1])
 
-    def serve(self, request: dict[str, Any]) -> None:
-        model = self._loaded()
+    def join_rpc(self, request: dict[str, Any]) -> None:
+        if self._rpc_joined:
+            rpc.leave()
+        rpc.join(request["role"], request["address"], request["port"], request["interface"], self._rpc_store)
+        self._rpc_joined = True
+        self._clients["rpc"] = rpc.RpcClient()
+
+    def warm(self, request: dict[str, Any]) -> float:
+        started = time.perf_counter()
+        self._clients[request["backend"]].warm(request["nbytes"])
+        return time.perf_counter() - started
+
+    def stage(self, request: dict[str, Any]) -> None:
         point, batch_size = request["point"], request["batch_size"]
-        data = self._data[batch_size]
+        model = self._loaded()
+        if not self._servers:
+            self._cut(0, point)
+            return
         takes = tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in model.points[point].payload)
-        stage = ServedStage(
-            model.stage(point, len(model.points) - 1),
+        served = ServedStage(
+            self._cut(point, len(model.points) - 1),
             self._fingerprint(point, batch_size),
             takes,
-            layout(data.references[:1]),
+            layout(self._data[batch_size].references[:1]),
         )
         for server in self._servers:
-            server.serve(stage)
+            server.serve(served)
 
     def trial(self, request: dict[str, Any]) -> dict[str, Any]:
-        model = self._loaded()
         point, batch_size = request["point"], request["batch_size"]
         data = self._data[batch_size]
-        crosses = point < len(model.points) - 1
+        crosses = point < len(self._loaded().points) - 1
         client: Client = self._clients[request["backend"]] if crosses else NoLink()
         client.open(self._fingerprint(point, batch_size), layout(data.references[:1]))
         with torch.inference_mode():
             return trial.run(
                 client,
-                model.stage(0, point),
+                self._cut(0, point),
                 data,
                 warmup=Length(**request["warmup"]),
                 latency=Length(**request["latency"]),
@@ -156,6 +162,13 @@ class Worker:
             "cpu_percent": 100 * (self._since[1] - cpu) / elapsed,
             "rss_bytes": host.resident_bytes(),
         }
+
+    def _cut(self, start: int, end: int) -> Stage:
+        """A stage, kept once cut: it shares its weights with the model."""
+        key = (start, end)
+        if key not in self._stages:
+            self._stages[key] = self._loaded().stage(start, end)
+        return self._stages[key]
 
     def _loaded(self) -> partitioned.PartitionedModel:
         if self._model is None:
@@ -179,20 +192,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     torch.set_num_threads(parser.parse_args().threads)
     worker = Worker()
-    handlers = (
-        "facts",
-        "load",
-        "data",
-        "listen",
-        "join_rpc",
-        "connect",
-        "warm",
-        "serve",
-        "trial",
-        "probe",
-        "usage",
-    )
-    serve({name: getattr(worker, name) for name in handlers})
+    serve({name: getattr(worker, name) for name in dir(Worker) if not name.startswith("_")})
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ import os
 import platform
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import torch
-import torchvision
 
 
 def facts() -> dict[str, object]:
@@ -25,7 +25,7 @@ def facts() -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": version("torchvision"),
         "threads": torch.get_num_threads(),
         "congestion_control": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
         "slow_start_after_idle": _read("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),

@@ -46,17 +46,31 @@ def test_files_twice_the_same(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in report(run).files] == before
 
 
-def test_no_two_labels_overlap(tmp_path: Path) -> None:
-    for number, rows in enumerate([trials(), all_on_front(1), all_on_front(2)]):
-        figure = front_figure(front(load([write(tmp_path / str(number), rows)]), resamples=100), "caption")
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        axes = figure.axes[0]
-        boxes = [text.get_window_extent() for text in axes.texts]
-        assert len(boxes) in (6, 7, 8, 44)
-        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-        frame = figure.bbox
-        assert all(frame.contains(*box.min) and frame.contains(*box.max) for box in boxes)
+def clustered() -> list[dict[str, Any]]:
+    """22 points of two backends in two tight clusters, every one on its front."""
+    rows = all_on_front(3)
+    for row in rows:
+        latency_s = (3 if row["point"] > 10 else 1) + 0.002 * row["point"]
+        row["latency_s"] = latency_s * (1 if row["backend"] == "tcp" else 1.02)
+        row["throughput_ips"] = 1 + row["point"] ** 1.2 / 10
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"), [(trials(noise=0), 6), (all_on_front(1), 44), (all_on_front(2), 44), (clustered(), 44)]
+)
+def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str, Any]], count: int) -> None:
+    points = front(load([write(tmp_path, rows)]), resamples=100)
+    figure = front_figure(points, "caption")
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == count
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
+    scale = 1e3 if "(ms)" in axes.get_xlabel() else 1
+    markers = axes.transData.transform(points[["latency_s", "throughput_ips"]].to_numpy() * [scale, 1])
+    assert not any(box.contains(x, y) for box in boxes for x, y in markers)
 
 
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:

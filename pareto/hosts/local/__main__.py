@@ -3,7 +3,7 @@
 Runs as root, as a child of the driver, which need not be. It speaks `pareto.jsonlines`:
 
 - `build` {hosts: [{name, cpu_share}], user, public_key, shaper: auto|netem|relay} -> hosts, shaper, what was swept
-- `link` {op, ...}: one request to the relay (`apply`, `stats`), where there is one
+- `shape` {edge_to_server, server_to_edge}: a profile for the relay, where there is one
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pareto.hosts.local import cpu, journal, network, sshd
-from pareto.hosts.session import PipeWire, Session
+from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.jsonlines import Refused, serve
-from pareto.link import qdisc
+from pareto.link import offload, qdisc
 
 
 class Keeper:
@@ -33,6 +33,8 @@ class Keeper:
         self._journal: journal.Journal | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._relay: Session | None = None
+        self._offloads: dict[str, offload.Offloads] = {}
+        self._heartbeat = Heartbeat()
 
     def build(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -74,19 +76,30 @@ class Keeper:
                 "cpu_share": share,
             }
         if net.relay_namespace is not None:
+            for host in net.hosts:
+                with network.inside(host.namespace):
+                    self._offloads[host.namespace] = offload.read(network.DATA)
             self._relay = self._start_relay(net.relay_namespace, names)
         return {
             "hosts": hosts,
             "shaper": "relay" if relay else "netem",
             "congestion_control": net.congestion_control,
+            "initial_window_segments": network.INITIAL_WINDOW,
             "sysctls": network.SYSCTLS,
             "swept": swept,
         }
 
-    def link(self, request: dict[str, Any]) -> Any:
+    def shape(self, request: dict[str, Any]) -> Any:
+        """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
         if self._relay is None:
             raise Refused("this testbed has no relay")
-        return self._relay.request(request.pop("relay_op"), **request)
+        coarse = any(offload.too_coarse(way.get("rate_bps")) for way in request.values())
+        offloads = {}
+        for namespace, found in self._offloads.items():
+            with network.inside(namespace):
+                offload.write(network.DATA, dict.fromkeys(found, False) if coarse else found)
+                offloads[namespace] = offload.read(network.DATA)
+        return {**self._relay.request("apply", **request), "offloads": offloads}
 
     def end(self) -> None:
         with self._lock:
@@ -116,12 +129,14 @@ class Keeper:
         ]
         wire = PipeWire(argv)
         self._processes.append(wire.process)
-        return Session("relay", wire)
+        relay = Session("relay", wire)
+        self._heartbeat.add(relay)
+        return relay
 
 
 def main() -> None:
     keeper = Keeper()
-    serve({"build": keeper.build, "link": keeper.link}, at_end=keeper.end)
+    serve({"build": keeper.build, "shape": keeper.shape}, at_end=keeper.end)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,9 @@ _NO_IPV6 = {  # no router solicitations, no duplicate address detection: silence
 }
 CONGESTION_CONTROL = "cubic"
 """Linux's own default, whichever one this kernel was given: runs on two machines then compare."""
+INITIAL_WINDOW = 100
+"""Segments. Connections are measured warm, and from Linux's ten a long link takes seconds to warm up. Many more
+would fill the shaper's queue at once and look like a time-out."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def _data_address(host: Host, peers: list[tuple[str, str]], congestion: str) -> 
         for address, mac in peers:
             ip.neigh("replace", dst=address, lladdr=mac, ifindex=index, state="permanent")
             # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
-            metrics = {"attrs": [["RTAX_CC_ALGO", congestion]]}
+            metrics = {"attrs": [["RTAX_CC_ALGO", congestion], ["RTAX_INITCWND", INITIAL_WINDOW]]}
             ip.route("add", dst=address, dst_len=32, oif=index, prefsrc=host.data_address, metrics=metrics)
 
 

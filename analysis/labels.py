@@ -1,0 +1,94 @@
+"""Labels beside points, such that none covers another label or a marker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+
+from analysis.dominance import Floats
+
+# Gaps between a point and its label in points of print, and the directions tried at each.
+_GAPS_PT = np.array([3, 5, 8, 12, 17, 23, 30, 38, 48, 60, 75, 95, 120])
+_ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+
+# What a candidate costs, in points of distance from its point.
+_TURNED_AWAY_PT = 2.5
+_ON_A_LINE_PT = 8.0
+_CROSSED_LEADER_PT = 12.0
+_LEADER_FROM_PT = 7.0
+
+_MARGIN_PT = 0.8
+
+
+def place_labels(
+    axes: Axes,
+    texts: Sequence[Text],
+    directions: Sequence[float],
+    *,
+    markers: Floats,
+    marker_pt: float,
+    lines: Sequence[tuple[Floats, Floats]] = (),
+) -> list[Text]:
+    """Move each text, which stands at its point, to the cheapest free place around it; near is cheap.
+
+    `directions`: where each would best go (radians). `markers`: centres (n x 2, data units) of markers of
+    `marker_pt` points, which are never covered, nor is a label once placed; `lines`: staircases (data units),
+    which are avoided. A thin leader joins a label to its point where they are apart. Returns the texts, less
+    those for which no place was free: these are taken off the axes, as illegible ones would tell nothing.
+    Call it last, with limits and layout final. Greedy and deterministic: the same input, the same figure.
+    """
+    to_pixels, pt = axes.transData, axes.figure.dpi / 72
+    taken = _around(to_pixels.transform(markers), np.full(2, marker_pt * pt))
+    edges = np.concatenate(
+        [np.empty((0, 4)), *(_edges(to_pixels.transform(np.column_stack(xy))) for xy in lines)]
+    )
+    inside = np.array(axes.bbox.extents)
+    leaders = np.empty((0, 2))
+    placed = []
+    for text, direction in zip(texts, directions, strict=True):
+        size = np.array(text.get_window_extent().size) + 2 * _MARGIN_PT * pt
+        point = to_pixels.transform(text.get_position())
+        gap, angle = (grid.ravel() for grid in np.meshgrid(_GAPS_PT * pt, _ANGLES, indexing="ij"))
+        towards = np.column_stack([np.cos(angle), np.sin(angle)])
+        # The label's nearest edge, not its middle, is to be `gap` away: half its size is added.
+        centres = point + towards * gap[:, None] + np.clip(towards * 1.5, -1, 1) * size / 2
+        boxes = _around(centres, size)
+        free = ~_overlaps(boxes, taken).any(axis=1) & (boxes[:, :2] >= inside[:2]).all(axis=1)
+        free &= (boxes[:, 2:] <= inside[2:]).all(axis=1)
+        if not free.any():
+            text.remove()
+            continue
+        cost = gap / pt + _TURNED_AWAY_PT * (1 - np.cos(angle - direction))
+        cost += _ON_A_LINE_PT * _overlaps(boxes, edges).sum(axis=1).clip(max=2)
+        cost += _CROSSED_LEADER_PT * _overlaps(boxes, np.hstack([leaders, leaders])).any(axis=1)
+        best = int(np.argmin(np.where(free, cost, np.inf)))
+        taken = np.vstack([taken, boxes[best]])
+        text.set(ha="center", va="center_baseline", position=to_pixels.inverted().transform(centres[best]))
+        placed.append(text)
+        if gap[best] >= _LEADER_FROM_PT * pt:
+            end = np.clip(point, boxes[best, :2], boxes[best, 2:])
+            x, y = to_pixels.inverted().transform([point, end]).T
+            axes.plot(x, y, color="0.45", linewidth=0.4, zorder=2.2)
+            leaders = np.vstack([leaders, np.linspace(point, end, 12)])
+    return placed
+
+
+def _around(centres: Floats, size: Floats) -> Floats:
+    """Boxes (left, bottom, right, top) of one size around centres."""
+    return np.hstack([centres - size / 2, centres + size / 2])
+
+
+def _edges(vertices: Floats) -> Floats:
+    """The edges of a staircase, as boxes without area."""
+    return np.hstack([np.minimum(vertices[:-1], vertices[1:]), np.maximum(vertices[:-1], vertices[1:])])
+
+
+def _overlaps(boxes: Floats, others: Floats) -> npt.NDArray[np.bool_]:
+    """Which of `boxes` (rows) touch which of `others` (columns)."""
+    one, other = boxes[:, None], others[None]
+    touching: npt.NDArray[np.bool_] = (one[..., :2] <= other[..., 2:]) & (one[..., 2:] >= other[..., :2])
+    return touching[..., 0] & touching[..., 1]

@@ -1,0 +1,139 @@
+"""Options in, one call out. Whatever is heavy is imported by the command that needs it: `--help` must be quick."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+BEGAN = time.monotonic()
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Where should a DNN be split between an edge device and a server? Runs every partition point over raw "
+    "sockets and PyTorch RPC under an emulated network, and computes the latency/throughput Pareto front.",
+)
+
+
+@app.command()
+def run(
+    sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
+    model: Annotated[str | None, typer.Option(help="Models, with commas: mobilenetv2,resnet50.")] = None,
+    netem: Annotated[
+        str | None,
+        typer.Option(
+            help="Network profiles: a file in netem_profiles/ or a name such as 80ms-20mbit.  [none]"
+        ),
+    ] = None,
+    backend: Annotated[str | None, typer.Option(help="tcp, rpc or both.  [tcp,rpc]")] = None,
+    points: Annotated[str | None, typer.Option(help="all, or numbers: 0,7,14.  [all]")] = None,
+    granularity: Annotated[str | None, typer.Option(help="What lies between points.  [block]")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Rounds: trials of each cell.  [3; 1 with --quick]")
+    ] = None,
+    batch_size: Annotated[str | None, typer.Option(help="Images per request, with commas: 1,8.  [1]")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="seeded, pretrained, or a .safetensors or .pth file.  [seeded]")
+    ] = None,
+    testbed: Annotated[str | None, typer.Option(help="Where to run.  [local]")] = None,
+    edge_cpu: Annotated[
+        float | None, typer.Option(help="Share of a core that a local edge gets.  [1.0]")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Compute threads on each host.  [1]")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="How far the link may be off, as a fraction.  [0.1]")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For weights, inputs and the order of trials.  [0]")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where run folders go.", show_default="results")] = RESULTS,
+    resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
+    quick: Annotated[bool | None, typer.Option("--quick", help="One short round, for a first look.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan alone.")] = False,
+) -> None:
+    """Sweep models over partition points, backends and network profiles."""
+    options = {
+        "model": model,
+        "netem": netem,
+        "backend": backend,
+        "points": points,
+        "granularity": granularity,
+        "trials": trials,
+        "batch_size": batch_size,
+        "weights": weights,
+        "testbed": testbed,
+        "edge_cpu": edge_cpu,
+        "threads": threads,
+        "tolerance": tolerance,
+        "seed": seed,
+        "quick": quick,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    from pareto import request
+
+    folder = request.run_folder(resume, out) if resume is not None else None
+    asked = request.sweep(sweep, given, folder)
+    typer.echo(f"pareto: {','.join(asked.models)} at {','.join(asked.netems)}")
+    from pareto import sweeping
+
+    raise typer.Exit(sweeping.run(asked, out, folder, dry_run=dry_run, began=BEGAN))
+
+
+@app.command()
+def report(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]) -> None:
+    """Make a run's front, tables and figures again, from its folder alone."""
+    from analysis.dataset import DatasetError
+    from pareto import request, screen, sweeping
+
+    try:
+        for folder in runs:
+            sweeping.show(screen.console(), request.run_folder(folder, RESULTS))
+    except DatasetError as error:
+        _refuse(str(error))
+
+
+def main() -> int:
+    """Run the command line; returns the exit code. Bad input is one line on stderr and 2."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    arguments = sys.argv[1:] or ["--help"]
+    if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h"):
+        arguments = ["run", *arguments]
+    try:
+        code = app(arguments, prog_name="./pareto.sh", standalone_mode=False)
+    except typer.TyperException as usage:
+        return _complain(getattr(usage, "format_message", usage.__str__)())
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        return _complain(str(error))
+    return int(code or 0)
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether it is the user's to mend. Asked by module, for these types come from modules imported late."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"SpecError", "ProfileError", "StoreError", "TestbedError"})
+
+
+def _complain(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _refuse(message: str) -> NoReturn:
+    raise typer.Exit(_complain(message))
+
+
+def _interrupt(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,58 @@
+"""From a command line to a sweep: a file, options over it, or the settings of the run that is resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pareto import spec
+from pareto.spec import SpecError, Sweep
+from pareto.store import StoreError
+
+QUICK_TRIALS = 1
+
+
+def run_folder(run: Path, out: Path) -> Path:
+    """A run given as a path or as the name of a folder in `out`. Raises StoreError."""
+    for folder in (run, out / run):
+        if (folder / "manifest.json").exists():
+            return folder
+    raise StoreError(f"there is no run {run}: give its folder, such as {out.name}/<run>")
+
+
+def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> Sweep:
+    """What was asked for, checked. Raises SpecError, link.profile.ProfileError."""
+    if resumed is not None:
+        return _resumed(file, options, resumed)
+    fields = spec.read_file(file) if file is not None else {}
+    if file is not None:
+        spec.sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is told as such
+    fields |= options
+    if fields.get("quick") and "trials" not in fields:
+        fields["trials"] = QUICK_TRIALS
+    return spec.sweep(fields)
+
+
+def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
+    if file is not None:
+        raise SpecError("--resume takes its settings from the run: leave the sweep file out")
+    recorded = json.loads((folder / "manifest.json").read_text())["sweep"]
+    begun = spec.sweep(recorded)
+    asked = spec.sweep({"model": begun.models, **options})
+    from pareto.prepare import canonical
+
+    asked = canonical(asked)
+    keys = {field.alias or name: name for name, field in Sweep.model_fields.items()}
+    for option in options:
+        then, now = (getattr(which, keys[option]) for which in (begun, asked))
+        if then != now:
+            raise SpecError(
+                f"{folder} was made with other settings: {option} was {_shown(then)}, not {_shown(now)}; "
+                "leave the option out, or start a new run"
+            )
+    return begun
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,195 @@
+"""What the user sees: the plan, a bar while trials run, the front at the end. Readable at 80 columns and in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pareto.link.profile import Direction, Profile
+from pareto.link.units import show_delay, show_rate
+from pareto.plan import ModelFacts, Plan, Trial, chosen
+from pareto.runner import Clock
+from pareto.spec import Cell, Sweep
+from pareto.store import Row
+
+REDRAW_HZ = 1.0
+"""Drawing costs CPU that the hosts of a local testbed would feel."""
+LISTED_FAULTS = 10
+
+
+def console() -> Console:
+    """Standard output; a log gets 80 columns and no control codes."""
+    out = Console(highlight=False, soft_wrap=False)
+    if not out.is_terminal:
+        out.width = 80
+    return out
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min 30 s`, `3 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def plan(
+    out: Console,
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    profiles: Mapping[str, Profile],
+    plan: Plan,
+) -> None:
+    """The plan: what will be swept, and how long that takes."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name in sweep.models:
+        points = chosen(sweep, models[name])
+        table.add_row(
+            "model", f"{name}: {len(points)} of {len(models[name].points)} points, {_range(points)}"
+        )
+    for profile in profiles.values():
+        table.add_row("netem", f"{profile.name}: {_link(profile)}")
+    table.add_row("backends", ", ".join(sweep.backends))
+    if sweep.batch_sizes != (1,):
+        table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
+    table.add_row(
+        "testbed", sweep.testbed + (f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else "")
+    )
+    table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
+    cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
+    table.add_row("trials", f"{len(plan.trials)}: {len(cells)} cells, {len(rounds)} of {sweep.trials} rounds")
+    table.add_row("estimate", f"about {duration(plan.estimate_s)} of measuring")
+    out.print(table)
+
+
+class Progress:
+    """A live line on a terminal, a line for each tenth of the trials in a log."""
+
+    def __init__(self, out: Console, plan: Plan) -> None:
+        self._out = out
+        self._plan = plan
+        self._ended = 0
+        self._left_s = plan.estimate_s
+        self._spent_s = self._foreseen_s = 0.0
+        self._now: Cell | None = None
+        self._last = ""
+        self._live = Live(
+            get_renderable=self._draw, console=out, refresh_per_second=REDRAW_HZ, transient=True
+        )
+        self._told = 0
+
+    def __enter__(self) -> Progress:
+        if self._out.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._out.is_terminal:
+            self._live.stop()
+
+    def started(self, trial: Trial) -> None:
+        self._now = trial.cell
+
+    def finished(self, trial: Trial, row: Row) -> None:
+        self._ended += 1
+        self._left_s -= trial.estimate_s
+        self._spent_s += row["wall_s"]
+        self._foreseen_s += trial.estimate_s
+        self._last = _figures(row)
+        if row["status"] != "ok":
+            self._out.print(
+                f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {escape(row['reason'])}"
+            )
+        tenth = 10 * self._ended // len(self._plan.trials)
+        if not self._out.is_terminal and tenth > self._told:
+            self._told = tenth
+            self._out.print(
+                f"{self._ended}/{len(self._plan.trials)} trials, {duration(self.eta_s)} left; "
+                f"{_named(trial.cell)}: {self._last}"
+            )
+
+    @property
+    def eta_s(self) -> float:
+        """What is left of the estimate, corrected by how far off it has been."""
+        pace = self._spent_s / self._foreseen_s if self._foreseen_s else 1.0
+        return max(0.0, self._left_s * pace)
+
+    def _draw(self) -> Table:
+        total = len(self._plan.trials)
+        head = Table.grid(padding=(0, 1, 0, 0))
+        head.add_row(
+            ProgressBar(total=total, completed=self._ended, width=24),
+            f"{self._ended}/{total}",
+            f"{duration(self.eta_s)} left",
+            Text(_named(self._now) if self._now else "", overflow="ellipsis", no_wrap=True),
+        )
+        both = Table.grid()
+        both.add_row(head)
+        both.add_row(f"last: {self._last}" if self._last else "starting")
+        return both
+
+
+def summary(out: Console, clock: Clock, wall_s: float) -> None:
+    """Where the time went, and what cannot be trusted."""
+    if not clock.trials:
+        return
+    share, probing = clock.measuring / wall_s, clock.probing / wall_s
+    out.print(
+        f"{clock.trials} trials in {duration(wall_s)}: measuring {share:.0%}, probing the link {probing:.0%}, "
+        f"the rest {1 - share - probing:.0%}"
+    )
+    for row in clock.faulty[:LISTED_FAULTS]:
+        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}, round {row['round']}"
+        out.print(f"{row['status']}: {cell}: {escape(row['reason'])}")
+    if len(clock.faulty) > LISTED_FAULTS:
+        out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
+
+
+def files(out: Console, written: Sequence[Path]) -> None:
+    """The files made, figures by their common name."""
+    for path in written:
+        if path.suffix != ".pdf":
+            also = " (and .pdf)" if path.with_suffix(".pdf") in written else ""
+            out.print(f"{path}{also}", soft_wrap=True)
+
+
+def _named(cell: Cell) -> str:
+    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}"
+
+
+def _figures(row: Row) -> str:
+    if row.get("latency_s") is None:
+        return str(row["status"])
+    return f"{row['latency_s'] * 1e3:.1f} ms, {row['throughput_ips']:.2f} images/s"
+
+
+def _range(points: Sequence[int]) -> str:
+    whole = list(points) == list(range(points[0], points[-1] + 1))
+    return f"{points[0]} to {points[-1]}" if whole and len(points) > 2 else ", ".join(map(str, points))
+
+
+def _link(profile: Profile) -> str:
+    ways = {"edge to server": profile.edge_to_server, "server to edge": profile.server_to_edge}
+    told = [f"{way} {_direction(direction)}" for way, direction in ways.items() if direction.shaped]
+    return ", ".join(told) or "not shaped"
+
+
+def _direction(direction: Direction) -> str:
+    parts = [show_delay(direction.delay_s)] if direction.delay_s else []
+    if direction.rate_bps is not None:
+        parts.append(show_rate(direction.rate_bps))
+    return " at ".join(parts)

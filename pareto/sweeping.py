@@ -1,0 +1,170 @@
+"""The main job, from a checked sweep to its report: prepare, build the testbed, run, put everything back, analyse."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pareto import __version__, plan, screen
+from pareto.crew import Crew
+from pareto.hosts.testbed import TestbedError, open_local
+from pareto.link import probe, profile
+from pareto.link.profile import Profile
+from pareto.prepare import Prepared, canonical, prepare
+from pareto.runner import FAULTS, Aborted, Clock, Runner, link_facts
+from pareto.spec import SpecError, Sweep
+from pareto.store import Store
+from partitions.graph import UntraceableModel
+from partitions.registry import UnknownModel
+from partitions.weights import WeightsError
+
+_PACKAGES = ("torch", "torchvision", "safetensors", "paramiko", "pyroute2", "numpy", "pandas", "moocore")
+
+
+def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: float) -> int:
+    """Run a sweep and report on it; returns the exit code. `began`: `time.monotonic` when the program started.
+
+    Raises SpecError, StoreError, TestbedError.
+    """
+    console = screen.console()
+    profiles = {name: profile.load(name) for name in sweep.netems}
+    store = Store.resume(resume) if resume is not None else None
+    clock, code = Clock(), 0
+    with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
+        try:
+            sweep = canonical(sweep)
+            prepared = {name: prepare(name, sweep, Path(folder)) for name in sweep.models}
+        except (UnknownModel, UntraceableModel, WeightsError) as error:
+            raise SpecError(str(error)) from error
+        if store is not None:
+            _check_same(store, prepared, profiles)
+        facts = {name: it.facts for name, it in prepared.items()}
+        to_do = plan.make(sweep, facts, profiles, store.done() if store is not None else frozenset())
+        screen.plan(console, sweep, facts, profiles, to_do)
+        if dry_run:
+            return 0
+        if store is None:
+            store = Store.create(out, _run_name(sweep), _manifest(sweep, prepared, profiles))
+        try:
+            if to_do.trials:
+                _measure(console, sweep, prepared, profiles, to_do, store, clock)
+        except KeyboardInterrupt:
+            console.print(f"interrupted: {clock.trials} of {len(to_do.trials)} trials are kept")
+            code = 130
+        except Aborted as error:
+            console.print(f"error: {error}", markup=False)
+            code = 1
+    if code:
+        console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
+    screen.summary(console, clock, time.monotonic() - began)
+    show(console, store.folder)
+    return code or int(any(row["status"] != "ok" for row in store.rows()))
+
+
+def show(console: Console, folder: Path) -> None:
+    """Analyse a run's folder and show the front; the folder's name comes last."""
+    from analysis.report import report
+    from analysis.tables import front_table
+
+    made = report(folder)
+    console.print(front_table(made.front))
+    for note in made.notes:
+        console.print(note, markup=False)
+    screen.files(console, made.files)
+    console.print(str(folder), soft_wrap=True, markup=False)
+
+
+def _measure(
+    console: Console,
+    sweep: Sweep,
+    prepared: dict[str, Prepared],
+    profiles: dict[str, Profile],
+    to_do: plan.Plan,
+    store: Store,
+    clock: Clock,
+) -> None:
+    manifest = store.manifest()
+    session: dict[str, Any] = {"started_at": _now(), "driver": _driver()}
+    with closing(open_local(edge_cpu=sweep.edge_cpu, threads=sweep.threads)) as bed:
+        manifest["testbed"] = bed.label
+        session["testbed"] = bed.facts
+        with (
+            closing(Crew(bed, prepared, sweep.backends)) as crew,
+            screen.Progress(console, to_do) as progress,
+        ):
+            try:
+                crew.start()
+                session["hosts"] = crew.facts()
+            except FAULTS as error:
+                raise TestbedError(f"the workers did not start: {error}") from error
+            manifest["sessions"] = [*manifest.get("sessions", []), session]
+            store.write_manifest(manifest)
+            tolerance = probe.Tolerance(rtt_fraction=sweep.tolerance, rate_fraction=sweep.tolerance)
+            try:
+                Runner(crew, store, profiles, tolerance, progress, clock).run(to_do)
+            finally:
+                session["ended_at"] = _now()
+                session["link"] = link_facts(profiles, crew.shaped)
+                session["trials"] = clock.trials
+                session["measuring_s"] = round(clock.measuring, 3)
+                session["probing_s"] = round(clock.probing, 3)
+                store.write_manifest(manifest)
+
+
+def _check_same(store: Store, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]) -> None:
+    """A run goes on only with what it was begun with. Raises SpecError."""
+    manifest = store.manifest()
+    for name, now in prepared.items():
+        then = manifest["models"].get(name, {})
+        for what in ("weights_digest", "graph_digest"):
+            if then.get(what) != now.manifest[what]:
+                raise SpecError(
+                    f"{store.folder} was made with another {what.split('_')[0]} of {name}: start a new run"
+                )
+    for name, profile_now in profiles.items():
+        if manifest["profiles"].get(name) != profile_now.to_dict():
+            raise SpecError(
+                f"{store.folder} was made when profile {name} said something else: start a new run"
+            )
+
+
+def _manifest(
+    sweep: Sweep, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]
+) -> dict[str, Any]:
+    return {
+        "pareto": __version__,
+        "created_at": _now(),
+        "sweep": sweep.model_dump(mode="json"),
+        "models": {name: it.manifest for name, it in prepared.items()},
+        "profiles": {name: it.to_dict() for name, it in profiles.items()},
+        "testbed": sweep.testbed,
+        "sessions": [],
+    }
+
+
+def _driver() -> dict[str, Any]:
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def _run_name(sweep: Sweep) -> str:
+    model = sweep.models[0] if len(sweep.models) == 1 else f"{len(sweep.models)}-models"
+    netem = Path(sweep.netems[0]).stem if len(sweep.netems) == 1 else f"{len(sweep.netems)}-profiles"
+    return f"{model}-{netem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

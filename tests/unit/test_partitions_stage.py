@@ -1,0 +1,181 @@
+"""Stages of small models made for the traps: in-place operators, views, non-contiguous values, shared memory."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from partitions.graph import trace
+from partitions.stage import cut
+
+
+class Net(nn.Module):
+    """`before`, a cut after it, then `after`, which is a function of the value at the cut."""
+
+    def __init__(self, after, **children):
+        super().__init__()
+        self.before = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 4)
+        for name, child in children.items():
+            self.add_module(name, child)
+        self.after = after
+
+    def forward(self, x):
+        return self.head(self.after(self, self.before(x)))
+
+
+def overwrite_and_read_again(net, x):
+    return x.relu_() + x
+
+
+def overwrite_a_view_and_read_again(net, x):
+    net.act(x.view(2, -1))
+    return x
+
+
+def overwrite_a_chunk(net, x):
+    left, right = x.chunk(2, dim=1)
+    return torch.cat([net.act(left), right], dim=1)
+
+
+def overwrite_a_chunk_and_read_again(net, x):
+    left, right = x.chunk(2, dim=1)
+    net.act(left)
+    return torch.cat([left, right], dim=1) + x
+
+
+AFTER = {
+    "module": (lambda net, x: net.act(x), {"act": nn.ReLU(inplace=True)}),
+    "module that passes its input on": (
+        lambda net, x: net.act(net.drop(x)),
+        {"act": nn.Hardswish(inplace=True), "drop": nn.Dropout()},
+    ),
+    "through a view": (lambda net, x: net.act(x.flatten(1)), {"act": nn.ReLU6(inplace=True)}),
+    "function": (lambda net, x: functional.relu(x, inplace=True), {}),
+    "method": (lambda net, x: x.relu_(), {}),
+    "method on a view": (lambda net, x: x[:, 1:].relu_().sum(1, keepdim=True) + x, {}),
+    "chunks": (overwrite_a_chunk, {"act": nn.ReLU(inplace=True)}),
+    "chunks, and read again": (overwrite_a_chunk_and_read_again, {"act": nn.ReLU(inplace=True)}),
+    "overwritten and read again": (overwrite_and_read_again, {}),
+    "overwritten through a view and read again": (
+        overwrite_a_view_and_read_again,
+        {"act": nn.ReLU(inplace=True)},
+    ),
+    "twice": (lambda net, x: net.act(net.act(x)), {"act": nn.ReLU(inplace=True)}),
+}
+
+
+def structure_and_state(net):
+    net.eval().requires_grad_(False)
+    return trace(copy.deepcopy(net).to("meta"), (4,)), net.state_dict()
+
+
+@pytest.mark.parametrize("kind", AFTER)
+def test_a_stage_never_writes_to_its_input(kind):
+    after, children = AFTER[kind]
+    torch.manual_seed(0)
+    net = Net(after, **children)
+    traced, state = structure_and_state(net)
+    images = torch.randn(2, 4)
+    with torch.inference_mode():
+        expected = net(images.clone())
+        (crossing,) = cut(traced, state, "x", "before")((images,))
+        received = crossing.clone()
+        (result,) = cut(traced, state, "before", "head")((received,))
+        again = cut(traced, state, "before", "head")((received,))[0]
+    assert torch.equal(received, crossing)
+    assert (crossing < 0).any()  # there was something for a ReLU to overwrite
+    assert torch.equal(result, expected)
+    assert torch.equal(again, expected)
+
+
+def test_an_activation_that_no_input_reaches_stays_in_place():
+    net = Net(lambda net, x: net.act(net.middle(x)), act=nn.ReLU(inplace=True), middle=nn.Linear(4, 4))
+    traced, state = structure_and_state(net)
+    stage = cut(traced, state, "before", "head")
+    assert stage.get_submodule("body.act").inplace
+    assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
+
+
+def test_an_activation_behind_the_cut_costs_no_copy():
+    traced, state = structure_and_state(Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True)))
+    stage = cut(traced, state, "before", "head")
+    assert not stage.get_submodule("body.act").inplace
+    assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
+    # Where nothing is behind a cut, the model keeps its operators.
+    assert cut(traced, state, "x", "head").get_submodule("body.act").inplace
+    assert traced.module.act.inplace
+
+
+def test_a_stage_of_views_returns_memory_of_its_own():
+    net = Net(lambda net, x: net.drop(net.flat(x)), flat=nn.Flatten(), drop=nn.Dropout())
+    traced, state = structure_and_state(net)
+    stage = cut(traced, state, "before", "drop")
+    received = torch.randn(2, 4)
+    with torch.inference_mode():
+        (result,) = stage((received,))
+        kept = result.clone()
+        received.zero_()
+    assert torch.equal(result, kept)
+    assert result.any()
+
+
+def test_results_are_contiguous():
+    net = Net(lambda net, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), act=nn.ReLU())
+    traced, state = structure_and_state(net)
+    assert not traced.values[next(node for node in traced.nodes if node.name == "transpose")].is_contiguous()
+    images = torch.randn(3, 4)
+    with torch.inference_mode():
+        (crossing,) = cut(traced, state, "x", "transpose")((images,))
+        (result,) = cut(traced, state, "transpose", "head")((crossing,))
+        expected = net(images)
+    assert crossing.is_contiguous()
+    assert crossing.shape == (3, 2, 2)
+    assert torch.equal(result, expected)
+
+
+def test_a_stage_without_units_hands_its_input_on():
+    traced, state = structure_and_state(Net(lambda net, x: x))
+    payload = (torch.randn(1, 4),)
+    assert cut(traced, state, "before", "before")(payload)[0] is payload[0]
+
+
+def test_stages_can_be_made_and_used_in_inference_mode():
+    after, children = AFTER["module"]
+    with torch.inference_mode():
+        net = Net(after, **children)
+        traced, state = structure_and_state(net)
+        images = torch.randn(2, 4)
+        result = cut(traced, state, "before", "head")(cut(traced, state, "x", "before")((images,)))
+        assert torch.equal(result[0], net(images))
+
+
+def test_moving_a_stage_leaves_the_state_where_it_is():
+    traced, state = structure_and_state(Net(lambda net, x: x))
+    stage = cut(traced, state, "before", "head")
+    assert {p.data_ptr() for p in stage.parameters()} == {
+        state[f"head.{n}"].data_ptr() for n in ("weight", "bias")
+    }
+    stage.to(torch.float64)
+    assert state["head.weight"].dtype == torch.float32
+    assert {p.dtype for p in cut(traced, state, "before", "head").parameters()} == {torch.float32}
+
+
+def test_buffers_and_bare_parameters_are_filled():
+    class Scaled(Net):
+        def __init__(self):
+            super().__init__(lambda net, x: net.norm(x) * net.scale + net.shift, norm=nn.BatchNorm1d(4))
+            self.scale = nn.Parameter(torch.randn(4))
+            self.register_buffer("shift", torch.randn(4))
+            self.norm.running_mean.fill_(3.0)
+
+    net = Scaled()
+    traced, state = structure_and_state(net)
+    images = torch.randn(2, 4)
+    stage = cut(traced, state, "x", "head")
+    with torch.inference_mode():
+        assert torch.equal(stage((images,))[0], net(images))
+    assert {name for name, _ in stage.named_buffers()} >= {"body.shift", "body.norm.running_mean"}
+    assert {name for name, _ in stage.named_parameters()} >= {"body.scale", "body.head.weight"}

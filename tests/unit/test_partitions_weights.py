@@ -1,0 +1,191 @@
+"""Weights files: deterministic, checked, and never degenerate."""
+
+import hashlib
+import urllib.error
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from partitions import registry, weights
+from partitions.seeded import seeded
+from partitions.weights import WeightsError
+
+SMALL = "squeezenet1_1"
+
+
+def test_the_same_seed_gives_the_same_file_and_leaves_the_rng_alone(tmp_path):
+    before = torch.get_rng_state()
+    first = weights.make(SMALL, "seeded", 1, tmp_path / "a")
+    torch.rand(10)
+    again = weights.make(SMALL, "seeded", 1, tmp_path / "b")
+    other = weights.make(SMALL, "seeded", 2, tmp_path / "a")
+    assert first.digest == again.digest != other.digest
+    assert first.path.read_bytes() == again.path.read_bytes()
+    torch.set_rng_state(before)
+    weights.make(SMALL, "seeded", 1, tmp_path / "b")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_file_is_named_by_the_digest_of_its_bytes_and_nothing_else_is_left(tmp_path):
+    made = weights.make(SMALL, "seeded", 1, tmp_path)
+    assert made.digest == hashlib.sha256(made.path.read_bytes()).hexdigest()
+    assert list(tmp_path.iterdir()) == [made.path] == [tmp_path / f"{made.digest}.safetensors"]
+
+
+def test_the_number_of_threads_does_not_matter(tmp_path):
+    threads = torch.get_num_threads()
+    try:
+        digests = set()
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            digests.add(weights.make("mobilenet_v3_small", "seeded", 1, tmp_path).digest)
+            assert torch.get_num_threads() == number
+        assert len(digests) == 1
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v2", "resnet50", "inception_v3", "squeezenet1_1", "vit_b_32", "swin_t"]
+)
+def test_seeded_outputs_depend_on_the_input(name):
+    """With torchvision's initialization MobileNetV2 yields 1e-10, ViT zero: any split would pass for equal."""
+    shape = registry.input_shape(name)
+    generator = torch.Generator().manual_seed(5)
+    model = seeded(name, 0)
+    assert not any(module.training for module in model.modules())
+    for images in (torch.randn(2, *shape, generator=generator), torch.rand(2, *shape, generator=generator)):
+        with torch.inference_mode():
+            first, second = model(images)
+        assert first.isfinite().all()
+        assert 0.05 < float((first - second).abs().max()) < 100
+        assert 0.1 < float(first.abs().max()) < 100
+
+
+def test_a_state_dict_from_any_kind_of_file_gives_one_file(tmp_path):
+    state = {key: tensor.clone() for key, tensor in seeded(SMALL, 3).state_dict().items()}
+    torch.save(state, tmp_path / "plain.pt")
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "wrapped.pth")
+    save_file(dict(reversed(state.items())), tmp_path / "own.safetensors")
+    sources = ["plain.pt", "wrapped.pth", "own.safetensors"]
+    made = {weights.make(SMALL, str(tmp_path / source), 0, tmp_path).digest for source in sources}
+    assert made == {weights.make(SMALL, "seeded", 3, tmp_path).digest}
+
+
+def test_shared_sliced_and_transposed_tensors_are_written_whole(tmp_path):
+    state = seeded(SMALL, 3).state_dict()
+    whole = {key: tensor.clone() for key, tensor in state.items()}
+    bias = torch.cat([whole["features.0.bias"], torch.ones(7)])
+    awkward = {
+        **whole,
+        "features.0.bias": bias[:-7],
+        "features.3.expand1x1.bias": whole["features.3.expand3x3.bias"],
+        "classifier.1.weight": whole["classifier.1.weight"].to(memory_format=torch.channels_last).transpose(0, 1)
+        .contiguous().transpose(0, 1),
+    }  # fmt: skip
+    torch.save(awkward, tmp_path / "awkward.pt")
+    written = load_file(weights.make(SMALL, str(tmp_path / "awkward.pt"), 0, tmp_path).path)
+    assert written.keys() == awkward.keys()
+    assert all(torch.equal(written[key], awkward[key]) for key in written)
+
+
+def test_half_precision_is_stored_as_the_model_has_it(tmp_path):
+    torch.save(
+        {key: tensor.half() for key, tensor in seeded(SMALL, 3).state_dict().items()}, tmp_path / "half.pt"
+    )
+    written = load_file(weights.make(SMALL, str(tmp_path / "half.pt"), 0, tmp_path).path)
+    assert {tensor.dtype for tensor in written.values()} == {torch.float32}
+
+
+def missing(state):
+    del state["classifier.1.bias"]
+
+
+def unexpected(state):
+    state["extra"] = torch.ones(1)
+
+
+def reshaped(state):
+    state["classifier.1.bias"] = torch.ones(10)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (missing, r"do not fit squeezenet1_1: 1 missing \(classifier.1.bias\)"),
+        (unexpected, r"1 unexpected \(extra\)"),
+        (reshaped, r"1 of another shape \(classifier.1.bias\)"),
+    ],
+)
+def test_a_state_dict_that_does_not_fit_is_refused(spoil, says, tmp_path):
+    state = {key: tensor.clone() for key, tensor in seeded(SMALL, 3).state_dict().items()}
+    spoil(state)
+    save_file(state, tmp_path / "spoilt.safetensors")
+    for refuse in (
+        lambda: weights.make(SMALL, str(tmp_path / "spoilt.safetensors"), 0, tmp_path / "out"),
+        lambda: weights.read(tmp_path / "spoilt.safetensors", SMALL),
+    ):
+        with pytest.raises(WeightsError, match=says) as info:
+            refuse()
+        assert "\n" not in str(info.value)
+    assert not (tmp_path / "out").exists()
+
+
+class Evil:
+    def __reduce__(self):
+        return (pytest.fail, ("code from a weights file was run",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("no.pt", None, "cannot read weights"),
+        ("empty.pt", b"", "cannot read weights"),
+        ("garbage.pt", b"garbage", "cannot read weights"),
+        ("empty.safetensors", b"", "cannot read weights"),
+        ("garbage.safetensors", b"garbage garbage", "cannot read weights"),
+        ("weights.onnx", b"", "is not 'seeded', 'pretrained'"),
+    ],
+)
+def test_a_bad_file_is_one_clear_line(name, content, says, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError, match=says) as info:
+        weights.make(SMALL, str(tmp_path / name), 0, tmp_path / "out")
+    assert "\n" not in str(info.value)
+    assert name in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(Evil(), "cannot read"), ([1, 2], "state dict"), ({"a": 1}, "state dict")]
+)
+def test_a_pickle_of_anything_else_is_refused(content, says, tmp_path):
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(WeightsError, match=says):
+        weights.make(SMALL, str(tmp_path / "other.pt"), 0, tmp_path)
+
+
+def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path):
+    def offline(*_args, **_options):
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
+    with pytest.raises(
+        WeightsError, match=r"no pretrained weights for squeezenet1_1: .*Name or service not known"
+    ):
+        weights.make(SMALL, "pretrained", 0, tmp_path)
+
+
+def test_pretrained_weights_lose_their_auxiliary_heads(monkeypatch, tmp_path):
+    from torchvision.models import googlenet
+
+    published = googlenet(aux_logits=True, init_weights=False).state_dict()
+    assert any(key.startswith("aux1.") for key in published)
+    monkeypatch.setattr(
+        "torchvision.models._api.load_state_dict_from_url", lambda *_args, **_options: published
+    )
+    made = weights.make("googlenet", "pretrained", 0, tmp_path)
+    written = weights.read(made.path, "googlenet")
+    assert written.keys() == registry.build_structure("googlenet").state_dict().keys()
+    assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
