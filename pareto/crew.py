@@ -11,7 +11,7 @@ from pareto.hosts.session import Session
 from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, TestbedError
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.plan import RESULT_BYTES, Effort
+from pareto.plan import RESULT_BYTES, Effort, Trial
 from pareto.prepare import Artifact, Prepared
 from pareto.spec import Cell
 
@@ -38,6 +38,7 @@ class Crew:
         self._backends = backends
         self._sessions: dict[str, Session] = {}
         self._model: str | None = None
+        self._proven: set[Cell] = set()
         self._profile: Profile | None = None
         self._ports: dict[str, int] = {}
         self._token = ""
@@ -51,6 +52,7 @@ class Crew:
             self._testbed.heartbeat.add(session)
             self._sessions[name] = session
         self._model = self._profile = None
+        self._proven.clear()
         self._token = secrets.token_hex(16)
         self._ports = self._sessions[SERVER].request(
             "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
@@ -93,10 +95,9 @@ class Crew:
         )
         return probe.Reading(**reading)
 
-    def trial(
-        self, cell: Cell, profile: Profile, effort: Effort, estimate_s: float
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def trial(self, trial: Trial, profile: Profile, effort: Effort) -> tuple[dict[str, Any], dict[str, Any]]:
         """One trial: the edge's report, and the server's CPU and memory while it ran."""
+        cell = trial.cell
         facts = self._prepared[cell.model].facts
         payload = facts.points[cell.point][1] * cell.batch_size
         result = RESULT_BYTES * cell.batch_size
@@ -106,17 +107,20 @@ class Crew:
         server.request("usage")
         report = edge.request(
             "trial",
-            60.0 + 10.0 * estimate_s,
+            60.0 + 10.0 * trial.estimate_s,
             point=cell.point,
             batch_size=cell.batch_size,
             backend=cell.backend,
             interface=self._testbed.remotes[EDGE].host.data_interface,
+            warmup_requests=trial.warmup_requests(cell in self._proven),
             transfer_s=bounds.transfer_s(profile, payload, result),
             **{
                 phase: dict(zip(("requests", "seconds"), of, strict=True))
                 for phase, of in asdict(effort).items()
             },
         )
+        if "latency_s" in report:
+            self._proven.add(cell)
         return report, server.request("usage")
 
     def _connect(self) -> None:

@@ -21,13 +21,14 @@ OVERHEAD_S = 0.1
 class Effort:
     """How much is measured in a trial: (requests, seconds) that each phase takes at the least."""
 
-    warmup: tuple[int, float]
     latency: tuple[int, float]
     throughput: tuple[int, float]
 
 
-THOROUGH = Effort(warmup=(1, 0.25), latency=(3, 1.7), throughput=(2, 1.7))
-QUICK = Effort(warmup=(1, 0.0), latency=(2, 0.3), throughput=(2, 0.3))
+THOROUGH = Effort(latency=(3, 1.9), throughput=(2, 1.9))
+QUICK = Effort(latency=(2, 0.3), throughput=(2, 0.3))
+WARMUP_S = 0.2
+MAX_WARMUP_REQUESTS = 20
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,19 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell to be measured in a round; `estimate_s` includes its probes."""
+    """A cell to be measured in a round. `latency_s`: one request, foreseen; `estimate_s`: all, with its probe."""
 
     cell: Cell
     round: int
+    latency_s: float
     estimate_s: float
+
+    def warmup_requests(self, proven: bool) -> int:
+        """Requests before the clock starts: one to prove a cell's output, and as many as fit into `WARMUP_S`.
+
+        Stages are warmed by themselves on each host; on a slow link a request more would only cost time.
+        """
+        return max(0 if proven else 1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / self.latency_s)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def make(
     from the sweep's seed.
     """
     effort = QUICK if sweep.quick else THOROUGH
-    trials = []
+    trials: list[Trial] = []
     for number in range(1, sweep.trials + 1):
         # Not cryptography: an order that anybody can make again from the manifest.
         shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
@@ -97,14 +106,15 @@ def make(
         shuffled.shuffle(order)
         for group in order:
             shuffled.shuffle(group)
-            for cell in group:
-                if (cell, number) not in done:
-                    estimate = _estimate_s(cell, effort, models[cell.model], profiles[cell.netem])
-                    trials.append(Trial(cell, number, estimate))
+            trials += [
+                _trial(cell, number, effort, models[cell.model], profiles[cell.netem])
+                for cell in group
+                if (cell, number) not in done
+            ]
     return Plan(tuple(trials), effort)
 
 
-def _estimate_s(cell: Cell, effort: Effort, model: ModelFacts, profile: Profile) -> float:
+def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, profile: Profile) -> Trial:
     payload = model.points[cell.point][1] * cell.batch_size
     compute_s = model.compute_s * cell.batch_size
     crosses = cell.point < len(model.points) - 1
@@ -113,13 +123,9 @@ def _estimate_s(cell: Cell, effort: Effort, model: ModelFacts, profile: Profile)
     slowest_s = max(
         transfer_s, compute_s * max(cell.point, len(model.points) - cell.point) / len(model.points)
     )
-    phases = (
-        _phase_s(effort.warmup, latency_s)
-        + _phase_s(effort.latency, latency_s)
-        + _phase_s(effort.throughput, slowest_s)
-        + latency_s  # the throughput phase's fill
-    )
-    return phases + probe_s(profile) + OVERHEAD_S
+    phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, slowest_s)
+    around_s = 2 * latency_s + probe_s(profile) + OVERHEAD_S  # warm-up, the throughput phase's fill
+    return Trial(cell, number, latency_s, phases_s + around_s)
 
 
 def _phase_s(length: tuple[int, float], request_s: float) -> float:

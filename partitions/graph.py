@@ -104,10 +104,13 @@ def target_of(module: nn.Module, node: fx.Node) -> nn.Module | Tensor | None:
         return module.get_submodule(str(node.target))
     if node.op == "get_attr":
         path, _, name = str(node.target).rpartition(".")
-        value = getattr(module.get_submodule(path), name)
-        if isinstance(value, Tensor):
-            return value
-        raise UntraceableModel(f"{node.target} is neither a parameter nor a buffer")
+        owner = module.get_submodule(path)
+        tensor = owner._parameters.get(name, owner._buffers.get(name))
+        if tensor is None:  # a constant of the forward function: no weights file has it
+            raise UntraceableModel(
+                f"{type(module).__name__}: {node.target} is neither a parameter nor a buffer"
+            )
+        return tensor
     return None
 
 

@@ -78,7 +78,7 @@ def op_points(traced: TracedModel) -> tuple[Point, ...]:
 
 
 def _points(traced: TracedModel, boundaries: Iterator[tuple[int, str]]) -> tuple[Point, ...]:
-    """Number the usable ones among `boundaries` (node index, unit name), which are in no certain order."""
+    """Number those of `boundaries` (node index, unit name) that go forward and can be cut."""
     end = traced.nodes.index(traced.result)
     cuts = {0: "input"}
     for index, name in boundaries:
@@ -106,7 +106,7 @@ def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
         return
     classifier = next(i for i, scope in enumerate(scopes) if children[-1] in scope)
 
-    units = [unit for unit in _units(module, "", used) if unit.paths[0].split(".")[0] != children[-1]]
+    units = list(_units(module, "", {path for path in used if path.split(".")[0] != children[-1]}))
     if len(units[0].paths) > 1:
         units[0] = _Unit("stem", units[0].paths)
     ends = [_last(scopes, unit.paths) for unit in units]

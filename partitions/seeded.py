@@ -18,7 +18,7 @@ def seeded(name: str, seed: int) -> nn.Module:
     with depth, and ViT's head is zero. Such a network yields much the same for any input, and any split of
     it would pass for equal. So one batch of noise is run through it, as the first step of a training would
     do: batch normalization takes its statistics, and the last layer is scaled so that its outputs are
-    centred with unit deviation.
+    centred, with unit deviation.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from pareto.backends import rpc
+from pareto.backends import rpc, wire
 from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Refused, serve
@@ -118,16 +118,17 @@ class Worker:
     def stage(self, request: dict[str, Any]) -> None:
         point, batch_size = request["point"], request["batch_size"]
         model = self._loaded()
+        data = self._data[batch_size]
         if not self._servers:
-            self._cut(0, point)
+            _warm_up(self._cut(0, point), tuple(data.inputs[:1]))
             return
+        last = len(model.points) - 1
         takes = tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in model.points[point].payload)
-        served = ServedStage(
-            self._cut(point, len(model.points) - 1),
-            self._fingerprint(point, batch_size),
-            takes,
-            layout(self._data[batch_size].references[:1]),
-        )
+        module = self._cut(point, last)
+        gives = layout(data.references[:1])
+        served = ServedStage(module, self._fingerprint(point, batch_size), takes, gives)
+        if point < last:
+            _warm_up(module, tuple(tensor.zero_() for tensor in wire.empty(takes)))
         for server in self._servers:
             server.serve(served)
 
@@ -142,7 +143,7 @@ class Worker:
                 client,
                 self._cut(0, point),
                 data,
-                warmup=Length(**request["warmup"]),
+                warmup_requests=request["warmup_requests"],
                 latency=Length(**request["latency"]),
                 throughput=Length(**request["throughput"]),
                 transfer_s=request["transfer_s"],
@@ -177,6 +178,12 @@ class Worker:
 
     def _fingerprint(self, point: int, batch_size: int) -> bytes:
         return fingerprint(self._digest, self._loaded().graph_digest, point, batch_size)
+
+
+def _warm_up(stage: Stage, tensors: Tensors) -> None:
+    """Compute once for nothing: first calls allocate memory and choose kernels."""
+    with torch.inference_mode():
+        stage(tensors)
 
 
 def _sha256(path: Path) -> str:

@@ -85,6 +85,8 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
     outputs: list[tuple[int, Tensor]] = []
     origin = time.perf_counter()
     while len(samples) < MAX_LATENCY_REQUESTS:
+        if len(samples) >= length.requests and time.perf_counter() - origin >= length.seconds:
+            break
         number = len(samples)
         which = number % len(inputs)
         started = time.perf_counter()
@@ -96,8 +98,6 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
         _in_order(reply, number)
         samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
         outputs.append((which, reply.tensors[0]))
-        if len(samples) >= length.requests and finished - origin >= length.seconds:
-            break
     return Phase(samples, outputs)
 
 

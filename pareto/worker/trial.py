@@ -30,7 +30,7 @@ def run(
     compute: Compute,
     data: Data,
     *,
-    warmup: Length,
+    warmup_requests: int,
     latency: Length,
     throughput: Length,
     transfer_s: float,
@@ -48,7 +48,7 @@ def run(
     tolerance = min(proof.tolerance(reference) for reference in data.references)
     payload_bytes = 0 if isinstance(client, phases.NoLink) else sum(t.nbytes for t in payload)
     with _no_collection():
-        warm = phases.latency(client, compute, data.inputs, warmup)
+        warm = phases.latency(client, compute, data.inputs, Length(warmup_requests, 0.0))
         proven = {"max_abs_error": _error([warm], data), "tolerance": tolerance}
         if not proven["max_abs_error"] <= tolerance:
             return proven
@@ -111,11 +111,12 @@ def _least_mean(measured: Sequence[Phase], column: str) -> float | None:
 
 def _error(measured: Sequence[Phase], data: Data) -> float:
     """The largest deviation of any result of the trial from the whole model's."""
-    return max(
+    errors = (
         proof.max_abs_error(output, data.references[which])
         for phase in measured
         for which, output in phase.outputs
     )
+    return max(errors, default=0.0)
 
 
 def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:

@@ -85,6 +85,7 @@ FAMILIES = {
     "swin_t": (18, "features.1.0", "norm"),
     "swin_v2_t": (18, "features.1.0", "norm"),
     "vgg11_bn": (31, "features.1", "avgpool"),
+    "vit_h_14": (36, "encoder.layers.encoder_layer_0", "pool"),
     "vit_b_16": (16, "encoder.layers.encoder_layer_0", "pool"),
     "wide_resnet50_2": (19, "layer1.0", "avgpool"),
 }
@@ -191,6 +192,22 @@ def test_no_cut_where_a_size_is_live():
     assert "layer" not in [point.after for point in op_points(traced(Sized()))]
 
 
+class Chunked(nn.Module):
+    """The one value that is live after `chunk` is a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 4)
+
+    def forward(self, x):
+        left, right = x.chunk(2, dim=1)
+        return self.head(left + right)
+
+
+def test_no_cut_where_a_tuple_is_live():
+    assert [point.after for point in op_points(traced(Chunked()))] == ["", "add", "head"]
+
+
 class Blocks(nn.Module):
     def __init__(self):
         super().__init__()
@@ -226,12 +243,23 @@ class Undecided(nn.Module):
         return x if x.sum() > 0 else -x
 
 
+class Constant(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.offset = torch.ones(4, device="meta")
+
+    def forward(self, x):
+        return x + self.offset
+
+
 class Pair(nn.Module):
     def forward(self, x):
         return x + 1, x + 2
 
 
-@pytest.mark.parametrize(("module", "says"), [(Undecided(), "cannot be traced"), (Pair(), "one tensor")])
+@pytest.mark.parametrize(
+    ("module", "says"), [(Undecided(), "cannot be traced"), (Pair(), "one tensor"), (Constant(), "a buffer")]
+)
 def test_what_has_no_static_graph_is_refused(module, says):
     with pytest.raises(UntraceableModel, match=says):
         traced(module)

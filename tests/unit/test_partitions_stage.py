@@ -99,6 +99,13 @@ def test_an_activation_that_no_input_reaches_stays_in_place():
     assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
 
 
+def test_a_function_behind_the_cut_costs_no_copy():
+    traced, state = structure_and_state(Net(AFTER["function"][0]))
+    stage = cut(traced, state, "before", "head")
+    assert [node.kwargs.get("inplace") for node in stage.body.graph.nodes if node.name == "relu"] == [False]
+    assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
+
+
 def test_an_activation_behind_the_cut_costs_no_copy():
     traced, state = structure_and_state(Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True)))
     stage = cut(traced, state, "before", "head")
@@ -166,9 +173,11 @@ def test_moving_a_stage_leaves_the_state_where_it_is():
 def test_buffers_and_bare_parameters_are_filled():
     class Scaled(Net):
         def __init__(self):
-            super().__init__(lambda net, x: net.norm(x) * net.scale + net.shift, norm=nn.BatchNorm1d(4))
+            super().__init__(
+                lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4)
+            )
             self.scale = nn.Parameter(torch.randn(4))
-            self.register_buffer("shift", torch.randn(4))
+            self.register_buffer("shift", torch.randn(2, 2))
             self.norm.running_mean.fill_(3.0)
 
     net = Scaled()

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from partitions import registry, weights
 from partitions.seeded import seeded
+from partitions.torchvision_compat import models
 from partitions.weights import WeightsError
 
 SMALL = "squeezenet1_1"
@@ -177,15 +178,14 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path):
         weights.make(SMALL, "pretrained", 0, tmp_path)
 
 
-def test_pretrained_weights_lose_their_auxiliary_heads(monkeypatch, tmp_path):
-    from torchvision.models import googlenet
-
-    published = googlenet(aux_logits=True, init_weights=False).state_dict()
-    assert any(key.startswith("aux1.") for key in published)
+@pytest.mark.parametrize(("name", "head"), [("googlenet", "aux1."), ("inception_v3", "AuxLogits.")])
+def test_pretrained_weights_lose_their_auxiliary_heads(name, head, monkeypatch, tmp_path):
+    published = models.get_model(name, aux_logits=True, init_weights=False).state_dict()
+    assert any(key.startswith(head) for key in published)
     monkeypatch.setattr(
         "torchvision.models._api.load_state_dict_from_url", lambda *_args, **_options: published
     )
-    made = weights.make("googlenet", "pretrained", 0, tmp_path)
-    written = weights.read(made.path, "googlenet")
-    assert written.keys() == registry.build_structure("googlenet").state_dict().keys()
+    made = weights.make(name, "pretrained", 0, tmp_path)
+    written = weights.read(made.path, name)
+    assert written.keys() == registry.build_structure(name).state_dict().keys()
     assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())

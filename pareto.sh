@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The one entry: makes .venv on first use, then runs `python -m pareto`. See README.md, or ./pareto.sh --help.
+set -euo pipefail
+
+root=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
+venv=$root/.venv
+stamp=$venv/.requirements
+
+fail() {
+    echo "error: $*" >&2
+    exit 2
+}
+
+# apt_install PACKAGE WHY: install it where that is possible, else say what to install.
+apt_install() {
+    local as_root=()
+    local advice="$2: install it (on Debian or Ubuntu: apt-get install $1)"
+    command -v apt-get >/dev/null || fail "$advice"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || fail "$advice"
+        as_root=(sudo)
+        [ -t 0 ] || as_root=(sudo -n)
+    fi
+    echo "pareto: installing $1" >&2
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1 ||
+        { "${as_root[@]}" apt-get update -qq >/dev/null &&
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null; } ||
+        fail "$advice"
+}
+
+find_python() {
+    python=${PYTHON:-python3}
+    command -v "$python" >/dev/null || apt_install python3 "no $python on this machine"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+        fail "$("$python" --version) is too old: Python 3.10 or later is needed (set PYTHON to its path)"
+}
+
+# What requirements*.txt and the interpreter are now; .venv is made again when it was made from something else.
+wanted() {
+    cat "$root"/requirements*.txt | sha256sum
+}
+
+make_venv() {
+    find_python
+    # One at a time: two first starts would install into each other's feet.
+    exec 9>"$root/.venv.lock"
+    flock 9
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$(wanted)" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+        "$python" -c 'import ensurepip' 2>/dev/null || apt_install python3-venv "Python's venv module is missing"
+        echo "pareto: installing Python packages into .venv (once, a few minutes)" >&2
+        "$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv"
+        "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r "$root/requirements.txt" >&2 ||
+            fail "installing the Python packages failed: see above; the next start tries again"
+        wanted >"$stamp"
+    fi
+    flock -u 9
+    exec 9>&-
+    rm -f "$root/.venv.lock"
+}
+
+[ "$(cat "$stamp" 2>/dev/null)" = "$(wanted)" ] && [ -x "$venv/bin/python" ] || make_venv
+
+# Only what builds a testbed needs a server to log in to.
+case " ${*:-} " in
+    *' --help '* | *' --dry-run '* | ' ' | '  ' | ' report '*) ;;
+    *)
+        PATH=$PATH:/usr/sbin:/usr/local/sbin command -v sshd >/dev/null ||
+            apt_install openssh-server "no sshd on this machine"
+        ;;
+esac
+
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+if [ "${1:-}" = test ]; then
+    shift
+    cd "$root"
+    if [ $# -eq 0 ]; then
+        "$venv/bin/ruff" check
+        "$venv/bin/ruff" format --check
+        "$venv/bin/mypy"
+    fi
+    exec "$venv/bin/python" -m pytest "$@"
+fi
+exec "$venv/bin/python" -m pareto "$@"
