@@ -1,0 +1,161 @@
+"""The local testbed: real namespaces, sshd, paramiko and workers, and nothing left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import paramiko
+import pytest
+from pyroute2 import netns
+
+from pareto.hosts import ssh
+from pareto.hosts.session import SessionError
+from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, open_local
+from pareto.link.profile import load
+
+from .conftest import REPOSITORY, left_behind, processes, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    pytest.mark.usefixtures("nothing_left"),
+]
+
+
+@pytest.fixture
+def bed() -> Iterator[LocalTestbed]:
+    with closing(open_local(edge_cpu=0.25)) as bed:
+        yield bed
+
+
+def run(bed: LocalTestbed, host: str, command: str) -> str:
+    client = bed.remotes[host]._client
+    _, out, err = client.exec_command(command, timeout=30)  # noqa: S601
+    return (out.read() + err.read()).decode().strip()
+
+
+def test_hosts_are_apart_and_joined_by_the_link_alone(bed: LocalTestbed) -> None:
+    edge, server = (bed.remotes[name].host for name in (EDGE, SERVER))
+    assert "data0" in run(bed, EDGE, "cat /proc/self/net/dev")
+    assert run(bed, EDGE, "hostname; echo $$") != ""
+    assert {run(bed, name, "readlink /proc/self/ns/net") for name in (EDGE, SERVER)}.isdisjoint(
+        {os.readlink("/proc/self/ns/net")}
+    )
+    bed.shaper.apply(load("none"))
+    listen = f"{sys.executable} -c \"import socket; s = socket.create_server(('{server.data_address}', 0)); " + (
+        "print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')\""
+    )
+    _, out, _ = bed.remotes[SERVER]._client.exec_command(listen, timeout=30)  # noqa: S601
+    port = int(out.readline())
+    reach = f"import socket; print(socket.create_connection(('{server.data_address}', {port}), 5).recv(5))"
+    assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "b'hello'"
+    with pytest.raises(OSError), socket.create_connection((edge.data_address, 22), 1):  # not from here
+        pass
+
+
+def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: LocalTestbed) -> None:
+    cores = {name: run(bed, name, "taskset -cp $$").split()[-1] for name in (EDGE, SERVER)}
+    assert cores == {name: str(bed.remotes[name].host.core) for name in (EDGE, SERVER)}
+    if len(os.sched_getaffinity(0)) > 1:
+        assert cores[EDGE] != cores[SERVER]
+    spin = (
+        f"{sys.executable} -c \"import time; t, c = time.perf_counter(), time.process_time()\n"
+        "while time.perf_counter() - t < 1: pass\n"
+        'print((time.process_time() - c) / (time.perf_counter() - t))"'
+    )
+    assert float(run(bed, EDGE, spin)) < 0.35
+    assert float(run(bed, SERVER, spin)) > 0.35
+
+
+def test_an_unknown_host_key_is_refused(bed: LocalTestbed) -> None:
+    login = bed.remotes[EDGE].host.login
+    other = bed.remotes[SERVER].host.login.host_key
+    key, _ = ssh.new_key()
+    with pytest.raises(ssh.Unreachable, match="does not match|Host key"):
+        ssh.connect(ssh.Login("edge", login.address, login.port, login.user, other), key)
+    with pytest.raises(ssh.Unreachable, match="[Aa]uthentication"):
+        ssh.connect(login, key)
+
+
+def test_files_go_over_once_and_whole(bed: LocalTestbed) -> None:
+    remote = bed.remotes[EDGE]
+    content = os.urandom(3_000_000)
+    path = remote.ship(content, "blob")
+    assert run(bed, EDGE, f"stat -c %s {path}") == "3000000"
+    stamp = run(bed, EDGE, f"stat -c %y {path}")
+    assert remote.ship(content, "blob") == path
+    assert run(bed, EDGE, f"stat -c %y {path}") == stamp
+
+
+def test_two_testbeds_do_not_meet() -> None:
+    with closing(open_local()) as first, closing(open_local()) as second:
+        addresses = {bed.remotes[name].host.login.address for bed in (first, second) for name in (EDGE, SERVER)}
+        assert len(addresses) == 4
+        spaces = {run(bed, name, "readlink /proc/self/ns/net") for bed in (first, second) for name in (EDGE, SERVER)}
+        assert len(spaces) == 4
+
+
+def test_a_refused_profile_leaves_the_session_usable(bed: LocalTestbed) -> None:
+    with pytest.raises(SessionError):
+        bed.keeper.request("shape", edge_to_server={"delay_s": -1.0}, server_to_edge={})
+    assert bed.keeper.request("shape", edge_to_server={}, server_to_edge={})["shaper"] == "relay"
+
+
+DRIVER = """
+import sys, time
+from pareto.hosts.testbed import open_local
+bed = open_local(edge_cpu=0.5)
+session = bed.remotes["edge"].start("pareto.worker")
+session.request("facts", 120)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def driver() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_nothing_outlives_a_driver_that_dies(driver: subprocess.Popen[str], how: signal.Signals) -> None:
+    assert any("namespace" in what for what in left_behind())
+    assert any("cgroup" in what for what in left_behind())
+    driver.send_signal(how)
+    driver.wait(20)
+    assert wait_until(lambda: not left_behind()), left_behind()
+
+
+def test_the_next_start_sweeps_up_after_a_killed_keeper(driver: subprocess.Popen[str]) -> None:
+    keepers = [pid for pid, command in processes() if "pareto.hosts.local" in command]
+    for pid in keepers:
+        os.kill(pid, signal.SIGKILL)
+    driver.kill()
+    driver.wait()
+    assert wait_until(lambda: not list(processes())), "the kernel ends sshd and workers with their keeper"
+    assert any(name.startswith("pareto") for name in netns.listnetns())
+    open_local().close()
+    assert left_behind() == set()
+
+
+def test_paramiko_is_strict(bed: LocalTestbed) -> None:
+    policy = bed.remotes[EDGE]._client._policy
+    assert isinstance(policy, paramiko.RejectPolicy)

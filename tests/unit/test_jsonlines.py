@@ -1,0 +1,106 @@
+"""The control protocol between a driver and a real child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
+
+REPOSITORY = Path(__file__).parents[2]
+PROGRAM = """
+import os, sys
+from pareto.jsonlines import Refused, serve
+
+def double(request):
+    print("noise on stdout")
+    return 2 * request["value"]
+
+def refuse(request):
+    raise Refused("not today")
+
+def fail(request):
+    raise KeyError("oops")
+
+def die(request):
+    os._exit(3)
+
+def end():
+    open(sys.argv[1], "w").write("ended")
+
+serve({"double": double, "refuse": refuse, "fail": fail, "die": die}, at_end=end, silence_limit_s=float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[tuple[Session, subprocess.Popen[bytes], Path]]:
+    yield from start(tmp_path, "60")
+
+
+def start(tmp_path: Path, silence_s: str) -> Iterator[tuple[Session, subprocess.Popen[bytes], Path]]:
+    ended = tmp_path / "ended"
+    wire = PipeWire([sys.executable, "-c", PROGRAM, str(ended), silence_s], cwd=REPOSITORY)
+    yield Session("program", wire), wire.process, ended
+    wire.close()
+
+
+Started = tuple[Session, subprocess.Popen[bytes], Path]
+
+
+def test_answers_whatever_libraries_print(program: Started) -> None:
+    assert program[0].request("double", value=21) == 42
+
+
+def test_answers_may_be_awaited_in_any_order(program: Started) -> None:
+    session = program[0]
+    first, second = session.send("double", value=1), session.send("double", value=2)
+    assert session.wait(second) == 4
+    assert session.wait(first) == 2
+
+
+@pytest.mark.parametrize(
+    ("op", "says"), [("refuse", "program: not today"), ("fail", "KeyError"), ("nonsense", "unknown request")]
+)
+def test_an_error_is_told_and_the_program_lives_on(program: Started, op: str, says: str) -> None:
+    with pytest.raises(SessionError, match=says):
+        program[0].request(op)
+    assert program[0].request("double", value=1) == 2
+
+
+def test_pings_get_no_answer(program: Started) -> None:
+    program[0].ping()
+    assert program[0].request("double", value=3) == 6
+
+
+def test_a_program_that_dies_is_a_lost_session(program: Started) -> None:
+    with pytest.raises(SessionLost):
+        program[0].request("die")
+
+
+def test_end_of_file_ends_it_after_its_last_act(program: Started) -> None:
+    session, process, ended = program
+    session.request("double", value=1)
+    session.close()
+    assert process.returncode == 0
+    assert ended.read_text() == "ended"
+
+
+def test_sigterm_ends_it_after_its_last_act(program: Started) -> None:
+    session, process, ended = program
+    session.request("double", value=1)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert ended.read_text() == "ended"
+
+
+def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
+    for session, process, ended in start(tmp_path, "0.2"):
+        session.request("double", value=1)
+        assert process.wait(10) == 0
+        assert ended.read_text() == "ended"

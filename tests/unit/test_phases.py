@@ -1,0 +1,177 @@
+"""The measuring loops over a real connection on loopback."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from pareto.backends.base import BackendError, Layout, Reply, Tensors, layout
+from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.worker import phases
+from pareto.worker.phases import Length, NoLink, Sample
+
+INPUTS = [torch.full((1, 8), float(i)) for i in range(4)]
+NAME = bytes(8)
+
+
+class Sleeping:
+    """A stage whose work takes a known time and leaves the processor free, as a busy host elsewhere would."""
+
+    def __init__(self, takes: Layout, seconds: float = 0.0) -> None:
+        self.fingerprint = NAME
+        self.takes = self.gives = takes
+        self._seconds = seconds
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        started = time.perf_counter()
+        time.sleep(self._seconds)
+        return (tensors[0] + 1,), time.perf_counter() - started
+
+
+@pytest.fixture
+def server() -> Iterator[TcpServer]:
+    server = TcpServer("127.0.0.1", "t")
+    yield server
+    server.close()
+
+
+def connect(server: TcpServer, seconds: float = 0.0) -> TcpClient:
+    takes = layout(INPUTS[:1])
+    server.serve(Sleeping(takes, seconds))
+    client = TcpClient("127.0.0.1", server.port, "t")
+    client.open(NAME, takes)
+    return client
+
+
+def slow(seconds: float) -> phases.Compute:
+    def compute(tensors: Tensors) -> Tensors:
+        time.sleep(seconds)
+        return tensors
+
+    return compute
+
+
+def test_latency_lasts_until_both_requests_and_seconds_are_there(server: TcpServer) -> None:
+    client = connect(server)
+    assert len(phases.latency(client, slow(0), INPUTS, Length(7, 0.0)).samples) == 7
+    assert phases.latency(client, slow(0), INPUTS, Length(0, 0.0)).samples == []
+    timed = phases.latency(client, slow(0.01), INPUTS, Length(1, 0.1))
+    assert timed.samples[-1].finished_s >= 0.1
+    assert timed.samples[-2].finished_s < 0.1
+
+
+def test_latency_covers_every_part_and_one_request_is_in_flight(server: TcpServer) -> None:
+    phase = phases.latency(connect(server, 0.02), slow(0.01), INPUTS, Length(5, 0.0))
+    for sample in phase.samples:
+        assert sample.server_s is not None
+        assert sample.edge_s >= 0.01
+        assert sample.server_s >= 0.02
+        assert sample.latency_s >= sample.edge_s + sample.serialize_s + sample.server_s
+    assert all(a.finished_s <= b.started_s for a, b in zip(phase.samples, phase.samples[1:], strict=False))
+
+
+def test_results_belong_to_their_inputs(server: TcpServer) -> None:
+    client = connect(server)
+    for phase in (
+        phases.latency(client, slow(0), INPUTS, Length(9, 0.0)),
+        phases.throughput(client, slow(0), INPUTS, Length(30, 0.0), 1.0, depth=5),
+    ):
+        assert len(phase.outputs) == len(phase.samples)
+        assert all(torch.equal(output, INPUTS[which] + 1) for which, output in phase.outputs)
+
+
+def test_stages_overlap_in_the_throughput_phase(server: TcpServer) -> None:
+    """Edge and server need 20 ms each: one after the other 25 images/s, overlapped 50."""
+    client = connect(server, 0.02)
+    alone = phases.latency(client, slow(0.02), INPUTS, Length(5, 0.0))
+    latency_s = sorted(s.latency_s for s in alone.samples)[2]
+    many = phases.throughput(client, slow(0.02), INPUTS, Length(20, 0.0), 0.02, depth=4)
+    assert phases.rate(many.samples, 1) >= 1.5 / latency_s
+
+
+def test_never_more_in_flight_than_asked(server: TcpServer) -> None:
+    phase = phases.throughput(connect(server, 0.005), slow(0), INPUTS, Length(40, 0.0), 0.01, depth=3)
+    events = sorted([(s.started_s, 1) for s in phase.samples] + [(s.finished_s, -1) for s in phase.samples])
+    flying = most = 0
+    for _, change in events:
+        flying += change
+        most = max(most, flying)
+    assert most == 3
+
+
+def test_throughput_is_cut_when_it_takes_far_longer_than_foreseen(server: TcpServer) -> None:
+    phase = phases.throughput(connect(server, 0.05), slow(0), INPUTS, Length(2, 0.1), 1e-4, depth=2)
+    assert 3 <= len(phase.samples) < 20  # 1000 were foreseen
+
+
+class Failing:
+    """A client whose server goes away after some requests."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None: ...
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        return 0.0
+
+    def receive(self) -> Reply:
+        self._left -= 1
+        if self._left < 0:
+            raise BackendError("gone")
+        return Reply(0 if self._left else 99, (torch.zeros(1),), 0.0, 0.0)
+
+    def warm(self, nbytes: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.timeout(20)
+def test_a_lost_server_ends_the_phase_with_its_error() -> None:
+    with pytest.raises(BackendError, match="gone"):
+        phases.throughput(Failing(0), slow(0), INPUTS, Length(100, 0.0), 1.0, depth=3)
+    with pytest.raises(BackendError, match="gone"):
+        phases.latency(Failing(0), slow(0), INPUTS, Length(3, 0.0))
+
+
+def test_a_reply_to_another_request_is_noticed() -> None:
+    with pytest.raises(BackendError, match="the reply to request 99 came in place of 0"):
+        phases.latency(Failing(1), slow(0), INPUTS, Length(3, 0.0))
+
+
+def test_without_a_link_the_edge_alone_is_measured() -> None:
+    alone = phases.latency(NoLink(), slow(0.01), INPUTS, Length(3, 0.0))
+    assert all(s.server_s is None and s.edge_s >= 0.01 for s in alone.samples)
+    many = phases.throughput(NoLink(), slow(0.01), INPUTS, Length(10, 0.0), 0.01, depth=2)
+    assert phases.rate(many.samples, 1) == pytest.approx(1 / many.samples[5].edge_s, rel=0.5)
+
+
+def test_rate_leaves_the_fill_out_and_counts_images() -> None:
+    done = [1.0, 1.1, 1.2, 1.3]
+    samples = [Sample(0.0, t, 0.0, 0.0, 0.0) for t in done]
+    assert phases.rate(samples, 1) == pytest.approx(10.0)
+    assert phases.rate(samples, 8) == pytest.approx(80.0)
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "slowest_s", "depth"),
+    [(2.92, 2.68, 2), (0.4, 0.168, 3), (0.23, 0.015, 20), (0.02, 0.02, 2), (10.0, 0.001, 64)],
+)
+def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
+    assert phases.in_flight(latency_s, slowest_s) == depth
+    assert depth == 64 or depth * slowest_s >= latency_s
+
+
+def test_no_server_time_is_not_a_time_of_zero() -> None:
+    assert math.isnan(NoLinkReply().server_s)
+
+
+def NoLinkReply() -> Reply:
+    client = NoLink()
+    client.send(0, (Tensor(),))
+    return client.receive()

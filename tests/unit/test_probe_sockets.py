@@ -1,0 +1,43 @@
+"""The link probe's two ends, over loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pareto.backends.handshake import Rejected
+from pareto.worker.probe import ProbeClient, ProbeServer
+
+
+@pytest.fixture
+def server() -> Iterator[ProbeServer]:
+    yield ProbeServer("127.0.0.1", "t")
+
+
+def test_rtt_and_both_rates(server: ProbeServer) -> None:
+    client = ProbeClient("127.0.0.1", server.port, "t")
+    for _ in range(2):
+        reading = client.measure(4_000_000, 4_000_000)
+        assert reading["rtt_s"] is not None
+        assert 0 < reading["rtt_s"] < 0.1
+        for way in ("rate_bps", "rate_back_bps"):
+            rate = reading[way]
+            assert rate is not None
+            assert 1e7 < rate < 1e12
+
+
+def test_what_was_not_asked_is_not_measured(server: ProbeServer) -> None:
+    reading = ProbeClient("127.0.0.1", server.port, "t").measure(0, 0)
+    assert reading["rate_bps"] is None
+    assert reading["rate_back_bps"] is None
+
+
+def test_a_new_connection_takes_over_from_a_closed_one(server: ProbeServer) -> None:
+    ProbeClient("127.0.0.1", server.port, "t").close()
+    assert ProbeClient("127.0.0.1", server.port, "t").measure(0, 0)["rtt_s"] is not None
+
+
+def test_the_token_is_asked_for(server: ProbeServer) -> None:
+    with pytest.raises(Rejected):
+        ProbeClient("127.0.0.1", server.port, "x")

@@ -1,0 +1,89 @@
+"""What a sweep may ask for, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareto import request, spec
+from pareto.link.profile import ProfileError
+from pareto.spec import SpecError
+
+
+def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
+    asked = spec.sweep({"model": "mobilenetv2, resnet18", "netem": "200ms-5mbit,none", "points": "0,7"})
+    assert asked.models == ("mobilenetv2", "resnet18")
+    assert asked.netems == ("200ms-5mbit", "none")
+    assert asked.points == (0, 7)
+    assert asked.backends == ("tcp", "rpc")
+    assert asked.trials == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "--model is missing"),
+        ({"model": "m", "backend": "udp"}, "unknown backend 'udp': there are tcp and rpc"),
+        ({"model": "m", "points": "a"}, "--points 'a': write all, or numbers"),
+        ({"model": "m", "trials": 0}, "--trials 0"),
+        ({"model": "m", "batch_size": "0"}, "--batch-size counts images"),
+        ({"model": "m", "edge_cpu": 2.0}, "--edge-cpu 2.0"),
+        ({"model": "m", "testbed": "lab.yaml"}, "only the local testbed"),
+        ({"model": "m", "granularity": "layer"}, "--granularity 'layer'"),
+    ],
+)
+def test_bad_options_are_one_line_that_names_them(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        spec.sweep(fields)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_unknown_profile_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ProfileError):
+        spec.sweep({"model": "m", "netem": "10mbit-"})
+
+
+def test_a_file_gives_options_and_the_command_line_overrides_them(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: [alexnet, vgg16]\nnetem: none\ntrials: 5\n")
+    asked = request.sweep(file, {"trials": 2}, None)
+    assert (asked.models, asked.trials) == (("alexnet", "vgg16"), 2)
+
+
+def test_quick_means_one_round_unless_told_otherwise() -> None:
+    assert request.sweep(None, {"model": "m", "quick": True}, None).trials == 1
+    assert request.sweep(None, {"model": "m", "quick": True, "trials": 4}, None).trials == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("modle: alexnet\n", "unknown key 'modle'"),
+        ("- alexnet\n", "must map options to values"),
+        ("model: [\n", "is not YAML"),
+        ("model: alexnet\ntrials: many\n", "trials 'many'"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(text)
+    with pytest.raises(SpecError) as refused:
+        request.sweep(file, {"model": "alexnet"} if "modle" in text else {}, None)
+    assert says in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+def test_the_papers_sweep_is_valid() -> None:
+    file = Path(__file__).parents[2] / "sweeps" / "paper.yaml"
+    asked = request.sweep(file, {}, None)
+    assert len(asked.models) == 6
+    assert set(asked.netems) == {"none", "200ms-5mbit"}
+    assert asked.trials == 5
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot read the sweep"):
+        request.sweep(tmp_path / "none.yaml", {}, None)

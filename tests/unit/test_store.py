@@ -1,0 +1,107 @@
+"""results/<run>/: nothing lost, nothing twice, nothing invented."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from pareto.spec import Cell
+from pareto.store import LINK_COLUMNS, TRIAL_COLUMNS, Store, StoreError
+
+CELL = Cell("mobilenet_v2", 7, "features.6", "tcp", "none", 1)
+
+
+def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
+    return {
+        "run": "r",
+        "model": CELL.model,
+        "point": CELL.point,
+        "point_name": CELL.point_name,
+        "backend": CELL.backend,
+        "netem": CELL.netem,
+        "batch_size": CELL.batch_size,
+        "codec": CELL.codec,
+        "round": number,
+        "status": status,
+        **fields,
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path, "run", {"sweep": {}})
+
+
+def test_the_columns_are_the_documented_ones(store: Store) -> None:
+    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text()
+    for name, columns in (("trials.csv", TRIAL_COLUMNS), ("link.csv", LINK_COLUMNS)):
+        assert (store.folder / name).read_text() == ",".join(columns) + "\n"
+        assert [c for c in columns if f"`{c}`" not in readme] == []
+
+
+def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:
+    store.append_trial(trial(1, latency_s=0.123456789, retransmits=0, server_s=None))
+    (row,) = store.rows()
+    assert row["latency_s"] == "0.123457"
+    assert row["retransmits"] == "0"
+    assert row["server_s"] == row["edge_energy_j"] == ""
+
+
+def test_an_unknown_column_is_a_mistake(store: Store) -> None:
+    with pytest.raises(KeyError, match="latency_ms"):
+        store.append_trial(trial(1, latency_ms=1))
+
+
+def test_reasons_keep_their_commas_and_quotes(store: Store) -> None:
+    store.append_trial(trial(1, "invalid", reason='RTT 231 ms, asked "200 ms"'))
+    assert store.rows()[0]["reason"] == 'RTT 231 ms, asked "200 ms"'
+
+
+def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> None:
+    store.append_trial(trial(1))
+    store.append_trial(trial(2))
+    path = store.folder / "trials.csv"
+    path.write_bytes(path.read_bytes()[:-25])
+    again = Store.resume(store.folder)
+    assert again.done() == {(CELL, 1)}
+    again.append_trial(trial(2))
+    with path.open(newline="") as file:
+        assert [row["round"] for row in csv.DictReader(file)] == ["1", "2"]
+
+
+def test_resuming_does_failed_trials_again_but_keeps_invalid_ones(store: Store) -> None:
+    for number, status in enumerate(("ok", "failed", "invalid"), 1):
+        store.append_trial(trial(number, status))
+    assert Store.resume(store.folder).done() == {(CELL, 1), (CELL, 3)}
+    assert [row["status"] for row in store.rows()] == ["ok", "invalid"]
+
+
+def test_requests_are_kept_in_order(store: Store) -> None:
+    columns = {name: [3.0, 1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s")}
+    phase = {**columns, "server_s": [None, 0.5]}
+    store.write_requests(CELL, 2, {"latency": phase, "throughput": phase})
+    (file,) = (store.folder / "requests").iterdir()
+    table = parquet.read_table(file)
+    assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
+    assert table.column("phase").to_pylist() == ["latency"] * 2 + ["throughput"] * 2
+    assert table.column("server_s").to_pylist() == [None, 0.5] * 2
+
+
+def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
+    names = [Store.create(tmp_path, "run", {}).folder.name for _ in range(3)]
+    assert names == ["run", "run-2", "run-3"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write results to .*choose another --out"):
+        Store.create(tmp_path / "file", "run", {})
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a run to resume"):
+        Store.resume(tmp_path)

@@ -1,0 +1,220 @@
+"""The tcp backend over loopback: what crosses, what is refused, and that nothing is overwritten."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from pareto.backends import handshake, wire
+from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
+from pareto.backends.tcp import TcpClient, TcpServer
+
+TOKEN = "a token"  # noqa: S105
+NAME = fingerprint("weights", "graph", 3, 1)
+
+
+class Doubling:
+    """A stage that doubles; a real one but for its size."""
+
+    def __init__(self, takes: Layout, work: Callable[[Tensor], Tensor] = lambda x: 2 * x) -> None:
+        self.fingerprint = NAME
+        self.takes = self.gives = takes
+        self._work = work
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        started = time.perf_counter()
+        return tuple(self._work(t) for t in tensors), time.perf_counter() - started
+
+
+@pytest.fixture
+def server() -> Iterator[TcpServer]:
+    server = TcpServer("127.0.0.1", TOKEN)
+    yield server
+    server.close()
+
+
+def client(server: TcpServer, takes: Layout, name: bytes = NAME) -> TcpClient:
+    made = TcpClient("127.0.0.1", server.port, TOKEN)
+    made.open(name, takes)
+    return made
+
+
+PAYLOADS = [
+    (torch.randn(1, 3, 5, 7),),
+    (torch.randn(2, 4), torch.arange(6, dtype=torch.int64)),
+    (torch.randint(0, 255, (3, 3), dtype=torch.uint8),),
+    (torch.randn(8).to(torch.bfloat16), torch.randn(()), torch.empty(0, 4)),
+    (torch.randn(1, 64, 160, 160),),
+]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda p: "+".join(str(t.dtype)[6:] for t in p))
+def test_tensors_arrive_bit_for_bit(server: TcpServer, payload: Tensors) -> None:
+    server.serve(Doubling(layout(payload), lambda x: x.clone()))
+    ours = client(server, layout(payload))
+    ours.send(7, payload)
+    reply = ours.receive()
+    assert reply.request_id == 7
+    assert layout(reply.tensors) == layout(payload)
+    assert all(torch.equal(a, b) for a, b in zip(reply.tensors, payload, strict=True))
+    assert reply.server_s >= 0
+
+
+def test_many_in_flight_come_back_in_order_and_keep_their_values(server: TcpServer) -> None:
+    """More requests than receive buffers: a buffer that went round too early would show."""
+    inputs = [(torch.full((1, 32, 64, 64), float(i)),) for i in range(24)]
+    server.serve(Doubling(layout(inputs[0])))
+    ours = client(server, layout(inputs[0]))
+    replies = []
+    for start in range(0, 24, 8):
+        for number in range(start, start + 8):
+            ours.send(number, inputs[number])
+        replies += [ours.receive() for _ in range(8)]
+    assert [reply.request_id for reply in replies] == list(range(24))
+    assert all(bool((r.tensors[0] == 2.0 * i).all()) for i, r in enumerate(replies))
+
+
+def test_an_identity_stage_sends_its_own_input_back(server: TcpServer) -> None:
+    server.serve(Doubling(layout((torch.zeros(4),)), lambda x: x))
+    ours = client(server, layout((torch.zeros(4),)))
+    for value in (1.0, 2.0, 3.0, 4.0):
+        ours.send(0, (torch.full((4,), value),))
+    assert [float(ours.receive().tensors[0][0]) for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_the_stage_can_change_on_a_living_connection(server: TcpServer) -> None:
+    for shape in ((2, 2), (3, 5), (2, 2)):
+        payload = (torch.ones(shape),)
+        server.serve(Doubling(layout(payload)))
+        if shape == (2, 2) and "ours" not in locals():
+            ours = client(server, layout(payload))
+        ours.open(NAME, layout(payload))
+        ours.send(1, payload)
+        assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
+
+
+def test_warming_does_not_disturb_requests(server: TcpServer) -> None:
+    payload = (torch.ones(10),)
+    server.serve(Doubling(layout(payload)))
+    ours = client(server, layout(payload))
+    ours.warm(1_000_000)
+    ours.send(1, payload)
+    assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
+
+
+def test_another_model_or_point_is_refused(server: TcpServer) -> None:
+    payload = (torch.ones(4),)
+    server.serve(Doubling(layout(payload)))
+    ours = client(server, layout(payload), fingerprint("weights", "graph", 4, 1))
+    ours.send(1, payload)
+    with pytest.raises(BackendError, match="another model or point"):
+        ours.receive()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [(torch.ones(5),), (torch.ones(4, dtype=torch.float64),), (torch.ones(4), torch.ones(4)), (torch.ones(2, 2),)],
+    ids=["size", "dtype", "count", "shape"],
+)
+def test_a_payload_of_another_layout_is_refused(server: TcpServer, wrong: Tensors) -> None:
+    server.serve(Doubling(layout((torch.ones(4),))))
+    ours = client(server, layout((torch.ones(4),)))
+    ours.send(1, wrong)
+    with pytest.raises(BackendError, match="expected"):
+        ours.receive()
+
+
+def test_a_fault_in_the_stage_reaches_the_edge(server: TcpServer) -> None:
+    def fail(x: Tensor) -> Tensor:
+        raise ValueError("no such layer")
+
+    server.serve(Doubling(layout((torch.ones(4),)), fail))
+    ours = client(server, layout((torch.ones(4),)))
+    ours.send(1, (torch.ones(4),))
+    with pytest.raises(BackendError, match="ValueError: no such layer"):
+        ours.receive()
+
+
+def test_non_contiguous_tensors_are_not_sent_scrambled(server: TcpServer) -> None:
+    ours = client(server, ())
+    with pytest.raises(BackendError, match="contiguous"):
+        ours.send(1, (torch.randn(4, 5).t(),))
+
+
+def test_only_who_knows_the_token_gets_in(server: TcpServer) -> None:
+    with pytest.raises(BackendError, match="wrong token"):
+        TcpClient("127.0.0.1", server.port, "another")
+
+
+def test_another_version_does_not_get_in(server: TcpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        proof = handshake._proof
+        with monkeypatch.context() as patch:
+            patch.setattr(handshake, "VERSION", handshake.VERSION + 1)
+            nonce = sock.recv(32, socket.MSG_WAITALL)
+            newer = proof(TOKEN, nonce)
+        sock.sendall(newer)
+        assert sock.recv(1) == b""
+
+
+def test_it_listens_on_its_address_only(server: TcpServer) -> None:
+    assert server._listener.getsockname()[0] == "127.0.0.1"
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair()
+
+
+def header(**fields: int) -> bytes:
+    values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "body": 16} | fields
+    return wire.HEADER.pack(
+        wire.MAGIC, values["version"], values["kind"], values["tensors"], 1, bytes(8), 0.0, 0.0, values["body"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"GET / HTTP/1.1\r\n" + bytes(40), "does not speak this protocol"),
+        (header(version=9), "speaks protocol version 9"),
+        (header(kind=77), "unknown kind"),
+    ],
+)
+def test_headers_are_checked(data: bytes, says: str) -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        theirs.sendall(data)
+        with pytest.raises(BackendError, match=says):
+            wire.receive_header(ours, bytearray(wire.HEADER.size))
+
+
+def test_a_size_from_the_network_never_decides_what_is_allocated() -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        theirs.sendall(header(body=1 << 60))
+        head = wire.receive_header(ours, bytearray(wire.HEADER.size))
+
+        def allocate(layout: Layout) -> Tensors:
+            raise AssertionError("allocated before the sizes were checked")
+
+        with pytest.raises(BackendError, match="were expected"):
+            wire.receive_tensors(ours, head, layout((torch.ones(4),)), allocate)
+
+
+def test_a_message_cut_short_is_not_a_quiet_end() -> None:
+    ours, theirs = pair()
+    with ours:
+        with theirs:
+            theirs.sendall(header()[:20])
+        with pytest.raises(BackendError, match="in the middle of a message"):
+            wire.receive_header(ours, bytearray(wire.HEADER.size))
+    ours, theirs = pair()
+    with ours:
+        theirs.close()
+        with pytest.raises(EOFError):
+            wire.receive_header(ours, bytearray(wire.HEADER.size))

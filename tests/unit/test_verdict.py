@@ -1,0 +1,125 @@
+"""What makes a trial's figures trustworthy, and what they are."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from pareto import bounds, verdict
+from pareto.link.probe import Reading, Tolerance
+from pareto.link.profile import Direction, Profile
+from pareto.spec import Cell
+
+PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
+CELL = Cell("mobilenet_v2", 7, "features.6", "tcp", PROFILE.name, 1)
+GOOD = Reading(0.2003, 4.78e6, None)
+USAGE = {"cpu_percent": 5.0, "rss_bytes": 3 << 20}
+COLUMN = [0.1] * 6
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    requests = {
+        "started_s": [0.5 * i for i in range(6)],
+        "finished_s": [0.5 * i + 0.4 for i in range(6)],
+        "edge_s": COLUMN,
+        "serialize_s": COLUMN,
+        "server_s": COLUMN,
+    }
+    told: dict[str, Any] = {
+        "latency_s": 0.4,
+        "edge_s": 0.010,
+        "serialize_s": 0.0005,
+        "server_s": 0.015,
+        "throughput_ips": 5.9,
+        "edge_best_s": 0.009,
+        "server_best_s": 0.012,
+        "in_flight": 4,
+        "payload_bytes": 100_352,
+        "result_bytes": 4000,
+        "max_abs_error": 0.0,
+        "tolerance": 1e-4,
+        "sent_bytes": 12 * 100_352 + 5_000,
+        "received_bytes": 12 * 4000 + 500,
+        "retransmits": 0,
+        "cpu_percent": 3.0,
+        "rss_bytes": 4 << 20,
+        "requests": {"latency": requests, "throughput": copy.deepcopy(requests)},
+    }
+    return told | changes
+
+
+def row(told: dict[str, Any], *readings: Reading) -> dict[str, Any]:
+    return verdict.row(CELL, PROFILE, told, USAGE, readings or (GOOD, GOOD), Tolerance())
+
+
+def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
+    made = row(report())
+    assert (made["status"], made["reason"]) == ("ok", "")
+    parts = made["edge_s"] + made["serialize_s"] + made["server_s"] + made["network_s"]
+    assert parts == pytest.approx(made["latency_s"])
+    assert made["latency_bound_s"] == pytest.approx(0.010 + 0.015 + 0.2 + 100_352 * 8 / 5e6)
+    assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 100_352))
+    assert made["rtt_s"] == pytest.approx(0.2003)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"max_abs_error": 0.01}, "output differs from the whole model's by 0.01"),
+        ({"max_abs_error": float("nan")}, "output differs"),
+        ({"sent_bytes": 12 * 100_352 - 1}, "interface sent"),
+        ({"received_bytes": 100}, "interface received 100 bytes, 12 requests need 48000"),
+        ({"latency_s": 0.3}, "under its physical bound"),
+    ],
+)
+def test_figures_that_cannot_be_are_invalid_with_the_reason(changes: dict[str, Any], says: str) -> None:
+    made = row(report(**changes))
+    assert made["status"] == "invalid"
+    assert says in made["reason"]
+    assert made["latency_s"] is not None  # measured, but not to be trusted
+
+
+@pytest.mark.parametrize("off", [Reading(0.3, 4.78e6, None), Reading(0.2, 7e6, None), Reading(0.2, 3e6, None)])
+def test_a_link_off_before_or_after_makes_the_trial_invalid(off: Reading) -> None:
+    for readings in ((off, GOOD), (GOOD, off)):
+        made = row(report(), *readings)
+        assert made["status"] == "invalid"
+        assert made["reason"].startswith("link off: ")
+
+
+def test_every_reason_is_told() -> None:
+    made = row(report(max_abs_error=1.0, sent_bytes=0), Reading(0.5, 4.78e6, None), GOOD)
+    assert made["reason"].count(";") == 2
+
+
+def test_an_unproven_split_has_no_figures() -> None:
+    made = row({"max_abs_error": 3.0, "tolerance": 1e-4})
+    assert made["status"] == "invalid"
+    assert "latency_s" not in made
+
+
+def test_where_nothing_crosses_nothing_is_invented() -> None:
+    made = row(report(server_s=None, server_best_s=None, payload_bytes=0, result_bytes=0, sent_bytes=0, latency_s=0.0101))
+    assert made["status"] == "ok"
+    assert made["server_s"] is made["network_s"] is made["serialize_s"] is None
+    assert made["latency_bound_s"] == 0.010
+
+
+def test_no_p95_from_too_few_requests() -> None:
+    few, many = report(), report()
+    many["requests"]["latency"] = {
+        "started_s": [0.0] * 200,
+        "finished_s": [0.4 + i / 1000 for i in range(200)],
+    }
+    many["sent_bytes"] = many["received_bytes"] = 10**9
+    assert row(few)["latency_p95_s"] is None
+    assert row(many)["latency_p95_s"] == pytest.approx(0.4 + 0.190)
+
+
+def test_bounds_use_both_directions() -> None:
+    both = Profile("x", Direction(0.1, 8e6), Direction(0.05, 1e6))
+    assert bounds.latency_s(both, 1.0, 2.0, 1_000_000, 250_000) == pytest.approx(1 + 2 + 0.15 + 1 + 2)
+    assert bounds.throughput_ips(both, 4, 1.0, 1.5, 1_000_000, 250_000) == pytest.approx(4 / 2.0)
+    assert bounds.throughput_ips(both, 4, 1.0, None, 0, 0) == pytest.approx(4.0)
