@@ -26,7 +26,7 @@ class Effort:
 
 
 THOROUGH = Effort(latency=(3, 1.9), throughput=(2, 1.9))
-QUICK = Effort(latency=(2, 0.3), throughput=(2, 0.3))
+QUICK = Effort(latency=(2, 0.3), throughput=(1, 0.3))
 WARMUP_S = 0.2
 MAX_WARMUP_REQUESTS = 20
 

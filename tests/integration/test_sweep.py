@@ -153,7 +153,9 @@ def test_a_lost_worker_costs_one_trial(tmp_path: Path) -> None:
     assert wait_until(lambda: list(tmp_path.glob("*/trials.csv")), 120)
     trials = next(iter(tmp_path.glob("*/trials.csv")))
     assert wait_until(lambda: len(trials.read_text().splitlines()) > 1, 120)
-    workers = [pid for pid, command in processes() if "pareto.worker" in command and "-c" not in command.split()]
+    workers = [
+        pid for pid, command in processes() if "pareto.worker" in command and "-c" not in command.split()
+    ]
     os.kill(max(workers), signal.SIGKILL)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 1, out + err

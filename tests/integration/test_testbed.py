@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import paramiko
 import pytest
@@ -36,7 +37,7 @@ def bed() -> Iterator[LocalTestbed]:
 
 def run(bed: LocalTestbed, host: str, command: str) -> str:
     client = bed.remotes[host]._client
-    _, out, err = client.exec_command(command, timeout=30)  # noqa: S601
+    _, out, err = client.exec_command(command, timeout=30)
     return (out.read() + err.read()).decode().strip()
 
 
@@ -45,13 +46,14 @@ def test_hosts_are_apart_and_joined_by_the_link_alone(bed: LocalTestbed) -> None
     assert "data0" in run(bed, EDGE, "cat /proc/self/net/dev")
     assert run(bed, EDGE, "hostname; echo $$") != ""
     assert {run(bed, name, "readlink /proc/self/ns/net") for name in (EDGE, SERVER)}.isdisjoint(
-        {os.readlink("/proc/self/ns/net")}
+        {str(Path("/proc/self/ns/net").readlink())}
     )
     bed.shaper.apply(load("none"))
-    listen = f"{sys.executable} -c \"import socket; s = socket.create_server(('{server.data_address}', 0)); " + (
-        "print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')\""
+    listen = (
+        f"{sys.executable} -c \"import socket; s = socket.create_server(('{server.data_address}', 0)); "
+        + ("print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')\"")
     )
-    _, out, _ = bed.remotes[SERVER]._client.exec_command(listen, timeout=30)  # noqa: S601
+    _, out, _ = bed.remotes[SERVER]._client.exec_command(listen, timeout=30)
     port = int(out.readline())
     reach = f"import socket; print(socket.create_connection(('{server.data_address}', {port}), 5).recv(5))"
     assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "b'hello'"
@@ -65,7 +67,7 @@ def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: LocalTestbed) ->
     if len(os.sched_getaffinity(0)) > 1:
         assert cores[EDGE] != cores[SERVER]
     spin = (
-        f"{sys.executable} -c \"import time; t, c = time.perf_counter(), time.process_time()\n"
+        f'{sys.executable} -c "import time; t, c = time.perf_counter(), time.process_time()\n'
         "while time.perf_counter() - t < 1: pass\n"
         'print((time.process_time() - c) / (time.perf_counter() - t))"'
     )
@@ -77,9 +79,9 @@ def test_an_unknown_host_key_is_refused(bed: LocalTestbed) -> None:
     login = bed.remotes[EDGE].host.login
     other = bed.remotes[SERVER].host.login.host_key
     key, _ = ssh.new_key()
-    with pytest.raises(ssh.Unreachable, match="does not match|Host key"):
+    with pytest.raises(ssh.Unreachable, match=r"does not match|Host key"):
         ssh.connect(ssh.Login("edge", login.address, login.port, login.user, other), key)
-    with pytest.raises(ssh.Unreachable, match="[Aa]uthentication"):
+    with pytest.raises(ssh.Unreachable, match=r"[Aa]uthentication"):
         ssh.connect(login, key)
 
 
@@ -95,10 +97,25 @@ def test_files_go_over_once_and_whole(bed: LocalTestbed) -> None:
 
 def test_two_testbeds_do_not_meet() -> None:
     with closing(open_local()) as first, closing(open_local()) as second:
-        addresses = {bed.remotes[name].host.login.address for bed in (first, second) for name in (EDGE, SERVER)}
+        addresses = {
+            bed.remotes[name].host.login.address for bed in (first, second) for name in (EDGE, SERVER)
+        }
         assert len(addresses) == 4
-        spaces = {run(bed, name, "readlink /proc/self/ns/net") for bed in (first, second) for name in (EDGE, SERVER)}
+        spaces = {
+            run(bed, name, "readlink /proc/self/ns/net") for bed in (first, second) for name in (EDGE, SERVER)
+        }
         assert len(spaces) == 4
+
+
+def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: LocalTestbed) -> None:
+    server = bed.remotes[SERVER].host.data_address
+    code = (
+        "import socket; s = socket.socket(); s.setblocking(False); "
+        f"s.connect_ex(('{server}', 9)); print(s.getsockopt(6, socket.TCP_CONGESTION, 16).decode())"
+    )
+    used = run(bed, EDGE, f'{sys.executable} -c "{code}"').strip("\0\n")
+    assert used == bed.facts["congestion_control"]
+    assert run(bed, EDGE, "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle") == "0"
 
 
 def test_a_refused_profile_leaves_the_session_usable(bed: LocalTestbed) -> None:

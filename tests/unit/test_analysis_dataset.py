@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_analysis_example import trials, write
 
 from analysis.dataset import DatasetError, load, manifest
+
+from .example_run import trials, write
 
 
 def test_types_and_values(tmp_path: Path) -> None:
@@ -86,3 +87,9 @@ def test_importing_the_package_is_cheap_and_touches_no_backend() -> None:
     )
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+def test_the_example_is_a_valid_run(tmp_path: Path) -> None:
+    frame = load([write(tmp_path, trials())])
+    assert len(frame) == 3 * 2 * 22
+    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_analysis_example import trials, write
 
 from analysis.dataset import load
 from analysis.dominance import Bools, Floats, nondominated, staircase
 from analysis.front import COLUMNS, front
+
+from .example_run import trials, write
 
 
 def brute_force(latency: Floats, throughput: Floats) -> Bools:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
-from test_analysis_example import trials, write
 
 from analysis.dataset import load
 from analysis.front import front
 from analysis.front_figure import front_figure
 from analysis.report import report
 from analysis.tables import front_table
+
+from .example_run import trials, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
 NAMES = [

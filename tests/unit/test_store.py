@@ -98,7 +98,7 @@ def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write results to .*choose another --out"):
+    with pytest.raises(StoreError, match=r"cannot write results to .*choose another --out"):
         Store.create(tmp_path / "file", "run", {})
 
 

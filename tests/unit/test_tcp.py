@@ -118,7 +118,12 @@ def test_another_model_or_point_is_refused(server: TcpServer) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [(torch.ones(5),), (torch.ones(4, dtype=torch.float64),), (torch.ones(4), torch.ones(4)), (torch.ones(2, 2),)],
+    [
+        (torch.ones(5),),
+        (torch.ones(4, dtype=torch.float64),),
+        (torch.ones(4), torch.ones(4)),
+        (torch.ones(2, 2),),
+    ],
     ids=["size", "dtype", "count", "shape"],
 )
 def test_a_payload_of_another_layout_is_refused(server: TcpServer, wrong: Tensors) -> None:
@@ -173,7 +178,15 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def header(**fields: int) -> bytes:
     values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "body": 16} | fields
     return wire.HEADER.pack(
-        wire.MAGIC, values["version"], values["kind"], values["tensors"], 1, bytes(8), 0.0, 0.0, values["body"]
+        wire.MAGIC,
+        values["version"],
+        values["kind"],
+        values["tensors"],
+        1,
+        bytes(8),
+        0.0,
+        0.0,
+        values["body"],
     )
 
 

@@ -81,7 +81,9 @@ def test_figures_that_cannot_be_are_invalid_with_the_reason(changes: dict[str, A
     assert made["latency_s"] is not None  # measured, but not to be trusted
 
 
-@pytest.mark.parametrize("off", [Reading(0.3, 4.78e6, None), Reading(0.2, 7e6, None), Reading(0.2, 3e6, None)])
+@pytest.mark.parametrize(
+    "off", [Reading(0.3, 4.78e6, None), Reading(0.2, 7e6, None), Reading(0.2, 3e6, None)]
+)
 def test_a_link_off_before_or_after_makes_the_trial_invalid(off: Reading) -> None:
     for readings in ((off, GOOD), (GOOD, off)):
         made = row(report(), *readings)
@@ -101,7 +103,11 @@ def test_an_unproven_split_has_no_figures() -> None:
 
 
 def test_where_nothing_crosses_nothing_is_invented() -> None:
-    made = row(report(server_s=None, server_best_s=None, payload_bytes=0, result_bytes=0, sent_bytes=0, latency_s=0.0101))
+    made = row(
+        report(
+            server_s=None, server_best_s=None, payload_bytes=0, result_bytes=0, sent_bytes=0, latency_s=0.0101
+        )
+    )
     assert made["status"] == "ok"
     assert made["server_s"] is made["network_s"] is made["serialize_s"] is None
     assert made["latency_bound_s"] == 0.010

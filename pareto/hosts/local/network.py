@@ -142,7 +142,7 @@ def _data_address(host: Host, peers: list[tuple[str, str]], congestion: str) -> 
         for address, mac in peers:
             ip.neigh("replace", dst=address, lladdr=mac, ifindex=index, state="permanent")
             # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
-            metrics = {"attrs": [["RTAX_CC_ALGO", congestion], ["RTAX_INITCWND", INITIAL_WINDOW]]}
+            metrics = {"cc_algo": congestion, "initcwnd": INITIAL_WINDOW}
             ip.route("add", dst=address, dst_len=32, oif=index, prefsrc=host.data_address, metrics=metrics)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.dataset import COLUMNS, load
+from analysis.dataset import COLUMNS
 
 PAYLOAD_KIB = [
     588,
@@ -99,9 +99,3 @@ def write(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> Path:
     text = json.dumps({"testbed": "local: 2 namespaces on one machine, relay"} | manifest)
     (folder / "manifest.json").write_text(text)
     return folder
-
-
-def test_the_example_is_a_valid_run(tmp_path: Path) -> None:
-    frame = load([write(tmp_path, trials())])
-    assert len(frame) == 3 * 2 * 22
-    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
