@@ -112,7 +112,7 @@ class Runner:
         if "requests" in report:
             self._store.write_requests(cell, trial.round, report["requests"])
         self.clock.measuring += report.get("measured_s", 0.0)
-        return verdict.row(cell, profile, report, usage, [before, after], self._tolerance)
+        return verdict.row(cell, profile, report, usage, (before, after), self._tolerance)
 
     def _probe(self, trial: Trial, profile: Profile, when: str) -> probe.Reading:
         """The link now. A reading that is off is taken once more: a machine's hiccup is not the link's fault."""

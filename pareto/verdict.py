@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pareto import bounds
@@ -22,7 +21,7 @@ def row(
     profile: Profile,
     report: dict[str, Any],
     server_usage: dict[str, Any],
-    readings: Sequence[Reading],
+    before_after: tuple[Reading, Reading],
     tolerance: Tolerance,
 ) -> Row:
     """The trial's row, without run, round and times. `report` is what `pareto.worker.trial.run` returned."""
@@ -40,18 +39,14 @@ def row(
         profile, cell.batch_size, report["edge_best_s"], report["server_best_s"], *sizes
     )
     faults = [
-        *(
-            f"link off: {fault}"
-            for fault in dict.fromkeys(judge(profile, r, tolerance) for r in readings)
-            if fault
-        ),
+        *_link_faults(profile, before_after, tolerance),
         _output_fault(report),
         _bytes_fault(report, requests),
         _speed_fault(report["latency_s"], bound_s),
     ]
     reason = "; ".join(fault for fault in faults if fault)
     crosses = report["server_s"] is not None
-    rates = [reading.rate_bps for reading in readings if reading.rate_bps is not None]
+    rates = [reading.rate_bps for reading in before_after if reading.rate_bps is not None]
     return {
         "status": "invalid" if reason else "ok",
         "reason": reason,
@@ -70,7 +65,7 @@ def row(
         "latency_requests": len(latency["started_s"]),
         "throughput_requests": len(throughput["started_s"]),
         "max_abs_error": report["max_abs_error"],
-        "rtt_s": sum(reading.rtt_s for reading in readings) / len(readings),
+        "rtt_s": sum(reading.rtt_s for reading in before_after) / len(before_after),
         "rate_bps": sum(rates) / len(rates) if rates else None,
         "retransmits": report["retransmits"],
         "edge_cpu_percent": report["cpu_percent"],
@@ -78,6 +73,12 @@ def row(
         "edge_rss_bytes": report["rss_bytes"],
         "server_rss_bytes": server_usage["rss_bytes"],
     }
+
+
+def _link_faults(profile: Profile, before_after: tuple[Reading, Reading], tolerance: Tolerance) -> list[str]:
+    judged = zip(("before", "after"), before_after, strict=True)
+    faults = [(when, judge(profile, reading, tolerance)) for when, reading in judged]
+    return [f"link off {when} the trial: {fault}" for when, fault in faults if fault]
 
 
 def _network_s(report: dict[str, Any]) -> float:

@@ -6,6 +6,7 @@ rate in each direction where the bytes arrive.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import statistics
 import struct
@@ -68,19 +69,16 @@ class ProbeClient:
 
     def measure(self, bulk_out: int, bulk_back: int) -> dict[str, float | None]:
         """Median RTT in seconds, goodput each way in bit/s (None where `bulk_*` is 0). Raises OSError, EOFError."""
-        sent = []
-        for number in range(PINGS + 1):
-            sent.append(time.perf_counter())
-            self._sock.sendall(_ASK.pack(b"p", number))
-            if number < PINGS:
-                time.sleep(PING_GAP_S)
-        # The bulk follows on the heels of the last ping, which it cannot delay: one round trip serves both.
-        if bulk_out:
-            self._sock.sendall(_ASK.pack(b"o", bulk_out) + bytes(bulk_out))
+        # One thread asks while this one listens: an echo is timed when it comes, and the bulk follows on the heels
+        # of the last ping, which it cannot delay. So one round trip serves both.
+        sent: list[float] = []
+        asking = threading.Thread(target=self._ask, args=(sent, bulk_out))
+        asking.start()
         round_trips = []
         for number in range(PINGS + 1):
             _exactly(self._sock, _ASK.size)
             round_trips.append(time.perf_counter() - sent[number])
+        asking.join()
         told = _TOLD.unpack(_exactly(self._sock, _TOLD.size)) if bulk_out else None
         back = None
         if bulk_back:
@@ -94,6 +92,15 @@ class ProbeClient:
 
     def close(self) -> None:
         self._sock.close()
+
+    def _ask(self, sent: list[float], bulk_bytes: int) -> None:
+        with contextlib.suppress(OSError):  # the listening thread will find the connection gone
+            for number in range(PINGS + 1):
+                sent.append(time.perf_counter())
+                self._sock.sendall(_ASK.pack(b"p", number))
+                time.sleep(PING_GAP_S)
+            if bulk_bytes:
+                self._sock.sendall(_ASK.pack(b"o", bulk_bytes) + bytes(bulk_bytes))
 
 
 def _goodput(told: tuple[float, int] | None) -> float | None:

@@ -51,7 +51,7 @@ def measure(crew: Crew, it: Cell, profile: Profile) -> tuple[dict[str, object], 
     crew.ready(it, profile)
     before = crew.probe(profile)
     report, usage = crew.trial(Trial(it, 1, 0.2, 5.0), profile, EFFORT)
-    row = verdict.row(it, profile, report, usage, [before, crew.probe(profile)], probe.Tolerance())
+    row = verdict.row(it, profile, report, usage, (before, crew.probe(profile)), probe.Tolerance())
     return report, row
 
 
@@ -106,7 +106,7 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
     crew._testbed.shaper.apply(real)  # somebody else's hand on the link
     try:
         report, usage = crew.trial(Trial(it, 1, 0.2, 5.0), asked, EFFORT)
-        row = verdict.row(it, asked, report, usage, [before, crew.probe(asked)], probe.Tolerance())
+        row = verdict.row(it, asked, report, usage, (before, crew.probe(asked)), probe.Tolerance())
     finally:
         crew._testbed.shaper.apply(asked)
     assert row["status"] == "invalid"

