@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +24,17 @@ INPUTS = 4
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file to ship, named by its content."""
+    """A file to ship, named by its content. It has no name on disk, so that it cannot outlive this process."""
 
     path: Path
     digest: str
+
+    @classmethod
+    def unlinked(cls, file: Path, digest: str) -> Artifact:
+        """Take `file` over: open it, delete its name, and read it by descriptor from now on."""
+        descriptor = os.open(file, os.O_RDONLY)
+        file.unlink()
+        return cls(Path(f"/proc/self/fd/{descriptor}"), digest)
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,13 @@ def canonical(sweep: Sweep) -> Sweep:
     return sweep.model_copy(update={"models": names})
 
 
-def prepare(name: str, sweep: Sweep, folder: Path) -> Prepared:
-    """Make everything for a model in `folder`. Raises weights.WeightsError."""
+def prepare(name: str, sweep: Sweep) -> Prepared:
+    """Make everything for a model. Raises weights.WeightsError."""
+    with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
+        return _prepare(name, sweep, Path(folder))
+
+
+def _prepare(name: str, sweep: Sweep, folder: Path) -> Prepared:
     torch.set_num_threads(sweep.threads)
     made = weights.make(name, sweep.weights, sweep.seed, folder)
     model = partitioned.load(name, made.path)
@@ -73,7 +87,7 @@ def prepare(name: str, sweep: Sweep, folder: Path) -> Prepared:
     points = model.points
     return Prepared(
         name,
-        Artifact(made.path, made.digest),
+        Artifact.unlinked(made.path, made.digest),
         data,
         model.graph_digest,
         ModelFacts(tuple((point.name, point.payload_bytes) for point in points), compute_s),
@@ -91,4 +105,4 @@ def _save(tensors: dict[str, torch.Tensor], folder: Path) -> Artifact:
     draft = folder / "data.part"
     save_file(tensors, draft)
     digest = hashlib.sha256(draft.read_bytes()).hexdigest()
-    return Artifact(draft.rename(folder / f"{digest}.safetensors"), digest)
+    return Artifact.unlinked(draft, digest)

@@ -79,7 +79,6 @@ class Store:
         try:
             for name in ("trials.csv", "link.csv"):
                 _drop_torn_line(folder / name)
-            store._drop_failed()
         except OSError as error:
             raise StoreError(f"cannot write to {folder}: {error.strerror}") from None
         return store
@@ -101,8 +100,8 @@ class Store:
             return list(csv.DictReader(file))
 
     def done(self) -> frozenset[tuple[Cell, int]]:
-        """Cells and rounds that have their row."""
-        return frozenset((_cell(row), int(row["round"])) for row in self.rows())
+        """Cells and rounds that were measured. A failed trial was not: it is missing, and is done again."""
+        return frozenset((_cell(row), int(row["round"])) for row in self.rows() if row["status"] != "failed")
 
     def append_trial(self, row: Row) -> None:
         _append(self.folder / "trials.csv", [_line(row, TRIAL_COLUMNS)])
@@ -123,8 +122,8 @@ class Store:
             pa.concat_tables(tables), self.folder / "requests" / f"{cell.id}-r{number:02d}.parquet"
         )
 
-    def _drop_failed(self) -> None:
-        """A failed trial measured nothing: it is missing, and a resumed run does it again."""
+    def drop_failed(self) -> None:
+        """Make room for the trials that are done again: each cell has one row a round."""
         rows = self.rows()
         kept = [row for row in rows if row["status"] != "failed"]
         if len(kept) < len(rows):

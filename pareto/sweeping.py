@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from pareto import __version__, plan, screen
 from pareto.crew import Crew
-from pareto.hosts.testbed import TestbedError, open_local
+from pareto.hosts.testbed import TestbedError, open_local, require_local
 from pareto.link import probe, profile
 from pareto.link.profile import Profile
 from pareto.prepare import Prepared, canonical, prepare
@@ -36,33 +35,34 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     Raises SpecError, StoreError, TestbedError.
     """
     console = screen.console()
+    if not dry_run:
+        require_local()
     profiles = {name: profile.load(name) for name in sweep.netems}
     store = Store.resume(resume) if resume is not None else None
     clock, code = Clock(), 0
-    with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
-        try:
-            sweep = canonical(sweep)
-            prepared = {name: prepare(name, sweep, Path(folder)) for name in sweep.models}
-        except (UnknownModel, UntraceableModel, WeightsError) as error:
-            raise SpecError(str(error)) from error
-        if store is not None:
-            _check_same(store, prepared, profiles)
-        facts = {name: it.facts for name, it in prepared.items()}
-        to_do = plan.make(sweep, facts, profiles, store.done() if store is not None else frozenset())
-        screen.plan(console, sweep, facts, profiles, to_do)
-        if dry_run:
-            return 0
-        if store is None:
-            store = Store.create(out, _run_name(sweep), _manifest(sweep, prepared, profiles))
-        try:
-            if to_do.trials:
-                _measure(console, sweep, prepared, profiles, to_do, store, clock)
-        except KeyboardInterrupt:
-            console.print(f"interrupted: {clock.trials} of {len(to_do.trials)} trials are kept")
-            code = 130
-        except Aborted as error:
-            console.print(f"error: {error}", markup=False)
-            code = 1
+    try:
+        sweep = canonical(sweep)
+        prepared = {name: prepare(name, sweep) for name in sweep.models}
+    except (UnknownModel, UntraceableModel, WeightsError) as error:
+        raise SpecError(str(error)) from error
+    if store is not None:
+        _check_same(store, prepared, profiles)
+    facts = {name: it.facts for name, it in prepared.items()}
+    to_do = plan.make(sweep, facts, profiles, store.done() if store is not None else frozenset())
+    screen.plan(console, sweep, facts, profiles, to_do)
+    if dry_run:
+        return 0
+    if store is None:
+        store = Store.create(out, _run_name(sweep), _manifest(sweep, prepared, profiles))
+    try:
+        if to_do.trials:
+            _measure(console, sweep, prepared, profiles, to_do, store, clock)
+    except KeyboardInterrupt:
+        console.print(f"interrupted: {clock.trials} of {len(to_do.trials)} trials are kept")
+        code = 130
+    except Aborted as error:
+        console.print(f"error: {error}", markup=False)
+        code = 1
     if code:
         console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
     screen.summary(console, clock, time.monotonic() - began)
@@ -106,6 +106,7 @@ def _measure(
                 session["hosts"] = crew.facts()
             except FAULTS as error:
                 raise TestbedError(f"the workers did not start: {error}") from error
+            store.drop_failed()
             manifest["sessions"] = [*manifest.get("sessions", []), session]
             store.write_manifest(manifest)
             tolerance = probe.Tolerance(rtt_fraction=sweep.tolerance, rate_fraction=sweep.tolerance)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pareto.hosts import ssh
+from pareto.hosts.local import sshd
 from pareto.hosts.remote import REPOSITORY, Host, Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper
@@ -85,20 +86,30 @@ def open_local(*, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto")
         raise
 
 
-def _keeper_command() -> list[str]:
-    """argv of the privileged half. `-B`: root must not leave its bytecode in the user's tree."""
-    python = [sys.executable, "-B", "-m", "pareto.hosts.local"]
+def require_local() -> None:
+    """Find out before anything else whether the local testbed can be built. Raises TestbedError."""
+    if sshd.binary() is None:
+        raise TestbedError(
+            "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server)"
+        )
     if os.geteuid() == 0:
-        return python
+        return
     sudo = shutil.which("sudo")
     if sudo is None:
         raise TestbedError("the local testbed makes network namespaces: run as root, or install sudo")
     # Ask for the password, if one is needed, while there is a terminal in the foreground to ask on.
-    if subprocess.run([sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"], check=False).returncode:  # noqa: S603
+    ask = [sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"]
+    errors = None if sys.stdin.isatty() else subprocess.DEVNULL
+    if subprocess.run(ask, check=False, stderr=errors).returncode:  # noqa: S603
         raise TestbedError(
             "the local testbed makes network namespaces: run as root, or as a user whom sudo lets"
         )
-    return [sudo, "-n", *python]
+
+
+def _keeper_command() -> list[str]:
+    """argv of the privileged half. `-B`: root must not leave its bytecode in the user's tree."""
+    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    return [*as_root, sys.executable, "-B", "-m", "pareto.hosts.local"]
 
 
 def _host(name: str, told: dict[str, Any], threads: int) -> Host:

@@ -31,8 +31,8 @@ SWEEP = canonical(spec.sweep({"model": MODEL, "netem": "none"}))
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return prepare(MODEL, SWEEP, tmp_path_factory.mktemp("prepared"))
+def prepared() -> Prepared:
+    return prepare(MODEL, SWEEP)
 
 
 @pytest.fixture(scope="module")

@@ -165,3 +165,9 @@ def test_a_lost_worker_costs_one_trial(tmp_path: Path) -> None:
     assert failed["reason"] != ""
     assert failed["latency_s"] == ""
     assert "failed: alexnet" in out
+
+    process = start(tmp_path, "--resume", only_run(tmp_path).name)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    assert "1: 1 cells" in out
+    assert Counter(row["status"] for row in read(trials)) == {"ok": 8}

@@ -55,9 +55,9 @@ def start(
     host: Host, folder: Path, users: Sequence[str], client_key: str, core: int, cgroup_procs: Path | None
 ) -> Server:
     """Start sshd in `host`'s namespace, on `core`, in the cgroup that `cgroup_procs` feeds."""
-    binary = next((path for path in _BINARIES if Path(path).exists()), None)
-    if binary is None:
-        raise Refused("no sshd on this machine: install it (apt-get install openssh-server)")
+    program = binary()
+    if program is None:
+        raise Refused("no sshd on this machine")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
     folder.mkdir(mode=0o755)
     key = Ed25519PrivateKey.generate()
@@ -83,12 +83,17 @@ def start(
         *["taskset", "--cpu-list", str(core)],
         *(["sh", "-c", f'echo $$ > {cgroup_procs} && exec "$@"', "sh"] if cgroup_procs else []),
         *isolate,
-        *[binary, "-D", "-e", "-f", str(config)],
+        *[program, "-D", "-e", "-f", str(config)],
     ]
     with (folder / "sshd.log").open("wb") as log:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return Server(process, public)
+
+
+def binary() -> str | None:
+    """Where OpenSSH's server is; it refuses to run unless it is called by its full path."""
+    return next((path for path in _BINARIES if Path(path).exists()), None)
 
 
 def bound_to_parent(namespace: str) -> list[str]:
