@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import time
@@ -104,5 +103,4 @@ def _prepare(name: str, sweep: Sweep, folder: Path) -> Prepared:
 def _save(tensors: dict[str, torch.Tensor], folder: Path) -> Artifact:
     draft = folder / "data.part"
     save_file(tensors, draft)
-    digest = hashlib.sha256(draft.read_bytes()).hexdigest()
-    return Artifact.unlinked(draft, digest)
+    return Artifact.unlinked(draft, weights.file_digest(draft))

@@ -14,6 +14,8 @@ P95_REQUESTS = 130
 """Samples needed before a 95th percentile may be stated at 99 % confidence."""
 TOO_FAST = 0.99
 """A latency below this share of its physical bound did not happen on the link that was asked for."""
+TOO_MANY = 1.10
+"""A throughput above this multiple of its bound was not a steady state: in a short phase one late reply can do it."""
 
 
 def row(
@@ -42,7 +44,8 @@ def row(
         *_link_faults(profile, before_after, tolerance),
         _output_fault(report),
         _bytes_fault(report, requests),
-        _speed_fault(report["latency_s"], bound_s),
+        _latency_fault(report["latency_s"], bound_s),
+        _throughput_fault(report["throughput_ips"], bound_ips),
     ]
     reason = "; ".join(fault for fault in faults if fault)
     crosses = report["server_s"] is not None
@@ -102,7 +105,13 @@ def _bytes_fault(report: dict[str, Any], requests: int) -> str:
     return ""
 
 
-def _speed_fault(latency_s: float, bound_s: float) -> str:
+def _throughput_fault(throughput_ips: float, bound_ips: float) -> str:
+    if throughput_ips <= TOO_MANY * bound_ips:
+        return ""
+    return f"throughput {throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
+
+
+def _latency_fault(latency_s: float, bound_s: float) -> str:
     if latency_s >= TOO_FAST * bound_s:
         return ""
     return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"

@@ -121,7 +121,7 @@ def _write(state: dict[str, Tensor], directory: Path) -> Weights:
     os.close(handle)
     try:
         save_file(_separate(state), temporary)
-        digest = _sha256(Path(temporary))
+        digest = file_digest(Path(temporary))
         path = directory / f"{digest}.safetensors"
         Path(temporary).replace(path)
     finally:
@@ -141,7 +141,7 @@ def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def _sha256(path: Path) -> str:
+def file_digest(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

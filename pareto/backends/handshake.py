@@ -22,18 +22,22 @@ class Rejected(Exception):
 def prove(sock: socket.socket, token: str) -> None:
     """The connecting end. Raises Rejected, OSError. Leaves `sock` blocking, with Nagle's algorithm off."""
     _tune(sock)
-    sock.sendall(_proof(token, _exactly(sock, _NONCE_BYTES)))
-    if _exactly(sock, len(_WELCOME)) != _WELCOME:
+    try:
+        sock.sendall(_proof(token, exactly(sock, _NONCE_BYTES)))
+        welcome = exactly(sock, len(_WELCOME))
+    except EOFError:
+        raise Rejected("turned away: wrong token or protocol version") from None
+    if welcome != _WELCOME:
         raise Rejected("the other end does not speak this protocol")
     sock.settimeout(None)
 
 
 def admit(sock: socket.socket, token: str) -> None:
-    """The listening end. Raises Rejected, OSError."""
+    """The listening end. Raises Rejected, OSError, EOFError."""
     _tune(sock)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sock.sendall(nonce)
-    if not hmac.compare_digest(_exactly(sock, 32), _proof(token, nonce)):
+    if not hmac.compare_digest(exactly(sock, 32), _proof(token, nonce)):
         raise Rejected("wrong token or protocol version")
     sock.sendall(_WELCOME)
     sock.settimeout(None)
@@ -48,11 +52,12 @@ def _proof(token: str, nonce: bytes) -> bytes:
     return hmac.digest(token.encode(), bytes([VERSION]) + nonce, "sha256")
 
 
-def _exactly(sock: socket.socket, nbytes: int) -> bytes:
+def exactly(sock: socket.socket, nbytes: int) -> bytes:
+    """The next `nbytes` of the stream. Raises EOFError if it ends before."""
     data = bytearray()
     while len(data) < nbytes:
         part = sock.recv(nbytes - len(data))
         if not part:
-            raise Rejected("turned away: wrong token or protocol version")
+            raise EOFError("the peer closed the connection")
         data += part
     return bytes(data)

@@ -100,7 +100,7 @@ class TcpServer:
                 return  # closed
             try:
                 handshake.admit(sock, self._token)
-            except (OSError, handshake.Rejected) as error:
+            except (OSError, EOFError, handshake.Rejected) as error:
                 print(f"tcp: turned {peer[0]} away: {error}", file=sys.stderr)
                 sock.close()
                 continue

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import socket
 import time
 from pathlib import Path
@@ -33,6 +32,7 @@ from pareto.worker import host, trial
 from pareto.worker.phases import Length, NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
 from partitions import model as partitioned
+from partitions import weights
 from partitions.stage import Stage
 
 
@@ -72,7 +72,7 @@ class Worker:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         path = Path(request["weights"])
-        if _sha256(path) != request["digest"]:
+        if weights.file_digest(path) != request["digest"]:
             raise Refused(f"{path.name} arrived damaged")
         self._model = None  # let go of the old one first: a small device cannot hold two
         self._stages.clear()
@@ -184,14 +184,6 @@ def _warm_up(stage: Stage, tensors: Tensors) -> None:
     """Compute once for nothing: first calls allocate memory and choose kernels."""
     with torch.inference_mode():
         stage(tensors)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ class ProbeServer:
 
 def _answer(sock: socket.socket) -> None:
     while True:
-        what, nbytes = _ASK.unpack(_exactly(sock, _ASK.size))
+        what, nbytes = _ASK.unpack(handshake.exactly(sock, _ASK.size))
         if what == b"p":
             sock.sendall(_ASK.pack(b"p", nbytes))
         elif what == b"o":
@@ -76,10 +76,10 @@ class ProbeClient:
         asking.start()
         round_trips = []
         for number in range(PINGS + 1):
-            _exactly(self._sock, _ASK.size)
+            handshake.exactly(self._sock, _ASK.size)
             round_trips.append(time.perf_counter() - sent[number])
         asking.join()
-        told = _TOLD.unpack(_exactly(self._sock, _TOLD.size)) if bulk_out else None
+        told = _TOLD.unpack(handshake.exactly(self._sock, _TOLD.size)) if bulk_out else None
         back = None
         if bulk_back:
             self._sock.sendall(_ASK.pack(b"b", bulk_back))
@@ -126,13 +126,3 @@ def _sink(sock: socket.socket, nbytes: int) -> tuple[float, int]:
             after_first += count
         left -= count
     return last - first, after_first
-
-
-def _exactly(sock: socket.socket, nbytes: int) -> bytes:
-    data = bytearray()
-    while len(data) < nbytes:
-        part = sock.recv(nbytes - len(data))
-        if not part:
-            raise EOFError("the peer closed the probe's connection")
-        data += part
-    return bytes(data)

@@ -72,6 +72,7 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
         ({"sent_bytes": 12 * 100_352 - 1}, "interface sent"),
         ({"received_bytes": 100}, "interface received 100 bytes, 12 requests need 48000"),
         ({"latency_s": 0.3}, "under its physical bound"),
+        ({"throughput_ips": 7.0}, "over its bound 6.228: not a steady state"),
     ],
 )
 def test_figures_that_cannot_be_are_invalid_with_the_reason(changes: dict[str, Any], says: str) -> None:
