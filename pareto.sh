@@ -30,7 +30,10 @@ apt_install() {
 
 find_python() {
     python=${PYTHON:-python3}
-    command -v "$python" >/dev/null || apt_install python3 "no $python on this machine"
+    command -v "$python" >/dev/null || {
+        [ -z "${PYTHON:-}" ] || fail "no $PYTHON on this machine: set PYTHON to the path of Python 3.10 or later"
+        apt_install python3 "no python3 on this machine"
+    }
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
         fail "$("$python" --version) is too old: Python 3.10 or later is needed (set PYTHON to its path)"
 }

@@ -31,9 +31,10 @@ def front_table(front: pd.DataFrame) -> RenderableType:
 def _table(rows: pd.DataFrame) -> RenderableType:
     first = rows.iloc[0]
     title = f"{first['model']} at {first['netem']}, batch size {first['batch_size']}"
-    title += f", codec {first['codec']}" if first["codec"] else ""
+    title += f", codec {first['codec']}" if first["codec"] not in ("", "none") else ""
     points = rows[rows["on_backend_front"]]
     excluded = int(rows["excluded"].sum())
+    excluded_note = f"; {excluded} trial{'s' if excluded > 1 else ''} excluded" if excluded else ""
     if points.empty:
         return Text(f"{title}: no valid trial, {excluded} excluded\n")
     unit, scale = time_unit(float(points["latency_s"].max()))
@@ -41,7 +42,7 @@ def _table(rows: pd.DataFrame) -> RenderableType:
     table = Table(
         title=f"{title}: Pareto front",
         caption="* on the front of all backends; eff. = share of the physical bound; p = probability of "
-        "being on the backend's front" + (f"; {excluded} trials excluded" if excluded else ""),
+        f"being on the backend's front{excluded_note}",
         title_justify="left",
         caption_justify="left",
         title_style="bold",

@@ -27,7 +27,8 @@ MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
 class Crew:
     """Edge and server worker, with what they have loaded and which link lies between them.
 
-    Its methods raise SessionError, SessionLost or TimeoutError; after any of them, `restart`.
+    Its methods raise SessionError, SessionLost or TimeoutError; after any of them, `close`: the next `ready` starts
+    both workers again.
     """
 
     def __init__(
@@ -47,20 +48,20 @@ class Crew:
 
     def start(self) -> None:
         """Start both workers; they are connected once a link is shaped."""
-        for name, remote in self._testbed.remotes.items():
-            session = remote.start("pareto.worker", "--threads", str(remote.host.threads))
-            self._testbed.heartbeat.add(session)
-            self._sessions[name] = session
         self._model = self._profile = None
         self._proven.clear()
         self._token = secrets.token_hex(16)
-        self._ports = self._sessions[SERVER].request(
-            "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
-        )
-
-    def restart(self) -> None:
-        self.close()
-        self.start()
+        try:
+            for name, remote in self._testbed.remotes.items():
+                session = remote.start("pareto.worker", "--threads", str(remote.host.threads))
+                self._testbed.heartbeat.add(session)
+                self._sessions[name] = session
+            self._ports = self._sessions[SERVER].request(
+                "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
+            )
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         for session in self._sessions.values():
@@ -74,6 +75,8 @@ class Crew:
 
     def ready(self, cell: Cell, profile: Profile) -> None:
         """Have the cell's model loaded on both hosts and its profile on the link, connections warm."""
+        if not self._sessions:
+            self.start()
         if cell.model != self._model:
             self._load(self._prepared[cell.model])
         if profile != self._profile:

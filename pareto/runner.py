@@ -79,8 +79,9 @@ class Runner:
             failures = failures + 1 if row["status"] == "failed" else 0
             if failures == MAX_FAILURES_IN_A_ROW:
                 raise Aborted(f"{failures} trials failed in a row, the last because: {row['reason']}")
-            if failures:
-                self._recover()
+            if failures:  # the next trial starts with fresh workers
+                self._crew.close()
+                self._last_probe = None
 
     def _attempt(self, trial: Trial, effort: Effort) -> Row:
         began = time.monotonic()
@@ -152,14 +153,6 @@ class Runner:
         taken, name, reading = self._last_probe
         fresh = name == profile.name and time.monotonic() - taken < RECENT_S
         return reading if fresh else None
-
-    def _recover(self) -> None:
-        """Start the workers again; a failure to do so shows in the next trial."""
-        self._last_probe = None
-        try:
-            self._crew.restart()
-        except FAULTS:
-            return
 
 
 def link_facts(profiles: Mapping[str, Profile], shaped: Mapping[str, Any]) -> dict[str, Any]:

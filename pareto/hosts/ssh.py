@@ -75,11 +75,14 @@ class ChannelWire:
             raise SessionLost("the SSH connection is closed")
         self._client = client
         self._log = log
-        self._channel = transport.open_session()
-        self._channel.exec_command(command)
+        try:
+            self._channel = transport.open_session()
+            self._channel.exec_command(command)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise SessionLost(f"the SSH connection is lost: {error}") from error
 
     def send(self, data: bytes) -> None:
-        self._channel.settimeout(10.0)
+        # No time-out of its own: the channel has one for both ways, and it is `receive`'s, in another thread.
         self._channel.sendall(data)
 
     def receive(self, timeout_s: float) -> bytes:
