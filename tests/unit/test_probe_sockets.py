@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pareto.backends.handshake import Rejected
-from pareto.worker.probe import ProbeClient, ProbeServer
+from pareto.link.probe import Reading, judge
+from pareto.link.profile import load
+from pareto.worker.probe import ProbeClient, ProbeServer, _goodput
 
 
 @pytest.fixture
@@ -41,3 +43,9 @@ def test_a_new_connection_takes_over_from_a_closed_one(server: ProbeServer) -> N
 def test_the_token_is_asked_for(server: ProbeServer) -> None:
     with pytest.raises(Rejected):
         ProbeClient("127.0.0.1", server.port, "x")
+
+
+def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
+    """Not unmeasured, which nobody would judge."""
+    reading = Reading(0.2, _goodput((0.0, 0)), None)
+    assert "rate edge to server" in judge(load("200ms-5mbit"), reading)
