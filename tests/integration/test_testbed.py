@@ -115,6 +115,17 @@ def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: LocalTe
     assert run(bed, EDGE, "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle") == "0"
 
 
+def test_segmentation_offloads_are_off_on_slow_links_only(bed: LocalTestbed) -> None:
+    def switched_on(profile: str) -> set[str]:
+        in_force = bed.shaper.apply(load(profile))["offloads"]
+        return {name for host in in_force.values() for name, on in host.items() if on}
+
+    before = switched_on("none")
+    assert before >= {"tso", "gso"}
+    assert switched_on("200ms-5mbit") == set()
+    assert switched_on("none") == before
+
+
 def test_a_refused_profile_leaves_the_session_usable(bed: LocalTestbed) -> None:
     with pytest.raises(SessionError):
         bed.keeper.request("shape", edge_to_server={"delay_s": -1.0}, server_to_edge={})
