@@ -13,7 +13,7 @@ import threading
 import time
 
 from pareto.backends import handshake, wire
-from pareto.backends.base import BackendError, Layout, Reply, Stage, Tensors
+from pareto.backends.base import BackendError, Layout, Reply, Stage, Tensors, layout
 
 BUFFERS = 3
 """Receive buffers on the server: one being filled, one waiting, one being computed on."""
@@ -38,8 +38,7 @@ class TcpClient:
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         started = time.perf_counter()
-        layout = tuple((str(t.dtype)[6:], tuple(t.shape)) for t in tensors)
-        descriptors = wire.describe(layout)
+        descriptors = wire.describe(layout(tensors))
         body = wire.views(tensors)
         header = wire.Header(wire.Kind.REQUEST, request_id, self._fingerprint, tensors=len(tensors))
         serialized = time.perf_counter() - started

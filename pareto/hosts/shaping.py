@@ -12,8 +12,6 @@ from pareto.link.profile import Profile
 
 
 class Shaper(Protocol):
-    kind: str
-
     def apply(self, profile: Profile) -> dict[str, Any]:
         """Shape the link; what was read back, by direction or interface. Raises SessionError, SessionLost."""
 
@@ -22,8 +20,6 @@ class Shaper(Protocol):
 
 class RelayShaper:
     """The local testbed's process in the middle, reached through the testbed's keeper."""
-
-    kind = "relay"
 
     def __init__(self, keeper: Session) -> None:
         self._keeper = keeper
@@ -42,8 +38,6 @@ class RelayShaper:
 
 class NetemShaper:
     """A netem qdisc on each sender's egress, set by the privileged helper on that host."""
-
-    kind = "netem"
 
     def __init__(self, helpers: Mapping[str, tuple[Remote, Session]]) -> None:
         self._helpers = helpers
