@@ -1,4 +1,4 @@
-"""A netem profile: what each direction of the link does to a packet.
+"""A profile: what each direction of the link does to a packet.
 
 Hosts know the dataclasses only; `load` needs PyYAML, which the driver has.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any
 
 from pareto.link import units
+from pareto.link.trace import Step, Trace
 
 PROFILES = Path(__file__).resolve().parents[2] / "netem_profiles"
 SYNTAX = "a name such as 80ms, 20mbit or 80ms-20mbit (delay first; units us ms s, kbit mbit gbit)"
@@ -19,6 +21,9 @@ SYNTAX = "a name such as 80ms, 20mbit or 80ms-20mbit (delay first; units us ms s
 MAX_DELAY_S = 60.0
 MIN_RATE_BPS = 1e3
 MAX_RATE_BPS = 34e9  # netem's rate is a 32-bit number of bytes a second: it wraps at 34.36 Gbit/s
+MAX_LIMIT_BYTES = 1 << 30
+
+NETEM, NETEM_TBF = "netem", "netem+tbf"
 
 
 class ProfileError(ValueError):
@@ -26,64 +31,218 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True)
+class Gilbert:
+    """Bursty loss by the Gilbert-Elliott model: two states, a probability of loss in each. All from 0 to 1.
+
+    E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 39 (1960); E. O. Elliott, BSTJ 42 (1963).
+    """
+
+    good_to_bad: float
+    bad_to_good: float
+    in_bad: float = 1.0
+    in_good: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            _probability(f"loss {name}", value)
+        if not self.good_to_bad or not self.bad_to_good:
+            raise ProfileError(
+                "loss good_to_bad and bad_to_good must be more than 0: the model changes states"
+            )
+
+    @property
+    def mean(self) -> float:
+        """The share of packets lost in the long run."""
+        bad = self.good_to_bad / (self.good_to_bad + self.bad_to_good)
+        return bad * self.in_bad + (1 - bad) * self.in_good
+
+
+@dataclass(frozen=True)
 class Direction:
-    """One way through the link: delay in seconds, rate in bit/s on the wire (None: not limited).
+    """One way through the link. A packet is lost, duplicated, corrupted or reordered; what is left waits for the
+    line (`rate_bps`), then travels for `delay_s`.
+
+    `delay_s` and `jitter_s` in seconds: uniform within delay +- jitter, neighbours correlated by
+    `jitter_correlation`; jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included
+    (None: not limited). Probabilities from 0 to 1; a reordered packet overtakes all that wait. `limit_bytes` may
+    wait for the line, as in a router's buffer, before packets are dropped (None: more than TCP sends unasked).
+    `trace` gives rate and delay over time in place of `rate_bps` and `delay_s`.
 
     Raises ProfileError for values that no link here can have.
     """
 
     delay_s: float = 0.0
+    jitter_s: float = 0.0
+    jitter_correlation: float = 0.0
     rate_bps: float | None = None
+    loss: float | Gilbert = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    limit_bytes: int | None = None
+    trace: Trace | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.delay_s <= MAX_DELAY_S:
             raise ProfileError(f"delay {self.delay_s:g} s is out of range: 0 to {MAX_DELAY_S:g} s")
-        if self.rate_bps is not None and not MIN_RATE_BPS <= self.rate_bps <= MAX_RATE_BPS:
-            raise ProfileError(
-                f"rate {self.rate_bps:g} bit/s is out of range: 1kbit to 34gbit; leave it out for no limit"
-            )
+        if self.rate_bps is not None:
+            check_rate(self.rate_bps)
+        for name in ("jitter_correlation", "duplicate", "reorder", "corrupt"):
+            _probability(name, getattr(self, name))
+        if not isinstance(self.loss, Gilbert):
+            _probability("loss", self.loss)
+        if self.trace is not None and (self.delay_s or self.rate_bps is not None):
+            raise ProfileError("a trace gives delay and rate: leave both out beside it")
+        if not 0 <= self.jitter_s <= self.delay_s and not (self.trace and self.jitter_s >= 0):
+            raise ProfileError(f"jitter {self.jitter_s:g} s must be at most the delay, {self.delay_s:g} s")
+        if self.jitter_correlation and not self.jitter_s:
+            raise ProfileError("jitter_correlation needs jitter")
+        if self.reorder and not (self.delay_s or self.trace):
+            raise ProfileError("reorder needs a delay: without one no packet can be overtaken")
+        if self.limit_bytes is not None:
+            if not 1514 <= self.limit_bytes <= MAX_LIMIT_BYTES:
+                raise ProfileError(
+                    f"limit {self.limit_bytes} bytes is out of range: one packet (1514b) to 1gib"
+                )
+            if not self.limited:
+                raise ProfileError("limit needs a rate: without one nothing waits")
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a rate at all."""
+        return self.rate_bps is not None or (self.trace is not None and self.trace.limited)
 
     @property
     def shaped(self) -> bool:
-        return self.delay_s > 0 or self.rate_bps is not None
+        return self != Direction()
 
-    def to_dict(self) -> dict[str, float | None]:
-        return asdict(self)
+    @property
+    def impaired(self) -> bool:
+        """Whether packets are lost, repeated, overtaken or damaged: TCP then no longer runs at the link's rate."""
+        return bool(self.loss or self.duplicate or self.reorder or self.corrupt)
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss.mean if isinstance(self.loss, Gilbert) else self.loss
+
+    @property
+    def typical(self) -> Direction:
+        """Without its trace: the trace's mean delay and rate instead."""
+        if self.trace is None:
+            return self
+        return replace(
+            self, trace=None, delay_s=self.trace.mean_delay_s, rate_bps=self.trace.mean_rate_bps, jitter_s=0.0
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON's types, for hosts and manifests; what is not set is left out."""
+        fields = asdict(self)
+        return {
+            field.name: fields[field.name]
+            for field in fields_of(self)
+            if getattr(self, field.name) != field.default
+        }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Direction:
-        _only(fields, "delay_s", "rate_bps")
-        rate = fields.get("rate_bps")
+        """The inverse of `to_dict`. Raises ProfileError."""
+        _only(fields, *(field.name for field in fields_of(cls)))
+        values = dict(fields)
         try:
-            return cls(float(fields.get("delay_s", 0.0)), None if rate is None else float(rate))
-        except TypeError as error:
-            raise ProfileError(f"delay_s and rate_bps are numbers: {error}") from None
+            if isinstance(values.get("loss"), Mapping):
+                values["loss"] = Gilbert(**values["loss"])
+            if values.get("trace") is not None:
+                trace = dict(values["trace"])
+                values["trace"] = Trace(**trace | {"steps": tuple(Step(**step) for step in trace["steps"])})
+            return cls(**values)
+        except ProfileError:
+            raise
+        except (TypeError, KeyError, ValueError) as error:
+            raise ProfileError(f"not a direction: {error}") from None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """tbf's token bucket: `burst_bytes` pass at once, packets that would wait longer than `latency_s` are dropped."""
+
+    burst_bytes: int = 32 << 10
+    latency_s: float = 0.4
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A named condition of the link, applied to each sender's egress."""
+    """A named condition of the link, applied to each sender's egress.
+
+    `bucket` is set where the rate is enforced by tbf after netem's delay, as the commands in published experiments
+    do, and not by netem itself. `offset_s` is where traces begin.
+    """
 
     name: str
-    edge_to_server: Direction
-    server_to_edge: Direction
+    edge_to_server: Direction = Direction()
+    server_to_edge: Direction = Direction()
+    bucket: Bucket | None = None
+    offset_s: float = 0.0
+
+    @property
+    def shaper(self) -> str:
+        return NETEM if self.bucket is None else NETEM_TBF
+
+    @property
+    def directions(self) -> tuple[Direction, Direction]:
+        """Edge to server, server to edge."""
+        return self.edge_to_server, self.server_to_edge
 
     @property
     def rtt_s(self) -> float:
-        """What the two delays add to a round trip."""
-        return self.edge_to_server.delay_s + self.server_to_edge.delay_s
+        """What the two delays add to a round trip, on average."""
+        return sum(way.typical.delay_s for way in self.directions)
+
+    @property
+    def period_s(self) -> float | None:
+        """How long it takes until the link has done all that its traces say (None: it does not change)."""
+        return max((way.trace.period_s for way in self.directions if way.trace is not None), default=None)
+
+    @property
+    def typical(self) -> Profile:
+        """Without traces: their means instead."""
+        out, back = (way.typical for way in self.directions)
+        return replace(self, edge_to_server=out, server_to_edge=back)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """JSON's types, the inverse of `from_dict`."""
+        return {
+            "name": self.name,
+            "edge_to_server": self.edge_to_server.to_dict(),
+            "server_to_edge": self.server_to_edge.to_dict(),
+            "bucket": asdict(self.bucket) if self.bucket else None,
+            "offset_s": self.offset_s,
+        }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
-        _only(fields, "name", "edge_to_server", "server_to_edge")
+        """Raises ProfileError."""
+        _only(fields, *(field.name for field in fields_of(cls)))
+        bucket = fields.get("bucket")
         return cls(
             str(fields.get("name", "")),
             Direction.from_dict(fields.get("edge_to_server") or {}),
             Direction.from_dict(fields.get("server_to_edge") or {}),
+            Bucket(**bucket) if bucket else None,
+            float(fields.get("offset_s", 0.0)),
         )
+
+
+def check_rate(rate_bps: float) -> None:
+    """Raises ProfileError for a rate that cannot be emulated."""
+    if not MIN_RATE_BPS <= rate_bps <= MAX_RATE_BPS:
+        raise ProfileError(
+            f"rate {rate_bps:g} bit/s is out of range: 1kbit to 34gbit; leave it out for no limit"
+        )
+
+
+def _probability(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ProfileError(f"{name} {value:.4g} is not a share of packets: 0% to 100%")
 
 
 def names(directory: Path = PROFILES) -> list[str]:
@@ -103,8 +262,8 @@ def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
     if "/" in text or text.endswith((".yaml", ".yml")):
         return _read(Path(text))
     if text == "none":
-        return Profile("none", Direction(), Direction())
-    return Profile(text, _from_name(text, directory), Direction())
+        return Profile("none")
+    return Profile(text, _from_name(text, directory))
 
 
 def _read(path: Path) -> Profile:
