@@ -30,6 +30,19 @@ class ProfileError(ValueError):
     """A profile that cannot be used: one line that says what is wrong and what to do."""
 
 
+def check_rate(rate_bps: float) -> None:
+    """Raises ProfileError for a rate that cannot be emulated."""
+    if not MIN_RATE_BPS <= rate_bps <= MAX_RATE_BPS:
+        raise ProfileError(
+            f"rate {rate_bps:g} bit/s is out of range: 1kbit to 34gbit; leave it out for no limit"
+        )
+
+
+def _probability(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ProfileError(f"{name} {value:.4g} is not a share of packets: 0% to 100%")
+
+
 @dataclass(frozen=True)
 class Gilbert:
     """Bursty loss by the Gilbert-Elliott model: two states, a probability of loss in each. All from 0 to 1.
@@ -72,9 +85,9 @@ class Direction:
     """
 
     delay_s: float = 0.0
+    rate_bps: float | None = None
     jitter_s: float = 0.0
     jitter_correlation: float = 0.0
-    rate_bps: float | None = None
     loss: float | Gilbert = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -136,12 +149,8 @@ class Direction:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON's types, for hosts and manifests; what is not set is left out."""
-        fields = asdict(self)
-        return {
-            field.name: fields[field.name]
-            for field in fields_of(self)
-            if getattr(self, field.name) != field.default
-        }
+        defaults = {field.name: field.default for field in fields_of(self)}
+        return {name: value for name, value in asdict(self).items() if getattr(self, name) != defaults[name]}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Direction:
@@ -168,6 +177,14 @@ class Bucket:
     burst_bytes: int = 32 << 10
     latency_s: float = 0.4
 
+    def __post_init__(self) -> None:
+        if not 1514 <= self.burst_bytes <= MAX_LIMIT_BYTES:
+            raise ProfileError(f"burst {self.burst_bytes} bytes is out of range: one packet (1514b) to 1gib")
+        if not 0 < self.latency_s <= MAX_DELAY_S:
+            raise ProfileError(
+                f"latency {self.latency_s:g} s is out of range: more than 0, up to {MAX_DELAY_S:g} s"
+            )
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -182,6 +199,16 @@ class Profile:
     server_to_edge: Direction = Direction()
     bucket: Bucket | None = None
     offset_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.offset_s < 0:
+            raise ProfileError(f"offset {self.offset_s:g} s is before the trace's beginning")
+        if self.bucket is not None:
+            for way in self.directions:
+                if way.trace is not None or way.limit_bytes is not None:
+                    raise ProfileError(
+                        f"shaper {NETEM_TBF} knows neither trace nor limit: its queue is what fits into latency"
+                    )
 
     @property
     def shaper(self) -> str:
@@ -230,19 +257,6 @@ class Profile:
             Bucket(**bucket) if bucket else None,
             float(fields.get("offset_s", 0.0)),
         )
-
-
-def check_rate(rate_bps: float) -> None:
-    """Raises ProfileError for a rate that cannot be emulated."""
-    if not MIN_RATE_BPS <= rate_bps <= MAX_RATE_BPS:
-        raise ProfileError(
-            f"rate {rate_bps:g} bit/s is out of range: 1kbit to 34gbit; leave it out for no limit"
-        )
-
-
-def _probability(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ProfileError(f"{name} {value:.4g} is not a share of packets: 0% to 100%")
 
 
 def names(directory: Path = PROFILES) -> list[str]:
