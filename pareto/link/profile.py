@@ -1,22 +1,18 @@
 """A profile: what each direction of the link does to a packet.
 
-Hosts know the dataclasses only; `load` needs PyYAML, which the driver has.
+Types only, for driver and hosts; where profiles come from is `pareto.link.library`.
 """
 
 from __future__ import annotations
 
-import difflib
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
-from pathlib import Path
 from typing import Any
 
-from pareto.link import units
 from pareto.link.trace import Step, Trace
-
-PROFILES = Path(__file__).resolve().parents[2] / "netem_profiles"
-SYNTAX = "a name such as 80ms, 20mbit or 80ms-20mbit (delay first; units us ms s, kbit mbit gbit)"
 
 MAX_DELAY_S = 60.0
 MIN_RATE_BPS = 1e3
@@ -104,8 +100,13 @@ class Direction:
             _probability(name, getattr(self, name))
         if not isinstance(self.loss, Gilbert):
             _probability("loss", self.loss)
-        if self.trace is not None and (self.delay_s or self.rate_bps is not None):
-            raise ProfileError("a trace gives delay and rate: leave both out beside it")
+        if self.trace is not None:
+            if self.delay_s or self.rate_bps is not None:
+                raise ProfileError("a trace gives delay and rate: leave both out beside it")
+            if any(
+                step.delay_s > MAX_DELAY_S or (step.rate_bps or 0) > MAX_RATE_BPS for step in self.trace.steps
+            ):
+                raise ProfileError(f"a trace's delay is at most {MAX_DELAY_S:g} s, its rate at most 34gbit")
         if not 0 <= self.jitter_s <= self.delay_s and not (self.trace and self.jitter_s >= 0):
             raise ProfileError(f"jitter {self.jitter_s:g} s must be at most the delay, {self.delay_s:g} s")
         if self.jitter_correlation and not self.jitter_s:
@@ -204,6 +205,8 @@ class Profile:
         if self.offset_s < 0:
             raise ProfileError(f"offset {self.offset_s:g} s is before the trace's beginning")
         if self.bucket is not None:
+            if not any(way.limited for way in self.directions):
+                raise ProfileError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
             for way in self.directions:
                 if way.trace is not None or way.limit_bytes is not None:
                     raise ProfileError(
@@ -245,6 +248,16 @@ class Profile:
             "offset_s": self.offset_s,
         }
 
+    def record(self) -> dict[str, Any]:
+        """As `to_dict`, for manifests: a trace by its name and digest, not by all its steps."""
+        fields = self.to_dict()
+        for way in ("edge_to_server", "server_to_edge"):
+            if (trace := fields[way].get("trace")) is not None:
+                digest = hashlib.sha256(json.dumps(trace).encode()).hexdigest()
+                kept = {"name": trace["name"], "period_s": trace["period_s"], "steps": len(trace["steps"])}
+                fields[way]["trace"] = kept | {"sha256": digest}
+        return fields
+
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
         """Raises ProfileError."""
@@ -257,54 +270,6 @@ class Profile:
             Bucket(**bucket) if bucket else None,
             float(fields.get("offset_s", 0.0)),
         )
-
-
-def names(directory: Path = PROFILES) -> list[str]:
-    """The profiles that have a file, sorted."""
-    return sorted(path.stem for path in directory.glob("*.yaml"))
-
-
-def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
-    """The profile of that name in `directory`, else of that YAML file, else as the name itself says.
-
-    ``80ms-20mbit`` shapes edge to server and leaves the way back alone, as the files of that form do.
-    Raises ProfileError.
-    """
-    text = name_or_path.strip()
-    if text in names(directory):
-        return _read(directory / f"{text}.yaml")
-    if "/" in text or text.endswith((".yaml", ".yml")):
-        return _read(Path(text))
-    if text == "none":
-        return Profile("none")
-    return Profile(text, _from_name(text, directory))
-
-
-def _read(path: Path) -> Profile:
-    from pareto.link.profile_file import read  # hosts have no PyYAML and need none
-
-    return read(path)
-
-
-def _from_name(name: str, directory: Path) -> Direction:
-    """The direction that ``80ms-20mbit``, ``50ms`` or ``10mbit`` describes."""
-    parts = name.split("-")
-    kinds = ["delay" if units.is_delay(p) else "rate" if units.is_rate(p) else "" for p in parts]
-    try:
-        if kinds == ["delay", "rate"]:
-            return Direction(units.delay_s(parts[0]), units.rate_bps(parts[1]))
-        if kinds == ["delay"]:
-            return Direction(delay_s=units.delay_s(name))
-        if kinds == ["rate"]:
-            return Direction(rate_bps=units.rate_bps(name))
-    except ProfileError as error:
-        raise ProfileError(f"netem profile {name!r}: {error}") from None
-    if name[:1].isdigit():
-        raise ProfileError(f"netem profile {name!r} is malformed: write {SYNTAX}")
-    known = names(directory)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
-    raise ProfileError(f"there is no netem profile {name!r}: {hint} Or write {SYNTAX}, or a YAML file's path")
 
 
 def _only(fields: Mapping[str, Any], *known: str) -> None:

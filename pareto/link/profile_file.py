@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
 
-from pareto.link import units
-from pareto.link.profile import Direction, Profile, ProfileError
+from pareto.link import trace_file, units
+from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, Gilbert, Profile, ProfileError
 
-_PARSERS = {"delay": ("delay_s", units.delay_s), "rate": ("rate_bps", units.rate_bps)}
+_Keys = Mapping[str, tuple[str, Callable[[str, str], Any]]]  # a key's field, and the reader of its text
+
+# In an order in which each value can be judged by those before it: jitter by the delay, a limit by the rate.
+_LINE: _Keys = {"delay": ("delay_s", units.delay_s), "rate": ("rate_bps", units.rate_bps)}
+_PACKETS: _Keys = {
+    "jitter": ("jitter_s", units.delay_s),
+    "jitter_correlation": ("jitter_correlation", units.share),
+    "loss": ("loss", units.share),
+    "duplicate": ("duplicate", units.share),
+    "reorder": ("reorder", units.share),
+    "corrupt": ("corrupt", units.share),
+    "limit": ("limit_bytes", units.size_bytes),
+}
+_GILBERT: _Keys = {key: (key, units.share) for key in ("good_to_bad", "bad_to_good", "in_bad", "in_good")}
+_BUCKET: _Keys = {"burst": ("burst_bytes", units.size_bytes), "latency": ("latency_s", units.delay_s)}
+_OFFSET: _Keys = {"offset": ("offset_s", units.delay_s)}
+_WAYS = ("edge_to_server", "server_to_edge")
+
+_Filled = TypeVar("_Filled", Direction, Gilbert, Bucket, Profile)
 
 
 def read(path: Path) -> Profile:
@@ -18,54 +39,119 @@ def read(path: Path) -> Profile:
 
     A direction left out is unshaped. Raises ProfileError with the file and the line.
     """
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read the netem profile {path}: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise ProfileError(f"{path}:{line}: not YAML: {getattr(error, 'problem', error)}") from None
+    root = _compose(path)
     if root is None:
         raise ProfileError(f"{path}: is empty; write 'edge_to_server: {{delay: 200ms, rate: 5mbit}}'")
-    directions = {
-        key: _direction(path, node)
-        for key, node in _items(path, root, ("edge_to_server", "server_to_edge"), "the profile")
-    }
-    return Profile(
-        path.stem,
-        directions.get("edge_to_server", Direction()),
-        directions.get("server_to_edge", Direction()),
-    )
+    return _File(path).profile(root)
 
 
-def _direction(path: Path, node: yaml.Node) -> Direction:
-    values = {}
-    for key, value in _items(path, node, tuple(_PARSERS), "a direction"):
-        if not isinstance(value, yaml.ScalarNode):
-            raise _fault(path, value, f"{key} must be a number and a unit")
-        field, parse = _PARSERS[key]
+@dataclass(frozen=True)
+class _File:
+    """What the nodes of one file mean."""
+
+    path: Path
+
+    def profile(self, node: yaml.Node) -> Profile:
+        items = self.items(node, (*_WAYS, "shaper", *_BUCKET, *_OFFSET), "the profile")
+        out, back = (self.direction(items[way]) if way in items else Direction() for way in _WAYS)
+        profile = Profile(self.path.stem, out, back)
+        if self.shaper(items) == NETEM_TBF:
+            bucket = self.filled(Bucket(), items, _BUCKET)
+            profile = self.put(profile, "bucket", bucket, items["shaper"])
+        for key in _BUCKET:
+            if key in items and profile.bucket is None:
+                raise self.fault(items[key], f"{key} needs 'shaper: {NETEM_TBF}'")
+        if "offset" in items and profile.period_s is None:
+            raise self.fault(items["offset"], "offset needs a trace: it is where traces begin")
+        return self.filled(profile, items, _OFFSET)
+
+    def shaper(self, items: Mapping[str, yaml.Node]) -> str:
+        if "shaper" not in items:
+            return NETEM
+        shaper = self.text(items["shaper"], f"shaper must be {NETEM} or {NETEM_TBF}")
+        if shaper not in (NETEM, NETEM_TBF):
+            raise self.fault(items["shaper"], f"unknown shaper {shaper!r}: use {NETEM} or {NETEM_TBF}")
+        return shaper
+
+    def direction(self, node: yaml.Node) -> Direction:
+        items = self.items(node, (*_LINE, "trace", *_PACKETS), "a direction")
+        direction = self.filled(Direction(), items, _LINE)
+        if "trace" in items:
+            direction = self.traced(direction, items["trace"], "delay" in items)
+        if isinstance(items.get("loss"), yaml.MappingNode):
+            direction = replace(direction, loss=self.bursts(items.pop("loss")))
+        return self.filled(direction, items, _PACKETS)
+
+    def traced(self, direction: Direction, node: yaml.Node, delayed: bool) -> Direction:
+        """`direction` with the trace in place of its delay, which becomes that of every step."""
+        file = self.path.parent / self.text(node, "trace must be a file's path")
         try:
-            values[field] = parse(value.value)
-            Direction(**{field: values[field]})  # its range, while the line is at hand
-        except ValueError as error:
-            raise _fault(path, value, str(error)) from None
-    return Direction(**values)
+            trace = trace_file.read(file, direction.delay_s if delayed else None)
+        except ProfileError as error:
+            raise self.fault(node, str(error)) from None
+        return self.put(replace(direction, delay_s=0.0), "trace", trace, node)
+
+    def bursts(self, node: yaml.Node) -> Gilbert:
+        items = self.items(node, tuple(_GILBERT), "bursty loss")
+        for key in ("good_to_bad", "bad_to_good"):
+            if key not in items:
+                raise self.fault(node, f"bursty loss needs {key}")
+        return self.filled(Gilbert(1.0, 1.0), items, _GILBERT)
+
+    def filled(self, blank: _Filled, items: Mapping[str, yaml.Node], keys: _Keys) -> _Filled:
+        """`blank` with the values of those keys that are there, one by one: the first that is wrong has its line."""
+        for key, (field, parse) in keys.items():
+            if key in items:
+                text = self.text(items[key], f"{key} must be a number and a unit")
+                try:
+                    value = parse(text, key)
+                except ValueError as error:
+                    raise self.fault(items[key], str(error)) from None
+                blank = self.put(blank, field, value, items[key])
+        return blank
+
+    def put(self, blank: _Filled, field: str, value: Any, node: yaml.Node) -> _Filled:
+        try:
+            return replace(blank, **{field: value})
+        except ProfileError as error:
+            raise self.fault(node, str(error)) from None
+
+    def items(self, node: yaml.Node, known: tuple[str, ...], what: str) -> dict[str, yaml.Node]:
+        """The values of a mapping. Each fault names the key's line."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.fault(node, f"{what} must be a mapping with the keys {', '.join(known)}")
+        keys = f"{what} has the keys {', '.join(known)}"
+        items: dict[str, yaml.Node] = {}
+        for key_node, value in node.value:
+            key = self.text(key_node, keys)
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                raise self.fault(key_node, f"unknown key {key!r}{hint}: {keys}")
+            if key in items:
+                raise self.fault(key_node, f"key {key!r} stands here twice")
+            items[key] = value
+        return items
+
+    def text(self, node: yaml.Node, otherwise: str) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.fault(node, otherwise)
+        return str(node.value)
+
+    def fault(self, node: yaml.Node, message: str) -> ProfileError:
+        return ProfileError(f"{self.path}:{node.start_mark.line + 1}: {message}")
 
 
-def _items(path: Path, node: yaml.Node, known: tuple[str, ...], what: str) -> Iterator[tuple[str, yaml.Node]]:
-    if not isinstance(node, yaml.MappingNode):
-        raise _fault(path, node, f"{what} must be a mapping with the keys {', '.join(known)}")
-    seen = set()
-    for key_node, value in node.value:
-        key = str(key_node.value)
-        if key not in known:
-            raise _fault(path, key_node, f"unknown key {key!r}: {what} has the keys {', '.join(known)}")
-        if key in seen:
-            raise _fault(path, key_node, f"key {key!r} stands here twice")
-        seen.add(key)
-        yield key, value
-
-
-def _fault(path: Path, node: yaml.Node, message: str) -> ProfileError:
-    return ProfileError(f"{path}:{node.start_mark.line + 1}: {message}")
+def _compose(path: Path) -> yaml.Node | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"cannot read the netem profile {path}: {error}") from None
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ProfileError(f"{path}:{line}: not YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ProfileError(f"{path}:{line}: not YAML: a character that is not text") from None

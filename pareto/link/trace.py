@@ -7,9 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import inf
+from math import inf, isfinite
 
 MAX_STEPS = 200_000
+
+# More than sums of floats are off, less than anything that is sent or timed.
+_ROUNDING = 1e-12  # of a number of bits
+_A_MOMENT_S = 1e-6
+_ROUNDING_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,11 @@ class Trace:
             raise ValueError("a trace begins at time 0")
         if len(at) > MAX_STEPS:
             raise ValueError(f"a trace of {len(at)} steps is too long: {MAX_STEPS} at most")
-        if any(later <= earlier for earlier, later in zip(at, [*at[1:], self.period_s], strict=True)):
+        ends = [*at[1:], self.period_s]
+        if not (isfinite(self.period_s) and all(end > begin for begin, end in zip(at, ends, strict=True))):
             raise ValueError("the times of a trace must rise, and end before its period")
+        if not all(0 <= step.delay_s < inf and 0 <= (step.rate_bps or 0) < inf for step in self.steps):
+            raise ValueError("the delays and rates of a trace are 0 or more")
         limited = [step.rate_bps is not None for step in self.steps]
         if any(limited) and not all(limited):
             raise ValueError("a trace gives a rate in every step or in none")
@@ -76,8 +84,8 @@ class Trace:
         )
 
     def step(self, position_s: float) -> Step:
-        """The step in force at a position."""
-        return self.steps[bisect_right(self._at, position_s % self.period_s) - 1]
+        """The step in force at a position; at an edge, also of a later lap, the one that begins there."""
+        return self.steps[bisect_right(self._at, (position_s + _ROUNDING_S) % self.period_s) - 1]
 
     def carried_bits(self, position_s: float) -> float:
         """Bits the link can carry from the beginning to a position, wraps included."""
@@ -88,10 +96,12 @@ class Trace:
 
     def when_carried(self, bits: float) -> float:
         """The first position by which the link can have carried so many bits: the inverse of `carried_bits`."""
+        # What a step ends with is carried before the outage that follows, also where rounding says a little more.
+        slack = _ROUNDING * bits
         laps, left = divmod(bits, self._carried[-1])
-        if laps and not left:
-            laps, left = laps - 1, self._carried[-1]
-        index = max(0, min(bisect_left(self._carried, left), len(self.steps)) - 1)
+        if laps and left <= slack:
+            laps, left = laps - 1, left + self._carried[-1]
+        index = max(0, min(bisect_left(self._carried, left - slack), len(self.steps)) - 1)
         rate = self.steps[index].rate_bps or inf
         return laps * self.period_s + self._at[index] + (left - self._carried[index]) / rate
 
@@ -103,28 +113,39 @@ class Trace:
 
     def least_transfer_s(self, nbytes: float, from_s: float, to_s: float) -> float:
         """The least that `transfer_s` is for any start in a span."""
-        # Linear between the points where the start or the end crosses a step: so the least is at one of these.
-        if not self.limited or not nbytes:
-            return 0.0
-        bits = 8 * nbytes
-        last_end = from_s + self.transfer_s(nbytes, to_s) + (to_s - from_s)
-        ends = (
-            self.when_carried(max(0.0, self.carried_bits(at) - bits)) for at in self.edges(from_s, last_end)
-        )
-        starts = (start for start in (*self.edges(from_s, to_s), *ends) if from_s <= start <= to_s)
-        return min(self.transfer_s(nbytes, start) for start in starts)
+        return min(self.transfer_s(nbytes, start) for start in self._turning_points(nbytes, from_s, to_s))
+
+    def most_transfer_s(self, nbytes: float, from_s: float, to_s: float) -> float:
+        """The most that `transfer_s` is for any start in a span."""
+        # Where the end meets an outage it jumps: the start just after that counts.
+        starts = (start + _A_MOMENT_S for start in self._turning_points(nbytes, from_s, to_s))
+        return max(self.transfer_s(nbytes, min(start, to_s)) for start in starts)
+
+    def _turning_points(self, nbytes: float, from_s: float, to_s: float) -> Iterator[float]:
+        """The starts in a span at which the start or the end crosses a step: between them `transfer_s` is linear."""
+        yield from self.edges(from_s, to_s)
+        if not self.limited:
+            return
+        for end in self.edges(from_s, to_s + self.transfer_s(nbytes, to_s)):
+            start = self.when_carried(max(0.0, self.carried_bits(end) - 8 * nbytes))
+            if from_s <= start <= to_s:
+                yield start
 
     def edges(self, from_s: float, to_s: float) -> Iterator[float]:
         """Both ends of a span, and each position between them at which a step begins."""
         yield from_s
-        for lap in range(int(from_s // self.period_s), int(to_s // self.period_s) + 1):
-            base = lap * self.period_s
-            first, last = bisect_right(self._at, from_s - base), bisect_right(self._at, to_s - base)
-            yield from (base + at for at in self._at[first:last])
+        yield from (at_s for at_s, _ in self._begun(from_s, to_s))
         yield to_s
 
     def steps_between(self, from_s: float, to_s: float) -> Sequence[Step]:
         """The steps in force at some time of a span (each once, wraps included)."""
         if to_s - from_s >= self.period_s:
             return self.steps
-        return tuple(dict.fromkeys(self.step(at) for at in self.edges(from_s, to_s)))
+        return tuple(dict.fromkeys([self.step(from_s), *(step for _, step in self._begun(from_s, to_s))]))
+
+    def _begun(self, from_s: float, to_s: float) -> Iterator[tuple[float, Step]]:
+        """The steps that begin after one position and not after another, and where."""
+        for lap in range(int(from_s // self.period_s), int(to_s // self.period_s) + 1):
+            base = lap * self.period_s
+            first, last = bisect_right(self._at, from_s - base), bisect_right(self._at, to_s - base)
+            yield from ((base + step.at_s, step) for step in self.steps[first:last])

@@ -1,4 +1,8 @@
-"""Delays and rates as people write them: ``200ms``, ``2.5mbit``. Elsewhere they are seconds and bit/s."""
+"""Quantities as people write them: ``200ms``, ``2.5mbit``, ``1%``, ``64kib``. Elsewhere they are seconds, bit/s,
+numbers from 0 to 1, and bytes.
+
+Readers take what the quantity is called (`what`), for the ValueError that says what is wrong with it.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,41 @@ import re
 # Divided by, not multiplied with: 200 / 1000 is the float nearest to 0.2, 200 * 0.001 is not.
 _PER_SECOND = {"us": 1_000_000, "ms": 1_000, "s": 1}
 _BITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
+_BYTES = {
+    "b": 1,
+    "kb": 1_000,
+    "kib": 1 << 10,
+    "mb": 1_000_000,
+    "mib": 1 << 20,
+    "gb": 1_000_000_000,
+    "gib": 1 << 30,
+}
+_PERCENT = {"%": 100}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
 
 
-def delay_s(text: str) -> float:
-    """Seconds of a delay such as ``200ms``; ValueError says what is wrong with it."""
-    number, unit = _split(text, "delay", tuple(_PER_SECOND), "200ms")
+def delay_s(text: str, what: str = "delay") -> float:
+    """Seconds of a time such as ``200ms``."""
+    number, unit = _split(text, what, tuple(_PER_SECOND), "200ms")
     return number / _PER_SECOND[unit]
 
 
-def rate_bps(text: str) -> float:
-    """Bits a second of a rate such as ``5mbit``; ValueError says what is wrong with it."""
-    number, unit = _split(text, "rate", tuple(_BITS), "5mbit")
+def rate_bps(text: str, what: str = "rate") -> float:
+    """Bits a second of a rate such as ``5mbit``."""
+    number, unit = _split(text, what, tuple(_BITS), "5mbit")
     return number * _BITS[unit]
+
+
+def share(text: str, what: str = "percentage") -> float:
+    """The probability that a percentage such as ``0.1%`` is. A bare number is refused: 1 may be meant either way."""
+    number, unit = _split(text, what, tuple(_PERCENT), "1%")
+    return number / _PERCENT[unit]
+
+
+def size_bytes(text: str, what: str = "limit") -> int:
+    """Bytes of a size such as ``64kib``, to the nearest one."""
+    number, unit = _split(text, what, tuple(_BYTES), "64kib")
+    return round(min(number, 1e30) * _BYTES[unit])  # a number of 400 digits is infinite, which has no integer
 
 
 def is_delay(text: str) -> bool:
@@ -28,6 +54,10 @@ def is_delay(text: str) -> bool:
 
 def is_rate(text: str) -> bool:
     return _unit(text) in _BITS
+
+
+def is_share(text: str) -> bool:
+    return _unit(text) in _PERCENT
 
 
 def show_delay(seconds: float) -> str:

@@ -1,0 +1,88 @@
+"""Quantities as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pareto.link import units
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("200ms", 0.2), ("1.5ms", 0.0015), ("100us", 1e-4), ("2s", 2.0), ("80 MS", 0.08)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    assert units.delay_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [("5mbit", 5e6), ("2.5mbit", 2.5e6), ("768kbit", 768e3), ("1gbit", 1e9), (".5Mbit", 5e5)],
+)
+def test_rates(text: str, bits: float) -> None:
+    assert units.rate_bps(text) == bits
+
+
+@pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.1%", 0.001), ("100 %", 1.0), ("0%", 0.0)])
+def test_shares(text: str, value: float) -> None:
+    assert units.share(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1514b", 1514),
+        ("64kib", 65536),
+        ("64KB", 64000),
+        ("1.5kib", 1536),
+        ("2mb", 2_000_000),
+        ("1mib", 1 << 20),
+        ("1gb", 1_000_000_000),
+        ("1gib", 1 << 30),
+    ],
+)
+def test_sizes(text: str, nbytes: int) -> None:
+    assert units.size_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("200", "delay '200' has no unit: use us, ms, s, as in 200ms"),
+        ("5mbit", "delay '5mbit' has the unknown unit 'mbit': use us, ms, s, as in 200ms"),
+        ("fast", "delay 'fast' is not a number and a unit: write it like 200ms"),
+    ],
+)
+def test_a_wrong_delay_says_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        units.delay_s(text)
+    assert str(caught.value) == message
+
+
+def test_what_is_wrong_has_its_name() -> None:
+    with pytest.raises(ValueError, match=r"^jitter '5' has no unit"):
+        units.delay_s("5", "jitter")
+    with pytest.raises(ValueError, match=r"^reorder '0.01' has no unit: use %, as in 1%$"):
+        units.share("0.01", "reorder")
+    with pytest.raises(
+        ValueError, match=r"^limit '100p' has the unknown unit 'p': use b, kb, kib, mb, mib, gb, gib"
+    ):
+        units.size_bytes("100p", "limit")
+
+
+def test_a_size_of_too_many_digits_is_a_size() -> None:
+    """Out of any range, and for the profile to refuse."""
+    assert units.size_bytes("9" * 400 + "b") > 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "200 ms"), (0.231, "231 ms"), (0.00012, "0.12 ms"), (2.0, "2000 ms")]
+)
+def test_delays_are_shown(seconds: float, text: str) -> None:
+    assert units.show_delay(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("bits", "text"), [(4.79e6, "4.79 Mbit/s"), (1e9, "1 Gbit/s"), (250e3, "250 kbit/s")]
+)
+def test_rates_are_shown(bits: float, text: str) -> None:
+    assert units.show_rate(bits) == text
