@@ -1,63 +1,133 @@
-"""One direction of the relay: when each frame is due, and the queue it waits in. No sockets, no clock."""
+"""One direction of the relay: what becomes of each frame, and the queue it waits in. No sockets, no clock."""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from random import Random
 
-from pareto.link.profile import Direction
+from pareto.link import packets as frames
+from pareto.link.fate import Fate
+from pareto.link.pacing import FULL, Pacing, pacing_for
+from pareto.link.profile import Bucket, Direction
 
 NEVER = 1 << 62
 _FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
 _SLACK_BYTES = 64 << 20  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
-_MAX_LIMIT_BYTES = 1 << 30
+_MAX_QUEUED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a frame meets that arrives now."""
+
+    straight: bool  # nothing at all
+    pacing: Pacing
+    fate: Fate | None
+    max_queued_bytes: int
 
 
 class Lane:
-    """Delay and rate as one netem qdisc applies them; times are integer nanoseconds of one monotonic clock.
+    """One netem qdisc's work; times are integer nanoseconds of one monotonic clock.
 
-    A frame starts when it has arrived and its predecessor has left, takes its wire bytes / rate, then travels
-    for the delay. Frames leave in the order they came, whatever profile is put in force meanwhile.
+    Frames leave in the order they came, whatever profile is put in force meanwhile; only reordered ones overtake.
+    A super-packet has one fate, as it has in netem: it is lost, repeated or reordered whole, and it is never
+    damaged, for its segments' checksums are not made yet. Hosts send none over an impaired link.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, random: Random | None = None) -> None:
         self.queue: deque[tuple[int, bytes, int, int]] = deque()  # due, frame, packets, wire bytes
         self.packets = self.bytes = self.dropped = 0
+        self.lost = self.duplicated = self.reordered = self.corrupted = 0
         self.late_ns: deque[int] = deque(maxlen=10_000)
+        self._random = random or Random()  # noqa: S311 - chance on a link, no secret
         self._queued_bytes = 0
-        self._line_free_ns = 0
         self._last_due_ns = 0
         self.shape(Direction())
 
-    def shape(self, direction: Direction) -> None:
-        """Put a direction in force for the frames that arrive from now on."""
-        self.direction = direction
-        per_byte_ns = 8e9 / direction.rate_bps if direction.rate_bps else 0.0
-        in_flight = (direction.rate_bps or _FREE_RATE_BPS) / 8 * direction.delay_s
-        self.limit_bytes = min(int(2 * in_flight) + _SLACK_BYTES, _MAX_LIMIT_BYTES)
-        # One assignment: the control thread changes it while the relay's thread reads it.
-        self._shape = round(direction.delay_s * 1e9), per_byte_ns, self.limit_bytes
+    def shape(self, direction: Direction, bucket: Bucket | None = None, begin_ns: int = 0) -> None:
+        """Put a direction in force for the frames that arrive from now on; its trace begins at `begin_ns`."""
+        self.direction, self._bucket = direction, bucket
+        self.restart(begin_ns)
         self.late_ns.clear()
+
+    def restart(self, begin_ns: int) -> None:
+        """Begin the trace anew at `begin_ns`. Frames in the queue leave as they were to."""
+        direction = self.direction
+        pacing = pacing_for(direction, self._bucket, self._random, begin_ns)
+        # Memory stays bounded whatever the profile says: this counts all that is queued, in flight or not.
+        bound = min(2 * _in_flight_bytes(direction) + _SLACK_BYTES, _MAX_QUEUED_BYTES)
+        # One assignment: the control thread changes it while the relay's thread reads it.
+        self._shape = _Shape(
+            straight=not direction.shaped,
+            pacing=pacing,
+            fate=Fate(direction, self._random) if direction.impaired else None,
+            max_queued_bytes=min(bound + (pacing.limit_bytes or 0), _MAX_QUEUED_BYTES),
+        )
+
+    @property
+    def limit_bytes(self) -> int:
+        """What may wait for the line, or, where the profile sets no limit, all that may be queued."""
+        shape = self._shape
+        return min(shape.pacing.limit_bytes or shape.max_queued_bytes, shape.max_queued_bytes)
 
     @property
     def straight(self) -> bool:
         """Whether a frame that arrives now leaves at once."""
-        return not self.queue and not self._shape[0] and not self._shape[1]
+        return not self.queue and self._shape.straight
+
+    def draining_ns(self, now_ns: int) -> int:
+        """How long until all that is queued now has left; what arrives after it has to wait as long."""
+        return max(0, self._last_due_ns - now_ns) if self.queue else 0
 
     @property
     def next_due_ns(self) -> int:
         return self.queue[0][0] if self.queue else NEVER
 
     def accept(self, frame: memoryview, packets: int, wire_bytes: int, now_ns: int) -> None:
-        """Queue a copy of a frame that arrived at `now_ns`, or count it as dropped: the queue is full."""
-        delay_ns, per_byte_ns, limit = self._shape
-        if self._queued_bytes + wire_bytes > limit:
+        """Queue a copy of a frame that arrived at `now_ns`, unless it is lost or finds the queue full: counted."""
+        shape = self._shape
+        fate = shape.fate
+        if fate is None:
+            self._queue(shape, frame, packets, wire_bytes, now_ns)
+            return
+        copies, lost = fate.copies()
+        self.lost += lost * packets
+        self.duplicated += (copies + lost - 1) * packets
+        for _ in range(copies):
+            sent: memoryview | bytes = frame
+            if packets == 1 and fate.damages():
+                sent = frames.damaged(frame, fate.bit(len(frame) - frames.VNET_HEADER.size))
+                self.corrupted += 1
+            self._queue(shape, sent, packets, wire_bytes, now_ns, overtakes=fate.overtakes())
+
+    def _queue(
+        self,
+        shape: _Shape,
+        frame: memoryview | bytes,
+        packets: int,
+        wire_bytes: int,
+        now_ns: int,
+        overtakes: bool = False,
+    ) -> None:
+        if self._queued_bytes + wire_bytes > shape.max_queued_bytes:
+            due = FULL
+        elif overtakes:
+            shape.pacing.overtaken(now_ns, wire_bytes)
+            due = now_ns
+        else:
+            due = shape.pacing.leave_ns(now_ns, wire_bytes, self._last_due_ns)
+        if due == FULL:
             self.dropped += packets
             return
-        free = max(now_ns, self._line_free_ns) + int(wire_bytes * per_byte_ns)
-        due = max(free + delay_ns, self._last_due_ns)
-        self._line_free_ns, self._last_due_ns = free, due
         self._queued_bytes += wire_bytes
-        self.queue.append((due, bytes(frame), packets, wire_bytes))
+        entry = due, bytes(frame), packets, wire_bytes
+        if overtakes:
+            self.reordered += packets
+            self.queue.appendleft(entry)
+        else:
+            self._last_due_ns = due
+            self.queue.append(entry)
 
     def left(self, now_ns: int) -> None:
         """The first frame of the queue was sent at `now_ns`."""
@@ -75,3 +145,14 @@ class Lane:
     def count(self, packets: int, wire_bytes: int) -> None:
         self.packets += packets
         self.bytes += wire_bytes
+
+
+def _in_flight_bytes(direction: Direction) -> int:
+    """At most, wherever its trace is."""
+    if direction.trace is None:
+        delay_s, rate_bps = direction.delay_s, direction.rate_bps
+    else:
+        steps = direction.trace.steps
+        delay_s = max(step.delay_s for step in steps)
+        rate_bps = max(step.rate_bps or 0.0 for step in steps) or None
+    return int((rate_bps or _FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s))

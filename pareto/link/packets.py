@@ -73,6 +73,23 @@ def on_wire(frame: memoryview) -> tuple[int, int]:
     return segments, length + (segments - 1) * headers
 
 
+def damaged(frame: memoryview, bit: int) -> bytes:
+    """A copy of a single packet with one bit flipped, counted from the first of its Ethernet header.
+
+    A checksum that the sender left to the card is filled in before: done after, it would declare the damage good.
+    """
+    flags, _, _, _, start, offset = VNET_HEADER.unpack_from(frame)
+    packet = bytearray(frame[VNET_HEADER.size :])
+    if flags & _NEEDS_CSUM:
+        # The field holds the pseudo-header's sum. Ones' complement addition is addition modulo 65535; the
+        # result is never 0, which for UDP would mean "no checksum".
+        padded = bytes(packet[start:]) + b"\0" * (len(packet) - start & 1)
+        checksum = 0xFFFF - int.from_bytes(padded, "big") % 0xFFFF
+        packet[start + offset : start + offset + 2] = checksum.to_bytes(2, "big")
+    packet[bit >> 3] ^= 1 << (bit & 7)
+    return bytes(VNET_HEADER.size) + packet
+
+
 def _transport_offset(packet: memoryview) -> int:
     if packet[12] << 8 | packet[13] == _ETH_P_IPV6:
         return _ETHERNET_BYTES + 40

@@ -1,13 +1,17 @@
 """The relay: a link in user space, for machines whose kernel has no sch_netem.
 
 ``python -m pareto.link.relay --edge IFACE --server IFACE`` runs as root in a network namespace between those
-of the two hosts and forwards frames with delay and rate in each direction, as a netem qdisc on each sender's
-egress would. It speaks `pareto.jsonlines`:
+of the two hosts and forwards frames as a netem qdisc on each sender's egress would. It speaks `pareto.jsonlines`:
 
-- ``apply {"edge_to_server": {"delay_s": 0.2, "rate_bps": 5e6}, "server_to_edge": {}}`` puts a profile in
-  force for the frames that arrive from then on, and answers what is in force.
-- ``stats`` answers what was forwarded (wire packets and bytes) and dropped since the start, CPU time used,
-  and how late delayed frames left since the last `apply`.
+- ``apply`` with the fields of a profile (`Profile.to_dict`) puts it in force for the frames that arrive from then
+  on; its traces begin at its `offset_s`. It answers what is in force: each direction's fields and `limit_bytes`
+  (a trace by name and period), the bucket, the scheduling policy.
+- ``restart {"position_s": 5.0}`` begins the traces anew at that position.
+- ``stats`` answers, in packets since the start: what was forwarded (and its bytes on the wire), dropped (a full
+  queue), lost, duplicated, reordered and corrupted (as the profile says); where the traces are; in how many
+  seconds all that is queued has left (an outage can hold the last trial's packets, and those of the next behind
+  them); CPU time since the start and as a share of one core since the last `apply`; how late delayed frames left
+  since the last `apply`.
 """
 
 from __future__ import annotations
@@ -21,12 +25,15 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import asdict, replace
+from math import inf
 from typing import Any
 
 from pareto import jsonlines
 from pareto.link import packets, realtime
 from pareto.link.lane import NEVER, Lane
 from pareto.link.profile import Profile, ProfileError
+from pareto.link.trace import Step
 
 _BATCH = 16  # frames taken from one side before the other side and what is due get their turn
 _RETRY_NS = 100_000
@@ -114,32 +121,73 @@ class Control:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._begin_ns = self._applied_ns = time.monotonic_ns()
+        self._cpu_s_before = time.process_time()
 
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             profile = Profile.from_dict(request)
-        except ProfileError as error:
+        except (ProfileError, TypeError, ValueError) as error:
             raise jsonlines.Refused(str(error)) from None
+        self._begin_ns = time.monotonic_ns() - round(profile.offset_s * 1e9)
         lanes = self._relay.lanes
-        lanes["edge_to_server"].shape(profile.edge_to_server)
-        lanes["server_to_edge"].shape(profile.server_to_edge)
-        in_force = {
-            name: lane.direction.to_dict() | {"limit_bytes": lane.limit_bytes} for name, lane in lanes.items()
+        lanes["edge_to_server"].shape(profile.edge_to_server, profile.bucket, self._begin_ns)
+        lanes["server_to_edge"].shape(profile.server_to_edge, profile.bucket, self._begin_ns)
+        self._applied_ns, self._cpu_s_before = time.monotonic_ns(), time.process_time()
+        return {
+            "shaper": "relay",
+            "scheduling": self._relay.scheduling,
+            **{name: _in_force(lane) for name, lane in lanes.items()},
+            "bucket": asdict(profile.bucket) if profile.bucket else None,
         }
-        return {"shaper": "relay", "scheduling": self._relay.scheduling, **in_force}
+
+    def restart(self, request: dict[str, Any]) -> dict[str, Any]:
+        position_s = request.get("position_s", 0.0)
+        if not isinstance(position_s, (int, float)) or not 0 <= position_s < inf:
+            raise jsonlines.Refused(f"position {position_s!r} is not a time in seconds, 0 or more")
+        self._begin_ns = time.monotonic_ns() - round(position_s * 1e9)
+        for lane in self._relay.lanes.values():
+            if lane.direction.trace is not None:
+                lane.restart(self._begin_ns)
+        return {"position_s": self._position_s()}
 
     def stats(self, request: dict[str, Any]) -> dict[str, Any]:
         lanes = self._relay.lanes
         late = sorted(ns for lane in lanes.values() for ns in lane.late_ns.copy())
+        now_ns, cpu_s = time.monotonic_ns(), time.process_time()
         return {
             "forwarded": {
                 name: {"packets": lane.packets, "bytes": lane.bytes} for name, lane in lanes.items()
             },
             "dropped": self._relay.dropped(),
-            "cpu_s": time.process_time(),
+            "lost": sum(lane.lost for lane in lanes.values()),
+            "duplicated": sum(lane.duplicated for lane in lanes.values()),
+            "reordered": sum(lane.reordered for lane in lanes.values()),
+            "corrupted": sum(lane.corrupted for lane in lanes.values()),
+            "position_s": self._position_s(),
+            "draining_s": max(lane.draining_ns(now_ns) for lane in lanes.values()) / 1e9,
+            "cpu_s": cpu_s,
+            "cpu_share": (cpu_s - self._cpu_s_before) / max(1e-9, (now_ns - self._applied_ns) / 1e9),
             "late_p99_s": late[len(late) * 99 // 100] / 1e9 if late else None,
             "scheduling": self._relay.scheduling,
         }
+
+    def _position_s(self) -> float | None:
+        if all(lane.direction.trace is None for lane in self._relay.lanes.values()):
+            return None
+        return (time.monotonic_ns() - self._begin_ns) / 1e9
+
+
+def _in_force(lane: Lane) -> dict[str, Any]:
+    """A direction as a reply says it."""
+    trace = lane.direction.trace
+    if trace is None:
+        return lane.direction.to_dict() | {"limit_bytes": lane.limit_bytes}
+    # One step stands for all: to make dicts of the 200000 that there may be takes the better part of a second.
+    brief = replace(trace, steps=(Step(0.0, trace.mean_delay_s, trace.mean_rate_bps),))
+    fields = replace(lane.direction, trace=brief).to_dict()
+    fields["trace"] = {"name": trace.name, "period_s": trace.period_s}
+    return fields | {"limit_bytes": lane.limit_bytes}
 
 
 def main() -> None:
@@ -163,7 +211,7 @@ def main() -> None:
 
     threading.Thread(target=forward, name="relay", daemon=True).start()
     control = Control(relay)
-    jsonlines.serve({"apply": control.apply, "stats": control.stats})
+    jsonlines.serve({"apply": control.apply, "restart": control.restart, "stats": control.stats})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import socket
@@ -13,116 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from pyroute2 import IPRoute, netns
+from pyroute2 import netns
 
-from pareto.link import offload
 from pareto.link.probe import GOODPUT
+
+from .relay_net import REPO, SERVER, Net, Relay, prompt
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
 ]
-
-REPO = Path(__file__).resolve().parents[2]
-EDGE, SERVER = "10.213.0.1", "10.213.0.2"
-
-
-class Net:
-    """edge -- relay -- server, each a namespace, with static neighbours."""
-
-    def __init__(self) -> None:
-        self.names = {role: f"pareto-test-{os.getpid()}-{role}" for role in ("edge", "relay", "server")}
-        for name in self.names.values():
-            netns.create(name)
-        self._pair("edge", EDGE)
-        self._pair("server", SERVER)
-        self._neighbour("edge", SERVER, self._mac("server"))
-        self._neighbour("server", EDGE, self._mac("edge"))
-
-    def close(self) -> None:
-        for name in self.names.values():
-            netns.remove(name)
-
-    def _pair(self, role: str, address: str) -> None:
-        with IPRoute(netns=self.names["relay"]) as middle:
-            middle.link(
-                "add",
-                ifname=f"to_{role}",
-                kind="veth",
-                peer={"ifname": "data0", "net_ns_fd": self.names[role]},
-            )
-            middle.link("set", index=middle.link_lookup(ifname=f"to_{role}")[0], state="up")
-        with IPRoute(netns=self.names[role]) as outer:
-            index = outer.link_lookup(ifname="data0")[0]
-            outer.addr("add", index=index, address=address, prefixlen=24)
-            outer.link("set", index=index, state="up")
-
-    def _mac(self, role: str) -> str:
-        with IPRoute(netns=self.names[role]) as outer:
-            return str(outer.get_links(ifname="data0")[0].get_attr("IFLA_ADDRESS"))
-
-    def _neighbour(self, role: str, address: str, mac: str) -> None:
-        with IPRoute(netns=self.names[role]) as outer:
-            index = outer.link_lookup(ifname="data0")[0]
-            outer.neigh("add", dst=address, lladdr=mac, ifindex=index, state="permanent")
-
-    def socket(self, role: str, kind: socket.SocketKind) -> socket.socket:
-        """A socket keeps the namespace it was made in."""
-        netns.pushns(self.names[role])
-        try:
-            return socket.socket(socket.AF_INET, kind)
-        finally:
-            netns.popns()
-
-    def offloads(self, on: bool) -> None:
-        for role in ("edge", "server"):
-            netns.pushns(self.names[role])
-            try:
-                offload.write("data0", {"tso": on, "gso": on, "gro": False})
-            finally:
-                netns.popns()
-
-
-class Relay:
-    """The relay's process and its control protocol."""
-
-    def __init__(self, net: Net) -> None:
-        netns.pushns(net.names["relay"])
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pareto.link.relay", "--edge", "to_edge", "--server", "to_server"],
-                cwd=REPO,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-        finally:
-            netns.popns()
-
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def apply(self, out: dict[str, float], back: dict[str, float] | None = None) -> dict[str, Any]:
-        reply = self.ask("apply", edge_to_server=out, server_to_edge=back or {})
-        assert reply["ok"], reply
-        return reply["result"]
-
-    def stats(self) -> dict[str, Any]:
-        return self.ask("stats")["result"]
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(5)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -140,21 +40,6 @@ def relay(net: Net) -> Iterator[Relay]:
     relay.apply({})
     yield relay
     relay.close()
-
-
-@contextlib.contextmanager
-def prompt() -> Iterator[None]:
-    """Real-time priority where permitted, for this thread and those it starts: on a busy machine the two ends
-    would otherwise wait for a core, and that is not the link's delay."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def echo_rtts(net: Net, count: int, size: int = 64, gap_s: float = 0.0) -> list[float]:
@@ -278,7 +163,8 @@ def test_the_reply_says_what_is_in_force(relay: Relay) -> None:
     assert reply["scheduling"] in ("fifo", "other")
     assert reply["edge_to_server"]["delay_s"] == 0.2
     assert reply["edge_to_server"]["rate_bps"] == 5e6
-    assert reply["server_to_edge"]["rate_bps"] is None
+    assert list(reply["server_to_edge"]) == ["limit_bytes"]
+    assert reply["bucket"] is None
 
 
 def test_a_profile_that_cannot_be_is_refused(relay: Relay) -> None:

@@ -1,0 +1,141 @@
+"""Three namespaces, sockets in the outer two and the relay's process in the middle, for the tests of the relay."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute, netns
+
+from pareto.link import offload
+
+REPO = Path(__file__).resolve().parents[2]
+EDGE, SERVER = "10.213.0.1", "10.213.0.2"
+
+
+class Net:
+    """edge -- relay -- server, each a namespace, with static neighbours."""
+
+    def __init__(self) -> None:
+        self.names = {role: f"pareto-test-{os.getpid()}-{role}" for role in ("edge", "relay", "server")}
+        for name in self.names.values():
+            netns.create(name)
+        self._pair("edge", EDGE)
+        self._pair("server", SERVER)
+        self._neighbour("edge", SERVER, self._mac("server"))
+        self._neighbour("server", EDGE, self._mac("edge"))
+
+    def close(self) -> None:
+        for name in self.names.values():
+            netns.remove(name)
+
+    def large_windows(self) -> None:
+        """TCP buffers of up to 64 MB, as the local testbed sets them: a fast, long link fills no smaller ones."""
+        for role in ("edge", "server"):
+            netns.pushns(self.names[role])
+            try:
+                for direction in ("tcp_rmem", "tcp_wmem"):
+                    Path("/proc/sys/net/ipv4", direction).write_text(f"4096 1048576 {64 << 20}")
+            finally:
+                netns.popns()
+
+    def _pair(self, role: str, address: str) -> None:
+        with IPRoute(netns=self.names["relay"]) as middle:
+            middle.link(
+                "add",
+                ifname=f"to_{role}",
+                kind="veth",
+                peer={"ifname": "data0", "net_ns_fd": self.names[role]},
+            )
+            middle.link("set", index=middle.link_lookup(ifname=f"to_{role}")[0], state="up")
+        with IPRoute(netns=self.names[role]) as outer:
+            index = outer.link_lookup(ifname="data0")[0]
+            outer.addr("add", index=index, address=address, prefixlen=24)
+            outer.link("set", index=index, state="up")
+
+    def _mac(self, role: str) -> str:
+        with IPRoute(netns=self.names[role]) as outer:
+            return str(outer.get_links(ifname="data0")[0].get_attr("IFLA_ADDRESS"))
+
+    def _neighbour(self, role: str, address: str, mac: str) -> None:
+        with IPRoute(netns=self.names[role]) as outer:
+            index = outer.link_lookup(ifname="data0")[0]
+            outer.neigh("add", dst=address, lladdr=mac, ifindex=index, state="permanent")
+
+    def socket(self, role: str, kind: socket.SocketKind) -> socket.socket:
+        """A socket keeps the namespace it was made in."""
+        netns.pushns(self.names[role])
+        try:
+            return socket.socket(socket.AF_INET, kind)
+        finally:
+            netns.popns()
+
+    def offloads(self, on: bool) -> None:
+        for role in ("edge", "server"):
+            netns.pushns(self.names[role])
+            try:
+                offload.write("data0", {"tso": on, "gso": on, "gro": False})
+            finally:
+                netns.popns()
+
+
+class Relay:
+    """The relay's process and its control protocol."""
+
+    def __init__(self, net: Net) -> None:
+        netns.pushns(net.names["relay"])
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pareto.link.relay", "--edge", "to_edge", "--server", "to_server"],
+                cwd=REPO,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        finally:
+            netns.popns()
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def apply(
+        self, out: dict[str, Any], back: dict[str, Any] | None = None, **profile: Any
+    ) -> dict[str, Any]:
+        reply = self.ask("apply", edge_to_server=out, server_to_edge=back or {}, **profile)
+        assert reply["ok"], reply
+        return reply["result"]
+
+    def stats(self) -> dict[str, Any]:
+        return self.ask("stats")["result"]
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(5)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def prompt() -> Iterator[None]:
+    """Real-time priority where permitted, for this thread and those it starts: on a busy machine the two ends
+    would otherwise wait for a core, and that is not the link's delay."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
