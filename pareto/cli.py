@@ -48,7 +48,14 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Compute threads on each host.  [1]")] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="How far the link may be off, as a fraction.  [0.1]")
+        str | None, typer.Option(help="How far the link may be off: a share of what was asked.  [10%]")
+    ] = None,
+    rtt_floor: Annotated[
+        str | None, typer.Option(help="How far its round trip may always be off.  [2ms]")
+    ] = None,
+    shape_at: Annotated[
+        str | None,
+        typer.Option(help="both, or edge: both directions shaped on the edge, with netem alone.  [both]"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="For weights, inputs and the order of trials.  [0]")
@@ -72,6 +79,8 @@ def run(
         "edge_cpu": edge_cpu,
         "threads": threads,
         "tolerance": tolerance,
+        "rtt_floor": rtt_floor,
+        "shape_at": shape_at,
         "seed": seed,
         "quick": quick,
     }
@@ -99,11 +108,75 @@ def report(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Fo
         _refuse(str(error))
 
 
+netem_app = typer.Typer(
+    help="Network profiles: what there is, and what one measures.",
+    rich_markup_mode=None,
+)
+app.add_typer(netem_app, name="netem")
+
+
+@netem_app.command("list")
+def netem_list() -> None:
+    """The profiles in netem_profiles/."""
+    from pareto.link import library
+    from pareto.link.words import describe
+
+    names = library.names()
+    for name in names:
+        typer.echo(f"{name:<{max(map(len, names))}}  {describe(library.load(name))}")
+
+
+@netem_app.command("check")
+def netem_check(
+    profiles: Annotated[
+        list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
+    ],
+    testbed: Annotated[str, typer.Option(help="Where to check.")] = "local",
+    duration: Annotated[str, typer.Option(help="How long to probe each profile.")] = "5s",
+    tolerance: Annotated[str, typer.Option(help="How far the link may be off.")] = "10%",
+    rtt_floor: Annotated[str, typer.Option(help="How far its round trip may always be off.")] = "2ms",
+    shape_at: Annotated[
+        str, typer.Option(help="both, or edge: both directions there, with netem alone.")
+    ] = "both",
+    out: Annotated[Path, typer.Option(help="Where pictures go.", show_default="results")] = RESULTS,
+) -> None:
+    """Put profiles on the link and measure it: asked against measured, with a verdict and a picture over time."""
+    from pareto import spec
+    from pareto.link import library, units
+
+    options = {"testbed": testbed, "tolerance": tolerance, "rtt_floor": rtt_floor, "shape_at": shape_at}
+    asked = spec.sweep({"model": "any", "netem": ",".join(profiles), **options})
+    try:
+        seconds = units.delay_s(duration)
+    except ValueError as error:
+        _refuse(f"--duration: {error}")
+    from pareto import checking, screen
+
+    loaded = [library.load(name) for name in asked.netems]
+    good = checking.check(screen.console(), loaded, seconds, asked.link_tolerance, out, asked.shape_at)
+    raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+def doctor(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Remove what killed runs left on this machine.")
+    ] = False,
+) -> None:
+    """What this machine lacks for a sweep, with the command that mends it."""
+    from pareto import doctor as examination
+    from pareto import screen
+
+    raise typer.Exit(0 if examination.examine(screen.console(), repair=repair) else 2)
+
+
 def main() -> int:
     """Run the command line; returns the exit code. Bad input is one line on stderr and 2."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    arguments = sys.argv[1:] or ["--help"]
+    arguments = sys.argv[1:]
+    if arguments in ([], ["netem"]):
+        arguments.append("--help")
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h"):
         arguments = ["run", *arguments]
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pareto import bounds
 from pareto.hosts.session import Session
+from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, TestbedError
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -18,6 +19,7 @@ from pareto.spec import Cell
 START_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
 WARM_TIMEOUT_S = 120.0
+PROBE_TIMEOUT_S = 120.0
 MAX_WARM_UPS = 5
 WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs."""
@@ -80,23 +82,40 @@ class Crew:
         if cell.model != self._model:
             self._load(self._prepared[cell.model])
         if profile != self._profile:
-            self._profile = None
-            self.shaped[profile.name] = self._testbed.shaper.apply(profile)
-            self._connect()
-            self.probe(profile)  # opens the probe's own congestion window; its reading is not used
-            for backend in self._backends:
-                self._warm(backend, profile)
-            self._profile = profile
+            self.link(profile)
 
-    def probe(self, profile: Profile) -> probe.Reading:
-        """Measure the link now."""
-        out, back = profile.edge_to_server.rate_bps, profile.server_to_edge.rate_bps
-        reading = self._sessions[EDGE].request(
-            "probe",
-            bulk_out=probe.bulk_bytes(out) if out else 0,
-            bulk_back=probe.bulk_bytes(back) if back else 0,
-        )
-        return probe.Reading(**reading)
+    def link(self, profile: Profile) -> None:
+        """Put a profile on the link, and open every connection over it."""
+        self._profile = None
+        self.shaped[profile.name] = self.shaper.apply(profile)
+        self._connect()
+        for _ in range(MAX_WARM_UPS):  # opens the probe's own congestion windows; not used
+            probed, _span = self.probed(profile, probe.Tolerance())
+            if not probed.fault:
+                break
+        for backend in self._backends:
+            self._warm(backend, profile)
+        self._profile = profile
+
+    def _reading(self, question: dict[str, Any]) -> probe.Reading:
+        return probe.Reading.of(self._sessions[EDGE].request("probe", PROBE_TIMEOUT_S, **question))
+
+    def probed(
+        self, profile: Profile, tolerance: probe.Tolerance, question: dict[str, Any] | None = None
+    ) -> tuple[probe.Probed, probe.Span]:
+        """Measure the link now, with the verdict, and the part of its traces that passed meanwhile."""
+        begun = self.position_s(profile)
+        reading = self._reading(question or probe.question(profile))
+        span = begun, self.position_s(profile)
+        return probe.Probed(reading, probe.judge(profile, reading, tolerance, span)), span
+
+    def position_s(self, profile: Profile) -> float:
+        """Where the link's traces are; 0 if it has none."""
+        return (self.shaper.state().position_s or 0.0) if profile.period_s is not None else 0.0
+
+    @property
+    def shaper(self) -> Shaper:
+        return self._testbed.shaper
 
     def trial(self, trial: Trial, profile: Profile, effort: Effort) -> tuple[dict[str, Any], dict[str, Any]]:
         """One trial: the edge's report, and the server's CPU and memory while it ran."""
@@ -155,8 +174,8 @@ class Crew:
         needed_s = profile.rtt_s + bounds.transfer_s(profile, nbytes, 0)
         for _ in range(MAX_WARM_UPS):
             took_s = self._sessions[EDGE].request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
-            if took_s <= WARM * needed_s:
-                return
+            if took_s <= WARM * needed_s or any(way.impaired for way in profile.directions):
+                return  # where packets are lost the window never settles
 
     def _load(self, prepared: Prepared) -> None:
         self._model = None
@@ -190,7 +209,7 @@ def _ship(remote: Any, artifact: Artifact) -> str:
 
 def _warm_bytes(profile: Profile) -> int:
     """Enough to take the congestion window past bandwidth x delay from its initial ten segments."""
-    rate = profile.edge_to_server.rate_bps
+    rate = profile.typical.edge_to_server.rate_bps
     if rate is None:
         return MAX_WARM_BYTES
     return max(MIN_WARM_BYTES, min(MAX_WARM_BYTES, int(2 * rate / 8 * profile.rtt_s)))

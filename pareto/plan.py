@@ -60,6 +60,7 @@ class Trial:
 class Plan:
     trials: tuple[Trial, ...]
     effort: Effort
+    rounds: int
 
     @property
     def estimate_s(self) -> float:
@@ -111,7 +112,7 @@ def make(
                 for cell in group
                 if (cell, number) not in done
             ]
-    return Plan(tuple(trials), effort)
+    return Plan(tuple(trials), effort, sweep.trials)
 
 
 def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, profile: Profile) -> Trial:
@@ -124,20 +125,10 @@ def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, profile: 
         transfer_s, compute_s * max(cell.point, len(model.points) - cell.point) / len(model.points)
     )
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, slowest_s)
-    around_s = 2 * latency_s + probe_s(profile) + OVERHEAD_S  # warm-up, the throughput phase's fill
+    around_s = 2 * latency_s + probe.duration_s(profile) + OVERHEAD_S  # warm-up, the throughput phase's fill
     return Trial(cell, number, latency_s, phases_s + around_s)
 
 
 def _phase_s(length: tuple[int, float], request_s: float) -> float:
     requests, seconds = length
     return max(requests * request_s, seconds)
-
-
-def probe_s(profile: Profile) -> float:
-    """What one probe of the link takes, about."""
-    bulks = sum(
-        8 * probe.bulk_bytes(way.rate_bps) / way.rate_bps
-        for way in (profile.edge_to_server, profile.server_to_edge)
-        if way.rate_bps is not None
-    )
-    return profile.rtt_s + bulks + 0.03

@@ -14,7 +14,7 @@ from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.ssh import Unreachable
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.plan import Effort, Plan, Trial
+from pareto.plan import Plan, Trial
 from pareto.store import Row, Store
 
 FAULTS = (SessionError, SessionLost, TimeoutError, Unreachable)
@@ -62,7 +62,7 @@ class Runner:
         self._profiles = profiles
         self._tolerance = tolerance
         self._watcher = watcher
-        self._last_probe: tuple[float, str, probe.Reading] | None = None
+        self._last_probe: tuple[float, str, probe.Probed] | None = None
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
@@ -70,7 +70,7 @@ class Runner:
         failures = 0
         for trial in plan.trials:
             self._watcher.started(trial)
-            row = self._attempt(trial, plan.effort)
+            row = self._attempt(trial, plan)
             self._store.append_trial(row)
             self.clock.trials += 1
             if row["status"] != "ok":
@@ -83,7 +83,7 @@ class Runner:
                 self._crew.close()
                 self._last_probe = None
 
-    def _attempt(self, trial: Trial, effort: Effort) -> Row:
+    def _attempt(self, trial: Trial, plan: Plan) -> Row:
         began = time.monotonic()
         row: Row = {
             "run": self._store.run,
@@ -98,33 +98,43 @@ class Runner:
             "started_at": _now(),
         }
         try:
-            row |= self._measure(trial, effort)
+            row |= self._measure(trial, plan)
         except FAULTS as fault:
             row |= {"status": "failed", "reason": str(fault)}
         row["wall_s"] = time.monotonic() - began
         return row
 
-    def _measure(self, trial: Trial, effort: Effort) -> Row:
+    def _measure(self, trial: Trial, plan: Plan) -> Row:
         cell, profile = trial.cell, self._profiles[trial.cell.netem]
         self._crew.ready(cell, profile)
         before = self._recent(profile) or self._probe(trial, profile, "before")
-        report, usage = self._crew.trial(trial, profile, effort)
+        if profile.period_s is not None:
+            # Each cell of a round sees the same part of the trace, each round another.
+            share = (trial.round - 1) / plan.rounds
+            self._crew.shaper.restart(profile.offset_s + share * profile.period_s)
+        begun = self._crew.shaper.state()
+        report, usage = self._crew.trial(trial, profile, plan.effort)
+        ended = self._crew.shaper.state()
         after = self._probe(trial, profile, "after")
         if "requests" in report:
             self._store.write_requests(cell, trial.round, report["requests"])
         self.clock.measuring += report.get("measured_s", 0.0)
-        return verdict.row(cell, profile, report, usage, (before, after), self._tolerance)
+        seen = begun.position_s or 0.0, ended.position_s or 0.0
+        row = verdict.row(cell, profile, report, usage, (before, after), seen)
+        row["dropped_packets"] = ended.dropped - begun.dropped
+        if profile.period_s is not None:
+            row["trace_from_s"], row["trace_to_s"] = seen
+        return row
 
-    def _probe(self, trial: Trial, profile: Profile, when: str) -> probe.Reading:
+    def _probe(self, trial: Trial, profile: Profile, when: str) -> probe.Probed:
         """The link now. A reading that is off is taken once more: a machine's hiccup is not the link's fault."""
-        reading = self._read_link(trial, profile, when)
-        return reading if self._last_probe else self._read_link(trial, profile, when)
+        probed = self._read_link(trial, profile, when)
+        return self._read_link(trial, profile, when) if probed.fault else probed
 
-    def _read_link(self, trial: Trial, profile: Profile, when: str) -> probe.Reading:
+    def _read_link(self, trial: Trial, profile: Profile, when: str) -> probe.Probed:
         began = time.monotonic()
-        reading = self._crew.probe(profile)
+        probed, span = self._crew.probed(profile, self._tolerance)
         ended = time.monotonic()
-        fault = probe.judge(profile, reading, self._tolerance)
         self._store.append_link(
             {
                 "at": _now(),
@@ -132,32 +142,47 @@ class Runner:
                 "netem": profile.name,
                 "trial": f"{trial.cell.id}-r{trial.round:02d}",
                 "when": when,
-                "verdict": "off" if fault else "ok",
-                "reason": fault,
-                "asked_rtt_s": profile.rtt_s,
-                "asked_rate_bps": profile.edge_to_server.rate_bps,
-                "asked_rate_back_bps": profile.server_to_edge.rate_bps,
-                "rtt_s": reading.rtt_s,
-                "rate_bps": reading.rate_bps,
-                "rate_back_bps": reading.rate_back_bps,
+                "verdict": "off" if probed.fault else "ok",
+                "reason": probed.fault,
+                **link_row(profile, probed.reading, span),
             }
         )
         self.clock.probing += ended - began
-        self._last_probe = None if fault else (ended, profile.name, reading)
-        return reading
+        self._last_probe = None if probed.fault else (ended, profile.name, probed)
+        return probed
 
-    def _recent(self, profile: Profile) -> probe.Reading | None:
+    def _recent(self, profile: Profile) -> probe.Probed | None:
         """The last trial's closing probe, if it was of this link, good, and a moment ago."""
         if self._last_probe is None:
             return None
-        taken, name, reading = self._last_probe
+        taken, name, probed = self._last_probe
         fresh = name == profile.name and time.monotonic() - taken < RECENT_S
-        return reading if fresh else None
+        return probed if fresh else None
+
+
+def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:
+    """Asked and measured, for link.csv. What was asked of a link that changes is its mean."""
+    out, back = profile.typical.directions
+    samples = reading.sample, reading.sample_back
+    return {
+        "asked_rtt_s": profile.rtt_s,
+        "asked_rate_bps": out.rate_bps,
+        "asked_rate_back_bps": back.rate_bps,
+        "rtt_s": reading.rtt_s,
+        "rate_bps": reading.rate_bps,
+        "rate_back_bps": reading.rate_back_bps,
+        "asked_loss": probe.missing_share(out) if samples[0] else None,
+        "asked_loss_back": probe.missing_share(back) if samples[1] else None,
+        "datagrams": sum(sample.sent for sample in samples if sample) or None,
+        "loss": samples[0].lost / samples[0].sent if samples[0] else None,
+        "loss_back": samples[1].lost / samples[1].sent if samples[1] else None,
+        "position_s": span[0] if profile.period_s is not None else None,
+    }
 
 
 def link_facts(profiles: Mapping[str, Profile], shaped: Mapping[str, Any]) -> dict[str, Any]:
     """For the manifest: each profile as asked, and what the shaper read back."""
-    return {name: {**profile.to_dict(), "in_force": shaped.get(name)} for name, profile in profiles.items()}
+    return {name: {**profile.record(), "in_force": shaped.get(name)} for name, profile in profiles.items()}
 
 
 def _now() -> str:

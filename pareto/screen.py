@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pareto.link.profile import Direction, Profile
-from pareto.link.units import show_delay, show_rate
+from pareto.link.profile import Profile
+from pareto.link.words import describe
 from pareto.plan import ModelFacts, Plan, Trial, chosen
 from pareto.runner import Clock
 from pareto.spec import Cell, Sweep
@@ -60,7 +60,7 @@ def plan(
             "model", f"{name}: {len(points)} of {len(models[name].points)} points, {_range(points)}"
         )
     for profile in profiles.values():
-        table.add_row("netem", f"{profile.name}: {_link(profile)}")
+        table.add_row("netem", f"{profile.name}: {describe(profile)}")
     table.add_row("backends", ", ".join(sweep.backends))
     if sweep.batch_sizes != (1,):
         table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
@@ -180,16 +180,3 @@ def _figures(row: Row) -> str:
 def _range(points: Sequence[int]) -> str:
     whole = list(points) == list(range(points[0], points[-1] + 1))
     return f"{points[0]} to {points[-1]}" if whole and len(points) > 2 else ", ".join(map(str, points))
-
-
-def _link(profile: Profile) -> str:
-    ways = {"edge to server": profile.edge_to_server, "server to edge": profile.server_to_edge}
-    told = [f"{way} {_direction(direction)}" for way, direction in ways.items() if direction.shaped]
-    return ", ".join(told) or "not shaped"
-
-
-def _direction(direction: Direction) -> str:
-    parts = [show_delay(direction.delay_s)] if direction.delay_s else []
-    if direction.rate_bps is not None:
-        parts.append(show_rate(direction.rate_bps))
-    return " at ".join(parts)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from pareto.link import profile
+from pareto.link import library, units
+from pareto.link.probe import Tolerance
 
 BACKENDS = ("tcp", "rpc")
 
@@ -23,6 +24,18 @@ def _listed(value: Any) -> Any:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return [value] if isinstance(value, int) else value
+
+
+def _share(value: Any) -> Any:
+    """`10%` or 0.1."""
+    return (
+        units.share(value, "tolerance") if isinstance(value, str) and value.strip().endswith("%") else value
+    )
+
+
+def _seconds(value: Any) -> Any:
+    """`2ms`, or seconds as a number (from a manifest)."""
+    return units.delay_s(value, "rtt_floor") if isinstance(value, str) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -46,8 +59,14 @@ class Sweep(BaseModel):
     testbed: str = "local"
     edge_cpu: float = Field(default=1.0, ge=0.05, le=1.0)
     threads: int = Field(default=1, ge=1, le=256)
-    tolerance: float = Field(default=0.10, gt=0, lt=1)
+    tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.10, gt=0, lt=1)
+    rtt_floor: Annotated[float, BeforeValidator(_seconds)] = Field(default=0.002, ge=0, lt=10)
+    shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
+
+    @property
+    def link_tolerance(self) -> Tolerance:
+        return Tolerance(self.tolerance, self.rtt_floor, self.tolerance)
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,7 @@ def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
         if backend not in BACKENDS:
             raise SpecError(f"unknown backend {backend!r}: there are {' and '.join(BACKENDS)}")
     for name in asked.netems:
-        profile.load(name)
+        library.load(name)
     if any(size < 1 for size in asked.batch_sizes):
         raise SpecError("--batch-size counts images: 1 or more")
     if asked.testbed != "local":

@@ -33,7 +33,7 @@ TRIAL_COLUMNS = (
     *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "server_s", "latency_bound_s"),
     *("throughput_ips", "throughput_bound_ips", "in_flight"),
     *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error"),
-    *("rtt_s", "rate_bps", "retransmits"),
+    *("rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s"),
     *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
     *("edge_temperature_c", "edge_throttled", "edge_energy_j", "server_energy_j", "server_gpu_percent"),
     *("started_at", "wall_s"),
@@ -41,6 +41,7 @@ TRIAL_COLUMNS = (
 LINK_COLUMNS = (
     *("at", "model", "netem", "trial", "when", "verdict", "reason"),
     *("asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps"),
+    *("asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s"),
 )
 Row = dict[str, Any]
 
@@ -77,8 +78,13 @@ class Store:
             raise StoreError(f"{folder} is not a run to resume: it has no manifest.json or no trials.csv")
         store = cls(folder)
         try:
-            for name in ("trials.csv", "link.csv"):
+            for name, columns in (("trials.csv", TRIAL_COLUMNS), ("link.csv", LINK_COLUMNS)):
                 _drop_torn_line(folder / name)
+                with (folder / name).open(newline="") as file:
+                    if next(csv.reader(file), None) != list(columns):
+                        raise StoreError(
+                            f"{folder / name} has other columns than this version writes: start a new run"
+                        )
         except OSError as error:
             raise StoreError(f"cannot write to {folder}: {error.strerror}") from None
         return store

@@ -16,7 +16,7 @@ from rich.console import Console
 from pareto import __version__, plan, screen
 from pareto.crew import Crew
 from pareto.hosts.testbed import TestbedError, open_local, require_local
-from pareto.link import probe, profile
+from pareto.link import library
 from pareto.link.profile import Profile
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.runner import FAULTS, Aborted, Clock, Runner, link_facts
@@ -37,7 +37,7 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     console = screen.console()
     if not dry_run:
         require_local()
-    profiles = {name: profile.load(name) for name in sweep.netems}
+    profiles = {name: library.load(name) for name in sweep.netems}
     store = Store.resume(resume) if resume is not None else None
     clock, code = Clock(), 0
     try:
@@ -94,7 +94,7 @@ def _measure(
 ) -> None:
     manifest = store.manifest()
     session: dict[str, Any] = {"started_at": _now(), "driver": _driver()}
-    with closing(open_local(edge_cpu=sweep.edge_cpu, threads=sweep.threads)) as bed:
+    with closing(open_local(edge_cpu=sweep.edge_cpu, threads=sweep.threads, shape_at=sweep.shape_at)) as bed:
         manifest["testbed"] = bed.label
         session["testbed"] = bed.facts
         with (
@@ -109,16 +109,23 @@ def _measure(
             store.drop_failed()
             manifest["sessions"] = [*manifest.get("sessions", []), session]
             store.write_manifest(manifest)
-            tolerance = probe.Tolerance(rtt_fraction=sweep.tolerance, rate_fraction=sweep.tolerance)
             try:
-                Runner(crew, store, profiles, tolerance, progress, clock).run(to_do)
+                Runner(crew, store, profiles, sweep.link_tolerance, progress, clock).run(to_do)
             finally:
                 session["ended_at"] = _now()
                 session["link"] = link_facts(profiles, crew.shaped)
+                session["shaping"] = _shaping_facts(crew)
                 session["trials"] = clock.trials
                 session["measuring_s"] = round(clock.measuring, 3)
                 session["probing_s"] = round(clock.probing, 3)
                 store.write_manifest(manifest)
+
+
+def _shaping_facts(crew: Crew) -> dict[str, Any] | None:
+    try:
+        return crew.shaper.facts()
+    except FAULTS:  # the run has ended because of it: what is known is kept
+        return None
 
 
 def _check_same(store: Store, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]) -> None:
@@ -132,7 +139,7 @@ def _check_same(store: Store, prepared: Mapping[str, Prepared], profiles: Mappin
                     f"{store.folder} was made with another {what.split('_')[0]} of {name}: start a new run"
                 )
     for name, profile_now in profiles.items():
-        if manifest["profiles"].get(name) != profile_now.to_dict():
+        if manifest["profiles"].get(name) != profile_now.record():
             raise SpecError(
                 f"{store.folder} was made when profile {name} said something else: start a new run"
             )
@@ -146,7 +153,7 @@ def _manifest(
         "created_at": _now(),
         "sweep": sweep.model_dump(mode="json"),
         "models": {name: it.manifest for name, it in prepared.items()},
-        "profiles": {name: it.to_dict() for name, it in profiles.items()},
+        "profiles": {name: it.record() for name, it in profiles.items()},
         "testbed": sweep.testbed,
         "sessions": [],
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pareto import bounds
-from pareto.link.probe import Reading, Tolerance, judge
+from pareto.link.probe import STILL, Probed, Span
 from pareto.link.profile import Profile
 from pareto.spec import Cell
 from pareto.store import Row
@@ -23,10 +24,12 @@ def row(
     profile: Profile,
     report: dict[str, Any],
     server_usage: dict[str, Any],
-    before_after: tuple[Reading, Reading],
-    tolerance: Tolerance,
+    before_after: tuple[Probed, Probed],
+    seen: Span = STILL,
 ) -> Row:
-    """The trial's row, without run, round and times. `report` is what `pareto.worker.trial.run` returned."""
+    """The trial's row, without run, round and times. `report` is what `pareto.worker.trial.run` returned; `seen` the
+    part of the link's traces that passed meanwhile.
+    """
     if "latency_s" not in report:
         return {
             "status": "invalid",
@@ -36,12 +39,12 @@ def row(
     latency, throughput = report["requests"]["latency"], report["requests"]["throughput"]
     requests = len(latency["started_s"]) + len(throughput["started_s"])
     sizes = report["payload_bytes"], report["result_bytes"]
-    bound_s = bounds.latency_s(profile, report["edge_s"], report["server_s"], *sizes)
+    bound_s = bounds.latency_s(profile, report["edge_s"], report["server_s"], *sizes, seen)
     bound_ips = bounds.throughput_ips(
-        profile, cell.batch_size, report["edge_best_s"], report["server_best_s"], *sizes
+        profile, cell.batch_size, report["edge_best_s"], report["server_best_s"], *sizes, seen
     )
     faults = [
-        *_link_faults(profile, before_after, tolerance),
+        *_link_faults(before_after),
         _output_fault(report),
         _bytes_fault(report, requests),
         _latency_fault(report["latency_s"], bound_s),
@@ -49,7 +52,7 @@ def row(
     ]
     reason = "; ".join(fault for fault in faults if fault)
     crosses = report["server_s"] is not None
-    rates = [reading.rate_bps for reading in before_after if reading.rate_bps is not None]
+    readings = [probed.reading for probed in before_after]
     return {
         "status": "invalid" if reason else "ok",
         "reason": reason,
@@ -68,8 +71,8 @@ def row(
         "latency_requests": len(latency["started_s"]),
         "throughput_requests": len(throughput["started_s"]),
         "max_abs_error": report["max_abs_error"],
-        "rtt_s": sum(reading.rtt_s for reading in before_after) / len(before_after),
-        "rate_bps": sum(rates) / len(rates) if rates else None,
+        "rtt_s": _mean(reading.rtt_s for reading in readings),
+        "rate_bps": _mean(reading.rate_bps for reading in readings),
         "retransmits": report["retransmits"],
         "edge_cpu_percent": report["cpu_percent"],
         "server_cpu_percent": server_usage["cpu_percent"],
@@ -78,10 +81,14 @@ def row(
     }
 
 
-def _link_faults(profile: Profile, before_after: tuple[Reading, Reading], tolerance: Tolerance) -> list[str]:
+def _link_faults(before_after: tuple[Probed, Probed]) -> list[str]:
     judged = zip(("before", "after"), before_after, strict=True)
-    faults = [(when, judge(profile, reading, tolerance)) for when, reading in judged]
-    return [f"link off {when} the trial: {fault}" for when, fault in faults if fault]
+    return [f"link off {when} the trial: {probed.fault}" for when, probed in judged if probed.fault]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
 def _network_s(report: dict[str, Any]) -> float:

@@ -50,10 +50,15 @@ class LocalTestbed:
         self.keeper.close()
 
 
-def open_local(*, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto") -> LocalTestbed:
-    """Build the testbed. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError."""
+def open_local(
+    *, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto", shape_at: str = "both"
+) -> LocalTestbed:
+    """Build the testbed. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+
+    `shape_at`: `both` shapes what each host sends on that host; `edge` both directions there, with netem alone.
+    """
     key, public = ssh.new_key()
-    keeper = Session("local testbed", PipeWire(_keeper_command(), cwd=REPOSITORY, preexec_fn=os.setpgrp))
+    keeper = open_keeper()
     heartbeat = Heartbeat()
     heartbeat.add(keeper)
     remotes: dict[str, Remote] = {}
@@ -71,8 +76,8 @@ def open_local(*, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto")
         return LocalTestbed(
             keeper,
             remotes,
-            _shaper(built, keeper, remotes, key, heartbeat),
-            _facts(built),
+            _shaper(built, keeper, remotes, key, heartbeat, shape_at),
+            {**_facts(built), "shape_at": shape_at},
             heartbeat,
             _label(built),
         )
@@ -84,6 +89,11 @@ def open_local(*, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto")
         if isinstance(error, (SessionError, SessionLost, TimeoutError, ssh.Unreachable)):
             raise TestbedError(str(error)) from error
         raise
+
+
+def open_keeper() -> Session:
+    """Start the privileged half: `pareto.hosts.local`."""
+    return Session("local testbed", PipeWire(_keeper_command(), cwd=REPOSITORY, preexec_fn=os.setpgrp))
 
 
 def require_local() -> None:
@@ -126,18 +136,27 @@ def _host(name: str, told: dict[str, Any], threads: int) -> Host:
 
 
 def _shaper(
-    built: dict[str, Any], keeper: Session, remotes: dict[str, Remote], key: Any, heartbeat: Heartbeat
+    built: dict[str, Any],
+    keeper: Session,
+    remotes: dict[str, Remote],
+    key: Any,
+    heartbeat: Heartbeat,
+    shape_at: str,
 ) -> Shaper:
     if built["shaper"] == "relay":
+        if shape_at != "both":
+            raise TestbedError(
+                f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
+            )
         return RelayShaper(keeper)
     helpers = {}
-    for name, remote in remotes.items():
-        host = remote.host
+    for name in remotes if shape_at == "both" else (shape_at,):
+        host = remotes[name].host
         as_root = Remote(replace(host, login=replace(host.login, user="root")), key)
         session = as_root.start("pareto.link")
         heartbeat.add(session)
         helpers[name] = (as_root, session)
-    return NetemShaper(helpers)
+    return NetemShaper(remotes, helpers)
 
 
 def _facts(built: dict[str, Any]) -> dict[str, Any]:

@@ -1,119 +1,124 @@
-"""The privileged helper: shapes what this host sends, and undoes it when the driver is gone.
+"""The privileged helper: shapes an interface of this host, and undoes it when the driver is gone.
 
 ``python -m pareto.link`` runs as root and speaks `pareto.jsonlines`:
 
 - ``supported`` answers ``{"netem": true}`` where the kernel has sch_netem.
-- ``apply {"interface": "data0", "egress": {"delay_s": 0.2, "rate_bps": 5e6}}`` answers what a dump of the qdisc
-  says: ``{"shaper": "netem", "delay_s", "rate_bps", "limit_packets", "offloads"}``. An unshaped egress takes
-  everything off: ``{"shaper": "none", ...}``.
-- ``offloads {"interface": "data0", "rate_bps": 5e6}`` only sets TSO, GSO and GRO as that rate needs them, for a
-  link that something else shapes (the relay).
-- ``drops {"interface": "data0"}`` answers ``{"dropped": 0}``, packets since the qdisc was put on.
-- ``restore`` puts every interface back as it was found. So do end of file, SIGTERM and a silent driver.
+- ``apply {"interface": "data0", "egress": {"delay_s": 0.2, "rate_bps": 5e6}}`` shapes what leaves, as
+  `pareto.link.profile.Direction` says. Also: ``ingress``, a direction for what arrives; ``bucket`` with a
+  `Bucket`'s fields for netem+tbf; ``offset_s`` where traces begin; ``peer``, the other host's IPv4 address, and
+  ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the interface.
+  It answers what is in force, read back from the kernel: ``{"shaper": "netem", "scope": "interface", "egress":
+  {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "restored_root": null}``, the
+  last being the kind of a qdisc by somebody else that comes back at the end. With nothing to shape everything of
+  ours is taken off: ``{"shaper": "none", ...}``.
+- ``restart {"position_s": 12.5}`` plays traces from another position on.
+- ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
+  were put on, and where the traces are. netem counts the packets that it is asked to lose as dropped, too.
+- ``restore`` puts every interface back as it was found. So do end of file, SIGTERM, and 30 s without a word from
+  the driver (`jsonlines.SILENCE_LIMIT_S`).
+
+``python -m pareto.link --repair`` undoes what helpers that were killed left behind, and says what it did.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import threading
 from typing import Any
 
+from pyroute2.netlink.exceptions import NetlinkError
+
 from pareto import jsonlines
-from pareto.link import offload, qdisc
-from pareto.link.profile import Direction, ProfileError
+from pareto.link import journal, qdisc
+from pareto.link.interface import Interface, Wanted
+from pareto.link.netem import QdiscError
+from pareto.link.profile import ProfileError
 
 
 class Helper:
-    """The interfaces touched, and how they were found."""
+    """The interfaces touched."""
 
     def __init__(self) -> None:
-        self._found: dict[str, offload.Offloads] = {}
+        self._interfaces: dict[str, Interface] = {}
         self._lock = threading.Lock()
 
     def supported(self, request: dict[str, Any]) -> dict[str, bool]:
         return {"netem": qdisc.supported()}
 
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
-        interface = _interface(request)
-        try:
-            egress = Direction.from_dict(request.get("egress") or {})
-        except ProfileError as error:
-            raise jsonlines.Refused(str(error)) from None
+        wanted = Wanted.from_request(request)
         with self._lock:
-            if not egress.shaped:
-                self._restore(interface)
-                qdisc.require_plain(interface)
-                shaped: dict[str, Any] = {"shaper": "none", **egress.to_dict(), "limit_packets": None}
-                return shaped | {"offloads": offload.read(interface)}
-            self._found.setdefault(interface, offload.read(interface))
-            netem = qdisc.apply(interface, egress)
-            self._set_offloads(interface, egress.rate_bps)
-            shaped = {"shaper": "netem", **netem.direction.to_dict(), "limit_packets": netem.limit_packets}
-            return shaped | {"offloads": offload.read(interface)}
+            return self._of(request).apply(wanted)
 
-    def offloads(self, request: dict[str, Any]) -> dict[str, Any]:
-        interface, rate_bps = _interface(request), request.get("rate_bps")
+    def restart(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            self._found.setdefault(interface, offload.read(interface))
-            self._set_offloads(interface, rate_bps)
-            return {"offloads": offload.read(interface)}
+            for interface in self._interfaces.values():
+                interface.play(float(request["position_s"]))
+        return {}
 
-    def drops(self, request: dict[str, Any]) -> dict[str, int]:
-        return {"dropped": qdisc.drops(_interface(request))}
+    def stats(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            interface = self._of(request)
+            return {"dropped": interface.drops(), "position_s": interface.position_s}
 
     def restore(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            for interface in list(self._found):
-                self._restore(interface)
-        return {}
+            return {"left": [line for each in self._interfaces.values() for line in each.restore()]}
+
+    def faults(self) -> str:
+        """Why traces stopped by themselves, told once."""
+        with self._lock:
+            return "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
 
     def end(self) -> None:
         """Put everything back for good: the lock is kept, so that no handler changes anything after."""
         self._lock.acquire()
-        for interface in list(self._found):
+        for interface in self._interfaces.values():
             try:
-                self._restore(interface)
+                for line in interface.restore():
+                    print(f"{interface.name}: {line}", file=sys.stderr)
             except Exception as error:  # the others still want restoring
-                print(f"could not restore {interface}: {error}", file=sys.stderr)
+                print(f"could not restore {interface.name}: {error}", file=sys.stderr)
 
-    def _set_offloads(self, interface: str, rate_bps: float | None) -> None:
-        if offload.too_coarse(rate_bps):
-            offload.switch_off(interface)
-        else:
-            offload.write(interface, self._found[interface])
-
-    def _restore(self, interface: str) -> None:
-        try:
-            qdisc.remove(interface)
-        finally:
-            if interface in self._found:
-                offload.write(interface, self._found.pop(interface))
+    def _of(self, request: dict[str, Any]) -> Interface:
+        name = str(request.get("interface"))
+        qdisc.index_of(name)
+        return self._interfaces.setdefault(name, Interface(name))
 
 
-def _interface(request: dict[str, Any]) -> str:
-    interface = str(request.get("interface"))
-    qdisc.index_of(interface)
-    return interface
-
-
-def _refusing(handler: jsonlines.Handler) -> jsonlines.Handler:
-    """What the user can act on, without a traceback."""
+def _answering(helper: Helper, op: str) -> jsonlines.Handler:
+    """The handler, refusing without a traceback what the user can act on, and in a trace's fault."""
+    handler = getattr(helper, op)
 
     def handle(request: dict[str, Any]) -> Any:
+        fault = helper.faults()
         try:
-            return handler(request)
-        except (qdisc.QdiscError, OSError) as error:
+            answer = handler(request) if not fault or op == "restore" else None
+        except NetlinkError as error:
+            raise jsonlines.Refused(f"the kernel refused: {qdisc.said(error)}") from None
+        except (ProfileError, QdiscError, OSError) as error:
             raise jsonlines.Refused(str(error)) from None
+        if fault:
+            raise jsonlines.Refused(fault)
+        return answer
 
     return handle
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m pareto.link", description="Shapes interfaces for a driver."
+    )
+    parser.add_argument(
+        "--repair", action="store_true", help="undo what helpers that were killed left behind"
+    )
+    if parser.parse_args().repair:
+        print("\n".join(journal.repair()) or "nothing to repair")
+        return
     helper = Helper()
-    handlers = {
-        op: _refusing(getattr(helper, op)) for op in ("supported", "apply", "offloads", "drops", "restore")
-    }
-    jsonlines.serve(handlers, at_end=helper.end)
+    ops = ("supported", "apply", "restart", "stats", "restore")
+    jsonlines.serve({op: _answering(helper, op) for op in ops}, at_end=helper.end)
 
 
 if __name__ == "__main__":

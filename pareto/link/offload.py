@@ -12,8 +12,10 @@ import fcntl
 import socket
 import struct
 
+from pareto.link.profile import Direction
+
 SLOW_BPS = 200e6
-"""Below this rate offloads are in the way; above it a super-packet passes in under 3 ms, and costs less CPU."""
+"""Below this mean rate offloads are in the way; above it a super-packet passes in under 3 ms, and costs less CPU."""
 
 Offloads = dict[str, bool]
 
@@ -41,9 +43,10 @@ def switch_off(interface: str) -> Offloads:
     return write(interface, _OFF)
 
 
-def too_coarse(rate_bps: float | None) -> bool:
-    """Whether super-packets are too large for a link of this rate (None: not limited)."""
-    return rate_bps is not None and rate_bps < SLOW_BPS
+def too_coarse(direction: Direction) -> bool:
+    """Whether super-packets are too large for this direction: to lose one is not to lose a packet, nor to send it."""
+    rate_bps = direction.typical.rate_bps
+    return direction.impaired or (rate_bps is not None and rate_bps < SLOW_BPS)
 
 
 def _ethtool(interface: str, command: int, value: int = 0) -> int:

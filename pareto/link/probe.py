@@ -1,29 +1,73 @@
-"""Was the link what the profile says? The verdict on a reading; whoever has the sockets takes the reading."""
+"""Was the link what the profile says? What to ask of a probe, and the verdict on its reading.
+
+Whoever has the sockets (`pareto.worker.probe`) takes the reading.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pareto.link.profile import Direction, Profile
+from pareto.link.profile import Direction, Gilbert, Profile
 from pareto.link.units import show_delay, show_rate
 
 GOODPUT = 1448 / 1514
 """TCP payload in each byte on the wire: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
 
+Span = tuple[float, float]
+"""From and to: positions of a link that changes, in seconds since its trace's beginning."""
+STILL: Span = (0.0, 0.0)
+
 _BULK_S = 0.1
-_MIN_BULK_BYTES, _MAX_BULK_BYTES = 48_000, 4_000_000
+_MIN_BULK_BYTES, _MAX_BULK_BYTES = 48_000, 12_500_000
+_SAMPLE_S = 0.1
+_LEAST_SAMPLE, _MOST_SAMPLE = 20, 20_000
+_SAMPLE_WIRE_BYTES = 142
+_SAMPLE_GAP_S = 0.0005
+_STRAGGLER_S = 0.1
+_Z = 3.29  # 99.9 %, two-sided: a sweep takes hundreds of samples
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Datagrams one way: how many were sent, came at all, came again, came after a later one."""
+
+    sent: int
+    received: int
+    duplicates: int
+    overtaken: int
+
+    @property
+    def lost(self) -> int:
+        return self.sent - self.received
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a probe measured: round trip in seconds, TCP goodput edge to server and back in bit/s.
+    """What a probe measured: round trip in seconds, payload edge to server and back in bit/s, samples of datagrams.
 
-    None: not measured.
+    None: not measured. `payload_share` is the payload in each byte on the wire for the protocol that was used.
     """
 
-    rtt_s: float
+    rtt_s: float | None
     rate_bps: float | None
     rate_back_bps: float | None
+    sample: Sample | None = None
+    sample_back: Sample | None = None
+    payload_share: float = GOODPUT
+    rtts_s: tuple[float, ...] = ()
+    message_s: float | None = None
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> Reading:
+        """From the worker's reply."""
+        fields = dict(reply)
+        for way in ("sample", "sample_back"):
+            if fields.get(way) is not None:
+                fields[way] = Sample(**fields[way])
+        return cls(**fields | {"rtts_s": tuple(fields.get("rtts_s", ()))})
 
 
 @dataclass(frozen=True)
@@ -31,51 +75,178 @@ class Tolerance:
     """How far a reading may be off: fractions of what was asked, and at least `rtt_floor_s` for the RTT."""
 
     rtt_fraction: float = 0.10
-    rtt_floor_s: float = 0.005
+    rtt_floor_s: float = 0.002
     rate_fraction: float = 0.10
 
 
-def expected(profile: Profile) -> tuple[float, float | None]:
-    """The RTT in seconds and the goodput edge to server in bit/s (None: not limited) to be read."""
-    return profile.rtt_s, _goodput(profile.edge_to_server)
+@dataclass(frozen=True)
+class Probed:
+    """A reading and the verdict on it: empty, or what was off."""
+
+    reading: Reading
+    fault: str
 
 
-def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None) -> str:
+def question(profile: Profile, sample_s: float = _SAMPLE_S, message_bytes: int = 0) -> dict[str, Any]:
+    """The fields of a worker's `probe` request that this link needs; `sample_s` is spent on counting losses.
+
+    Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do.
+    """
+    ways = dict(zip(("out", "back"), profile.directions, strict=True))
+    asked: dict[str, Any] = {
+        "datagrams": _by_datagrams(profile),
+        "message": message_bytes,
+        "wait_s": _wait_s(profile),
+    }
+    gap_s = 0.0
+    for name, way in ways.items():
+        rate = way.typical.rate_bps
+        skip = 5 * profile.bucket.burst_bytes // 4 if profile.bucket and rate else 0
+        asked[f"bulk_{name}"] = bulk_bytes(rate) + skip if rate else 0
+        asked[f"skip_{name}"] = skip
+        if rate:
+            gap_s = max(gap_s, 2 * 8 * _SAMPLE_WIRE_BYTES / rate)
+    asked["sample_gap_s"] = gap_s = max(gap_s, _SAMPLE_GAP_S)
+    wanted = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / gap_s)))
+    for name, way in ways.items():
+        asked[f"sample_{name}"] = wanted if way.impaired else 0
+    return asked
+
+
+def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None, span: Span = STILL) -> str:
     """Empty if the reading is within tolerance, else one line with each thing that is not.
 
-    A rate that was not asked, or not measured, is not judged. Too fast is as wrong as too slow: those bytes
-    did not cross the link.
+    A rate that was not asked is not judged. Too fast is as wrong as too slow: those bytes did not cross the link.
+    `span` is what was seen of a link that changes; the reading must then lie within what it was in that time.
     """
     tolerance = tolerance or Tolerance()
-    faults = []
-    allowed = max(tolerance.rtt_fraction * profile.rtt_s, tolerance.rtt_floor_s)
-    # `not <=` rather than `>`: a NaN is a fault too.
-    if not abs(reading.rtt_s - profile.rtt_s) <= allowed:
-        faults.append(
-            f"RTT {show_delay(reading.rtt_s)}, asked {show_delay(profile.rtt_s)} "
-            f"(tolerance {show_delay(allowed)})"
-        )
-    for way, direction, measured in (
-        ("edge to server", profile.edge_to_server, reading.rate_bps),
-        ("server to edge", profile.server_to_edge, reading.rate_back_bps),
-    ):
-        goodput = _goodput(direction)
-        if goodput is None or measured is None:
-            continue
-        if not abs(measured - goodput) <= tolerance.rate_fraction * goodput:
-            faults.append(
-                f"rate {way} {show_rate(measured)}, asked {show_rate(goodput)} of payload "
-                f"(tolerance {tolerance.rate_fraction:.0%})"
-            )
-    return "; ".join(faults)
+    faults = [judge_rtt(profile, reading.rtt_s, tolerance, span)]
+    ways = (
+        ("edge to server", profile.edge_to_server, reading.rate_bps, reading.sample),
+        ("server to edge", profile.server_to_edge, reading.rate_back_bps, reading.sample_back),
+    )
+    for name, way, rate, sample in ways:
+        faults.append(judge_rate(name, way, rate, reading.payload_share, tolerance, span))
+        faults.append(_loss_fault(name, way, sample))
+    return "; ".join(fault for fault in faults if fault)
 
 
-def bulk_bytes(rate_bps: float | None) -> int:
-    """Bytes that a rate probe sends: what the link carries in 100 ms, within 48 kB and 4 MB."""
-    if rate_bps is None:
-        return _MAX_BULK_BYTES
+def bulk_bytes(rate_bps: float) -> int:
+    """Bytes that a rate probe sends: what the link carries in 100 ms, within 48 kB and 12.5 MB."""
     return min(max(int(rate_bps / 8 * _BULK_S), _MIN_BULK_BYTES), _MAX_BULK_BYTES)
 
 
-def _goodput(direction: Direction) -> float | None:
-    return None if direction.rate_bps is None else direction.rate_bps * GOODPUT
+def duration_s(profile: Profile) -> float:
+    """What one probe of the link takes, about."""
+    asked, typical = question(profile), profile.typical
+    bulks = sum(
+        8 * asked[f"bulk_{name}"] / way.rate_bps
+        for name, way in zip(("out", "back"), typical.directions, strict=True)
+        if way.rate_bps
+    )
+    samples = (asked["sample_out"] + asked["sample_back"]) * asked["sample_gap_s"]
+    exchanges = 1 + asked["datagrams"] * (2 + bool(asked["sample_out"]) + bool(asked["sample_back"]))
+    return float(typical.rtt_s * exchanges + bulks + samples + 0.03)
+
+
+def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, float]:
+    """Wilson's score interval (99.9 %) for a share of packets, from a sample.
+
+    E. B. Wilson, JASA 22 (1927). `burstiness` divides the sample, for packets that share their fate.
+    """
+    n, share = sent / burstiness, lost / sent
+    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def burstiness(way: Direction) -> float:
+    """By how much bursts of loss inflate the variance of a sample: (1 + r) / (1 - r), r between neighbours."""
+    if not isinstance(way.loss, Gilbert):
+        return 1.0
+    stays = max(0.0, 1 - way.loss.good_to_bad - way.loss.bad_to_good)
+    return (1 + stays) / (1 - stays)
+
+
+def missing_share(way: Direction) -> float:
+    """The share of datagrams that do not arrive: lost, or damaged and refused for their checksum."""
+    return 1 - (1 - way.mean_loss) * (1 - way.corrupt)
+
+
+def rtt_range_s(profile: Profile, span: Span = STILL) -> tuple[float, float]:
+    """The least and the greatest round trip that the profile allows."""
+    delays = [delay_range_s(way, span) for way in profile.directions]
+    return sum(least for least, _ in delays), sum(most for _, most in delays)
+
+
+def delay_range_s(way: Direction, span: Span = STILL) -> tuple[float, float]:
+    """The least and the greatest delay of a small packet; an outage delays too."""
+    if way.trace is None:
+        return way.delay_s - way.jitter_s, way.delay_s + way.jitter_s
+    delays = [step.delay_s for step in way.trace.steps_between(*span)]
+    held_s = way.trace.most_transfer_s(_SAMPLE_WIRE_BYTES, *span)
+    return max(0.0, min(delays) - way.jitter_s), max(delays) + held_s + way.jitter_s
+
+
+def rate_range_bps(way: Direction, span: Span = STILL) -> tuple[float, float] | None:
+    """The least and the greatest rate on the wire at which a probe's bulk may cross; None: not limited."""
+    if not way.limited:
+        return None
+    if way.trace is None:
+        assert way.rate_bps is not None  # noqa: S101
+        return way.rate_bps, way.rate_bps
+    nbytes = bulk_bytes(way.trace.mean_rate_bps or 0.0)
+    slowest, fastest = way.trace.most_transfer_s(nbytes, *span), way.trace.least_transfer_s(nbytes, *span)
+    return 8 * nbytes / slowest, 8 * nbytes / fastest
+
+
+def judge_rtt(profile: Profile, rtt_s: float | None, tolerance: Tolerance, span: Span = STILL) -> str:
+    """As `judge`, the round trip alone."""
+    if rtt_s is None:
+        return "no echo came back"
+    least, most = rtt_range_s(profile, span)
+    allowed = max(tolerance.rtt_fraction * profile.rtt_s, tolerance.rtt_floor_s)
+    if least - allowed <= rtt_s <= most + allowed:  # a NaN is a fault too
+        return ""
+    asked = show_delay(most) if least == most else f"{show_delay(least)} to {show_delay(most)}"
+    return f"RTT {show_delay(rtt_s)}, asked {asked} (tolerance {show_delay(allowed)})"
+
+
+def judge_rate(
+    name: str, way: Direction, measured: float | None, share: float, tolerance: Tolerance, span: Span = STILL
+) -> str:
+    """As `judge`, the rate of one direction alone: `measured` is payload, `share` of each byte on the wire."""
+    asked = rate_range_bps(way, span)
+    if asked is None:
+        return ""
+    least, most = (rate * share for rate in asked)
+    shown = show_rate(most) if least == most else f"{show_rate(least)} to {show_rate(most)}"
+    if measured is None:
+        return f"rate {name} could not be measured, asked {shown} of payload"
+    if least * (1 - tolerance.rate_fraction) <= measured <= most * (1 + tolerance.rate_fraction):
+        return ""
+    return f"rate {name} {show_rate(measured)}, asked {shown} of payload (tolerance {tolerance.rate_fraction:.0%})"
+
+
+def _loss_fault(name: str, way: Direction, sample: Sample | None) -> str:
+    if sample is None:
+        return ""
+    least, most = interval(sample.lost, sample.sent, burstiness(way))
+    asked = missing_share(way)
+    if least <= asked <= most:
+        return ""
+    return f"lost {name} {sample.lost} of {sample.sent} datagrams, asked {asked:.2%}"
+
+
+def _by_datagrams(profile: Profile) -> bool:
+    return any(way.impaired or way.limit_bytes is not None for way in profile.directions)
+
+
+def _wait_s(profile: Profile) -> float:
+    """How long an echo may take: the longest round trip, a full queue each way, and a moment."""
+    waits = [
+        8 * way.limit_bytes / way.typical.rate_bps
+        for way in profile.directions
+        if way.limit_bytes and way.typical.rate_bps
+    ]
+    return rtt_range_s(profile, (0.0, profile.period_s or 0.0))[1] + sum(waits) + _STRAGGLER_S

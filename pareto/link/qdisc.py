@@ -1,4 +1,4 @@
-"""One netem qdisc as the root of one interface: put on, read back, taken off.
+"""Our qdiscs on one device: a chain from its root down, put on, read back, taken off.
 
 All through netlink in the namespace of the calling thread; needs CAP_NET_ADMIN and, for netem, sch_netem.
 """
@@ -10,57 +10,28 @@ import errno
 import os
 import socket
 import threading
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from pareto.link.profile import Direction
+from pareto.link import tc
+from pareto.link.netem import Layer, Netem, Prio, QdiscError, Tbf
+from pareto.link.tc import Node, TrafficControl
+
+FIRST_HANDLE = 0x7061
+"""The chain's handles are 7061:, 7062:, ...: ours is known by them, even to a helper that came after one that was
+killed."""
 
 NO_NETEM = (
     "this kernel has no sch_netem: install it (Debian, Ubuntu and Raspberry Pi OS ship it with their kernels; "
     "Fedora in kernel-modules-extra), or use the local testbed, whose relay needs none"
 )
 
-_ROOT = 0xFFFFFFFF
-_HANDLE = 0x70610000  # ours is known by it, even to a helper that came after one that was killed
-_DEFAULTS = ("noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "noop")  # what the kernel puts back by itself
-_TICK_NS = 64  # the kernel's PSCHED_SHIFT is 6
+_LAYERS: tuple[type[Netem] | type[Tbf] | type[Prio], ...] = (Netem, Tbf, Prio)
+_LONGEST_CHAIN = 3
 _CLONE_NEWNET = 0x40000000
-
-_FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
-_SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
-_PACKET_BYTES = 1514
-
-
-class QdiscError(RuntimeError):
-    """An interface that cannot be shaped: one line that says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Netem:
-    """netem's fields in its own units: ticks of 64 ns, bytes a second (0: not limited), packets."""
-
-    delay_ticks: int
-    rate_bytes: int
-    limit_packets: int
-
-    @classmethod
-    def of(cls, direction: Direction) -> Netem:
-        rate_bps = direction.rate_bps
-        in_flight = (rate_bps or _FREE_RATE_BPS) / 8 * direction.delay_s
-        return cls(
-            round(direction.delay_s * 1e9 / _TICK_NS),
-            0 if rate_bps is None else round(rate_bps / 8),
-            # Twice what is in flight, and room for the queue that a sender without loss builds.
-            int(2 * in_flight / _PACKET_BYTES) + _SLACK_PACKETS,
-        )
-
-    @property
-    def direction(self) -> Direction:
-        """In seconds and bit/s, to the resolution of the kernel's units."""
-        return Direction(self.delay_ticks * _TICK_NS / 1e9, self.rate_bytes * 8.0 or None)
+_MODULES = {"u32": "cls_u32", "mirred": "act_mirred", "ifb": "ifb"}  # the others are sch_ and their name
 
 
 def supported() -> bool:
@@ -68,121 +39,125 @@ def supported() -> bool:
 
     Raises PermissionError for who is not root.
     """
-    outcome: list[OSError | NetlinkError | None] = []
+    try:
+        in_throwaway_namespace(
+            lambda control, index: control.put_qdisc(index, nodes([Netem(15_625, 1000)])[0])
+        )
+    except NetlinkError as error:
+        if error.code == errno.ENOENT:
+            return False
+        raise
+    return True
 
-    def attempt() -> None:
+
+def in_throwaway_namespace(attempt: Callable[[TrafficControl, int], None]) -> None:
+    """Try something on the loopback of a network namespace that lives for the moment. Raises what it raises."""
+    failures: list[BaseException] = []
+
+    def enter() -> None:
         # A namespace belongs to the thread that unshared it, and ends with it.
         libc = ctypes.CDLL(None, use_errno=True)
         try:
             if libc.unshare(_CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "cannot make a network namespace: run it as root")
-            with IPRoute() as ip:
-                _put(ip, ip.link_lookup(ifname="lo")[0], Netem.of(Direction(delay_s=0.001)))
-        except (OSError, NetlinkError) as error:
-            outcome.append(error)
-        else:
-            outcome.append(None)
+            with TrafficControl() as control:
+                attempt(control, socket.if_nametoindex("lo"))
+        except BaseException as error:
+            failures.append(error)
 
-    thread = threading.Thread(target=attempt)
+    thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
-    if outcome == [None]:
-        return True
-    if outcome and isinstance(outcome[0], NetlinkError) and outcome[0].code == errno.ENOENT:
-        return False
-    raise outcome[0] if outcome and outcome[0] else RuntimeError("the probe for sch_netem died")
+    if failures:
+        raise failures[0]
 
 
-def apply(interface: str, direction: Direction) -> Netem:
-    """Make a netem with delay and rate the interface's root, or change ours; returns what a dump then says.
+def apply(control: TrafficControl, interface: str, chain: Sequence[Layer], *, anew: bool = False) -> bool:
+    """Make the chain the interface's root, whatever was there, and compare it with what a dump then says.
 
-    Raises QdiscError where another root qdisc was set by somebody, where netem is missing, or where the kernel
-    reports something else than was asked (nothing of ours is left then).
+    Where qdiscs of ours of the same kinds are there they are changed, and what they hold stays, unless they are
+    asked for `anew`. Returns whether they were made: they have no filters then. Raises QdiscError where the kernel
+    refuses, or reports something else than was asked: nothing of ours is left then.
     """
-    wanted = Netem.of(direction)
-    with IPRoute() as ip:
-        index = index_of(interface)
-        _refuse_foreign(_root(ip, index), interface)
-        try:
-            _put(ip, index, wanted)
-        except NetlinkError as error:
-            raise QdiscError(_explain(error, interface)) from None
-        found = _read(_root(ip, index))
-        if found != wanted:
-            _delete(ip, index)
-            raise QdiscError(f"asked {interface} for {wanted}, the kernel reports {found}: removed")
-    return wanted
+    index = index_of(interface)
+    anew = anew or [node.kind for node in ours(control, index)] != [layer.KIND for layer in chain]
+    try:
+        if anew:
+            clear(control, index)
+        for node in nodes(chain):
+            with explained(interface, node.kind):
+                control.put_qdisc(index, node)
+        found = read(control, index)
+        if found != list(chain):
+            raise QdiscError(f"asked {interface} for {list(chain)}, the kernel reports {found}: removed")
+    except QdiscError:
+        remove(control, index)
+        raise
+    return anew
 
 
-def remove(interface: str) -> bool:
-    """Take our qdisc off, if it is on; any other is left alone. Raises QdiscError without such an interface."""
-    with IPRoute() as ip:
-        index = index_of(interface)
-        if not _is_ours(_root(ip, index)):
-            return False
-        _delete(ip, index)
-        return True
+def read(control: TrafficControl, index: int) -> list[Layer | str]:
+    """Our chain as it is, from the root down; in words where a qdisc is not as we ever set it."""
+    kinds = {layer.KIND: layer for layer in _LAYERS}
+    return [
+        kinds[node.kind].read(node.options) if node.kind in kinds else node.kind
+        for node in ours(control, index)
+    ]
 
 
-def require_plain(interface: str) -> None:
-    """Raises QdiscError where a root qdisc set by somebody else may shape what is called unshaped."""
-    with IPRoute() as ip:
-        _refuse_foreign(_root(ip, index_of(interface)), interface)
+def ours(control: TrafficControl, index: int) -> list[Node]:
+    """The qdiscs of our chain that are there, from the root down."""
+    found = {qdisc.handle >> 16: qdisc for qdisc in control.qdiscs(index)}
+    root = found.get(FIRST_HANDLE)
+    if root is None or not is_ours(root):
+        return []
+    return [found[handle] for handle in range(FIRST_HANDLE, FIRST_HANDLE + _LONGEST_CHAIN) if handle in found]
 
 
-def drops(interface: str) -> int:
-    """Packets that our qdisc dropped since it was put on. Raises QdiscError if it is not on."""
-    with IPRoute() as ip:
-        root = _root(ip, index_of(interface))
-    if not _is_ours(root):
-        raise QdiscError(f"{interface} is not shaped by this program")
-    return int(root.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
+def is_ours(root: Node | None) -> bool:
+    return (
+        root is not None
+        and root.handle == FIRST_HANDLE << 16
+        and root.parent == tc.ROOT
+        and root.kind in (Netem.KIND, Prio.KIND)
+    )
 
 
-def _put(ip: IPRoute, index: int, netem: Netem) -> None:
-    """Add or change, with the attributes spelled out: pyroute2's own `rate` also sets the rate estimator."""
-    # The rate is always sent: without the attribute netem keeps the one it had.
-    rate = {"rate": netem.rate_bytes, "packet_overhead": 0, "cell_size": 0, "cell_overhead": 0}
-    options = {
-        "delay": netem.delay_ticks,
-        "limit": netem.limit_packets,
-        **dict.fromkeys(("loss", "gap", "duplicate", "jitter"), 0),
-        "attrs": [("TCA_NETEM_RATE", rate)],
-    }
-    attributes = [("TCA_KIND", "netem"), ("TCA_OPTIONS", options)]
-    ip.tc("replace", index=index, handle=_HANDLE, parent=_ROOT, attrs=attributes)
+def by_kernel(root: Node | None) -> bool:
+    """Whether the kernel put it there and would do so again: nobody chose it, so it has no handle."""
+    return root is None or root.handle == 0
 
 
-def _delete(ip: IPRoute, index: int) -> None:
-    # By its handle: with `root=True` pyroute2 names the handle 1:, which the kernel refuses for any other.
-    ip.tc("del", index=index, handle=_HANDLE, parent=_ROOT)
+def remove(control: TrafficControl, index: int) -> bool:
+    """Take our chain off, if it is on; the kernel puts its default there. Any other root is left alone."""
+    root = control.root(index)
+    if root is None or not is_ours(root):
+        return False
+    control.delete_qdisc(index, root)
+    return True
 
 
-def _read(root: Any) -> Netem | str:
-    """The root qdisc as Netem, or in words where it is anything else."""
-    if not _is_ours(root):
-        return _kind(root)
-    options = root.get_attr("TCA_OPTIONS")
-    extra = [name for name in ("loss", "gap", "duplicate", "jitter") if options[name]]
-    if extra:
-        return f"netem with {', '.join(extra)}"
-    rate = options.get_attr("TCA_NETEM_RATE")
-    return Netem(options["delay"], rate["rate"] if rate else 0, options["limit"])
+def clear(control: TrafficControl, index: int) -> None:
+    """Leave the kernel's default as root, whatever was there."""
+    # Not put over it: a netem that duplicates suffers no other beside it, not even for that moment.
+    root = control.root(index)
+    if root is not None and not by_kernel(root):
+        control.delete_qdisc(index, root)
 
 
-def _root(ip: IPRoute, index: int) -> Any:
-    for qdisc in ip.get_qdiscs(index=index):
-        if qdisc["parent"] == _ROOT:
-            return qdisc
-    return None
+def refuse_foreign(interface: str, root: Node | None, reason: str = "") -> None:
+    """Raises QdiscError where a root qdisc is neither the kernel's own nor ours."""
+    if root is not None and not by_kernel(root) and not is_ours(root):
+        raise QdiscError(
+            f"{interface} already has a root qdisc {root.kind}, set by somebody else: it is left alone{reason}. "
+            f"Remove it (tc qdisc del dev {interface} root) or choose another data interface"
+        )
 
 
-def _kind(root: Any) -> str:
-    return "noqueue" if root is None else str(root.get_attr("TCA_KIND"))
-
-
-def _is_ours(root: Any) -> bool:
-    return root is not None and root["handle"] == _HANDLE and _kind(root) == "netem"
+def drops(control: TrafficControl, index: int) -> int:
+    """Packets that our chain dropped since it was put on."""
+    # netem counts what its child drops as well; a parent does not count what netem loses at random.
+    return sum(node.drops for node in ours(control, index)[:2] if node.kind == Netem.KIND)
 
 
 def index_of(interface: str) -> int:
@@ -194,19 +169,40 @@ def index_of(interface: str) -> int:
         raise QdiscError(f"there is no interface {interface!r} here: there are {names}") from None
 
 
-def _refuse_foreign(root: Any, interface: str) -> None:
-    # The kernel's own have handle 0; one that was configured would not come back by itself.
-    by_kernel = root is None or (root["handle"] == 0 and _kind(root) in _DEFAULTS)
-    if not by_kernel and not _is_ours(root):
-        raise QdiscError(
-            f"{interface} already has a root qdisc {_kind(root)}, set by somebody else: it is left alone. "
-            f"Remove it (tc qdisc del dev {interface} root) or choose another data interface"
-        )
+@contextmanager
+def explained(interface: str, kind: str) -> Iterator[None]:
+    """Turn what the kernel refuses while a qdisc, filter or device of that kind is made into one line: QdiscError."""
+    try:
+        yield
+    except NetlinkError as error:
+        raise QdiscError(_explain(error, interface, kind)) from None
 
 
-def _explain(error: NetlinkError, interface: str) -> str:
-    if error.code == errno.ENOENT:
-        return NO_NETEM
+def nodes(chain: Sequence[Layer]) -> list[Node]:
+    """The chain as the kernel takes it, from the root down."""
+    made, parent = [], tc.ROOT
+    for number, layer in enumerate(chain):
+        handle = (FIRST_HANDLE + number) << 16
+        made.append(Node(layer.KIND, handle, parent, layer.options()))
+        parent = handle | layer.CHILD
+    return made
+
+
+def said(error: NetlinkError) -> str:
+    """The error's name, and the kernel's own words for it where it has any."""
+    words = f" ({error.args[1]})" if len(error.args) > 1 and error.args[1] else ""
+    return os.strerror(error.code) + words
+
+
+def _explain(error: NetlinkError, interface: str, kind: str) -> str:
     if error.code in (errno.EPERM, errno.EACCES):
         return f"shaping {interface} needs root (or CAP_NET_ADMIN)"
-    return f"the kernel refused netem on {interface}: {os.strerror(error.code)}"
+    if error.code == errno.ENOENT and kind == Netem.KIND:
+        return NO_NETEM
+    if error.code in (errno.ENOENT, errno.EOPNOTSUPP):
+        module = _MODULES.get(kind, f"sch_{kind}")
+        return (
+            f"this kernel has no {module}, which shaping {interface} needs here: load it (modprobe {module}), or "
+            "install it (Debian and Ubuntu ship it with their kernels; Fedora in kernel-modules-extra)"
+        )
+    return f"the kernel refused {kind} on {interface}: {said(error)}"

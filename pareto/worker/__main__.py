@@ -9,7 +9,7 @@
 - `warm` backend, nbytes (edge): seconds that so much bulk took
 - `stage` point, batch_size: cut this device's stage; the server serves it from now on
 - `trial` point, batch_size, backend, lengths of the phases, transfer_s, interface (edge): one trial
-- `probe` bulk_out, bulk_back (edge): the link, measured
+- `probe` bulk_out, bulk_back, more by name (edge): the link, measured; see `ProbeClient.measure`
 - `usage`: CPU share since the last call, memory
 """
 
@@ -30,7 +30,7 @@ from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Refused, serve
 from pareto.worker import host, trial
 from pareto.worker.phases import Length, NoLink
-from pareto.worker.probe import ProbeClient, ProbeServer
+from pareto.worker.probe import ProbeClient, ProbeServer, Reading
 from partitions import model as partitioned
 from partitions import weights
 from partitions.stage import Stage
@@ -150,10 +150,10 @@ class Worker:
                 interface=request["interface"],
             )
 
-    def probe(self, request: dict[str, Any]) -> dict[str, float | None]:
+    def probe(self, request: dict[str, Any]) -> Reading:
         if self._probe is None:
             raise Refused("not connected")
-        return self._probe.measure(request["bulk_out"], request["bulk_back"])
+        return self._probe.measure(**request)
 
     def usage(self, request: dict[str, Any]) -> dict[str, float]:
         clock, cpu = self._since

@@ -1,7 +1,7 @@
 """Measuring the link as it is: round trip time by small messages, rate by a bulk transfer, one connection.
 
 The edge asks, the server echoes and sinks. All durations are taken on one clock: round trips on the edge's, the
-rate in each direction where the bytes arrive.
+rate in each direction where the bytes arrive. Where TCP cannot tell, `datagrams` measures, asked over this connection.
 """
 
 from __future__ import annotations
@@ -14,17 +14,41 @@ import struct
 import sys
 import threading
 import time
+from typing import TypedDict
 
 from pareto.backends import handshake
+from pareto.worker import datagrams as udp
 
 PINGS = 5
-PING_GAP_S = 0.004
-TIMEOUT_S = 60.0
+PING_GAP_S = udp.PING_GAP_S
+TIMEOUT_S = udp.TIMEOUT_S
 CHUNK = 1 << 16
-_ASK = struct.Struct("!cQ")
-"""what (p: echo, o: bulk edge to server, b: bulk server to edge), bytes that follow or are wanted"""
+TCP_PAYLOAD_SHARE = 1448 / 1514
+"""Payload in each byte on the wire: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
+UDP_PAYLOAD_SHARE = udp.TRAIN_BYTES / 1514
+_ASK = struct.Struct("!cQQ")
+"""what (p: echo, o: bulk edge to server, b: bulk server to edge, m: message, d: datagrams), bytes that follow or are
+wanted, bytes of them that the rate leaves out"""
 _TOLD = struct.Struct("!dQ")
-"""seconds from the first arrival to the last, bytes that arrived after the first"""
+"""seconds from the first arrival that counts to the last, bytes that arrived after that one"""
+_GOT_ALL = b"!"
+
+
+class Reading(TypedDict):
+    """One reading of the link. None: not asked, or nothing came."""
+
+    rtt_s: float | None
+    """median"""
+    rtts_s: list[float]
+    """of every ping that was answered"""
+    rate_bps: float | None
+    """payload, edge to server"""
+    rate_back_bps: float | None
+    payload_share: float
+    """payload in each byte on the wire, for these two rates"""
+    sample: udp.Sample | None
+    sample_back: udp.Sample | None
+    message_s: float | None
 
 
 class ProbeServer:
@@ -49,13 +73,20 @@ class ProbeServer:
 
 def _answer(sock: socket.socket) -> None:
     while True:
-        what, nbytes = _ASK.unpack(handshake.exactly(sock, _ASK.size))
+        sock.settimeout(None)  # the next question may be an hour away; the rest of one may not
+        what, nbytes, skip = _ASK.unpack(handshake.exactly(sock, _ASK.size))
+        sock.settimeout(TIMEOUT_S)
         if what == b"p":
-            sock.sendall(_ASK.pack(b"p", nbytes))
+            sock.sendall(_ASK.pack(b"p", nbytes, 0))
         elif what == b"o":
-            sock.sendall(_TOLD.pack(*_sink(sock, nbytes)))
+            sock.sendall(_TOLD.pack(*_sink(sock, nbytes, skip)))
         elif what == b"b":
             sock.sendall(bytes(nbytes))
+        elif what == b"m":
+            _sink(sock, nbytes)
+            sock.sendall(_GOT_ALL)
+        elif what == b"d":
+            udp.answer(sock)
         else:
             raise OSError(f"unknown question {what!r}")
 
@@ -68,40 +99,94 @@ class ProbeClient:
         handshake.prove(self._sock, token)
         self._sock.settimeout(TIMEOUT_S)
 
-    def measure(self, bulk_out: int, bulk_back: int) -> dict[str, float | None]:
-        """Median RTT in seconds, goodput each way in bit/s (None where `bulk_*` is 0). Raises OSError, EOFError."""
-        # One thread asks while this one listens: an echo is timed when it comes, and the bulk follows on the heels
-        # of the last ping, which it cannot delay. So one round trip serves both.
-        sent: list[float] = []
-        asking = threading.Thread(target=self._ask, args=(sent, bulk_out))
-        asking.start()
-        round_trips = []
-        for number in range(PINGS + 1):
-            handshake.exactly(self._sock, _ASK.size)
-            round_trips.append(time.perf_counter() - sent[number])
-        asking.join()
-        told = _TOLD.unpack(handshake.exactly(self._sock, _TOLD.size)) if bulk_out else None
-        back = None
-        if bulk_back:
-            self._sock.sendall(_ASK.pack(b"b", bulk_back))
-            back = _sink(self._sock, bulk_back)
+    def measure(
+        self,
+        bulk_out: int,
+        bulk_back: int,
+        *,
+        skip_out: int = 0,
+        skip_back: int = 0,
+        pings: int = PINGS,
+        datagrams: bool = False,
+        sample_out: int = 0,
+        sample_back: int = 0,
+        sample_gap_s: float = 0.002,
+        wait_s: float = 1.0,
+        message: int = 0,
+    ) -> Reading:
+        """Take one reading; what is 0 is not measured. Raises OSError, EOFError.
+
+        `bulk_*` bytes of which TCP's first `skip_*` do not count in the rate; `datagrams`: pings and bulk by UDP;
+        `sample_*` datagrams, one each `sample_gap_s`; they and their echoes are lost when they come more than
+        `wait_s` after the last was sent; `message` bytes by TCP, timed until the answer that all came.
+        """
+        if (bulk_out and skip_out >= bulk_out) or (bulk_back and skip_back >= bulk_back):
+            raise ValueError("nothing of the bulk is left to count")
+        order = udp.Order(
+            pings=pings if datagrams else 0,
+            sample_out=sample_out,
+            sample_back=sample_back,
+            train_out=udp.train_datagrams(bulk_out) if datagrams else 0,
+            train_back=udp.train_datagrams(bulk_back) if datagrams else 0,
+            sample_gap_s=sample_gap_s,
+            wait_s=wait_s,
+        )
+        by_tcp = None if datagrams else self._by_tcp(pings, (bulk_out, skip_out), (bulk_back, skip_back))
+        came = self._by_udp(order) if datagrams or sample_out or sample_back else udp.Readings()
+        line = by_tcp or came.line
         return {
-            "rtt_s": statistics.median(round_trips[1:]),  # the first wakes both ends up
-            "rate_bps": _goodput(told),
-            "rate_back_bps": _goodput(back),
+            "rtt_s": statistics.median(line.rtts_s) if line.rtts_s else None,
+            "rtts_s": line.rtts_s,
+            "rate_bps": line.rate_bps,
+            "rate_back_bps": line.rate_back_bps,
+            "payload_share": UDP_PAYLOAD_SHARE if datagrams else TCP_PAYLOAD_SHARE,
+            "sample": came.sample,
+            "sample_back": came.sample_back,
+            "message_s": self._time_message(message) if message else None,
         }
 
     def close(self) -> None:
         self._sock.close()
 
-    def _ask(self, sent: list[float], bulk_bytes: int) -> None:
+    def _by_tcp(self, pings: int, out: tuple[int, int], back: tuple[int, int]) -> udp.Line:
+        """`out` and `back`: bytes of bulk, and how many of them the rate leaves out."""
+        # One thread asks while this one listens: an echo is timed when it comes, and the bulk follows on the heels
+        # of the last ping, which it cannot delay. So one round trip serves both.
+        sent: list[float] = []
+        asking = threading.Thread(target=self._ask, args=(sent, pings, *out))
+        asking.start()
+        round_trips = []
+        for number in range(pings + 1):
+            handshake.exactly(self._sock, _ASK.size)
+            round_trips.append(time.perf_counter() - sent[number])
+        asking.join()
+        told = _TOLD.unpack(handshake.exactly(self._sock, _TOLD.size)) if out[0] else None
+        took = None
+        if back[0]:
+            self._sock.sendall(_ASK.pack(b"b", back[0], 0))
+            took = _sink(self._sock, *back)
+        return udp.Line(round_trips[1:], _goodput(told), _goodput(took))  # the first ping wakes both ends up
+
+    def _ask(self, sent: list[float], pings: int, bulk_bytes: int, skip: int) -> None:
         with contextlib.suppress(OSError):  # the listening thread will find the connection gone
-            for number in range(PINGS + 1):
+            for number in range(pings + 1):
                 sent.append(time.perf_counter())
-                self._sock.sendall(_ASK.pack(b"p", number))
+                self._sock.sendall(_ASK.pack(b"p", number, 0))
                 time.sleep(PING_GAP_S)
             if bulk_bytes:
-                self._sock.sendall(_ASK.pack(b"o", bulk_bytes) + bytes(bulk_bytes))
+                self._sock.sendall(_ASK.pack(b"o", bulk_bytes, skip) + bytes(bulk_bytes))
+
+    def _by_udp(self, order: udp.Order) -> udp.Readings:
+        self._sock.sendall(_ASK.pack(b"d", 0, 0))
+        return udp.ask(self._sock, order)
+
+    def _time_message(self, nbytes: int) -> float:
+        """Seconds from the first byte sent until the answer that all came."""
+        message = _ASK.pack(b"m", nbytes, 0) + bytes(nbytes)
+        started = time.perf_counter()
+        self._sock.sendall(message)
+        handshake.exactly(self._sock, len(_GOT_ALL))
+        return time.perf_counter() - started
 
 
 def _goodput(told: tuple[float, int] | None) -> float | None:
@@ -112,20 +197,20 @@ def _goodput(told: tuple[float, int] | None) -> float | None:
     return 8 * nbytes / seconds if seconds > 0 else math.inf
 
 
-def _sink(sock: socket.socket, nbytes: int) -> tuple[float, int]:
-    """Receive `nbytes`; the seconds between the first and the last arrival, and the bytes of all but the first."""
+def _sink(sock: socket.socket, nbytes: int, skip: int = 0) -> tuple[float, int]:
+    """Receive `nbytes`; the seconds from the first arrival beyond `skip` bytes to the last, and the bytes after it."""
     scratch = memoryview(bytearray(CHUNK))
     first = last = 0.0
-    after_first = 0
+    counted = 0
     left = nbytes
     while left:
         count = sock.recv_into(scratch[: min(left, CHUNK)])
         last = time.perf_counter()
         if not count:
             raise EOFError("the peer closed the probe's connection")
-        if left == nbytes:
-            first = last
-        else:
-            after_first += count
         left -= count
-    return last - first, after_first
+        if first:
+            counted += count
+        elif nbytes - left > skip:
+            first = last
+    return last - first, counted

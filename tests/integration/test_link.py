@@ -1,19 +1,22 @@
-"""The privileged helper and the offload switches on a real interface; what needs sch_netem is in tests/vm."""
+"""The privileged helper, its journal and the offload switches on a real interface; what needs sch_netem: tests/vm."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyroute2 import IPRoute, netns
 
-from pareto.link import offload, qdisc
+from pareto.link import journal, offload, qdisc, snapshot, steering, tc
+from pareto.link.netem import QdiscError
 
 pytestmark = [
     pytest.mark.integration,
@@ -77,44 +80,53 @@ def test_offloads_go_off_and_back(namespace: str) -> None:
     assert offload.read("data0") == before
 
 
-def test_the_helper_sets_offloads_for_the_rate_and_restores_them(helper: Helper) -> None:
-    before = offload.read("data0")
-    assert helper.ask("offloads", interface="data0", rate_bps=5e6)["result"]["offloads"] == ALL_OFF
-    assert helper.ask("offloads", interface="data0", rate_bps=1e9)["result"]["offloads"] == before
-    helper.ask("offloads", interface="data0", rate_bps=5e6)
-    assert helper.close() == 0
-    assert offload.read("data0") == before
-
-
-def test_restore_is_at_once(helper: Helper) -> None:
-    before = offload.read("data0")
-    helper.ask("offloads", interface="data0", rate_bps=5e6)
-    assert helper.ask("restore")["ok"]
-    assert offload.read("data0") == before
-
-
-def test_an_unshaped_egress_touches_nothing(helper: Helper) -> None:
+def test_an_unshaped_interface_is_not_touched(helper: Helper) -> None:
     before = offload.read("data0")
     reply = helper.ask("apply", interface="data0", egress={})
     assert reply["result"] == {
         "shaper": "none",
-        "delay_s": 0.0,
-        "rate_bps": None,
-        "limit_packets": None,
+        "scope": "interface",
+        "egress": None,
+        "ingress": None,
         "offloads": before,
+        "restored_root": None,
     }
+    assert helper.ask("stats", interface="data0")["result"] == {"dropped": 0, "position_s": None}
 
 
-def test_a_foreign_qdisc_is_left_alone(helper: Helper) -> None:
+def roots() -> list[str]:
     with IPRoute() as ip:
-        index = ip.link_lookup(ifname="data0")[0]
-        ip.tc("add", "tbf", index, rate=125_000, burst=16_000, latency=50_000)
-        reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
-        assert "data0 already has a root qdisc tbf" in reply["error"]
-        reply = helper.ask("apply", interface="data0", egress={})
-        assert "data0 already has a root qdisc tbf" in reply["error"]  # unshaped it is not
-        helper.ask("restore")
-        assert [q.get_attr("TCA_KIND") for q in ip.get_qdiscs(index=index)] == ["tbf"]
+        return [q.get_attr("TCA_KIND") for q in ip.get_qdiscs(index=qdisc.index_of("data0"))]
+
+
+def snapped() -> snapshot.Snapshot | None:
+    with tc.TrafficControl() as control:
+        return snapshot.Snapshot.read(control, qdisc.index_of("data0"))
+
+
+def test_somebodys_qdisc_comes_back_also_when_shaping_fails(helper: Helper) -> None:
+    with IPRoute() as ip:
+        ip.tc(
+            "add", "tbf", qdisc.index_of("data0"), handle="8001:", rate=125_000, burst=16_000, latency=50_000
+        )
+    before = snapped()
+    assert before is not None
+    assert before.kind == "tbf"
+    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
+    assert reply["ok"] == qdisc.supported()
+    reply = helper.ask("apply", interface="data0", egress={})
+    assert "data0 already has a root qdisc tbf" in reply["error"]  # unshaped it is not
+    helper.close()
+    assert snapped() == before
+
+
+def test_a_qdisc_that_could_not_come_back_is_left_alone(helper: Helper) -> None:
+    with IPRoute() as ip:
+        ip.tc("add", "pfifo_fast", qdisc.index_of("data0"), handle="5:")
+    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
+    assert "data0 already has a root qdisc pfifo_fast, set by somebody else: it is left alone" in reply["error"]
+    assert roots() == ["pfifo_fast"]
+    assert not journal.FOLDER.exists()
 
 
 def test_errors_are_one_line(helper: Helper) -> None:
@@ -124,21 +136,180 @@ def test_errors_are_one_line(helper: Helper) -> None:
             "there is no interface 'nosuch0' here: there are lo,",
         ),
         ({"egress": {}}, "there is no interface 'None' here"),
-        ({"interface": "data0", "egress": {"jitter_s": 1}}, "unknown field 'jitter_s'"),
+        ({"interface": "data0", "egress": {"jitters": 1}}, "unknown field 'jitters'"),
+        ({"interface": "data0", "ingress": {"delay_s": -1}}, "delay -1 s is out of range"),
+        ({"interface": "data0", "egress": {"rate_bps": 1e6}, "bucket": {"burst": 1}}, "not a shape"),
     ):
         reply = helper.ask("apply", **fields)
         assert message in reply["error"]
         assert "\n" not in reply["error"]
-    assert "data0 is not shaped by this program" in helper.ask("drops", interface="data0")["error"]
 
 
-def test_a_kernel_without_netem_is_told(helper: Helper) -> None:
+def test_a_kernel_without_netem_is_told_and_nothing_stays(helper: Helper) -> None:
+    found = offload.read("data0")
     supported = helper.ask("supported")["result"]["netem"]
-    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
+    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01, "rate_bps": 5e6})
     assert reply["ok"] == supported
     if not supported:
         assert reply["error"] == qdisc.NO_NETEM
+        assert not journal.FOLDER.exists()
     assert helper.close() == 0
+    assert roots() == ["noqueue"]
+    assert offload.read("data0") == found
+    assert not journal.FOLDER.exists()
+
+
+# The journal
+
+
+@contextmanager
+def killed(interface: str = "data0") -> Iterator[None]:
+    """A program claimed the interface, switched its offloads off, and was killed."""
+    code = (
+        "import os; from pareto.link import journal, offload\n"
+        f"journal.claim({interface!r}); offload.switch_off({interface!r}); os.kill(os.getpid(), 9)"
+    )
+    found = offload.read(interface)
+    subprocess.run([sys.executable, "-c", code], cwd=REPO)
+    assert offload.read(interface) == ALL_OFF != found
+    yield
+    assert not journal.FOLDER.exists()
+
+
+def test_a_claim_is_on_file_before_anything_is_changed(namespace: str) -> None:
+    claim = journal.claim("data0")
+    (path,) = journal.FOLDER.iterdir()
+    assert path.name == f"{Path('/proc/thread-self/ns/net').stat().st_ino}-data0.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(journal.FOLDER.stat().st_mode) == 0o755
+    assert json.loads(path.read_text())["found"]["offloads"] == offload.read("data0")
+    offload.switch_off("data0")
+    assert claim.undo() == []
+    assert offload.read("data0") == claim.before.offloads
+    assert not journal.FOLDER.exists()
+
+
+def test_one_program_shapes_an_interface(helper: Helper) -> None:
+    claim = journal.claim("data0")
+    for note in range(2):
+        for egress in ({"delay_s": 0.01}, {}):
+            reply = helper.ask("apply", interface="data0", egress=egress)
+            assert reply["error"] == (
+                "another program shapes data0: end it first, or choose another data interface"
+            ), note
+        claim.note(claim.before)  # a file of its own, locked as well
+    assert journal.leftovers() == journal.repair() == []
+    assert claim.undo() == []
+
+
+def test_what_a_killed_program_left_is_undone_by_the_next(helper: Helper) -> None:
+    found = offload.read("data0")
+    with killed():
+        helper.ask("apply", interface="data0", egress={})
+        assert offload.read("data0") == found
+
+
+def test_what_a_killed_program_left_is_repaired_in_its_own_namespace(namespace: str) -> None:
+    found = offload.read("data0")
+    with killed():
+        netns.popns()
+        try:
+            assert journal.leftovers() == ["interface data0 is still shaped"]
+            assert journal.repair() == ["data0: put back as it was"]
+        finally:
+            netns.pushns(namespace)
+        assert offload.read("data0") == found
+
+
+def test_a_namespace_that_is_gone_leaves_only_a_file_to_remove(namespace: str) -> None:
+    with killed():
+        netns.popns()
+        netns.remove(namespace)
+        try:
+            assert journal.repair() == ["data0: its network namespace is gone, and the shaping with it"]
+        finally:
+            netns.create(namespace)
+            netns.pushns(namespace)
+
+
+def test_another_interface_of_the_same_name_is_left_alone(namespace: str) -> None:
+    with killed():
+        with IPRoute() as ip:
+            ip.link("del", index=qdisc.index_of("data0"))
+            ip.link("add", ifname="other0", kind="veth", peer="other1")
+            ip.link("add", ifname="data0", kind="veth", peer="peer0")
+        offload.switch_off("data0")
+        assert journal.repair() == ["data0: put back as it was, but the interface itself is gone"]
+        assert offload.read("data0") == ALL_OFF
+
+
+@pytest.mark.parametrize(
+    ("option", "told"), [("--repair", "nothing to repair"), ("--help", "usage: python -m")]
+)
+def test_options(namespace: str, option: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pareto.link", option], cwd=REPO, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith(told)
+
+
+# Whom it shapes
+
+
+@pytest.fixture
+def addressed(namespace: str) -> None:
     with IPRoute() as ip:
-        index = ip.link_lookup(ifname="data0")[0]
-        assert [q.get_attr("TCA_KIND") for q in ip.get_qdiscs(index=index)] == ["noqueue"]
+        index = qdisc.index_of("data0")
+        ip.addr("add", index=index, address="10.78.0.1", prefixlen=24)
+        ip.link("add", ifname="ssh0", kind="veth", peer="ssh1")
+        ip.addr("add", index=qdisc.index_of("ssh0"), address="10.79.0.1", prefixlen=24)
+        ip.link("set", index=qdisc.index_of("ssh0"), state="up")
+        for name in ("lo", "peer0", "ssh1"):
+            ip.link("set", index=qdisc.index_of(name), state="up")
+
+
+@pytest.mark.parametrize(
+    ("client", "filtered", "told"),
+    [
+        ("10.78.0.9", False, "peer 10.78.0.2, TCP port 2022 spared"),
+        ("10.79.0.9", False, "interface"),
+        ("10.79.0.9", True, "peer 10.78.0.2, TCP port 2022 spared"),
+        ("127.0.0.1", False, "interface"),
+        ("192.0.2.1", False, "interface"),  # no way there from here
+        ("fe80::1%data0", False, "interface"),
+        ("", False, "interface"),
+        ("", True, "peer 10.78.0.2"),
+    ],
+)
+def test_an_interface_that_ssh_uses_is_shaped_towards_the_peer_alone(
+    addressed: None, monkeypatch: pytest.MonkeyPatch, client: str, filtered: bool, told: str
+) -> None:
+    connection = f"{client} 5555 10.78.0.1 2022" if client else ""
+    monkeypatch.setattr(steering, "_before_sudo", str)
+    monkeypatch.setenv("SSH_CONNECTION", connection)
+    assert str(steering.scope("data0", "10.78.0.2", filtered)) == told
+
+
+@pytest.mark.parametrize(
+    ("peer", "message"), [(None, "say which host that is"), ("fd00::2", "'fd00::2' is none")]
+)
+def test_a_shared_interface_needs_the_peers_address(
+    addressed: None, monkeypatch: pytest.MonkeyPatch, peer: str | None, message: str
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "10.78.0.9 5555 10.78.0.1 22")
+    with pytest.raises(QdiscError, match=message):
+        steering.scope("data0", peer, False)
+
+
+def test_ssh_is_known_behind_sudo_which_empties_the_environment(addressed: None) -> None:
+    inner = "from pareto.link import steering; print(steering.scope('data0', '10.78.0.2', False))"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], env={{}})"
+    done = subprocess.run(
+        [sys.executable, "-c", outer],
+        cwd=REPO,
+        env=os.environ | {"SSH_CONNECTION": "10.78.0.9 5555 10.78.0.1 2022"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "peer 10.78.0.2, TCP port 2022 spared\n", done.stderr

@@ -15,7 +15,8 @@ from pareto.crew import Crew
 from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import open_local
 from pareto.link import probe
-from pareto.link.profile import Profile, load
+from pareto.link.library import load
+from pareto.link.profile import Profile
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.spec import Cell
@@ -49,9 +50,10 @@ def cell(point: int, backend: str, profile: Profile, prepared: Prepared) -> Cell
 def measure(crew: Crew, it: Cell, profile: Profile) -> tuple[dict[str, object], dict[str, object]]:
     """The worker's report, and the row it makes."""
     crew.ready(it, profile)
-    before = crew.probe(profile)
+    before, _ = crew.probed(profile, probe.Tolerance())
     report, usage = crew.trial(Trial(it, 1, 0.2, 5.0), profile, EFFORT)
-    row = verdict.row(it, profile, report, usage, (before, crew.probe(profile)), probe.Tolerance())
+    after, _ = crew.probed(profile, probe.Tolerance())
+    row = verdict.row(it, profile, report, usage, (before, after))
     return report, row
 
 
@@ -103,11 +105,12 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
     asked, real = load("5ms-50mbit"), load("25ms-50mbit")
     it = cell(16, "tcp", asked, prepared)
     crew.ready(it, asked)
-    before = crew.probe(asked)
+    before, _ = crew.probed(asked, probe.Tolerance())
     crew._testbed.shaper.apply(real)  # somebody else's hand on the link
     try:
         report, usage = crew.trial(Trial(it, 1, 0.2, 5.0), asked, EFFORT)
-        row = verdict.row(it, asked, report, usage, (before, crew.probe(asked)), probe.Tolerance())
+        after, _ = crew.probed(asked, probe.Tolerance())
+        row = verdict.row(it, asked, report, usage, (before, after))
     finally:
         crew._testbed.shaper.apply(asked)
     assert row["status"] == "invalid"
@@ -150,5 +153,5 @@ def test_estimates_are_of_the_right_size(crew: Crew, prepared: Prepared) -> None
     crew.ready(trial.cell, profile)
     began = time.monotonic()
     crew.trial(trial, profile, made.effort)
-    crew.probe(profile)
+    crew.probed(profile, probe.Tolerance())
     assert time.monotonic() - began == pytest.approx(trial.estimate_s, rel=0.35)

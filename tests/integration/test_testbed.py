@@ -17,7 +17,7 @@ from pyroute2 import netns
 from pareto.hosts import ssh
 from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, open_local
-from pareto.link.profile import load
+from pareto.link.library import load
 
 from .conftest import REPOSITORY, left_behind, processes, wait_until
 

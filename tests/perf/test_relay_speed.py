@@ -1,4 +1,4 @@
-"""How fast the relay is on this machine: figures to read, for no absolute time holds everywhere (pytest -s)."""
+"""How fast the relay is on this machine: figures to read, for no absolute time holds everywhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def net() -> Iterator[Net]:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_speed(net: Net, link: str) -> None:
+def test_speed(net: Net, link: str, capsys: pytest.CaptureFixture[str]) -> None:
     rate_bps, delay_s = LINKS[link]
     net.offloads(on=rate_bps is None or rate_bps >= SLOW_BPS)
     relay = Relay(net)
@@ -53,7 +53,8 @@ def test_speed(net: Net, link: str) -> None:
         relay.close()
     late = "-" if late_p99_s is None else f"{late_p99_s * 1e3:.2f} ms"
     share = f", {bit_s / rate_bps:.3f} of the rate" if rate_bps else ""
-    print(f"\n{link:15} {bit_s / 1e9:8.4f} Gbit/s{share}, {cpu_share:.2f} of a core, p99 late by {late}")
+    with capsys.disabled():
+        print(f"\n{link:15} {bit_s / 1e9:8.4f} Gbit/s{share}, {cpu_share:.2f} of a core, p99 late by {late}")
 
 
 def through(net: Net, relay: Relay, warm_s: float) -> tuple[float, float]:

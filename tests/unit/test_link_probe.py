@@ -1,31 +1,30 @@
-"""The verdict on a link."""
+"""What a probe is asked, and the verdict on its reading."""
 
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
-from pareto.link.probe import GOODPUT, Reading, Tolerance, bulk_bytes, expected, judge
-from pareto.link.profile import load
+from pareto.link import probe
+from pareto.link.library import load
+from pareto.link.probe import GOODPUT, Reading, Sample, Tolerance, bulk_bytes, judge, question
+from pareto.link.profile import Bucket, Direction, Gilbert, Profile
+from pareto.link.trace import Step, Trace
 
 SLOW = load("200ms-5mbit")
-
-
-def test_expected_is_the_delays_and_the_payload_rate() -> None:
-    rtt_s, rate_bps = expected(SLOW)
-    assert rtt_s == 0.2
-    assert rate_bps == pytest.approx(4.782e6, rel=1e-3)
-    assert expected(load("none")) == (0.0, None)
+LOSSY = Profile("lossy", Direction(0.05, 10e6, loss=0.1), Direction(0.05))
+STAIRS = Trace("stairs", 20.0, (Step(0, 0.01, 2e6), Step(10, 0.05, 8e6)))
+CHANGING = Profile("stairs", Direction(trace=STAIRS))
 
 
 @pytest.mark.parametrize(
     ("reading", "verdict"),
     [
         (Reading(0.2003, 4.78e6, 9e8), ""),
-        (Reading(0.2003, None, None), ""),
-        (Reading(0.231, None, None), "RTT 231 ms, asked 200 ms (tolerance 20 ms)"),
-        (Reading(0.0002, None, None), "RTT 0.2 ms, asked 200 ms (tolerance 20 ms)"),
+        (Reading(0.231, 4.78e6, None), "RTT 231 ms, asked 200 ms (tolerance 20 ms)"),
+        (Reading(0.0002, 4.78e6, None), "RTT 0.2 ms, asked 200 ms (tolerance 20 ms)"),
         (
             Reading(0.2, 900e6, None),
             "rate edge to server 900 Mbit/s, asked 4.78 Mbit/s of payload (tolerance 10%)",
@@ -34,6 +33,8 @@ def test_expected_is_the_delays_and_the_payload_rate() -> None:
             Reading(0.2, 4.0e6, None),
             "rate edge to server 4 Mbit/s, asked 4.78 Mbit/s of payload (tolerance 10%)",
         ),
+        (Reading(0.2, None, None), "rate edge to server could not be measured, asked 4.78 Mbit/s of payload"),
+        (Reading(None, 4.78e6, None), "no echo came back"),
     ],
 )
 def test_the_slow_uplink(reading: Reading, verdict: str) -> None:
@@ -49,19 +50,106 @@ def test_every_fault_is_named() -> None:
 
 
 def test_not_a_number_is_a_fault() -> None:
-    assert judge(SLOW, Reading(math.nan, None, None)).startswith("RTT nan ms")
+    assert judge(SLOW, Reading(math.nan, 4.78e6, None)).startswith("RTT nan ms")
     assert "rate edge to server" in judge(SLOW, Reading(0.2, math.nan, None))
 
 
 def test_a_clean_link_may_take_the_floor() -> None:
     clean = load("none")
-    assert judge(clean, Reading(0.004, 1e9, 1e9)) == ""
-    assert judge(clean, Reading(0.006, None, None)) == "RTT 6 ms, asked 0 ms (tolerance 5 ms)"
-    assert judge(clean, Reading(0.006, None, None), Tolerance(rtt_floor_s=0.01)) == ""
+    assert judge(clean, Reading(0.0015, 1e9, 1e9)) == ""
+    assert judge(clean, Reading(0.003, None, None)) == "RTT 3 ms, asked 0 ms (tolerance 2 ms)"
+    assert judge(clean, Reading(0.003, None, None), Tolerance(rtt_floor_s=0.01)) == ""
+
+
+def test_jitter_widens_what_a_round_trip_may_be() -> None:
+    shaky = Profile("shaky", Direction(0.05, jitter_s=0.02), Direction(0.05, jitter_s=0.01))
+    assert judge(shaky, Reading(0.072, None, None)) == ""
+    assert judge(shaky, Reading(0.128, None, None)) == ""
+    assert judge(shaky, Reading(0.145, None, None)).startswith("RTT 145 ms, asked 70 ms to 130 ms")
+
+
+def test_datagrams_have_their_own_share_of_the_wire() -> None:
+    share = 1472 / 1514
+    assert judge(LOSSY, Reading(0.1, 10e6 * share, None, payload_share=share)) == ""
+    assert judge(SLOW, Reading(0.2, 5e6 * 1.1 * share, None, payload_share=share)) == ""
+    assert judge(SLOW, Reading(0.2, 5e6 * 1.12 * share, None, payload_share=share)) != ""
+
+
+@pytest.mark.parametrize(("received", "fine"), [(180, True), (168, True), (200, False), (140, False)])
+def test_lost_datagrams_must_fit_what_was_asked(received: int, fine: bool) -> None:
+    fault = judge(LOSSY, Reading(0.1, 9.56e6, None, Sample(200, received, 0, 0)))
+    assert (fault == "") is fine
+    if not fine:
+        assert fault == f"lost edge to server {200 - received} of 200 datagrams, asked 10.00%"
+
+
+def test_a_damaged_datagram_does_not_arrive_either() -> None:
+    assert probe.missing_share(Direction(loss=0.1, corrupt=0.1)) == pytest.approx(0.19)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    chance = random.Random(7)  # noqa: S311
+    missed = 0
+    for _ in range(2000):
+        lost = sum(chance.random() < 0.05 for _ in range(200))
+        least, most = probe.interval(lost, 200)
+        missed += not least <= 0.05 <= most
+    assert missed <= 12  # 2 foreseen at 99.9 %
+    assert probe.interval(0, 200)[0] == pytest.approx(0.0, abs=1e-12)
+    assert probe.interval(200, 200)[1] == pytest.approx(1.0)
+
+
+def test_bursts_widen_the_interval() -> None:
+    bursty = Direction(loss=Gilbert(0.01, 0.09))
+    assert bursty.mean_loss == pytest.approx(0.1)
+    assert probe.burstiness(bursty) == pytest.approx(1.9 / 0.1)
+    plain, wide = probe.interval(20, 200), probe.interval(20, 200, probe.burstiness(bursty))
+    assert wide[0] < plain[0] < plain[1] < wide[1]
 
 
 @pytest.mark.parametrize(
-    ("rate_bps", "size"), [(1e6, 48_000), (5e6, 62_500), (50e6, 625_000), (1e9, 4_000_000), (None, 4_000_000)]
+    ("rate_bps", "size"),
+    [(1e6, 48_000), (5e6, 62_500), (50e6, 625_000), (1e9, 12_500_000), (1e10, 12_500_000)],
 )
-def test_bulk_is_a_tenth_of_a_second(rate_bps: float | None, size: int) -> None:
+def test_bulk_is_a_tenth_of_a_second(rate_bps: float, size: int) -> None:
     assert bulk_bytes(rate_bps) == size
+
+
+def test_only_links_that_hold_tcp_up_are_asked_by_datagrams() -> None:
+    plain = question(SLOW)
+    assert not plain["datagrams"]
+    assert (plain["bulk_out"], plain["bulk_back"], plain["sample_out"]) == (62_500, 0, 0)
+    lossy = question(LOSSY)
+    assert lossy["datagrams"]
+    assert lossy["sample_out"] == 200
+    assert lossy["sample_back"] == 0
+    assert question(Profile("short", Direction(0.01, 1e7, limit_bytes=20_000)))["datagrams"]
+
+
+def test_a_sample_fits_the_link_and_the_time_given() -> None:
+    slow = question(Profile("s", Direction(0.05, 1e5, loss=0.1)), sample_s=4.0)
+    assert slow["sample_gap_s"] == pytest.approx(2 * 142 * 8 / 1e5)
+    assert slow["sample_out"] == pytest.approx(4.0 / slow["sample_gap_s"], abs=1)
+
+
+def test_a_buckets_credit_is_not_counted() -> None:
+    asked = question(Profile("b", Direction(0.2, 5e6), bucket=Bucket(32_768)))
+    assert asked["skip_out"] == 40_960
+    assert asked["bulk_out"] == 62_500 + 40_960
+
+
+def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:
+    for span, reading, fine in (
+        ((1.0, 2.0), Reading(0.010, 2e6 * GOODPUT, None), True),
+        ((1.0, 2.0), Reading(0.050, 8e6 * GOODPUT, None), False),
+        ((11.0, 12.0), Reading(0.050, 8e6 * GOODPUT, None), True),
+        ((31.0, 32.0), Reading(0.050, 8e6 * GOODPUT, None), True),  # the second lap
+        ((9.0, 11.0), Reading(0.030, 5e6 * GOODPUT, None), True),
+        ((9.0, 11.0), Reading(0.080, 5e6 * GOODPUT, None), False),
+    ):
+        assert (judge(CHANGING, reading, span=span) == "") is fine, (span, reading)
+
+
+def test_a_probes_duration_is_foreseen() -> None:
+    assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.1 + 0.03)
+    assert probe.duration_s(LOSSY) > probe.duration_s(Profile("x", Direction(0.05, 10e6), Direction(0.05)))

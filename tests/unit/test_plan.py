@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pareto import plan, spec
-from pareto.link import profile
+from pareto.link import library
 from pareto.plan import ModelFacts, Plan
 from pareto.spec import Cell, Sweep
 
@@ -23,7 +23,7 @@ def sweep(**fields: object) -> Sweep:
 
 
 def make(asked: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
-    return plan.make(asked, MODELS, {name: profile.load(name) for name in asked.netems}, done)
+    return plan.make(asked, MODELS, {name: library.load(name) for name in asked.netems}, done)
 
 
 def test_every_round_has_every_cell_once() -> None:
@@ -93,7 +93,7 @@ def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
     """MobileNetV2's payloads at 200 ms and 5 Mbit/s: the job the project is known by."""
     kib = [588, 1568, 784, 294, 294, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0]
     models = {"m": ModelFacts(tuple((str(i), int(size * 1024)) for i, size in enumerate(kib)), 0.03)}
-    profiles = {"200ms-5mbit": profile.load("200ms-5mbit")}
+    profiles = {"200ms-5mbit": library.load("200ms-5mbit")}
     for options, limit_s in (({}, 15 * 60 - 30), ({"quick": True, "trials": 1}, 3 * 60 - 30)):
         asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", **options})
         assert plan.make(asked, models, profiles).estimate_s < limit_s

@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from pareto import plan, screen, spec
-from pareto.link import profile
+from pareto.link import library
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
 
 FACTS = {"mobilenet_v2": ModelFacts(tuple((f"features.{i}", 100_000) for i in range(12)), 0.03)}
 SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25})
-PROFILES = {name: profile.load(name) for name in SWEEP.netems}
+PROFILES = {name: library.load(name) for name in SWEEP.netems}
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pareto import bounds, verdict
-from pareto.link.probe import Reading, Tolerance
+from pareto import verdict
+from pareto.link.probe import Probed, Reading, judge
 from pareto.link.profile import Direction, Profile
 from pareto.spec import Cell
 
@@ -51,7 +51,8 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
-    return verdict.row(CELL, PROFILE, told, USAGE, (before, after), Tolerance())
+    first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
+    return verdict.row(CELL, PROFILE, told, USAGE, (first, last))
 
 
 def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
@@ -123,10 +124,3 @@ def test_no_p95_from_too_few_requests() -> None:
     many["sent_bytes"] = many["received_bytes"] = 10**9
     assert row(few)["latency_p95_s"] is None
     assert row(many)["latency_p95_s"] == pytest.approx(0.4 + 0.190)
-
-
-def test_bounds_use_both_directions() -> None:
-    both = Profile("x", Direction(0.1, 8e6), Direction(0.05, 1e6))
-    assert bounds.latency_s(both, 1.0, 2.0, 1_000_000, 250_000) == pytest.approx(1 + 2 + 0.15 + 1 + 2)
-    assert bounds.throughput_ips(both, 4, 1.0, 1.5, 1_000_000, 250_000) == pytest.approx(4 / 2.0)
-    assert bounds.throughput_ips(both, 4, 1.0, None, 0, 0) == pytest.approx(4.0)

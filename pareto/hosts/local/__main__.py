@@ -3,7 +3,9 @@
 Runs as root, as a child of the driver, which need not be. It speaks `pareto.jsonlines`:
 
 - `build` {hosts: [{name, cpu_share}], user, public_key, shaper: auto|netem|relay} -> hosts, shaper, what was swept
-- `shape` {edge_to_server, server_to_edge}: a profile for the relay, where there is one
+- `shape` {a profile's fields}: a profile for the relay, where there is one; `restart` and `stats`, as the relay's
+- `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
+- `repair`: remove these
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from typing import Any
 from pareto.hosts.local import cpu, journal, network, sshd
 from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.jsonlines import Refused, serve
+from pareto.link import journal as link_journal
 from pareto.link import offload, qdisc
+from pareto.link.profile import Profile
 
 
 class Keeper:
@@ -91,15 +95,32 @@ class Keeper:
 
     def shape(self, request: dict[str, Any]) -> Any:
         """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
-        if self._relay is None:
-            raise Refused("this testbed has no relay")
-        coarse = any(offload.too_coarse(way.get("rate_bps")) for way in request.values())
+        profile = Profile.from_dict(request)
+        coarse = any(offload.too_coarse(way) for way in profile.directions)
         offloads = {}
         for namespace, found in self._offloads.items():
             with network.inside(namespace):
                 offload.write(network.DATA, dict.fromkeys(found, False) if coarse else found)
                 offloads[namespace] = offload.read(network.DATA)
-        return {**self._relay.request("apply", **request), "offloads": offloads}
+        return {**self._ask("apply", request), "offloads": offloads}
+
+    def restart(self, request: dict[str, Any]) -> Any:
+        return self._ask("restart", request)
+
+    def stats(self, request: dict[str, Any]) -> Any:
+        return self._ask("stats", request)
+
+    def examine(self, request: dict[str, Any]) -> dict[str, Any]:
+        testbeds = [f"testbed {slot}" for slot in journal.leftovers()]
+        return {"netem": qdisc.supported(), "leftovers": [*testbeds, *link_journal.leftovers()]}
+
+    def repair(self, request: dict[str, Any]) -> list[str]:
+        return [*(f"testbed {slot} removed" for slot in journal.sweep()), *link_journal.repair()]
+
+    def _ask(self, op: str, request: dict[str, Any]) -> Any:
+        if self._relay is None:
+            raise Refused("this testbed has no relay")
+        return self._relay.request(op, **request)
 
     def end(self) -> None:
         with self._lock:
@@ -136,7 +157,8 @@ class Keeper:
 
 def main() -> None:
     keeper = Keeper()
-    serve({"build": keeper.build, "shape": keeper.shape}, at_end=keeper.end)
+    ops = ("build", "shape", "restart", "stats", "examine", "repair")
+    serve({op: getattr(keeper, op) for op in ops}, at_end=keeper.end)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,17 @@ def sweep() -> list[str]:
     return swept
 
 
+def leftovers() -> list[str]:
+    """The slots that `sweep` would remove."""
+    left = []
+    for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
+        lock = _try_lock(folder)
+        if lock is not None:
+            os.close(lock)
+            left.append(folder.name)
+    return left
+
+
 def _try_lock(folder: Path) -> int | None:
     """A file descriptor holding the folder's lock, or None if somebody else has it or removed it."""
     try:

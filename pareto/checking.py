@@ -1,0 +1,149 @@
+"""`netem check`: profiles on a testbed's link, asked against measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pareto.crew import Crew
+from pareto.hosts.testbed import TestbedError, open_local, require_local
+from pareto.link import probe
+from pareto.link.findings import MESSAGE_BYTES, Finding, Observed, findings
+from pareto.link.probe import Tolerance
+from pareto.link.profile import Profile
+from pareto.runner import FAULTS
+
+SAMPLE_S = 4.0
+"""Spent on counting lost datagrams, each way, once a check."""
+LEAST_READINGS = 5
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 48
+_UNITS = {"s": ("ms", 1e3), "bit/s": ("Mbit/s", 1e-6), "share": ("%", 100.0)}
+
+
+def check(
+    out: Console,
+    profiles: Sequence[Profile],
+    duration_s: float,
+    tolerance: Tolerance,
+    figures: Path,
+    shape_at: str,
+) -> bool:
+    """Probe each profile for `duration_s`, show what was found; whether all was as asked. Raises TestbedError."""
+    require_local()
+    good = True
+    with closing(open_local(shape_at=shape_at)) as bed, closing(Crew(bed, {}, ())) as crew:
+        try:
+            crew.start()
+            for profile in profiles:
+                series = _observe(crew, profile, duration_s, tolerance)
+                found = findings(profile, series, tolerance)
+                out.print(f"{profile.name} on {bed.label}", soft_wrap=True, markup=False)
+                out.print(_table(found))
+                for one in found:
+                    if one.fault:
+                        out.print(f"off: {one.fault}", soft_wrap=True, markup=False)
+                for line in _pictures(series):
+                    out.print(line, soft_wrap=True)
+                _costs(out, crew)
+                out.print(_figure(profile, bed.label, series, figures), soft_wrap=True, markup=False)
+                good = good and not any(finding.fault for finding in found)
+        except FAULTS as fault:
+            raise TestbedError(f"the link could not be probed: {fault}") from fault
+    return good
+
+
+def _observe(crew: Crew, profile: Profile, duration_s: float, tolerance: Tolerance) -> list[Observed]:
+    """Readings one after the other; the first has the large sample of datagrams."""
+    crew.link(profile)
+    if profile.period_s is not None:
+        crew.shaper.restart(profile.offset_s)
+    began = time.monotonic()
+    series: list[Observed] = []
+    while len(series) < LEAST_READINGS or time.monotonic() - began < duration_s:
+        at_s = time.monotonic() - began
+        question = probe.question(profile, message_bytes=MESSAGE_BYTES)
+        if not series:
+            question = probe.question(profile, SAMPLE_S, MESSAGE_BYTES)
+        probed, span = crew.probed(profile, tolerance, question)
+        series.append(Observed(at_s, span, probed))
+    return series
+
+
+def _table(found: Sequence[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in ("", "asked", "measured", "off", "from", "to"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for one in found:
+        unit, scale = _UNITS[one.unit]
+        spread = one.spread or (None, None)
+        numbers = [_number(value, scale) for value in (one.asked, one.measured)]
+        off = "" if one.off is None or one.unit == "share" else f"{one.off:+.1%}"
+        least, most = (_number(value, scale, "") for value in spread)
+        table.add_row(one.what, unit, *numbers, off, least, most, "off" if one.fault else "ok")
+    return table
+
+
+def _number(value: float | None, scale: float, missing: str = "none") -> str:
+    """Four digits: what is looked for here is a deviation of a percent."""
+    return missing if value is None else f"{value * scale:.4g}"
+
+
+def _pictures(series: Sequence[Observed]) -> list[str]:
+    """Round trip and rates over time, a line of bars each, from 0 to the largest."""
+    lines = []
+    for name, unit, values in (
+        ("RTT", "s", [o.reading.rtt_s for o in series]),
+        ("out", "bit/s", [o.reading.rate_bps for o in series]),
+        ("back", "bit/s", [o.reading.rate_back_bps for o in series]),
+    ):
+        top = max((value for value in values if value is not None), default=0.0)
+        if top:
+            shown, scale = _UNITS[unit]
+            lines.append(f"{name:>4} {_bars(values, top)} 0 to {_number(top, scale)} {shown}")
+    return [*lines, f"     {len(series)} readings in {series[-1].at_s:.1f} s; out is edge to server"]
+
+
+def _bars(values: Sequence[float | None], top: float) -> str:
+    step = max(1.0, len(values) / _WIDTH)
+    picked = [values[int(i * step)] for i in range(int(len(values) / step))]
+    return "".join(" " if value is None else _BARS[min(7, int(8 * value / top))] for value in picked)
+
+
+def _costs(out: Console, crew: Crew) -> None:
+    relay = crew.shaper.facts().get("relay")
+    cost = f"relay: {relay['cpu_share']:.0%} of a core, " if relay else ""
+    out.print(f"     {cost}{crew.shaper.state().dropped} packets dropped by full queues")
+
+
+def _figure(profile: Profile, label: str, series: Sequence[Observed], folder: Path) -> str:
+    from analysis.link_figure import link_figure
+
+    path = folder / f"netem-check-{profile.name}.png"
+    out, back = ([_asked_bps(profile, i, o) for o in series] for i in (0, 1))
+    rows: dict[str, Sequence[float | None]] = {
+        "at_s": [o.at_s for o in series],
+        "rtt_s": [o.reading.rtt_s for o in series],
+        "asked_rtt_least_s": [probe.rtt_range_s(profile, o.span)[0] for o in series],
+        "asked_rtt_most_s": [probe.rtt_range_s(profile, o.span)[1] for o in series],
+        "rate_bps": [o.reading.rate_bps for o in series],
+        "asked_rate_bps": out,
+        "rate_back_bps": [o.reading.rate_back_bps for o in series],
+        "asked_rate_back_bps": back,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    link_figure(rows, f"{profile.name} on {label}").savefig(path)
+    return str(path)
+
+
+def _asked_bps(profile: Profile, index: int, observed: Observed) -> float | None:
+    """Payload that the link was to carry then: in the middle of what it was, where it changes."""
+    rates = probe.rate_range_bps(profile.directions[index], observed.span)
+    return sum(rates) / 2 * observed.reading.payload_share if rates else None

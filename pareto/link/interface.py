@@ -1,0 +1,206 @@
+"""One interface of this host: what leaves it and what arrives at it shaped as asked, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pareto.link import journal, netem, offload, player, qdisc, steering
+from pareto.link.journal import Journal
+from pareto.link.netem import Layer, Prio, QdiscError
+from pareto.link.player import Player, Track
+from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, ProfileError
+from pareto.link.steering import Scope
+from pareto.link.tc import TrafficControl
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How an interface is to be shaped. `offset_s` is where traces begin."""
+
+    egress: Direction
+    ingress: Direction
+    bucket: Bucket | None = None
+    peer: str | None = None
+    filtered: bool = False
+    offset_s: float = 0.0
+
+    @classmethod
+    def from_request(cls, request: Mapping[str, Any]) -> Wanted:
+        """Raises ProfileError."""
+        try:
+            bucket = Bucket(**request["bucket"]) if request.get("bucket") else None
+            offset_s = float(request.get("offset_s") or 0.0)
+        except TypeError as error:
+            raise ProfileError(f"not a shape: {error}") from None
+        return cls(
+            Direction.from_dict(request.get("egress") or {}),
+            Direction.from_dict(request.get("ingress") or {}),
+            bucket,
+            request.get("peer"),
+            bool(request.get("filtered")),
+            offset_s,
+        )
+
+    @property
+    def shaped(self) -> bool:
+        return self.egress.shaped or self.ingress.shaped
+
+
+class Interface:
+    """Raises QdiscError, OSError or NetlinkError; after one nothing of ours is on the interface."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._journal: Journal | None = None
+        self._scope: Scope | None = None
+        self._player: Player | None = None
+
+    def apply(self, wanted: Wanted) -> dict[str, Any]:
+        """Shape it; returns what is in force, as read back from the kernel."""
+        if not wanted.shaped:
+            return self._unshape()
+        scope = steering.scope(self.name, wanted.peer, wanted.filtered)
+        self._stop()
+        if self._journal is None:
+            self._journal = journal.claim(self.name)
+        try:
+            return self._shape(self._journal, wanted, scope)
+        except BaseException as error:
+            try:
+                self.restore()
+            except Exception as second:
+                raise QdiscError(f"{error}; and {self.name} could not be put back: {second}") from error
+            raise
+
+    def play(self, position_s: float) -> None:
+        """Begin the traces anew at a position, where there are any."""
+        if self._player is not None:
+            self._player.stop()
+            self._player = Player(self._player.tracks, position_s)
+
+    @property
+    def position_s(self) -> float | None:
+        return self._player.position_s if self._player is not None else None
+
+    def take_fault(self) -> str:
+        """Why the traces stopped by themselves, told once."""
+        fault = self._player.fault if self._player is not None else ""
+        if fault:
+            self._stop()
+        return fault and f"{self.name}: {fault}"
+
+    def drops(self) -> int:
+        """Packets that our qdiscs dropped since they were put on."""
+        if self._journal is None:
+            return 0
+        before = self._journal.before
+        with TrafficControl() as control:
+            dropped = qdisc.drops(control, before.index)
+            if before.ingress and steering.ingress_qdisc(control, before.index) is not None:
+                dropped += qdisc.drops(control, qdisc.index_of(steering.ifb_name(before.index)))
+        return dropped
+
+    def restore(self) -> list[str]:
+        """Put it back as it was found; says what is not, because somebody changed it meanwhile."""
+        self._stop()
+        if self._journal is None:
+            return []
+        left = self._journal.undo()
+        self._journal = self._scope = None
+        return left
+
+    def _unshape(self) -> dict[str, Any]:
+        self.restore()
+        journal.recover(self.name)
+        index = qdisc.index_of(self.name)
+        with TrafficControl() as control:
+            qdisc.refuse_foreign(self.name, control.root(index))
+        return {
+            "shaper": "none",
+            "scope": "interface",
+            "egress": None,
+            "ingress": None,
+            "offloads": offload.read(self.name),
+            "restored_root": None,
+        }
+
+    def _shape(self, found: Journal, wanted: Wanted, scope: Scope) -> dict[str, Any]:
+        anew = scope != self._scope
+        self._scope = scope
+        with TrafficControl() as control:
+            egress = self._shape_egress(control, found, wanted, scope, anew)
+            ingress = self._shape_ingress(control, found, wanted, scope, anew)
+        offloads = dict(found.before.offloads)
+        if offload.too_coarse(wanted.egress):
+            offloads = dict.fromkeys(offloads, False)
+        if offload.too_coarse(wanted.ingress):
+            offloads["gro"] = False
+        offload.write(self.name, offloads)
+        told = {
+            "shaper": NETEM if wanted.bucket is None else NETEM_TBF,
+            "scope": str(scope),
+            "egress": netem.reading(egress.chain) if egress else None,
+            "ingress": netem.reading(ingress.chain) if ingress else None,
+            "offloads": offload.read(self.name),
+            "restored_root": found.before.root.kind if found.before.root else None,
+        }
+        playing = [track for track in (egress, ingress) if track and track.direction.trace is not None]
+        if playing:
+            self._player = Player(playing, wanted.offset_s)
+        return told
+
+    def _shape_egress(
+        self, control: TrafficControl, found: Journal, wanted: Wanted, scope: Scope, anew: bool
+    ) -> Track | None:
+        index = found.before.index
+        if not wanted.egress.shaped:
+            qdisc.remove(control, index)
+            if (
+                found.before.root is not None
+            ):  # it would have to come back, and may shape what is called unshaped
+                qdisc.refuse_foreign(self.name, found.before.root.qdiscs[0])
+            return None
+        track = Track(index, wanted.egress, _chain(wanted.egress, wanted))
+        if scope.filtered:
+            track.chain.insert(0, Prio())
+        if qdisc.apply(control, self.name, track.chain, anew=anew) and scope.filtered:
+            steering.steer_egress(control, self.name, scope)
+        return track
+
+    def _shape_ingress(
+        self, control: TrafficControl, found: Journal, wanted: Wanted, scope: Scope, anew: bool
+    ) -> Track | None:
+        there = steering.ingress_qdisc(control, found.before.index)
+        if there is not None and not found.before.ingress and wanted.ingress.shaped:
+            raise QdiscError(
+                f"{self.name} already has a {there.kind} qdisc, set by somebody else: it is left alone. Remove it "
+                f"(tc qdisc del dev {self.name} {there.kind}) or run the helper on the other host as well"
+            )
+        if found.before.ingress and (anew or not wanted.ingress.shaped):
+            steering.stop_ingress(control, self.name)
+            there = None
+        if not wanted.ingress.shaped:
+            return None
+        if not found.before.ingress:
+            found.note(replace(found.before, ingress=True))
+        ifb = steering.make_ifb(self.name)
+        if offload.too_coarse(wanted.ingress):
+            offload.switch_off(ifb)
+        track = Track(qdisc.index_of(ifb), wanted.ingress, _chain(wanted.ingress, wanted))
+        qdisc.apply(control, ifb, track.chain)
+        if there is None:
+            steering.steer_ingress(control, self.name, scope)
+        return track
+
+    def _stop(self) -> None:
+        if self._player is not None:
+            self._player.stop()
+            self._player = None
+
+
+def _chain(direction: Direction, wanted: Wanted) -> list[Layer]:
+    if direction.trace is None:
+        return netem.layers(direction, wanted.bucket)
+    return netem.layers(direction, moment=player.moment(direction, wanted.offset_s)[0])

@@ -1,0 +1,229 @@
+"""How each shaped interface was found, on file before anything on it is changed, so that it can always be put back.
+
+A file for each interface in /run/pareto-link, named by its network namespace's inode. Who shapes the interface
+holds an flock on the file. The kernel drops the lock when that program dies, however it dies: a file that can be
+locked is a leftover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pareto.link import found
+from pareto.link.found import Found
+from pareto.link.netem import QdiscError
+
+FOLDER = Path("/run/pareto-link")
+
+_CLONE_NEWNET = 0x40000000
+
+
+class Journal:
+    """One interface's file, locked by this process."""
+
+    def __init__(self, interface: str, lock: int, before: Found) -> None:
+        self.interface = interface
+        self.before = before
+        self._lock = lock
+
+    def note(self, before: Found) -> None:
+        """Write down more about how it was, before that is changed."""
+        path = _path(self.interface)
+        draft, lock = _draft(self.interface, before)
+        draft.rename(path)
+        os.close(self._lock)  # of the file that was there; the new one was locked before it had the name
+        self._lock, self.before = lock, before
+
+    def undo(self) -> list[str]:
+        """Put the interface back and remove the file; says what is left. Raises what `Found.put_back` raises."""
+        left = self.before.put_back(self.interface)
+        _remove(_path(self.interface))
+        os.close(self._lock)
+        return left
+
+
+def claim(interface: str) -> Journal:
+    """Look at the interface and write that down, after undoing what a program that was killed left on it.
+
+    Raises QdiscError where another program shapes it, or where it could not be put back as it is.
+    """
+    while True:
+        recover(interface)
+        before = found.look(interface)
+        draft, lock = _draft(interface, before)
+        try:
+            _path(interface).hardlink_to(
+                draft
+            )  # unlike a rename it never replaces what another program put there meanwhile
+        except FileExistsError:
+            os.close(lock)
+            continue
+        finally:
+            draft.unlink()
+        return Journal(interface, lock, before)
+
+
+def recover(interface: str) -> None:
+    """Undo what a program that was killed left on the interface, if one did.
+
+    Raises QdiscError where a program that is alive shapes it.
+    """
+    path = _path(interface)
+    lock = _try_lock(path)
+    if lock is not None:
+        try:
+            Found.from_dict(_record(path)["found"]).put_back(interface)
+            _remove(path)
+        finally:
+            os.close(lock)
+    elif path.exists():
+        raise QdiscError(
+            f"another program shapes {interface}: end it first, or choose another data interface"
+        )
+
+
+def leftovers() -> list[str]:
+    """A line for each interface that a program which was killed left shaped."""
+    lines = []
+    for path in _files():
+        lock = _try_lock(path)
+        if lock is not None:
+            os.close(lock)
+            lines.append(f"interface {_record(path)['interface']} is still shaped")
+    return lines
+
+
+def repair() -> list[str]:
+    """Put back what programs that were killed left on their interfaces, each in its own network namespace.
+
+    A line on each. What belongs to a program that is alive stays.
+    """
+    lines = []
+    for path in _files():
+        lock = _try_lock(path)
+        if lock is None:
+            continue
+        try:
+            lines.append(_repair(path))
+        except Exception as error:  # the others still want repairing, and this one its next try
+            lines.append(f"{path.name}: could not be put back: {error}")
+        finally:
+            os.close(lock)
+    return lines
+
+
+def _repair(path: Path) -> str:
+    record = _record(path)
+    interface, inode = record["interface"], record["namespace"]
+    namespace = _namespace(inode)
+    if namespace is None:
+        _remove(path)
+        return f"{interface}: its network namespace is gone, and the shaping with it"
+    outcome: list[str] = []
+
+    def undo() -> None:
+        try:
+            left = Found.from_dict(record["found"]).put_back(interface)
+        except QdiscError as error:
+            left = [str(error)]
+        outcome.append(f"{interface}: put back as it was" + (f", but {'; '.join(left)}" if left else ""))
+
+    _inside(namespace, undo)
+    _remove(path)
+    return outcome[0]
+
+
+def _draft(interface: str, before: Found) -> tuple[Path, int]:
+    """A file that is complete, on disk and locked, under a name that nobody looks for."""
+    FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path = FOLDER / f".{_namespace_here()}-{interface}.{os.getpid()}"
+    record = {"namespace": _namespace_here(), "interface": interface, "found": before.to_dict()}
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(file, json.dumps(record).encode())
+    os.fsync(file)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return path, file
+
+
+def _try_lock(path: Path) -> int | None:
+    """A file descriptor holding the file's lock, or None if somebody else has it or the file is gone."""
+    try:
+        lock = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.stat().st_ino == os.fstat(lock).st_ino:
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _record(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+    with contextlib.suppress(OSError):  # others are in it
+        FOLDER.rmdir()
+
+
+def _files() -> list[Path]:
+    return sorted(FOLDER.glob("[0-9]*.json"))
+
+
+def _path(interface: str) -> Path:
+    return FOLDER / f"{_namespace_here()}-{interface}.json"
+
+
+def _namespace_here() -> int:
+    return Path("/proc/thread-self/ns/net").stat().st_ino
+
+
+def _namespace(inode: int) -> Path | None:
+    """A file by which that network namespace can be entered, if it still exists."""
+    for path in _namespaces():
+        with contextlib.suppress(OSError):  # the process ended meanwhile
+            if path.stat().st_ino == inode:
+                return path
+    return None
+
+
+def _namespaces() -> Iterator[Path]:
+    yield Path("/proc/thread-self/ns/net")
+    yield from Path("/run/netns").glob("*")
+    yield from Path("/proc").glob("[0-9]*/ns/net")
+
+
+def _inside(namespace: Path, act: Callable[[], None]) -> None:
+    """Call it in a thread that entered the namespace. Raises what it raises."""
+    failures: list[BaseException] = []
+    file = os.open(namespace, os.O_RDONLY)
+
+    def enter() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        try:
+            if libc.setns(file, _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+            act()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    os.close(file)
+    if failures:
+        raise failures[0]

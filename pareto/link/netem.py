@@ -1,0 +1,281 @@
+"""netem and tbf in the kernel's own units: the one place where seconds, bits and shares are turned into them.
+
+Layouts and meanings are those of linux/pkt_sched.h and net/sched/sch_netem.c, sch_tbf.c and sch_prio.c.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+from pareto.link import tc
+from pareto.link.profile import MAX_RATE_BPS, Bucket, Direction, Gilbert
+
+PACKET_BYTES = 1514
+MAX_DELAY_S = 270.0  # 32 bits of ticks
+TBF_NETEM_LIMIT = 1000  # packets: tc's default, which published experiments have
+
+_TICK_NS = 64  # the kernel's PSCHED_SHIFT is 6
+_ALL = (1 << 32) - 1  # every packet
+_GREATEST_RATE = round(MAX_RATE_BPS / 8)
+_MAX_JITTER_S = 2.147  # netem caps it at 31 bits of nanoseconds
+
+_FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
+_SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
+
+# TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
+_CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _GILBERT, _TBF_PARMS = 1, 3, 4, 5, 6, 2, 1
+_NESTED = 0x8000
+_ETHERNET = 1  # TC_LINKLAYER_ETHERNET: said outright, tbf needs no rate table
+
+
+class QdiscError(RuntimeError):
+    """An interface that cannot be shaped: one line that says why and what to do."""
+
+
+class Moment(NamedTuple):
+    """What the line does at one time: seconds, bit/s (None: not limited), and the most bytes under way on it."""
+
+    delay_s: float
+    rate_bps: float | None
+    in_flight_bytes: float
+
+
+@dataclass(frozen=True)
+class Netem:
+    """netem's fields: ticks of 64 ns, bytes a second (0: not limited), packets, and shares of 2^32 - 1.
+
+    `gilbert` is p, r, h (kept in the bad state), k1 (lost in the good state), or None for independent losses.
+    """
+
+    KIND: ClassVar[str] = "netem"
+    CHILD: ClassVar[int] = 1
+
+    delay_ticks: int
+    limit_packets: int
+    jitter_ticks: int = 0
+    jitter_correlation: int = 0
+    rate_bytes: int = 0
+    loss: int = 0
+    gilbert: tuple[int, int, int, int] | None = None
+    duplicate: int = 0
+    reorder: int = 0
+    corrupt: int = 0
+
+    @classmethod
+    def of(cls, direction: Direction, moment: Moment | None = None) -> Netem:
+        """`moment` in place of the direction's own delay and rate, where it has a trace. Raises QdiscError."""
+        if direction.jitter_s > _MAX_JITTER_S:
+            raise QdiscError(f"jitter {direction.jitter_s:g} s is more than netem can do: {_MAX_JITTER_S} s")
+        delay_s, rate_bps, in_flight_bytes = moment or _still(direction)
+        rate_bytes = 0 if rate_bps is None else max(1, round(rate_bps / 8))
+        if direction.jitter_s and rate_bps is None:
+            # Without a rate netem releases packets by their own times, out of order; with any it keeps a queue.
+            rate_bytes = _GREATEST_RATE
+        loss = direction.loss
+        bursts = loss if isinstance(loss, Gilbert) else None
+        return cls(
+            delay_ticks=_ticks(min(delay_s, MAX_DELAY_S)),
+            limit_packets=_limit(direction, in_flight_bytes),
+            jitter_ticks=_ticks(direction.jitter_s),
+            jitter_correlation=_share(direction.jitter_correlation),
+            rate_bytes=rate_bytes,
+            loss=0 if isinstance(loss, Gilbert) else _share(loss),
+            gilbert=None if bursts is None else _gilbert(bursts),
+            duplicate=_share(direction.duplicate),
+            reorder=_share(direction.reorder),
+            corrupt=_share(direction.corrupt),
+        )
+
+    @property
+    def direction(self) -> Direction:
+        """In seconds, bit/s and shares, to the resolution of the kernel's units."""
+        ordering_only = self.jitter_ticks and self.rate_bytes == _GREATEST_RATE
+        loss: float | Gilbert = self.loss / _ALL
+        if self.gilbert is not None:
+            p, r, h, k1 = (value / _ALL for value in self.gilbert)
+            loss = Gilbert(p, r, 1 - h, k1)
+        return Direction(
+            delay_s=_seconds(self.delay_ticks),
+            rate_bps=None if ordering_only or not self.rate_bytes else self.rate_bytes * 8.0,
+            jitter_s=_seconds(self.jitter_ticks),
+            jitter_correlation=self.jitter_correlation / _ALL,
+            loss=loss,
+            duplicate=self.duplicate / _ALL,
+            reorder=self.reorder / _ALL,
+            corrupt=self.corrupt / _ALL,
+        )
+
+    def options(self) -> bytes:
+        # Every attribute, zeros too: those that are not sent keep what they were, except the model of loss.
+        gap = 1 if self.reorder else 0
+        fixed = (self.delay_ticks, self.limit_packets, self.loss, gap, self.duplicate, self.jitter_ticks)
+        attributes = {
+            _CORR: _words(self.jitter_correlation, 0, 0),
+            _REORDER: _words(self.reorder, 0),
+            _CORRUPT: _words(self.corrupt, 0),
+            _RATE: _words(self.rate_bytes, 0, 0, 0),
+        }
+        if self.gilbert is not None:
+            attributes[_LOSS | _NESTED] = tc.pack({_GILBERT: _words(*self.gilbert)})
+        return _words(*fixed) + tc.pack(attributes)
+
+    @classmethod
+    def read(cls, options: bytes) -> Netem | str:
+        """Of a dump; in words where something is set that we never set."""
+        delay, limit, loss, gap, duplicate, jitter = struct.unpack_from("=6I", options)
+        found = {kind: _unwords(value) for kind, value in tc.unpack(options[24:]).items() if kind != _LOSS}
+        models = tc.unpack(tc.unpack(options[24:]).get(_LOSS, b""))
+        corr, reorder, corrupt, rate = (found[kind] for kind in (_CORR, _REORDER, _CORRUPT, _RATE))
+        strange = (*corr[1:], reorder[1], corrupt[1], *rate[1:], gap != bool(reorder[0]))
+        if any(strange) or set(models) - {_GILBERT}:
+            return f"netem with options {options.hex()}"
+        gilbert = _unwords(models[_GILBERT]) if models else None
+        return cls(
+            delay, limit, jitter, corr[0], rate[0], loss,
+            None if gilbert is None else (gilbert[0], gilbert[1], gilbert[2], gilbert[3]),
+            duplicate, reorder[0], corrupt[0],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tbf:
+    """tbf's fields: bytes a second, the burst as ticks that it takes at that rate, bytes of queue."""
+
+    KIND: ClassVar[str] = "tbf"
+    CHILD: ClassVar[int] = 1
+
+    rate_bytes: int
+    burst_ticks: int
+    limit_bytes: int
+
+    @classmethod
+    def of(cls, rate_bps: float, bucket: Bucket) -> Tbf:
+        rate = round(rate_bps / 8)
+        return cls(
+            rate,
+            # Rounded up: a burst of one packet must not become a byte too small for it.
+            math.ceil(bucket.burst_bytes * 1_000_000_000 / rate / _TICK_NS),
+            int(rate * bucket.latency_s + bucket.burst_bytes),
+        )
+
+    @property
+    def rate_bps(self) -> float:
+        return self.rate_bytes * 8.0
+
+    @property
+    def bucket(self) -> Bucket:
+        burst = round(_seconds(self.burst_ticks) * self.rate_bytes)
+        return Bucket(burst, round((self.limit_bytes - burst) / self.rate_bytes, 6))
+
+    def options(self) -> bytes:
+        rate = struct.pack("=BBHhH", 0, _ETHERNET, 0, 0, 0) + _words(self.rate_bytes)
+        return tc.pack({_TBF_PARMS: rate + bytes(12) + _words(self.limit_bytes, self.burst_ticks, 0)})
+
+    @classmethod
+    def read(cls, options: bytes) -> Tbf | str:
+        parms = tc.unpack(options)[_TBF_PARMS]
+        rate, limit, burst = (struct.unpack_from("=I", parms, at)[0] for at in (8, 24, 28))
+        found = cls(rate, burst, limit)
+        return (
+            found if tc.unpack(found.options())[_TBF_PARMS] == parms else f"tbf with options {options.hex()}"
+        )
+
+
+@dataclass(frozen=True)
+class Prio:
+    """Two bands, all in the first unless a filter says the second: netem is there."""
+
+    KIND: ClassVar[str] = "prio"
+    CHILD: ClassVar[int] = 2
+
+    def options(self) -> bytes:
+        return struct.pack("=i16s", 2, bytes(16))
+
+    @classmethod
+    def read(cls, options: bytes) -> Prio | str:
+        return cls() if options == cls().options() else f"prio with options {options.hex()}"
+
+
+Layer = Netem | Tbf | Prio
+"""One qdisc of a chain; the next is the child of its class `CHILD`."""
+
+
+def layers(direction: Direction, bucket: Bucket | None = None, moment: Moment | None = None) -> list[Layer]:
+    """The chain of qdiscs for a direction. The last netem has the delay and rate of the moment."""
+    netem = Netem.of(direction, moment)
+    if bucket is not None and direction.rate_bps is not None:
+        free = Netem.of(replace(direction, rate_bps=None))
+        return [replace(free, limit_packets=TBF_NETEM_LIMIT), Tbf.of(direction.rate_bps, bucket)]
+    if bucket is not None:
+        return [replace(netem, limit_packets=TBF_NETEM_LIMIT)]
+    if direction.trace is not None and netem.gilbert is not None:
+        # Each change puts netem back into the good state, which would cut bursts short: they get a netem of
+        # their own, before the one that is changed.
+        losses = Netem(0, netem.limit_packets, gilbert=netem.gilbert)
+        return [losses, replace(netem, gilbert=None)]
+    return [netem]
+
+
+def reading(chain: list[Layer]) -> dict[str, Any]:
+    """What a chain that was read back does, as Direction.to_dict says it, and the packets that netem may hold."""
+    netems = [layer for layer in chain if isinstance(layer, Netem)]
+    direction = netems[-1].direction
+    for layer in chain:
+        if isinstance(layer, Netem) and layer.gilbert is not None:
+            direction = replace(direction, loss=layer.direction.loss)
+        if isinstance(layer, Tbf):
+            direction = replace(direction, rate_bps=layer.rate_bps)
+    values = direction.to_dict() | {"limit_packets": netems[-1].limit_packets}
+    buckets = [asdict(layer.bucket) for layer in chain if isinstance(layer, Tbf)]
+    return values | {"bucket": buckets[0]} if buckets else values
+
+
+def _still(direction: Direction) -> Moment:
+    if direction.trace is not None:
+        raise ValueError("a trace has no one delay and rate: say of which moment")
+    rate_bps = direction.rate_bps
+    in_flight_s = direction.delay_s + direction.jitter_s
+    return Moment(direction.delay_s, rate_bps, (rate_bps or _FREE_RATE_BPS) / 8 * in_flight_s)
+
+
+def _limit(direction: Direction, in_flight_bytes: float) -> int:
+    """netem's limit counts every packet that it holds, those that only travel included."""
+    if direction.limit_bytes is not None:
+        return math.ceil((in_flight_bytes + direction.limit_bytes) / PACKET_BYTES)
+    # Twice what is in flight, and room for the queue that a sender without loss builds.
+    return int(2 * in_flight_bytes / PACKET_BYTES) + _SLACK_PACKETS
+
+
+def _gilbert(loss: Gilbert) -> tuple[int, int, int, int]:
+    return (
+        _share(loss.good_to_bad),
+        _share(loss.bad_to_good),
+        _ALL - _share(loss.in_bad),  # the kernel's h is the share that is kept
+        _share(loss.in_good),
+    )
+
+
+def _ticks(seconds: float) -> int:
+    return round(seconds * 1e9 / _TICK_NS)
+
+
+def _seconds(ticks: int) -> float:
+    return ticks * _TICK_NS / 1e9
+
+
+def _share(probability: float) -> int:
+    return round(probability * _ALL)
+
+
+def _words(*values: int) -> bytes:
+    for value in values:
+        if not 0 <= value <= _ALL:
+            raise QdiscError(f"{value} does not fit the kernel's 32 bits: take less rate, latency or burst")
+    return struct.pack(f"={len(values)}I", *values)
+
+
+def _unwords(data: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])

@@ -1,0 +1,228 @@
+"""Which packets are shaped: all of an interface's, or those for one host, SSH spared; and what arrives, through an ifb.
+
+Filters are u32's on IPv4. Each has a priority of its own from 7061 (hex) on: ours are known by it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from pareto.link import qdisc, tc
+from pareto.link.netem import Prio, QdiscError
+from pareto.link.tc import Node, TrafficControl
+
+_FIRST_PRIORITY = 0x7061
+_IPV4, _ALL = 0x0800, 0x0003  # ETH_P_IP, ETH_P_ALL
+_ROOT_HANDLE = qdisc.FIRST_HANDLE << 16
+_SPARED, _SHAPED = (
+    _ROOT_HANDLE | 1,
+    _ROOT_HANDLE | Prio.CHILD,
+)  # prio's bands; at ingress any but none lets pass
+
+# linux/pkt_cls.h, tc_act/tc_mirred.h
+_U32_CLASSID, _U32_SELECTOR, _U32_ACTION = 1, 5, 7
+_ACT_KIND, _ACT_OPTIONS, _MIRRED_PARMS = 1, 2, 2
+_TERMINAL, _STOLEN, _REDIRECT = 1, 4, 1
+
+# (mask, value, offset in the IPv4 header): the words that a packet must have
+_Key = tuple[int, int, int]
+_TCP: list[_Key] = [
+    (0x0F000000, 0x05000000, 0),
+    (0x00FF0000, 0x00060000, 8),
+]  # ports lie at 20 if nothing is between
+_DESTINATION, _SOURCE = 16, 12
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is shaped of an interface's packets.
+
+    `filtered`: only what goes to `peer`; else all. What arrives is shaped if it comes from `peer`, or all without
+    one. `spared_port` is SSH's TCP port, on either side, which is left alone where there are filters.
+    """
+
+    filtered: bool = False
+    peer: str | None = None
+    spared_port: int | None = None
+
+    def __str__(self) -> str:
+        if not self.filtered:
+            return "interface"
+        spared = "" if self.spared_port is None else f", TCP port {self.spared_port} spared"
+        return f"peer {self.peer}{spared}"
+
+
+def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
+    """The whole interface, unless SSH leaves through it as well or `filtered` is asked for.
+
+    Raises QdiscError where that needs the peer's IPv4 address, and it is not known.
+    """
+    ssh = _ssh()
+    shared = ssh is not None and _leaves_through(interface, ssh[0])
+    if peer is not None and (filtered or shared):
+        try:
+            peer = str(ipaddress.IPv4Address(peer))
+        except ValueError:
+            raise QdiscError(
+                f"{_why(interface, shared)}, which is by IPv4 address: {peer!r} is none"
+            ) from None
+    if (filtered or shared) and peer is None:
+        raise QdiscError(f"{_why(interface, shared)}: say which host that is, or use another data interface")
+    return Scope(filtered or shared, peer, ssh[1] if ssh and (filtered or shared) else None)
+
+
+def _why(interface: str, shared: bool) -> str:
+    because = "SSH uses it too" if shared else "that was asked for"
+    return f"{interface} is shaped only towards the other host, for {because}"
+
+
+def _ssh() -> tuple[str, int] | None:
+    """The client's address and the server's port of the SSH session that started this program, if one did."""
+    connection = os.environ.get("SSH_CONNECTION") or _before_sudo()
+    parts = connection.split()
+    return (parts[0], int(parts[3])) if len(parts) == 4 else None
+
+
+def _before_sudo() -> str:
+    """SSH_CONNECTION of the nearest ancestor that has one: sudo, which empties the environment, does."""
+    process = os.getppid()
+    while process > 1:
+        try:
+            environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            return ""
+        for variable in environment:
+            if variable.startswith(b"SSH_CONNECTION="):
+                return variable.partition(b"=")[2].decode()
+        process = int(parent)
+    return ""
+
+
+def _leaves_through(interface: str, address: str) -> bool:
+    """Whether packets to this address leave through the interface."""
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return False
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with IPRoute() as ip:
+        try:
+            routes = ip.route("get", dst=address.partition("%")[0], family=family)
+        except NetlinkError:  # no way there: it is the network of another namespace
+            return False
+    return any(route.get_attr("RTA_OIF") == qdisc.index_of(interface) for route in routes)
+
+
+def steer_egress(control: TrafficControl, interface: str, scope: Scope) -> None:
+    """Filters on our prio: SSH to the first band, the peer to the second. Raises QdiscError."""
+    assert scope.peer is not None  # noqa: S101 -- see `scope`
+    keys = [*_ssh_keys(scope), [(0xFFFFFFFF, _address(scope.peer), _DESTINATION)]]
+    bands = [_SPARED] * (len(keys) - 1) + [_SHAPED]
+    for number, (key, band) in enumerate(zip(keys, bands, strict=True)):
+        _add(control, interface, _ROOT_HANDLE, number, _IPV4, key, {_U32_CLASSID: struct.pack("=I", band)})
+
+
+def ifb_name(index: int) -> str:
+    """The device through which what arrives at the interface of that number goes."""
+    return f"pareto-ifb{index:x}"
+
+
+def make_ifb(interface: str) -> str:
+    """The interface's ifb, up; what it has as root shapes what will be redirected to it. Raises QdiscError."""
+    name = ifb_name(qdisc.index_of(interface))
+    with IPRoute() as ip, qdisc.explained(interface, "ifb"):
+        if not ip.link_lookup(ifname=name):
+            ip.link("add", ifname=name, kind="ifb")
+        ip.link("set", index=ip.link_lookup(ifname=name)[0], state="up")
+    return name
+
+
+def steer_ingress(control: TrafficControl, interface: str, scope: Scope) -> None:
+    """Redirect what arrives and is shaped to the interface's ifb. Raises QdiscError."""
+    index = qdisc.index_of(interface)
+    ingress = Node("ingress", tc.INGRESS_HANDLE, tc.INGRESS)
+    with qdisc.explained(interface, ingress.kind):
+        control.put_qdisc(index, ingress)
+    number = 0
+    for number, key in enumerate(_ssh_keys(scope), start=1):
+        passing = {_U32_CLASSID: struct.pack("=I", _SPARED)}
+        _add(control, interface, tc.INGRESS_HANDLE, number - 1, _IPV4, key, passing)
+    action = {_U32_ACTION: _redirect(qdisc.index_of(ifb_name(index)))}
+    if scope.peer is None:
+        _add(control, interface, tc.INGRESS_HANDLE, number, _ALL, [(0, 0, 0)], action)
+    else:
+        key = [(0xFFFFFFFF, _address(scope.peer), _SOURCE)]
+        _add(control, interface, tc.INGRESS_HANDLE, number, _IPV4, key, action)
+
+
+def stop_ingress(control: TrafficControl, interface: str) -> str:
+    """Take our redirection and ifb away; says what is left because somebody else uses it."""
+    index = qdisc.index_of(interface)
+    left = ""
+    ingress = ingress_qdisc(control, index)
+    if ingress is not None:
+        for info in {node.info for node in control.filters(index, ingress.handle) if _is_ours(node)}:
+            control.delete_filters(index, ingress.handle, info)
+        if ingress.kind != "ingress" or control.filters(index, ingress.handle):
+            left = f"its {ingress.kind} qdisc is used by somebody else: it is left alone"
+        else:
+            control.delete_qdisc(index, ingress)
+    delete_ifb(index)
+    return left
+
+
+def delete_ifb(index: int) -> None:
+    with IPRoute() as ip:
+        for link in ip.link_lookup(ifname=ifb_name(index)):
+            ip.link("del", index=link)
+
+
+def ingress_qdisc(control: TrafficControl, index: int) -> Node | None:
+    return next((node for node in control.qdiscs(index) if node.parent == tc.INGRESS), None)
+
+
+def _ssh_keys(scope: Scope) -> Iterator[list[_Key]]:
+    if scope.filtered and scope.spared_port is not None:
+        yield [*_TCP, (0xFFFF0000, scope.spared_port << 16, 20)]
+        yield [*_TCP, (0x0000FFFF, scope.spared_port, 20)]
+
+
+def _is_ours(node: Node) -> bool:
+    return node.kind == "u32" and 0 <= (node.info >> 16) - _FIRST_PRIORITY < 3
+
+
+def _address(address: str) -> int:
+    return int(ipaddress.IPv4Address(address))
+
+
+def _add(
+    control: TrafficControl,
+    interface: str,
+    parent: int,
+    number: int,
+    protocol: int,
+    keys: list[_Key],
+    result: dict[int, bytes],
+) -> None:
+    selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, len(keys), 0, 0, 0, 0, 0)
+    for mask, value, offset in keys:
+        selector += struct.pack(">II", mask, value) + struct.pack("=ii", offset, 0)
+    info = (_FIRST_PRIORITY + number) << 16 | socket.htons(protocol)
+    options = tc.pack({_U32_SELECTOR: selector, **result})
+    with qdisc.explained(interface, "mirred" if _U32_ACTION in result else "u32"):
+        control.add_filter(qdisc.index_of(interface), Node("u32", 0, parent, options, info))
+
+
+def _redirect(index: int) -> bytes:
+    """One action: the packet goes out of that device instead."""
+    parms = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, index)
+    action = {_ACT_KIND: b"mirred\0", _ACT_OPTIONS: tc.pack({_MIRRED_PARMS: parms})}
+    return tc.pack({1: tc.pack(action)})

@@ -1,0 +1,284 @@
+"""Measuring a link by UDP: round trips, the rate, and what share of a sample is lost, repeated or overtaken.
+
+For links on which TCP cannot tell: it neither echoes in time, since what is lost holds up what follows, nor runs
+at the link's rate. The TCP connection of the probe, which has proved to know the run's token, carries what is
+wanted, when all is sent, and what came; without the cookie it gives out, a datagram is neither counted nor answered.
+
+All times are taken on one clock, as in `probe`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import select
+import socket
+import struct
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, TypedDict
+
+from pareto.backends import handshake
+
+TIMEOUT_S = 60.0
+PING_GAP_S = 0.004
+TRAIN_BYTES = 1472
+"""Payload of a train's datagram: the most that one frame of an MTU of 1500 carries over IPv4."""
+SAMPLE_BYTES = 100
+PING, SAMPLE, TRAIN = range(3)
+_HEADER = struct.Struct("!16sBI")
+"""cookie, kind, number"""
+_LENGTH = struct.Struct("!I")
+_RECEIVE_BUFFER_BYTES = 4 << 20  # a whole train, where the kernel allows as much
+_BATCH = 256  # datagrams read before looking whether time is up
+
+
+class Sample(TypedDict):
+    """What became of a paced sample, in datagrams."""
+
+    sent: int
+    received: int
+    """distinct"""
+    duplicates: int
+    """copies after the first"""
+    overtaken: int
+    """first copies that came after one with a higher number"""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one exchange is to measure, in datagrams: 0 is nothing.
+
+    The sample has one each `sample_gap_s`. What has not come `wait_s` after the other end has sent all is lost.
+    """
+
+    pings: int = 0
+    sample_out: int = 0
+    sample_back: int = 0
+    train_out: int = 0
+    train_back: int = 0
+    sample_gap_s: float = 0.002
+    wait_s: float = 1.0
+
+
+class Line(NamedTuple):
+    """Round trips in seconds of the pings that were answered, payload edge to server and back in bit/s.
+
+    None: not asked, or not enough came.
+    """
+
+    rtts_s: list[float]
+    rate_bps: float | None
+    rate_back_bps: float | None
+
+
+class Readings(NamedTuple):
+    """What an exchange measured. None: not asked."""
+
+    line: Line = Line([], None, None)
+    sample: Sample | None = None
+    sample_back: Sample | None = None
+
+
+@dataclass
+class Arrivals:
+    """Datagrams of one kind as they come, numbered from 0."""
+
+    expected: int
+    at: dict[int, float] = field(default_factory=dict)
+    """when each number came first, in the order of coming"""
+    last_s: float = 0.0
+    duplicates: int = 0
+    overtaken: int = 0
+    _highest: int = -1
+
+    def add(self, number: int, now_s: float) -> None:
+        if number >= self.expected:
+            return  # damaged on a link that damages packets, where hosts leave checksums to the interface
+        self.last_s = now_s
+        if number in self.at:
+            self.duplicates += 1
+            return
+        self.at[number] = now_s
+        if number < self._highest:
+            self.overtaken += 1
+        else:
+            self._highest = number
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is to come. Where one came twice, another's copy may be under way."""
+        return len(self.at) >= self.expected and not self.duplicates
+
+    def sample(self) -> Sample | None:
+        if not self.expected:
+            return None
+        return {
+            "sent": self.expected,
+            "received": len(self.at),
+            "duplicates": self.duplicates,
+            "overtaken": self.overtaken,
+        }
+
+    def rate_bps(self) -> float | None:
+        """Payload of a train after its first arrival by the time from the first to the last.
+
+        Duplicates count: they took their time on the line. What was lost does not: it is lost before the line.
+        None if fewer than two came; infinite for what came all at once.
+        """
+        after_first = len(self.at) + self.duplicates - 1
+        if after_first < 1:
+            return None
+        seconds = self.last_s - next(iter(self.at.values()))
+        return 8 * TRAIN_BYTES * after_first / seconds if seconds > 0 else math.inf
+
+
+class End:
+    """One end of an exchange. Reads whenever it waits; raises OSError if that lasts longer than TIMEOUT_S."""
+
+    def __init__(
+        self, udp: socket.socket, peer: tuple[str, int], cookie: bytes, arrivals: dict[int, Arrivals]
+    ) -> None:
+        self.arrivals = arrivals
+        self._udp = udp
+        self._peer = peer
+        self._cookie = cookie
+        self._buffer = memoryview(bytearray(2048))
+        self._end_s = time.perf_counter() + TIMEOUT_S
+
+    def send(self, kind: int, count: int, size: int, gap_s: float = 0.0) -> list[float]:
+        """Send `count` datagrams of `size` bytes, one each `gap_s` or back to back; when each was sent."""
+        datagram = bytearray(size)
+        sent: list[float] = []
+        started = time.perf_counter()
+        for number in range(count):
+            if gap_s:  # to a deadline: an oversleep does not add up
+                self._listen(started + number * gap_s)
+            _HEADER.pack_into(datagram, 0, self._cookie, kind, number)
+            sent.append(time.perf_counter())
+            self._put(datagram)
+        return sent
+
+    def gather(self, wait_s: float, *kinds: int) -> None:
+        """Read until all of these kinds are complete, at most for `wait_s`."""
+        until = time.perf_counter() + wait_s
+        while not all(self.arrivals[kind].complete for kind in kinds) and time.perf_counter() < until:
+            self._read(until)
+
+    def until_told(self, tcp: socket.socket) -> Any:
+        """Read until the other end says something over TCP; what it says."""
+        while not self._read(self._end_s, tcp):
+            if time.perf_counter() >= self._end_s:
+                raise TimeoutError("the probe's other end fell silent")
+        return told(tcp)
+
+    def _listen(self, until: float) -> None:
+        self._read(until)
+        while time.perf_counter() < until:
+            self._read(until)
+
+    def _read(self, until: float, tcp: socket.socket | None = None) -> bool:
+        """Sleep till something comes or it is `until`, take a batch; whether `tcp` has something to read."""
+        watched = [self._udp] if tcp is None else [self._udp, tcp]
+        ready = select.select(watched, [], [], max(0.0, until - time.perf_counter()))[0]
+        if self._udp in ready:
+            self._take()
+        return tcp in ready
+
+    def _take(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                size = self._udp.recv_into(self._buffer)
+            except BlockingIOError:
+                return
+            now = time.perf_counter()
+            if size < _HEADER.size:
+                continue
+            cookie, kind, number = _HEADER.unpack_from(self._buffer)
+            if cookie != self._cookie:
+                continue
+            if kind in self.arrivals:
+                self.arrivals[kind].add(number, now)
+            elif kind == PING:  # who does not wait for echoes gives them
+                self._put(self._buffer[:size])
+
+    def _put(self, datagram: bytearray | memoryview) -> None:
+        while True:
+            try:
+                self._udp.sendto(datagram, self._peer)
+                return
+            except BlockingIOError:  # this host's queue is full: the line sets the pace
+                left = self._end_s - time.perf_counter()
+                if left <= 0 or not select.select([], [self._udp], [], left)[1]:
+                    raise TimeoutError("the link does not take the probe's datagrams") from None
+            except PermissionError:
+                return  # this host's firewall dropped it: lost, as if it were the next one's
+
+
+def ask(tcp: socket.socket, order: Order) -> Readings:
+    """The edge's end of an exchange. `tcp` has a timeout. Raises OSError, EOFError."""
+    with _datagram_socket(tcp) as udp:
+        tell(tcp, {"port": udp.getsockname()[1], "order": asdict(order)})
+        ready = told(tcp)
+        pings = order.pings + 1 if order.pings else 0  # the first wakes both ends up
+        echoes, sample, train = Arrivals(pings), Arrivals(order.sample_back), Arrivals(order.train_back)
+        peer = (tcp.getpeername()[0], ready["port"])
+        end = End(udp, peer, bytes.fromhex(ready["cookie"]), {PING: echoes, SAMPLE: sample, TRAIN: train})
+        # In this order: an echo is timed while nothing else is being sent, the sample has no train before it.
+        sent = end.send(PING, pings, _HEADER.size, PING_GAP_S)
+        end.gather(order.wait_s, PING)
+        end.send(SAMPLE, order.sample_out, SAMPLE_BYTES, order.sample_gap_s)
+        end.send(TRAIN, order.train_out, TRAIN_BYTES)
+        tell(tcp, "sent")
+        report = end.until_told(tcp)  # comes when the other end has sent all
+        end.gather(order.wait_s, SAMPLE, TRAIN)
+    rtts_s = [echoes.at[number] - sent[number] for number in range(1, pings) if number in echoes.at]
+    line = Line(rtts_s, report["rate_bps"], train.rate_bps())
+    return Readings(line, report["sample"], sample.sample())
+
+
+def answer(tcp: socket.socket) -> None:
+    """The server's end of one exchange. `tcp` has a timeout. Raises OSError, EOFError."""
+    asked = told(tcp)
+    order = Order(**asked["order"])
+    cookie = secrets.token_bytes(16)
+    with _datagram_socket(tcp) as udp:
+        sample, train = Arrivals(order.sample_out), Arrivals(order.train_out)
+        end = End(udp, (tcp.getpeername()[0], asked["port"]), cookie, {SAMPLE: sample, TRAIN: train})
+        tell(tcp, {"port": udp.getsockname()[1], "cookie": cookie.hex()})
+        end.until_told(tcp)
+        end.gather(order.wait_s, SAMPLE, TRAIN)
+        end.send(SAMPLE, order.sample_back, SAMPLE_BYTES, order.sample_gap_s)
+        end.send(TRAIN, order.train_back, TRAIN_BYTES)
+        tell(tcp, {"rate_bps": train.rate_bps(), "sample": sample.sample()})
+
+
+def train_datagrams(nbytes: int) -> int:
+    """How many full datagrams carry `nbytes`: a rate needs two."""
+    return max(2, math.ceil(nbytes / TRAIN_BYTES)) if nbytes else 0
+
+
+def tell(tcp: socket.socket, message: Any) -> None:
+    """Send a JSON value."""
+    body = json.dumps(message).encode()
+    tcp.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def told(tcp: socket.socket) -> Any:
+    """The next JSON value. Raises OSError, EOFError."""
+    (length,) = _LENGTH.unpack(handshake.exactly(tcp, _LENGTH.size))
+    return json.loads(handshake.exactly(tcp, length))
+
+
+def _datagram_socket(tcp: socket.socket) -> socket.socket:
+    """On the address that `tcp` has here, any port. One an exchange: it begins with nobody's stragglers."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        udp.bind((tcp.getsockname()[0], 0))
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        udp.setblocking(False)
+    except OSError:
+        udp.close()
+        raise
+    return udp

@@ -1,0 +1,204 @@
+"""How true the link probe reads: two workers, each in its namespace, and the relay between them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyroute2 import netns
+
+from pareto.worker.probe import TCP_PAYLOAD_SHARE, UDP_PAYLOAD_SHARE
+from tests.integration.relay_net import REPO, SERVER, Net, Relay
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+]
+
+Probe = Callable[..., dict[str, Any]]
+Link = Callable[[dict[str, Any], dict[str, Any]], Probe]
+
+RUN = {"address": SERVER, "token": "t"}
+CLEAN = {"duplicates": 0, "overtaken": 0}
+
+
+class Worker:
+    """A device's worker and its control protocol."""
+
+    def __init__(self, net: Net, role: str) -> None:
+        self._numbers = itertools.count()
+        netns.pushns(net.names[role])
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pareto.worker"],
+                cwd=REPO,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        finally:
+            netns.popns()
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"id": next(self._numbers), "op": op, **fields}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        reply = json.loads(self._process.stdout.readline())
+        assert reply["ok"], reply
+        return reply["result"]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(5)
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Net]:
+    net = Net()
+    net.offloads(on=False)
+    yield net
+    net.close()
+
+
+@pytest.fixture
+def relay(net: Net) -> Iterator[Relay]:
+    relay = Relay(net)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture(scope="module")
+def workers(net: Net) -> Iterator[tuple[Worker, Worker]]:
+    edge, server = Worker(net, "edge"), Worker(net, "server")
+    yield edge, server
+    edge.close()
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def ports(workers: tuple[Worker, Worker]) -> dict[str, int]:
+    result: dict[str, int] = workers[1].ask("listen", **RUN)
+    return result
+
+
+@pytest.fixture
+def link(workers: tuple[Worker, Worker], ports: dict[str, int], relay: Relay) -> Link:
+    """Shapes the link each way; what probes it, over new connections, as TCP's memory of another link misleads it."""
+    edge, server = workers
+
+    def shape(out: dict[str, Any], back: dict[str, Any]) -> Probe:
+        relay.apply(out, back)
+        server.ask("usage")  # a worker whose driver says nothing for 30 s ends
+        edge.ask("connect", **RUN, **ports)
+        return functools.partial(edge.ask, "probe")
+
+    return shape
+
+
+def median(probe: Probe, field: str, **asked: Any) -> float:
+    """Of three readings: a shared machine stands still now and then."""
+    readings: list[float] = [probe(**asked)[field] for _ in range(3)]
+    return statistics.median(readings)
+
+
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_the_rtt_is_right_to_a_millisecond(link: Link, datagrams: bool) -> None:
+    probe = link({"delay_s": 0.02}, {"delay_s": 0.02})
+    measured = median(probe, "rtt_s", bulk_out=0, bulk_back=0, datagrams=datagrams)
+    assert measured == pytest.approx(0.040, abs=0.001)
+
+
+@pytest.mark.parametrize("mbit", [5, 50])
+def test_the_rate_by_datagrams_is_right_within_3_percent(link: Link, mbit: int) -> None:
+    """A tenth of a second of bulk each way, the other way free."""
+    slow, free = {"rate_bps": mbit * 1e6, "delay_s": 0.005}, {"delay_s": 0.005}
+    asked = {"bulk_out": 12_500 * mbit, "bulk_back": 12_500 * mbit, "datagrams": True}
+    expected = pytest.approx(mbit * 1e6 * UDP_PAYLOAD_SHARE, rel=0.03)
+    assert median(link(slow, free), "rate_bps", **asked) == expected
+    assert median(link(free, slow), "rate_back_bps", **asked) == expected
+
+
+def test_what_else_is_asked_delays_no_echo(link: Link) -> None:
+    probe = link({"rate_bps": 5e6, "delay_s": 0.02}, {"delay_s": 0.02})
+    asked = {"bulk_out": 62_500, "bulk_back": 62_500, "sample_out": 50, "datagrams": True}
+    assert median(probe, "rtt_s", **asked) == pytest.approx(0.040, abs=0.001)
+
+
+def test_a_clean_link_loses_repeats_and_overtakes_nothing(link: Link, relay: Relay) -> None:
+    probe = link({"rate_bps": 50e6, "delay_s": 0.01}, {"delay_s": 0.01})
+    reading = probe(
+        bulk_out=625_000, bulk_back=0, sample_out=500, sample_back=500, sample_gap_s=0.0005, datagrams=True
+    )
+    assert reading["sample"] == reading["sample_back"] == {"sent": 500, "received": 500, **CLEAN}
+    assert relay.stats()["dropped"] == 0
+
+
+def test_where_every_tenth_packet_is_lost(link: Link) -> None:
+    """TCP has neither a round trip nor a rate to tell there."""
+    way = {"rate_bps": 20e6, "delay_s": 0.02, "loss": 0.1}
+    probe = link(way, way)
+    asked = {"sample_out": 1000, "sample_back": 1000, "sample_gap_s": 0.0005, "wait_s": 0.15, "pings": 9}
+    readings = [probe(bulk_out=250_000, bulk_back=250_000, datagrams=True, **asked) for _ in range(3)]
+    for field in ("sample", "sample_back"):
+        received = sum(reading[field]["received"] for reading in readings)
+        assert received == pytest.approx(2700, abs=4 * 16.4)  # four standard deviations
+        assert all(CLEAN.items() <= reading[field].items() for reading in readings)
+    for field, expected in (
+        ("rtt_s", pytest.approx(0.040, abs=0.001)),
+        ("rate_bps", pytest.approx(20e6 * UDP_PAYLOAD_SHARE, rel=0.05)),
+        ("rate_back_bps", pytest.approx(20e6 * UDP_PAYLOAD_SHARE, rel=0.05)),
+    ):
+        assert statistics.median(reading[field] for reading in readings) == expected, field
+
+
+def test_where_every_tenth_packet_comes_twice(link: Link) -> None:
+    probe = link({"delay_s": 0.01, "duplicate": 0.1}, {"delay_s": 0.01})
+    reading = probe(
+        bulk_out=0, bulk_back=0, sample_out=1000, sample_back=100, sample_gap_s=0.0005, wait_s=0.1
+    )
+    assert reading["sample"] == {
+        "sent": 1000,
+        "received": 1000,
+        "duplicates": pytest.approx(100, abs=4 * 9.5),  # four standard deviations
+        "overtaken": 0,
+    }
+    assert reading["sample_back"] == {"sent": 100, "received": 100, **CLEAN}
+
+
+def test_where_every_tenth_packet_overtakes(link: Link) -> None:
+    """Those that overtake skip the delay: all that were sent in the last 20 ms are then overtaken."""
+    probe = link({"delay_s": 0.02, "reorder": 0.1}, {"delay_s": 0.01})
+    reading = probe(bulk_out=0, bulk_back=0, sample_out=500, sample_gap_s=0.001, wait_s=0.1)
+    assert reading["sample"]["received"] == 500
+    assert reading["sample"]["duplicates"] == 0
+    assert reading["sample"]["overtaken"] > 250
+
+
+def test_a_message_takes_its_transmission_and_a_round_trip(link: Link) -> None:
+    probe = link({"rate_bps": 10e6, "delay_s": 0.01}, {"delay_s": 0.01})
+    asked = {"bulk_out": 0, "bulk_back": 0, "message": 100_000}
+    probe(**asked)  # opens the window
+    expected = 0.020 + 100_000 * 8 / (10e6 * TCP_PAYLOAD_SHARE)
+    assert median(probe, "message_s", **asked) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("skip", [0, 20_000])
+def test_the_rate_by_tcp(link: Link, skip: int) -> None:
+    way = {"rate_bps": 20e6, "delay_s": 0.005}
+    probe = link(way, way)
+    asked = {"bulk_out": 250_000, "skip_out": skip, "bulk_back": 250_000, "skip_back": skip}
+    probe(**asked)  # opens the window
+    for field in ("rate_bps", "rate_back_bps"):
+        assert median(probe, field, **asked) == pytest.approx(20e6 * TCP_PAYLOAD_SHARE, rel=0.03)

@@ -1,0 +1,379 @@
+"""The link probe by UDP: over loopback, with a line that misbehaves as told."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pareto.backends import handshake
+from pareto.worker import datagrams, probe
+from pareto.worker.datagrams import PING, SAMPLE, TRAIN, TRAIN_BYTES, Arrivals, End
+from pareto.worker.probe import ProbeClient, ProbeServer
+
+Send = Callable[[bytes], None]
+Line = Callable[[int, int, bytes, Send], None]
+"""kind, number, datagram, how to pass it on"""
+
+
+@pytest.fixture
+def server() -> Iterator[ProbeServer]:
+    yield ProbeServer("127.0.0.1", "t")
+
+
+@pytest.fixture
+def client(server: ProbeServer) -> Iterator[ProbeClient]:
+    client = ProbeClient("127.0.0.1", server.port, "t")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Line], None]]:
+    """Puts a line between the ends: it gets every datagram of both."""
+    # A socket of its own: what a line still carries arrives although the sender has closed.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as carrier:
+
+        def put(behaviour: Line) -> None:
+            def through(self: End, datagram: bytearray | memoryview) -> None:
+                _, kind, number = datagrams._HEADER.unpack_from(datagram)
+                behaviour(kind, number, bytes(datagram), lambda data: _carry(carrier, data, self._peer))
+
+            monkeypatch.setattr(End, "_put", through)
+
+        yield put
+
+
+def _carry(carrier: socket.socket, datagram: bytes, to: tuple[str, int]) -> None:
+    with contextlib.suppress(OSError):  # the test is over
+        carrier.sendto(datagram, to)
+
+
+def test_rtt_and_both_rates(client: ProbeClient) -> None:
+    readings = [client.measure(1_000_000, 1_000_000, datagrams=True) for _ in range(3)]
+    for reading in readings:
+        assert len(reading["rtts_s"]) == probe.PINGS
+        for rate in (reading["rate_bps"], reading["rate_back_bps"]):
+            assert rate is not None
+            assert 1e7 < rate < 1e12
+    # An echo is not left lying until the next ping is sent. The least: a shared machine stands still now and then.
+    assert 0 < min(reading["rtt_s"] or 1 for reading in readings) < 0.003
+
+
+def test_a_clean_sample_comes_whole(client: ProbeClient) -> None:
+    began = time.perf_counter()
+    reading = client.measure(0, 0, sample_out=50, sample_back=30, sample_gap_s=0.002, wait_s=5)
+    took = time.perf_counter() - began
+    clean = {"duplicates": 0, "overtaken": 0}
+    assert reading["sample"] == {"sent": 50, "received": 50, **clean}
+    assert reading["sample_back"] == {"sent": 30, "received": 30, **clean}
+    assert 0.002 * (49 + 29) <= took < 1  # paced, and no waiting for what has all come
+
+
+def test_one_direction_alone(client: ProbeClient) -> None:
+    reading = client.measure(0, 20_000, datagrams=True, sample_out=3)
+    assert reading["rate_bps"] is None
+    assert reading["rate_back_bps"] is not None
+    assert reading["sample"] is not None
+    assert reading["sample_back"] is None
+
+
+def test_pings_by_tcp_go_with_a_sample_by_udp(client: ProbeClient, line: Callable[[Line], None]) -> None:
+    kinds = set()
+
+    def watch(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        kinds.add(kind)
+        send(datagram)
+
+    line(watch)
+    reading = client.measure(50_000, 0, sample_out=3)
+    assert kinds == {SAMPLE}
+    assert len(reading["rtts_s"]) == probe.PINGS
+    assert reading["rate_bps"] is not None
+
+
+def test_what_is_lost_repeated_or_overtaken_is_counted(
+    client: ProbeClient, line: Callable[[Line], None]
+) -> None:
+    """Of ten: 2 and the last are lost, 4 comes thrice, 6 late after 7 and 8, twice, and once overtaken."""
+    kept: list[bytes] = []
+
+    def behave(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        if number == 6:
+            kept.append(datagram)
+        elif number not in (2, 9):
+            for _ in range(3 if number == 4 else 1):
+                send(datagram)
+        if number == 8:
+            late = kept.pop()
+            send(late)
+            send(late)
+
+    line(behave)
+    reading = client.measure(0, 0, sample_out=10, sample_back=10, sample_gap_s=0.001, wait_s=0.1)
+    expected = {"sent": 10, "received": 8, "duplicates": 3, "overtaken": 1}
+    assert reading["sample"] == reading["sample_back"] == expected
+
+
+def test_a_copy_that_comes_after_all_is_still_counted(
+    client: ProbeClient, line: Callable[[Line], None]
+) -> None:
+    def behave(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        send(datagram)
+        if number == 0:
+            send(datagram)
+            threading.Timer(0.1, send, (datagram,)).start()
+
+    line(behave)
+    sample = client.measure(0, 0, sample_out=5, sample_gap_s=0.001, wait_s=0.3)["sample"]
+    assert sample is not None
+    assert sample["duplicates"] == 2
+
+
+def test_stragglers_count_if_they_come_in_time(client: ProbeClient, line: Callable[[Line], None]) -> None:
+    def behave(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        if number == 3:
+            threading.Timer(0.1, send, (datagram,)).start()
+        else:
+            send(datagram)
+
+    line(behave)
+    for wait_s, received in ((0.5, 5), (0.02, 4)):
+        reading = client.measure(0, 0, sample_out=5, sample_back=5, sample_gap_s=0.001, wait_s=wait_s)
+        for sample in (reading["sample"], reading["sample_back"]):
+            assert sample is not None
+            assert sample["received"] == received
+
+
+def test_a_lost_ping_costs_neither_its_neighbours_nor_the_median(
+    client: ProbeClient, line: Callable[[Line], None]
+) -> None:
+    def behave(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        if number != 2:
+            send(datagram)
+
+    line(behave)
+    reading = client.measure(0, 0, datagrams=True, pings=9, wait_s=0.1)
+    assert len(reading["rtts_s"]) == 8
+    assert max(reading["rtts_s"]) < 0.05  # each is matched with its own number
+    assert reading["rtt_s"] is not None
+    assert reading["rtt_s"] < 0.003
+
+
+def test_where_no_datagram_gets_through_nothing_is_known(
+    client: ProbeClient, line: Callable[[Line], None]
+) -> None:
+    line(lambda kind, number, datagram, send: None)
+    began = time.perf_counter()
+    reading = client.measure(50_000, 50_000, datagrams=True, sample_out=5, sample_back=5, wait_s=0.1)
+    assert time.perf_counter() - began < 1
+    assert reading["rtt_s"] is None
+    assert reading["rtts_s"] == []
+    assert reading["rate_bps"] is None
+    assert reading["rate_back_bps"] is None
+    assert reading["sample"] == {"sent": 5, "received": 0, "duplicates": 0, "overtaken": 0}
+
+
+def test_a_datagram_that_the_hosts_firewall_refuses_is_lost(
+    client: ProbeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Walled(socket.socket):
+        def sendto(self, *args: object) -> int:
+            raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(socket, "socket", Walled)
+    assert client.measure(0, 0, datagrams=True, wait_s=0.05)["rtt_s"] is None
+
+
+def test_the_rate_is_that_of_a_line_that_loses_before_it_transmits() -> None:
+    """40 Mbit/s of datagrams, every fifth lost, every tenth twice: the line is busy all the time."""
+    train, now = Arrivals(400), 7.0
+    for number in range(400):
+        for _ in range(0 if number % 5 == 2 else 2 if number % 10 == 0 else 1):
+            train.add(number, now)
+            now += 8 * TRAIN_BYTES / 40e6
+    assert len(train.at) == 320
+    assert train.rate_bps() == pytest.approx(40e6, rel=1e-6)
+
+
+def test_the_sample_has_no_train_before_it(client: ProbeClient, line: Callable[[Line], None]) -> None:
+    """Which would queue in front of it, and overflow a short queue."""
+    kinds: list[int] = []
+
+    def watch(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        kinds.append(kind)
+        send(datagram)
+
+    line(watch)
+    client.measure(1, 1, datagrams=True, pings=1, sample_out=2, sample_back=2)
+    assert [kind for kind in kinds if kind != PING] == [SAMPLE, SAMPLE, TRAIN, TRAIN] * 2
+
+
+def test_an_echo_is_awaited_before_anything_else_is_sent(
+    client: ProbeClient, line: Callable[[Line], None]
+) -> None:
+    kinds: list[int] = []
+
+    def watch(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        kinds.append(kind)
+        threading.Timer(0.02, send, (datagram,)).start()
+
+    line(watch)
+    client.measure(1, 0, datagrams=True, pings=1)
+    assert kinds == [PING] * 4 + [TRAIN] * 2  # two, and their echoes
+
+
+def test_what_sending_takes_is_no_part_of_the_gap(client: ProbeClient, line: Callable[[Line], None]) -> None:
+    sent: list[float] = []
+
+    def slow(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        sent.append(time.perf_counter())
+        time.sleep(0.001)
+        send(datagram)
+
+    line(slow)
+    took = []
+    for _ in range(3):  # a shared machine stands still now and then
+        sent.clear()
+        client.measure(0, 0, sample_out=51, sample_gap_s=0.002)
+        took.append(sent[-1] - sent[0])
+    assert min(took) == pytest.approx(50 * 0.002, rel=0.2)
+
+
+def test_the_receive_buffer_is_as_large_as_the_kernel_allows(server: ProbeServer) -> None:
+    allowed = int(Path("/proc/sys/net/core/rmem_max").read_text())
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as tcp,
+        datagrams._datagram_socket(tcp) as udp,
+    ):
+        assert udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 2 * min(4 << 20, allowed)
+
+
+def test_trains_are_of_the_largest_datagrams_that_one_frame_carries(
+    client: ProbeClient, line: Callable[[Line], None]
+) -> None:
+    sizes: dict[int, list[int]] = {PING: [], SAMPLE: [], TRAIN: []}
+
+    def watch(kind: int, number: int, datagram: bytes, send: Send) -> None:
+        sizes[kind].append(len(datagram))
+        send(datagram)
+
+    line(watch)
+    client.measure(10_000, 1, datagrams=True, sample_out=2, sample_back=1)
+    assert sizes[TRAIN] == [1472] * (7 + 2)  # a rate needs two
+    assert sizes[SAMPLE] == [100] * 3
+
+
+def test_a_train_of_which_one_came_has_no_rate_and_one_that_came_at_once_is_too_fast() -> None:
+    train = Arrivals(3)
+    assert train.rate_bps() is None
+    train.add(1, 5.0)
+    assert train.rate_bps() is None
+    train.add(2, 5.0)
+    assert train.rate_bps() == math.inf
+    train.add(2, 5.5)
+    assert train.rate_bps() == 8 * TRAIN_BYTES * 2 / 0.5
+
+
+def test_a_number_that_was_never_sent_is_ignored() -> None:
+    """A flipped bit gets through where the hosts leave checksums to the interface."""
+    sample = Arrivals(3)
+    for number in (0, 1 << 30, 1, 2):
+        sample.add(number, 1.0)
+    assert sample.sample() == {"sent": 3, "received": 3, "duplicates": 0, "overtaken": 0}
+
+
+class Asked:
+    """An exchange as far as the server's readiness, by hand."""
+
+    def __init__(self, server: ProbeServer) -> None:
+        self.tcp = socket.create_connection(("127.0.0.1", server.port), 5)
+        handshake.prove(self.tcp, "t")
+        self.tcp.settimeout(5)
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.udp.settimeout(0.2)
+        self.tcp.sendall(probe._ASK.pack(b"d", 0, 0))
+        datagrams.tell(
+            self.tcp, {"port": self.udp.getsockname()[1], "order": {"sample_out": 2, "wait_s": 0.1}}
+        )
+        ready = datagrams.told(self.tcp)
+        self.server = ("127.0.0.1", ready["port"])
+        self.cookie = bytes.fromhex(ready["cookie"])
+
+    def close(self) -> None:
+        self.tcp.close()
+        self.udp.close()
+
+
+@pytest.fixture
+def asked(server: ProbeServer) -> Iterator[Asked]:
+    asked = Asked(server)
+    yield asked
+    asked.close()
+
+
+def test_only_datagrams_with_the_cookie_are_answered_or_counted(asked: Asked) -> None:
+    for cookie in (bytes(16), asked.cookie[:8], asked.cookie[::-1]):
+        for kind in (PING, SAMPLE):
+            asked.udp.sendto(datagrams._HEADER.pack(cookie, kind, 0), asked.server)
+    asked.udp.sendto(asked.cookie, asked.server)
+    with pytest.raises(TimeoutError):
+        asked.udp.recv(100)
+    ping = datagrams._HEADER.pack(asked.cookie, PING, 7)
+    asked.udp.sendto(ping, asked.server)
+    assert asked.udp.recv(100) == ping
+    asked.udp.sendto(datagrams._HEADER.pack(asked.cookie, SAMPLE, 1), asked.server)
+    datagrams.tell(asked.tcp, "sent")
+    assert datagrams.told(asked.tcp)["sample"]["received"] == 1
+
+
+def test_the_server_sends_to_the_one_who_asked_only(asked: Asked) -> None:
+    """Whoever has seen a cookie cannot turn the server on somebody else."""
+    ping = datagrams._HEADER.pack(asked.cookie, PING, 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.2", 0))
+        other.settimeout(0.2)
+        other.sendto(ping, asked.server)
+        assert asked.udp.recv(100) == ping
+        with pytest.raises(TimeoutError):
+            other.recv(100)
+
+
+def test_each_exchange_has_its_own_cookie(server: ProbeServer) -> None:
+    cookies = set()
+    for _ in range(2):
+        asked = Asked(server)
+        cookies.add(asked.cookie)
+        asked.close()
+    assert len(cookies) == 2
+
+
+def test_an_end_whose_peer_falls_silent_gives_up(
+    server: ProbeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes one connection at a time: it must come free."""
+    monkeypatch.setattr(datagrams, "TIMEOUT_S", 0.2)
+    silent = Asked(server)
+    client = ProbeClient("127.0.0.1", server.port, "t")
+    assert client.measure(0, 0, datagrams=True)["rtt_s"] is not None
+    silent.close()
+
+
+def test_an_end_that_cannot_send_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datagrams, "TIMEOUT_S", 0.1)
+
+    class Full(socket.socket):
+        def sendto(self, *args: object) -> int:
+            raise BlockingIOError
+
+    with Full(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        end = End(udp, ("127.0.0.1", 9), bytes(16), {})
+        with pytest.raises(TimeoutError, match="does not take"):
+            end.send(TRAIN, 1, TRAIN_BYTES)

@@ -1,0 +1,153 @@
+"""The one place where seconds, bit/s and shares become netem's and tbf's units, and back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pareto.link import netem, tc
+from pareto.link.netem import Moment, Netem, QdiscError, Tbf
+from pareto.link.profile import MAX_DELAY_S, MAX_RATE_BPS, Bucket, Direction, Gilbert
+from pareto.link.trace import Step, Trace
+
+ALL = (1 << 32) - 1
+GREATEST = round(MAX_RATE_BPS / 8)
+EVERYTHING = Direction(
+    delay_s=0.02,
+    rate_bps=8e6,
+    jitter_s=0.004,
+    jitter_correlation=0.25,
+    loss=Gilbert(0.01, 0.2, 0.9, 0.001),
+    duplicate=0.02,
+    reorder=0.03,
+    corrupt=0.04,
+)
+
+
+def test_ticks_bytes_and_shares() -> None:
+    found = Netem.of(EVERYTHING)
+    assert (found.delay_ticks, found.jitter_ticks, found.rate_bytes) == (312_500, 62_500, 1_000_000)
+    assert (found.duplicate, found.reorder) == (round(0.02 * ALL), round(0.03 * ALL))
+    assert found.jitter_correlation == round(0.25 * ALL)
+    assert found.corrupt == round(0.04 * ALL)
+    assert Netem.of(Direction(loss=1.0)).loss == ALL
+
+
+def test_the_kernels_h_is_what_the_bad_state_keeps() -> None:
+    p, r, h, k1 = (value / ALL for value in Netem.of(EVERYTHING).gilbert or ())
+    assert (p, r, h, k1) == pytest.approx((0.01, 0.2, 0.1, 0.001))
+
+
+@pytest.mark.parametrize(
+    "direction",
+    [
+        EVERYTHING,
+        Direction(),
+        Direction(0.2, 5e6),
+        Direction(loss=0.01),
+        Direction(0.05, jitter_s=0.05),
+        Direction(MAX_DELAY_S, MAX_RATE_BPS),
+    ],
+)
+def test_there_and_back(direction: Direction) -> None:
+    asked = Netem.of(direction)
+    found = Netem.read(asked.options())
+    assert found == asked
+    assert isinstance(found, Netem)
+    assert set(found.direction.to_dict()) == set(direction.to_dict())
+    assert found.direction.delay_s == pytest.approx(direction.delay_s, abs=1e-7)
+    assert found.direction.mean_loss == pytest.approx(direction.mean_loss, abs=1e-9)
+
+
+def test_every_attribute_is_sent_even_when_it_is_zero() -> None:
+    sent = tc.unpack(Netem.of(Direction(0.01)).options()[24:])
+    assert set(sent) == {1, 3, 4, 6}  # TCA_NETEM_CORR, _REORDER, _CORRUPT, _RATE
+    assert not any(b"".join(sent.values()))
+
+
+def test_what_we_never_set_is_told_in_words() -> None:
+    strange = bytearray(Netem.of(Direction(0.01)).options())
+    strange[12] = 3  # a gap without reordering
+    assert str(Netem.read(bytes(strange))).startswith("netem with options ")
+
+
+def test_jitter_gets_a_rate_which_keeps_the_order() -> None:
+    assert Netem.of(Direction(0.05, jitter_s=0.01)).rate_bytes == GREATEST
+    assert Netem.of(Direction(0.05, jitter_s=0.01)).direction.rate_bps is None
+    assert Netem.of(Direction(0.05, 5e6, jitter_s=0.01)).rate_bytes == 625_000
+    assert Netem.of(Direction(0.05)).rate_bytes == 0
+
+
+@pytest.mark.parametrize("direction", [Direction(0.2, 5e6), Direction(0.1, 1e9), Direction(0.2)])
+def test_the_limit_holds_what_is_in_flight_and_full_windows(direction: Direction) -> None:
+    in_flight = (direction.rate_bps or 1e9) / 8 * direction.delay_s / 1514
+    assert Netem.of(direction).limit_packets > in_flight + 10_000
+
+
+def test_a_buffer_is_counted_beside_what_is_in_flight() -> None:
+    direction = Direction(0.1, 8e6, jitter_s=0.02, limit_bytes=30_000)
+    assert Netem.of(direction).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
+
+
+def test_a_moment_stands_for_delay_and_rate() -> None:
+    way = Direction(jitter_s=0.001, limit_bytes=3028, trace=Trace("t", 1.0, (Step(0, 0.1, 1e6),)))
+    found = Netem.of(way, Moment(0.02, 2e6, 15_140))
+    assert (found.delay_ticks, found.rate_bytes, found.limit_packets) == (312_500, 250_000, 12)
+    assert Netem.of(way, Moment(0.02, 0.5, 0)).rate_bytes == 1  # 0 would not limit at all
+    assert Netem.of(way, Moment(4000.0, 1e6, 0)).delay_ticks <= ALL
+
+
+def test_jitter_that_netem_would_cut_short_is_refused() -> None:
+    with pytest.raises(QdiscError, match=r"jitter 2\.5 s is more than netem can do"):
+        Netem.of(Direction(3.0, jitter_s=2.5))
+
+
+# tbf
+
+
+def test_a_bucket_in_tbfs_units() -> None:
+    free, tbf = netem.layers(Direction(0.2, 5e6), Bucket(32 << 10, 0.4))
+    assert free == Netem(delay_ticks=3_125_000, limit_packets=1000)
+    assert tbf == Tbf(rate_bytes=625_000, burst_ticks=819_200, limit_bytes=282_768)
+    assert Tbf.read(tbf.options()) == tbf
+
+
+@pytest.mark.parametrize("rate_bps", [1e6, 7.77e6, 3e8, 34e9])
+def test_a_burst_never_becomes_too_small_for_its_packet(rate_bps: float) -> None:
+    tbf = Tbf.of(rate_bps, Bucket(1514, 0.01))
+    assert tbf.burst_ticks * 64 * tbf.rate_bytes // 1_000_000_000 >= 1514
+
+
+def test_a_bucket_without_a_rate_is_netem_alone() -> None:
+    assert netem.layers(Direction(0.2), Bucket()) == [Netem(3_125_000, 1000)]
+
+
+def test_what_does_not_fit_32_bits_is_refused() -> None:
+    with pytest.raises(QdiscError, match="does not fit the kernel's 32 bits"):
+        Tbf.of(1e3, Bucket(1 << 30)).options()
+
+
+def test_a_reading_is_the_whole_chain() -> None:
+    chain = netem.layers(Direction(0.2, 5e6, loss=0.01), Bucket(32 << 10, 0.4))
+    told = netem.reading(chain)
+    assert told.pop("loss") == pytest.approx(0.01)
+    assert told == {
+        "delay_s": 0.2,
+        "rate_bps": 5e6,
+        "limit_packets": 1000,
+        "bucket": {"burst_bytes": 32768, "latency_s": 0.4},
+    }
+
+
+def test_bursts_of_loss_have_a_netem_that_a_trace_does_not_change() -> None:
+    way = Direction(loss=Gilbert(0.1, 0.5), trace=Trace("t", 1.0, (Step(0, 0.1, 1e6),)))
+    first, second = netem.layers(way, moment=Moment(0.1, 1e6, 0))
+    assert isinstance(first, Netem)
+    assert isinstance(second, Netem)
+    assert first.gilbert
+    assert not (first.delay_ticks or first.rate_bytes or second.gilbert)
+    assert second.rate_bytes == 125_000
+    told = netem.reading([first, second])
+    assert told["loss"]["bad_to_good"] == pytest.approx(0.5)
+    assert told["rate_bps"] == 1e6
