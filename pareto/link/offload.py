@@ -15,7 +15,7 @@ import struct
 from pareto.link.profile import Direction
 
 SLOW_BPS = 200e6
-"""Below this mean rate offloads are in the way; above it a super-packet passes in under 3 ms, and costs less CPU."""
+"""Below this rate offloads are in the way; above it a super-packet passes in under 3 ms, and costs less CPU."""
 
 Offloads = dict[str, bool]
 
@@ -44,9 +44,12 @@ def switch_off(interface: str) -> Offloads:
 
 
 def too_coarse(direction: Direction) -> bool:
-    """Whether super-packets are too large for this direction: to lose one is not to lose a packet, nor to send it."""
-    rate_bps = direction.typical.rate_bps
-    return direction.impaired or (rate_bps is not None and rate_bps < SLOW_BPS)
+    """Whether super-packets are too large for this direction: to lose one is not to lose a packet, nor to send it, and
+    a queue that counts packets would hold forty times as much.
+    """
+    steps = direction.trace.steps if direction.trace is not None else (direction,)
+    slow = any(step.rate_bps is not None and step.rate_bps < SLOW_BPS for step in steps)
+    return slow or direction.impaired or direction.limit_bytes is not None
 
 
 def _ethtool(interface: str, command: int, value: int = 0) -> int:

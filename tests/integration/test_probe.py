@@ -16,7 +16,7 @@ import pytest
 from pyroute2 import netns
 
 from pareto.worker.probe import TCP_PAYLOAD_SHARE, UDP_PAYLOAD_SHARE
-from tests.integration.relay_net import REPO, SERVER, Net, Relay
+from tests.integration.relay_net import REPO, SERVER, Net, Relay, prompt
 
 pytestmark = [
     pytest.mark.integration,
@@ -31,18 +31,19 @@ CLEAN = {"duplicates": 0, "overtaken": 0}
 
 
 class Worker:
-    """A device's worker and its control protocol."""
+    """A device's worker and its control protocol; never kept waiting for a core by whatever else runs here."""
 
     def __init__(self, net: Net, role: str) -> None:
         self._numbers = itertools.count()
         netns.pushns(net.names[role])
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pareto.worker"],
-                cwd=REPO,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+            with prompt():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "pareto.worker"],
+                    cwd=REPO,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
         finally:
             netns.popns()
 

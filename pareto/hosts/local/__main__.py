@@ -47,7 +47,7 @@ class Keeper:
             return self._build(request)
 
     def _build(self, request: dict[str, Any]) -> dict[str, Any]:
-        swept = journal.sweep()
+        swept = [*journal.sweep(), *link_journal.repair()]
         self._journal = journal.acquire()
         wanted = request["hosts"]
         names = [host["name"] for host in wanted]
@@ -131,6 +131,7 @@ class Keeper:
                 process.wait()
             if self._journal is not None:
                 self._journal.undo()
+                link_journal.repair()  # helpers that were killed with their namespaces leave a line there
 
     def _cache(self, host: str, user: pwd.struct_passwd) -> Path:
         """Where the host keeps what is shipped to it: on disk, since weights can be as large as /run."""
