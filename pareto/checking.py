@@ -19,7 +19,7 @@ from pareto.link.profile import Profile
 from pareto.runner import FAULTS
 
 SAMPLE_S = 4.0
-"""Spent on counting lost datagrams, each way, once a check."""
+"""Spent on counting lost datagrams, each way, by the first probe of a check."""
 LEAST_READINGS = 5
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 48
@@ -65,11 +65,11 @@ def _observe(crew: Crew, profile: Profile, duration_s: float, tolerance: Toleran
         crew.shaper.restart(profile.offset_s)
     began = time.monotonic()
     series: list[Observed] = []
+    impaired = any(way.impaired for way in profile.directions)  # TCP waits for what is lost
     while len(series) < LEAST_READINGS or time.monotonic() - began < duration_s:
         at_s = time.monotonic() - began
-        question = probe.question(profile, message_bytes=MESSAGE_BYTES)
-        if not series:
-            question = probe.question(profile, SAMPLE_S, MESSAGE_BYTES)
+        sample_s = probe.SAMPLE_S if series else SAMPLE_S
+        question = probe.question(profile, sample_s, 0 if impaired else MESSAGE_BYTES)
         probed, span = crew.probed(profile, tolerance, question)
         series.append(Observed(at_s, span, probed))
     return series

@@ -80,7 +80,8 @@ def _jitter(profile: Profile, series: Sequence[Observed]) -> Iterator[Finding]:
     # Of two independent uniform delays: the variances add.
     asked = math.sqrt(sum(way.jitter_s**2 / 3 for way in profile.directions))
     values = [value for o in series for value in o.reading.rtts_s]
-    if asked and len(values) > 2 and profile.period_s is None:
+    reordered = any(way.reorder for way in profile.directions)  # these have no delay at all
+    if asked and len(values) > 2 and profile.period_s is None and not reordered:
         yield Finding("RTT, std. dev.", "s", asked, statistics.stdev(values), None, "")
 
 
@@ -130,18 +131,18 @@ def _samples(name: str, way: Direction, samples: Sequence[Sample | None]) -> Ite
         sum(s.sent for s in taken),
         sum(s.received for s in taken),
         sum(s.duplicates for s in taken),
-        sum(s.overtaken for s in taken),
+        sum(s.reordered for s in taken),
     )
     for what, count, asked, bursts in (
         ("lost", every.lost, probe.missing_share(way), probe.burstiness(way)),
         ("repeated", every.duplicates, way.duplicate, 1.0),
-        ("overtaken", every.overtaken, way.reorder, 1.0),
+        ("reordered", every.reordered, way.reorder, 1.0),
     ):
         if not asked and not count:
             continue
         spread = probe.interval(count, every.sent, bursts)
-        # How many are overtaken depends on what else is on its way: told, not judged.
-        off = what != "overtaken" and not spread[0] <= asked <= spread[1]
+        # Whom a packet overtakes depends on what else is on its way: told, not judged.
+        off = what != "reordered" and not spread[0] <= asked <= spread[1]
         fault = f"{what} {name} {count} of {every.sent} datagrams, asked {asked:.2%}" if off else ""
         yield Finding(f"{what} {name}", "share", asked, count / every.sent, spread, fault)
 

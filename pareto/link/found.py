@@ -31,11 +31,13 @@ class Found:
             steering.delete_ifb(self.index)
             return ["the interface itself is gone"]
         left = []
-        with TrafficControl() as control:
-            if self.ingress:
-                left.append(steering.stop_ingress(control, interface))
-            left.append(self._put_root(control, interface))
-        offload.write(interface, self.offloads)
+        try:
+            with TrafficControl() as control:
+                if self.ingress:
+                    left.append(steering.stop_ingress(control, interface))
+                left.append(self._put_root(control, interface))
+        finally:
+            offload.write(interface, self.offloads)
         return [line for line in left if line]
 
     def _put_root(self, control: TrafficControl, interface: str) -> str:

@@ -77,8 +77,9 @@ class Interface:
     def play(self, position_s: float) -> None:
         """Begin the traces anew at a position, where there are any."""
         if self._player is not None:
-            self._player.stop()
-            self._player = Player(self._player.tracks, position_s)
+            tracks = self._player.tracks
+            self._stop()
+            self._player = Player(tracks, position_s)
 
     @property
     def position_s(self) -> float | None:

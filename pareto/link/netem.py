@@ -22,7 +22,9 @@ _ALL = (1 << 32) - 1  # every packet
 _GREATEST_RATE = round(MAX_RATE_BPS / 8)
 _MAX_JITTER_S = 2.147  # netem caps it at 31 bits of nanoseconds
 
-_FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
+FREE_RATE_BPS = 10e9
+"""What an unlimited link is taken to carry when its queue is sized."""
+
 _SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
@@ -238,7 +240,7 @@ def _still(direction: Direction) -> Moment:
         raise ValueError("a trace has no one delay and rate: say of which moment")
     rate_bps = direction.rate_bps
     in_flight_s = direction.delay_s + direction.jitter_s
-    return Moment(direction.delay_s, rate_bps, (rate_bps or _FREE_RATE_BPS) / 8 * in_flight_s)
+    return Moment(direction.delay_s, rate_bps, (rate_bps or FREE_RATE_BPS) / 8 * in_flight_s)
 
 
 def _limit(direction: Direction, in_flight_bytes: float) -> int:

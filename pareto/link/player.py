@@ -60,7 +60,7 @@ def _in_flight_bytes(trace: Trace, at_s: float, jitter_s: float) -> float:
     """The most that may be under way: what went out before the rate fell still travels."""
     longest_s = trace.step(at_s).delay_s + jitter_s
     return max(
-        (10e9 if step.rate_bps is None else step.rate_bps) / 8 * (step.delay_s + jitter_s)
+        (netem.FREE_RATE_BPS if step.rate_bps is None else step.rate_bps) / 8 * (step.delay_s + jitter_s)
         for step in trace.steps_between(at_s - longest_s, at_s)
     )
 

@@ -22,22 +22,23 @@ STILL: Span = (0.0, 0.0)
 
 _BULK_S = 0.1
 _MIN_BULK_BYTES, _MAX_BULK_BYTES = 48_000, 12_500_000
-_SAMPLE_S = 0.1
+SAMPLE_S = 0.1
 _LEAST_SAMPLE, _MOST_SAMPLE = 20, 20_000
 _SAMPLE_WIRE_BYTES = 142
 _SAMPLE_GAP_S = 0.0005
 _STRAGGLER_S = 0.1
+_LEAST_PINGS, _MOST_PINGS, _PING_GAP_S = 5, 100, 0.004
 _Z = 3.29  # 99.9 %, two-sided: a sweep takes hundreds of samples
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Datagrams one way: how many were sent, came at all, came again, came after a later one."""
+    """Datagrams one way: how many were sent, came at all, came again, came out of order."""
 
     sent: int
     received: int
     duplicates: int
-    overtaken: int
+    reordered: int
 
     @property
     def lost(self) -> int:
@@ -87,7 +88,7 @@ class Probed:
     fault: str
 
 
-def question(profile: Profile, sample_s: float = _SAMPLE_S, message_bytes: int = 0) -> dict[str, Any]:
+def question(profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 0) -> dict[str, Any]:
     """The fields of a worker's `probe` request that this link needs; `sample_s` is spent on counting losses.
 
     Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do.
@@ -97,11 +98,14 @@ def question(profile: Profile, sample_s: float = _SAMPLE_S, message_bytes: int =
         "datagrams": _by_datagrams(profile),
         "message": message_bytes,
         "wait_s": _wait_s(profile),
+        "pings": _pings(profile),
+        # A packet that comes late holds up those close behind it.
+        "ping_gap_s": max(_PING_GAP_S, 2 * sum(way.jitter_s for way in profile.directions)),
     }
     gap_s = 0.0
     for name, way in ways.items():
         rate = way.typical.rate_bps
-        skip = 5 * profile.bucket.burst_bytes // 4 if profile.bucket and rate else 0
+        skip = _unsettled_bytes(profile, way)
         asked[f"bulk_{name}"] = bulk_bytes(rate) + skip if rate else 0
         asked[f"skip_{name}"] = skip
         if rate:
@@ -146,7 +150,8 @@ def duration_s(profile: Profile) -> float:
     )
     samples = (asked["sample_out"] + asked["sample_back"]) * asked["sample_gap_s"]
     exchanges = 1 + asked["datagrams"] * (2 + bool(asked["sample_out"]) + bool(asked["sample_back"]))
-    return float(typical.rtt_s * exchanges + bulks + samples + 0.03)
+    pings = asked["pings"] * asked["ping_gap_s"]
+    return float(typical.rtt_s * exchanges + pings + bulks + samples + 0.03)
 
 
 def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, float]:
@@ -240,6 +245,26 @@ def _loss_fault(name: str, way: Direction, sample: Sample | None) -> str:
 
 def _by_datagrams(profile: Profile) -> bool:
     return any(way.impaired or way.limit_bytes is not None for way in profile.directions)
+
+
+def _unsettled_bytes(profile: Profile, way: Direction) -> int:
+    """What a bulk carries before the line is its only limit: a bucket's burst, what comes in while jitter can leave
+    the line without work."""
+    rate = way.typical.rate_bps
+    if not rate:
+        return 0
+    burst = profile.bucket.burst_bytes if profile.bucket else 0
+    return int(1.25 * (burst + 2 * way.jitter_s * rate / 8))
+
+
+def _pings(profile: Profile) -> int:
+    """So many that all are lost only once in ten thousand probes."""
+    lost = 1 - math.prod(1 - missing_share(way) for way in profile.directions)
+    return (
+        max(_LEAST_PINGS, min(_MOST_PINGS, math.ceil(math.log(1e-4) / math.log(lost))))
+        if 0 < lost < 1
+        else _LEAST_PINGS
+    )
 
 
 def _wait_s(profile: Profile) -> float:

@@ -156,8 +156,8 @@ def refuse_foreign(interface: str, root: Node | None, reason: str = "") -> None:
 
 def drops(control: TrafficControl, index: int) -> int:
     """Packets that our chain dropped since it was put on."""
-    # netem counts what its child drops as well; a parent does not count what netem loses at random.
-    return sum(node.drops for node in ours(control, index)[:2] if node.kind == Netem.KIND)
+    # The first netem's: it counts what its children drop as well, but prio does not count what netem loses at random.
+    return next((node.drops for node in ours(control, index) if node.kind == Netem.KIND), 0)
 
 
 def index_of(interface: str) -> int:

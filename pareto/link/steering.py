@@ -110,12 +110,15 @@ def _before_sudo() -> str:
 
 def _leaves_through(interface: str, address: str) -> bool:
     """Whether packets to this address leave through the interface."""
-    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+    address, _, zone = address.partition("%")
+    if zone:
+        return zone == interface
+    if ipaddress.ip_address(address).is_loopback:
         return False
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with IPRoute() as ip:
         try:
-            routes = ip.route("get", dst=address.partition("%")[0], family=family)
+            routes = ip.route("get", dst=address, family=family)
         except NetlinkError:  # no way there: it is the network of another namespace
             return False
     return any(route.get_attr("RTA_OIF") == qdisc.index_of(interface) for route in routes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,11 +151,11 @@ class TrafficControl:
         self._socket.nlm_request(message, kind, NLM_F_REQUEST | NLM_F_ACK | flags)
 
 
-def pack(attributes: Mapping[int, bytes] | Iterable[tuple[int, bytes]]) -> bytes:
+def pack(attributes: Mapping[int, bytes]) -> bytes:
     """Netlink attributes, type to content, as bytes."""
-    pairs = attributes.items() if isinstance(attributes, Mapping) else attributes
     return b"".join(
-        struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4) for kind, value in pairs
+        struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+        for kind, value in attributes.items()
     )
 
 
@@ -173,4 +173,5 @@ def unpack(data: bytes) -> dict[int, bytes]:
 
 def name(handle: int) -> str:
     """A handle as tc writes it: ``7061:2``."""
-    return f"{handle >> 16:x}:{handle & 0xFFFF or '':x}" if handle & 0xFFFF else f"{handle >> 16:x}:"
+    major, minor = handle >> 16, handle & 0xFFFF
+    return f"{major:x}:{minor:x}" if minor else f"{major:x}:"

@@ -1,4 +1,4 @@
-"""Measuring a link by UDP: round trips, the rate, and what share of a sample is lost, repeated or overtaken.
+"""Measuring a link by UDP: round trips, the rate, and what share of a sample is lost, repeated or reordered.
 
 For links on which TCP cannot tell: it neither echoes in time, since what is lost holds up what follows, nor runs
 at the link's rate. The TCP connection of the probe, which has proved to know the run's token, carries what is
@@ -9,6 +9,7 @@ All times are taken on one clock, as in `probe`.
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import secrets
@@ -16,6 +17,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
@@ -42,15 +44,16 @@ class Sample(TypedDict):
     """distinct"""
     duplicates: int
     """copies after the first"""
-    overtaken: int
-    """first copies that came after one with a higher number"""
+    reordered: int
+    """the fewest that would have to be taken out for the rest to be in order, copies after the first left out"""
 
 
 @dataclass(frozen=True)
 class Order:
     """What one exchange is to measure, in datagrams: 0 is nothing.
 
-    The sample has one each `sample_gap_s`. What has not come `wait_s` after the other end has sent all is lost.
+    Pings go one each `ping_gap_s`, the sample one each `sample_gap_s`. A train's first `skip_*` datagrams do not count
+    in its rate. What has not come `wait_s` after the other end has sent all is lost.
     """
 
     pings: int = 0
@@ -58,6 +61,9 @@ class Order:
     sample_back: int = 0
     train_out: int = 0
     train_back: int = 0
+    skip_out: int = 0
+    skip_back: int = 0
+    ping_gap_s: float = PING_GAP_S
     sample_gap_s: float = 0.002
     wait_s: float = 1.0
 
@@ -86,25 +92,22 @@ class Arrivals:
     """Datagrams of one kind as they come, numbered from 0."""
 
     expected: int
+    skip: int = 0
+    """how many of the first the rate leaves out"""
     at: dict[int, float] = field(default_factory=dict)
     """when each number came first, in the order of coming"""
-    last_s: float = 0.0
+    times: list[float] = field(default_factory=list)
+    """of all, copies included"""
     duplicates: int = 0
-    overtaken: int = 0
-    _highest: int = -1
 
     def add(self, number: int, now_s: float) -> None:
         if number >= self.expected:
             return  # damaged on a link that damages packets, where hosts leave checksums to the interface
-        self.last_s = now_s
+        self.times.append(now_s)
         if number in self.at:
             self.duplicates += 1
             return
         self.at[number] = now_s
-        if number < self._highest:
-            self.overtaken += 1
-        else:
-            self._highest = number
 
     @property
     def complete(self) -> bool:
@@ -118,19 +121,19 @@ class Arrivals:
             "sent": self.expected,
             "received": len(self.at),
             "duplicates": self.duplicates,
-            "overtaken": self.overtaken,
+            "reordered": len(self.at) - _longest_rising(self.at),
         }
 
     def rate_bps(self) -> float | None:
-        """Payload of a train after its first arrival by the time from the first to the last.
+        """Payload of a train after the first arrival that counts by the time from that one to the last.
 
         Duplicates count: they took their time on the line. What was lost does not: it is lost before the line.
         None if fewer than two came; infinite for what came all at once.
         """
-        after_first = len(self.at) + self.duplicates - 1
+        after_first = len(self.times) - self.skip - 1
         if after_first < 1:
             return None
-        seconds = self.last_s - next(iter(self.at.values()))
+        seconds = self.times[-1] - self.times[self.skip]
         return 8 * TRAIN_BYTES * after_first / seconds if seconds > 0 else math.inf
 
 
@@ -222,11 +225,15 @@ def ask(tcp: socket.socket, order: Order) -> Readings:
         tell(tcp, {"port": udp.getsockname()[1], "order": asdict(order)})
         ready = told(tcp)
         pings = order.pings + 1 if order.pings else 0  # the first wakes both ends up
-        echoes, sample, train = Arrivals(pings), Arrivals(order.sample_back), Arrivals(order.train_back)
+        echoes, sample, train = (
+            Arrivals(pings),
+            Arrivals(order.sample_back),
+            Arrivals(order.train_back, order.skip_back),
+        )
         peer = (tcp.getpeername()[0], ready["port"])
         end = End(udp, peer, bytes.fromhex(ready["cookie"]), {PING: echoes, SAMPLE: sample, TRAIN: train})
         # In this order: an echo is timed while nothing else is being sent, the sample has no train before it.
-        sent = end.send(PING, pings, _HEADER.size, PING_GAP_S)
+        sent = end.send(PING, pings, _HEADER.size, order.ping_gap_s)
         end.gather(order.wait_s, PING)
         end.send(SAMPLE, order.sample_out, SAMPLE_BYTES, order.sample_gap_s)
         end.send(TRAIN, order.train_out, TRAIN_BYTES)
@@ -244,7 +251,7 @@ def answer(tcp: socket.socket) -> None:
     order = Order(**asked["order"])
     cookie = secrets.token_bytes(16)
     with _datagram_socket(tcp) as udp:
-        sample, train = Arrivals(order.sample_out), Arrivals(order.train_out)
+        sample, train = Arrivals(order.sample_out), Arrivals(order.train_out, order.skip_out)
         end = End(udp, (tcp.getpeername()[0], asked["port"]), cookie, {SAMPLE: sample, TRAIN: train})
         tell(tcp, {"port": udp.getsockname()[1], "cookie": cookie.hex()})
         end.until_told(tcp)
@@ -252,6 +259,15 @@ def answer(tcp: socket.socket) -> None:
         end.send(SAMPLE, order.sample_back, SAMPLE_BYTES, order.sample_gap_s)
         end.send(TRAIN, order.train_back, TRAIN_BYTES)
         tell(tcp, {"rate_bps": train.rate_bps(), "sample": sample.sample()})
+
+
+def _longest_rising(numbers: Iterable[int]) -> int:
+    """Length of the longest rising subsequence, by patience sorting (D. E. Knuth, TAOCP 3, 5.1.4)."""
+    tops: list[int] = []
+    for number in numbers:
+        place = bisect.bisect_left(tops, number)
+        tops[place : place + 1] = [number]
+    return len(tops)
 
 
 def train_datagrams(nbytes: int) -> int:

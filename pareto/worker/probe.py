@@ -107,6 +107,7 @@ class ProbeClient:
         skip_out: int = 0,
         skip_back: int = 0,
         pings: int = PINGS,
+        ping_gap_s: float = PING_GAP_S,
         datagrams: bool = False,
         sample_out: int = 0,
         sample_back: int = 0,
@@ -116,9 +117,9 @@ class ProbeClient:
     ) -> Reading:
         """Take one reading; what is 0 is not measured. Raises OSError, EOFError.
 
-        `bulk_*` bytes of which TCP's first `skip_*` do not count in the rate; `datagrams`: pings and bulk by UDP;
-        `sample_*` datagrams, one each `sample_gap_s`; they and their echoes are lost when they come more than
-        `wait_s` after the last was sent; `message` bytes by TCP, timed until the answer that all came.
+        `bulk_*` bytes of which the first `skip_*` do not count in the rate; `datagrams`: pings and bulk by UDP;
+        `sample_*` datagrams, one each `sample_gap_s`; a datagram or an echo is lost if it has not come `wait_s` after
+        the last was sent; `message` bytes by TCP, timed until the answer that all came.
         """
         if (bulk_out and skip_out >= bulk_out) or (bulk_back and skip_back >= bulk_back):
             raise ValueError("nothing of the bulk is left to count")
@@ -128,10 +129,17 @@ class ProbeClient:
             sample_back=sample_back,
             train_out=udp.train_datagrams(bulk_out) if datagrams else 0,
             train_back=udp.train_datagrams(bulk_back) if datagrams else 0,
+            skip_out=skip_out // udp.TRAIN_BYTES,
+            skip_back=skip_back // udp.TRAIN_BYTES,
+            ping_gap_s=ping_gap_s,
             sample_gap_s=sample_gap_s,
             wait_s=wait_s,
         )
-        by_tcp = None if datagrams else self._by_tcp(pings, (bulk_out, skip_out), (bulk_back, skip_back))
+        by_tcp = (
+            None
+            if datagrams
+            else self._by_tcp(pings, ping_gap_s, (bulk_out, skip_out), (bulk_back, skip_back))
+        )
         came = self._by_udp(order) if datagrams or sample_out or sample_back else udp.Readings()
         line = by_tcp or came.line
         return {
@@ -148,12 +156,12 @@ class ProbeClient:
     def close(self) -> None:
         self._sock.close()
 
-    def _by_tcp(self, pings: int, out: tuple[int, int], back: tuple[int, int]) -> udp.Line:
+    def _by_tcp(self, pings: int, gap_s: float, out: tuple[int, int], back: tuple[int, int]) -> udp.Line:
         """`out` and `back`: bytes of bulk, and how many of them the rate leaves out."""
         # One thread asks while this one listens: an echo is timed when it comes, and the bulk follows on the heels
         # of the last ping, which it cannot delay. So one round trip serves both.
         sent: list[float] = []
-        asking = threading.Thread(target=self._ask, args=(sent, pings, *out))
+        asking = threading.Thread(target=self._ask, args=(sent, pings, gap_s, *out))
         asking.start()
         round_trips = []
         for number in range(pings + 1):
@@ -167,12 +175,12 @@ class ProbeClient:
             took = _sink(self._sock, *back)
         return udp.Line(round_trips[1:], _goodput(told), _goodput(took))  # the first ping wakes both ends up
 
-    def _ask(self, sent: list[float], pings: int, bulk_bytes: int, skip: int) -> None:
+    def _ask(self, sent: list[float], pings: int, gap_s: float, bulk_bytes: int, skip: int) -> None:
         with contextlib.suppress(OSError):  # the listening thread will find the connection gone
             for number in range(pings + 1):
                 sent.append(time.perf_counter())
                 self._sock.sendall(_ASK.pack(b"p", number, 0))
-                time.sleep(PING_GAP_S)
+                time.sleep(gap_s)
             if bulk_bytes:
                 self._sock.sendall(_ASK.pack(b"o", bulk_bytes, skip) + bytes(bulk_bytes))
 

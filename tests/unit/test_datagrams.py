@@ -70,7 +70,7 @@ def test_a_clean_sample_comes_whole(client: ProbeClient) -> None:
     began = time.perf_counter()
     reading = client.measure(0, 0, sample_out=50, sample_back=30, sample_gap_s=0.002, wait_s=5)
     took = time.perf_counter() - began
-    clean = {"duplicates": 0, "overtaken": 0}
+    clean = {"duplicates": 0, "reordered": 0}
     assert reading["sample"] == {"sent": 50, "received": 50, **clean}
     assert reading["sample_back"] == {"sent": 30, "received": 30, **clean}
     assert 0.002 * (49 + 29) <= took < 1  # paced, and no waiting for what has all come
@@ -98,10 +98,10 @@ def test_pings_by_tcp_go_with_a_sample_by_udp(client: ProbeClient, line: Callabl
     assert reading["rate_bps"] is not None
 
 
-def test_what_is_lost_repeated_or_overtaken_is_counted(
+def test_what_is_lost_repeated_or_reordered_is_counted(
     client: ProbeClient, line: Callable[[Line], None]
 ) -> None:
-    """Of ten: 2 and the last are lost, 4 comes thrice, 6 late after 7 and 8, twice, and once overtaken."""
+    """Of ten: 2 and the last are lost, 4 comes thrice, 6 late after 7 and 8, twice, and so out of order."""
     kept: list[bytes] = []
 
     def behave(kind: int, number: int, datagram: bytes, send: Send) -> None:
@@ -117,7 +117,7 @@ def test_what_is_lost_repeated_or_overtaken_is_counted(
 
     line(behave)
     reading = client.measure(0, 0, sample_out=10, sample_back=10, sample_gap_s=0.001, wait_s=0.1)
-    expected = {"sent": 10, "received": 8, "duplicates": 3, "overtaken": 1}
+    expected = {"sent": 10, "received": 8, "duplicates": 3, "reordered": 1}
     assert reading["sample"] == reading["sample_back"] == expected
 
 
@@ -177,7 +177,7 @@ def test_where_no_datagram_gets_through_nothing_is_known(
     assert reading["rtts_s"] == []
     assert reading["rate_bps"] is None
     assert reading["rate_back_bps"] is None
-    assert reading["sample"] == {"sent": 5, "received": 0, "duplicates": 0, "overtaken": 0}
+    assert reading["sample"] == {"sent": 5, "received": 0, "duplicates": 0, "reordered": 0}
 
 
 def test_a_datagram_that_the_hosts_firewall_refuses_is_lost(
@@ -286,7 +286,7 @@ def test_a_number_that_was_never_sent_is_ignored() -> None:
     sample = Arrivals(3)
     for number in (0, 1 << 30, 1, 2):
         sample.add(number, 1.0)
-    assert sample.sample() == {"sent": 3, "received": 3, "duplicates": 0, "overtaken": 0}
+    assert sample.sample() == {"sent": 3, "received": 3, "duplicates": 0, "reordered": 0}
 
 
 class Asked:
@@ -377,3 +377,21 @@ def test_an_end_that_cannot_send_gives_up(monkeypatch: pytest.MonkeyPatch) -> No
         end = End(udp, ("127.0.0.1", 9), bytes(16), {})
         with pytest.raises(TimeoutError, match="does not take"):
             end.send(TRAIN, 1, TRAIN_BYTES)
+
+
+def test_one_that_overtakes_many_is_one_out_of_order() -> None:
+    arrivals = Arrivals(10)
+    for number in (7, 0, 1, 2, 9, 3, 4, 5, 6, 8):
+        arrivals.add(number, 0.0)
+    sample = arrivals.sample()
+    assert sample is not None
+    assert sample["reordered"] == 2
+
+
+def test_the_first_of_a_train_may_be_left_out_of_its_rate() -> None:
+    """A burst of four at once, then one a millisecond."""
+    for skip, bit_s in ((0, 8 * 1472 * 9 / 0.006), (4, 8 * 1472 / 0.001)):
+        train = Arrivals(10, skip)
+        for number in range(10):
+            train.add(number, max(0, number - 3) / 1000)
+        assert train.rate_bps() == pytest.approx(bit_s)

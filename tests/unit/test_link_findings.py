@@ -72,7 +72,7 @@ def test_samples_are_added_up_and_judged_by_their_interval() -> None:
     assert (lost.asked, lost.measured) == pytest.approx((0.1, (95 + 22) / 1200))
     assert lost.fault == ""
     assert found["repeated out"].fault == ""
-    assert found["overtaken out"].fault == ""
+    assert found["reordered out"].fault == ""
     none = [reading(sample=Sample(1000, 1000, 0, 0))]
     assert by_name(findings(lossy, series(*none), AIM))["lost out"].fault.startswith("lost out 0 of 1000")
 

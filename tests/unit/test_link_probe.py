@@ -126,6 +126,14 @@ def test_only_links_that_hold_tcp_up_are_asked_by_datagrams() -> None:
     assert question(Profile("short", Direction(0.01, 1e7, limit_bytes=20_000)))["datagrams"]
 
 
+def test_more_pings_where_more_are_lost() -> None:
+    """30 % each way: of five echoes none comes in 3.5 % of probes."""
+    assert question(SLOW)["pings"] == question(LOSSY)["pings"] == 5
+    heavy = question(Profile("h", Direction(0.05, loss=0.3), Direction(0.05, loss=0.3)))["pings"]
+    assert (1 - 0.7**2) ** heavy < 1e-4 < (1 - 0.7**2) ** (heavy - 2)
+    assert question(Profile("dead", Direction(0.05, loss=1.0)))["pings"] == 5
+
+
 def test_a_sample_fits_the_link_and_the_time_given() -> None:
     slow = question(Profile("s", Direction(0.05, 1e5, loss=0.1)), sample_s=4.0)
     assert slow["sample_gap_s"] == pytest.approx(2 * 142 * 8 / 1e5)
@@ -136,6 +144,15 @@ def test_a_buckets_credit_is_not_counted() -> None:
     asked = question(Profile("b", Direction(0.2, 5e6), bucket=Bucket(32_768)))
     assert asked["skip_out"] == 40_960
     assert asked["bulk_out"] == 62_500 + 40_960
+
+
+def test_jitter_must_not_look_like_a_slow_line() -> None:
+    """Pings keep clear of each other, and the bulk counts once the line always has work."""
+    asked = question(Profile("j", Direction(0.05, 20e6, jitter_s=0.02), Direction(0.05, jitter_s=0.01)))
+    assert asked["ping_gap_s"] == pytest.approx(0.06)
+    assert asked["skip_out"] == int(1.25 * 0.04 * 20e6 / 8)
+    assert asked["bulk_out"] == asked["skip_out"] + 250_000
+    assert question(SLOW)["ping_gap_s"] == 0.004
 
 
 def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:
@@ -151,5 +168,5 @@ def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:
 
 
 def test_a_probes_duration_is_foreseen() -> None:
-    assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.1 + 0.03)
+    assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.02 + 0.1 + 0.03)
     assert probe.duration_s(LOSSY) > probe.duration_s(Profile("x", Direction(0.05, 10e6), Direction(0.05)))
