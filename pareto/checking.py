@@ -41,6 +41,8 @@ def check(
         try:
             crew.start()
             for profile in profiles:
+                crew.link(profile)
+                dropped = crew.shaper.state().dropped
                 series = _observe(crew, profile, duration_s, tolerance)
                 found = findings(profile, series, tolerance)
                 out.print(f"{profile.name} on {bed.label}", soft_wrap=True, markup=False)
@@ -50,7 +52,7 @@ def check(
                         out.print(f"off: {one.fault}", soft_wrap=True, markup=False)
                 for line in _pictures(series):
                     out.print(line, soft_wrap=True)
-                _costs(out, crew)
+                _costs(out, crew, dropped)
                 out.print(_figure(profile, bed.label, series, figures), soft_wrap=True, markup=False)
                 good = good and not any(finding.fault for finding in found)
         except FAULTS as fault:
@@ -60,7 +62,6 @@ def check(
 
 def _observe(crew: Crew, profile: Profile, duration_s: float, tolerance: Tolerance) -> list[Observed]:
     """Readings one after the other; the first has the large sample of datagrams."""
-    crew.link(profile)
     if profile.period_s is not None:
         crew.shaper.restart(profile.offset_s)
     began = time.monotonic()
@@ -117,10 +118,12 @@ def _bars(values: Sequence[float | None], top: float) -> str:
     return "".join(" " if value is None else _BARS[min(7, int(8 * value / top))] for value in picked)
 
 
-def _costs(out: Console, crew: Crew) -> None:
-    relay = crew.shaper.facts().get("relay")
-    cost = f"relay: {relay['cpu_share']:.0%} of a core, " if relay else ""
-    out.print(f"     {cost}{crew.shaper.state().dropped} packets dropped by full queues")
+def _costs(out: Console, crew: Crew, before: int) -> None:
+    relay, dropped = crew.shaper.facts().get("relay"), crew.shaper.state().dropped - before
+    if relay:
+        out.print(f"     relay: {relay['cpu_share']:.0%} of a core; full queues dropped {dropped} packets")
+    else:
+        out.print(f"     netem dropped {dropped} packets, those that it was asked to lose among them")
 
 
 def _figure(profile: Profile, label: str, series: Sequence[Observed], folder: Path) -> str:

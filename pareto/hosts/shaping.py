@@ -16,7 +16,10 @@ DRAIN_S = 5.0
 
 @dataclass(frozen=True)
 class LinkState:
-    """The link now: packets that full queues dropped since it was shaped, and where its traces are, in seconds."""
+    """The link now: packets dropped since it was shaped, and where its traces are, in seconds.
+
+    Dropped by full queues; netem counts those that it was asked to lose with them.
+    """
 
     dropped: int
     position_s: float | None

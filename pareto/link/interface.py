@@ -8,9 +8,10 @@ from typing import Any
 
 from pareto.link import journal, netem, offload, player, qdisc, steering
 from pareto.link.journal import Journal
-from pareto.link.netem import Layer, Prio, QdiscError
+from pareto.link.netem import Layer, Prio, QdiscError, Tbf
 from pareto.link.player import Player, Track
 from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, ProfileError
+from pareto.link.snapshot import Snapshot
 from pareto.link.steering import Scope
 from pareto.link.tc import TrafficControl
 
@@ -139,8 +140,9 @@ class Interface:
         if offload.too_coarse(wanted.ingress):
             offloads["gro"] = False
         offload.write(self.name, offloads)
+        buckets = [layer for way in (egress, ingress) if way for layer in way.chain if isinstance(layer, Tbf)]
         told = {
-            "shaper": NETEM if wanted.bucket is None else NETEM_TBF,
+            "shaper": NETEM_TBF if buckets or wanted.bucket else NETEM,
             "scope": str(scope),
             "egress": netem.reading(egress.chain) if egress else None,
             "ingress": netem.reading(ingress.chain) if ingress else None,
@@ -156,6 +158,8 @@ class Interface:
         self, control: TrafficControl, found: Journal, wanted: Wanted, scope: Scope, anew: bool
     ) -> Track | None:
         index = found.before.index
+        if Snapshot.read(control, index) != found.before.root:  # else it was not touched yet
+            qdisc.refuse_foreign(self.name, control.root(index))
         if not wanted.egress.shaped:
             qdisc.remove(control, index)
             if (
@@ -204,4 +208,4 @@ class Interface:
 def _chain(direction: Direction, wanted: Wanted) -> list[Layer]:
     if direction.trace is None:
         return netem.layers(direction, wanted.bucket)
-    return netem.layers(direction, moment=player.moment(direction, wanted.offset_s)[0])
+    return player.chain(direction, wanted.offset_s)

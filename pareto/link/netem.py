@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from pareto.link import tc
 from pareto.link.profile import MAX_RATE_BPS, Bucket, Direction, Gilbert
 
 PACKET_BYTES = 1514
-MAX_DELAY_S = 270.0  # 32 bits of ticks
 TBF_NETEM_LIMIT = 1000  # packets: tc's default, which published experiments have
 
 _TICK_NS = 64  # the kernel's PSCHED_SHIFT is 6
@@ -22,9 +21,7 @@ _ALL = (1 << 32) - 1  # every packet
 _GREATEST_RATE = round(MAX_RATE_BPS / 8)
 _MAX_JITTER_S = 2.147  # netem caps it at 31 bits of nanoseconds
 
-FREE_RATE_BPS = 10e9
-"""What an unlimited link is taken to carry when its queue is sized."""
-
+_FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
 _SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
@@ -35,14 +32,6 @@ _ETHERNET = 1  # TC_LINKLAYER_ETHERNET: said outright, tbf needs no rate table
 
 class QdiscError(RuntimeError):
     """An interface that cannot be shaped: one line that says why and what to do."""
-
-
-class Moment(NamedTuple):
-    """What the line does at one time: seconds, bit/s (None: not limited), and the most bytes under way on it."""
-
-    delay_s: float
-    rate_bps: float | None
-    in_flight_bytes: float
 
 
 @dataclass(frozen=True)
@@ -67,20 +56,25 @@ class Netem:
     corrupt: int = 0
 
     @classmethod
-    def of(cls, direction: Direction, moment: Moment | None = None) -> Netem:
-        """`moment` in place of the direction's own delay and rate, where it has a trace. Raises QdiscError."""
+    def of(cls, direction: Direction, delay_s: float | None = None) -> Netem:
+        """`delay_s` is what a trace says at the moment; its rate and the limit of the queue are tbf's then.
+
+        Raises QdiscError.
+        """
         if direction.jitter_s > _MAX_JITTER_S:
             raise QdiscError(f"jitter {direction.jitter_s:g} s is more than netem can do: {_MAX_JITTER_S} s")
-        delay_s, rate_bps, in_flight_bytes = moment or _still(direction)
-        rate_bytes = 0 if rate_bps is None else max(1, round(rate_bps / 8))
+        delay_s = direction.delay_s if delay_s is None else delay_s
+        rate_bps = direction.rate_bps
+        in_flight_bytes = (rate_bps or _FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s)
+        rate_bytes = 0 if rate_bps is None else round(rate_bps / 8)
         if direction.jitter_s and rate_bps is None:
             # Without a rate netem releases packets by their own times, out of order; with any it keeps a queue.
             rate_bytes = _GREATEST_RATE
         loss = direction.loss
         bursts = loss if isinstance(loss, Gilbert) else None
         return cls(
-            delay_ticks=_ticks(min(delay_s, MAX_DELAY_S)),
-            limit_packets=_limit(direction, in_flight_bytes),
+            delay_ticks=_ticks(delay_s),
+            limit_packets=_limit(None if direction.trace else direction.limit_bytes, in_flight_bytes),
             jitter_ticks=_ticks(direction.jitter_s),
             jitter_correlation=_share(direction.jitter_correlation),
             rate_bytes=rate_bytes,
@@ -155,22 +149,25 @@ class Tbf:
 
     @classmethod
     def of(cls, rate_bps: float, bucket: Bucket) -> Tbf:
-        rate = round(rate_bps / 8)
-        return cls(
-            rate,
-            # Rounded up: a burst of one packet must not become a byte too small for it.
-            math.ceil(bucket.burst_bytes * 1_000_000_000 / rate / _TICK_NS),
-            int(rate * bucket.latency_s + bucket.burst_bytes),
+        return cls.holding(
+            rate_bps, bucket.burst_bytes, int(round(rate_bps / 8) * bucket.latency_s + bucket.burst_bytes)
         )
+
+    @classmethod
+    def holding(cls, rate_bps: float, burst_bytes: float, limit_bytes: int) -> Tbf:
+        rate = max(1, round(rate_bps / 8))
+        # Rounded up: a burst of one packet must not become a byte too small for it.
+        return cls(rate, math.ceil(burst_bytes * 1_000_000_000 / rate / _TICK_NS), limit_bytes)
 
     @property
     def rate_bps(self) -> float:
         return self.rate_bytes * 8.0
 
     @property
-    def bucket(self) -> Bucket:
+    def bucket(self) -> dict[str, float]:
+        """As a Bucket's fields."""
         burst = round(_seconds(self.burst_ticks) * self.rate_bytes)
-        return Bucket(burst, round((self.limit_bytes - burst) / self.rate_bytes, 6))
+        return {"burst_bytes": burst, "latency_s": round((self.limit_bytes - burst) / self.rate_bytes, 6)}
 
     def options(self) -> bytes:
         rate = struct.pack("=BBHhH", 0, _ETHERNET, 0, 0, 0) + _words(self.rate_bytes)
@@ -205,20 +202,22 @@ Layer = Netem | Tbf | Prio
 """One qdisc of a chain; the next is the child of its class `CHILD`."""
 
 
-def layers(direction: Direction, bucket: Bucket | None = None, moment: Moment | None = None) -> list[Layer]:
-    """The chain of qdiscs for a direction. The last netem has the delay and rate of the moment."""
-    netem = Netem.of(direction, moment)
+def layers(direction: Direction, bucket: Bucket | None = None) -> list[Layer]:
+    """The chain of qdiscs for a direction without a trace."""
+    netem = Netem.of(direction)
     if bucket is not None and direction.rate_bps is not None:
         free = Netem.of(replace(direction, rate_bps=None))
         return [replace(free, limit_packets=TBF_NETEM_LIMIT), Tbf.of(direction.rate_bps, bucket)]
     if bucket is not None:
         return [replace(netem, limit_packets=TBF_NETEM_LIMIT)]
-    if direction.trace is not None and netem.gilbert is not None:
-        # Each change puts netem back into the good state, which would cut bursts short: they get a netem of
-        # their own, before the one that is changed.
-        losses = Netem(0, netem.limit_packets, gilbert=netem.gilbert)
-        return [losses, replace(netem, gilbert=None)]
     return [netem]
+
+
+def before_trace(direction: Direction) -> list[Layer]:
+    """What of a direction with a trace is in no qdisc that the trace changes."""
+    # Each change puts netem back into the good state, which would cut bursts short: they get a netem of their own.
+    bursts = Netem.of(direction).gilbert
+    return [] if bursts is None else [Netem(0, _SLACK_PACKETS, gilbert=bursts)]
 
 
 def reading(chain: list[Layer]) -> dict[str, Any]:
@@ -231,22 +230,14 @@ def reading(chain: list[Layer]) -> dict[str, Any]:
         if isinstance(layer, Tbf):
             direction = replace(direction, rate_bps=layer.rate_bps)
     values = direction.to_dict() | {"limit_packets": netems[-1].limit_packets}
-    buckets = [asdict(layer.bucket) for layer in chain if isinstance(layer, Tbf)]
+    buckets = [layer.bucket for layer in chain if isinstance(layer, Tbf)]
     return values | {"bucket": buckets[0]} if buckets else values
 
 
-def _still(direction: Direction) -> Moment:
-    if direction.trace is not None:
-        raise ValueError("a trace has no one delay and rate: say of which moment")
-    rate_bps = direction.rate_bps
-    in_flight_s = direction.delay_s + direction.jitter_s
-    return Moment(direction.delay_s, rate_bps, (rate_bps or FREE_RATE_BPS) / 8 * in_flight_s)
-
-
-def _limit(direction: Direction, in_flight_bytes: float) -> int:
+def _limit(limit_bytes: int | None, in_flight_bytes: float) -> int:
     """netem's limit counts every packet that it holds, those that only travel included."""
-    if direction.limit_bytes is not None:
-        return math.ceil((in_flight_bytes + direction.limit_bytes) / PACKET_BYTES)
+    if limit_bytes is not None:
+        return math.ceil((in_flight_bytes + limit_bytes) / PACKET_BYTES)
     # Twice what is in flight, and room for the queue that a sender without loss builds.
     return int(2 * in_flight_bytes / PACKET_BYTES) + _SLACK_PACKETS
 

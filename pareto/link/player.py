@@ -1,10 +1,12 @@
-"""Traces played on netem: a thread that changes delay and rate of a qdisc when the trace says so.
+"""Traces played on qdiscs: a thread that changes netem's delay and tbf's rate when the trace says so.
 
-netem computes when a packet leaves as it comes in. So a change is felt by the packets after it only: what already
-waits keeps the times that it got, and follows a change late by as long as the queue is. Where the line passes less
-than a packet until the next change (an outage above all), the rate would be a bad guess for when a packet is
-through, and 0 would mean "not limited": the time until it is through is then played as delay, with the rate that
-the line has by then, and said anew every 20 ms. Packets that come in between are late by at most these.
+The delay is netem's, the rate is tbf's, after it. netem alone could do both, but computes when a packet leaves as it
+comes in: what waits would keep the rate of that moment, and a queue that was filled on a slow line would stay slow
+after the line is fast again (measured: half of what a trace carries). tbf decides when a packet is due.
+
+Packets come to tbf after their delay, so the rate is played that much later. tbf's bucket is a packet and 2 ms of
+the rate, so that a timer that is late costs nothing; each change fills it, which is taken off the rate until the
+next. In an outage the rate is what lets one packet pass by its end. So a trace is followed to within two packets.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto.link import netem, qdisc
-from pareto.link.netem import PACKET_BYTES, Layer, Moment
+from pareto.link.netem import PACKET_BYTES, Layer, Netem, Tbf
 from pareto.link.profile import Direction
 from pareto.link.tc import TrafficControl
 from pareto.link.trace import Trace
@@ -27,52 +29,93 @@ from pareto.link.trace import Trace
 TICK_S = 0.02
 """Steps shorter than this are merged into their mean."""
 
-_LONGEST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 5.0
+_BURST_S = 0.002
+_PACKET_BITS = 8 * PACKET_BYTES
+_LIMIT_BYTES = 30_000_000  # more than TCP sends unasked
 
 
-def moment(direction: Direction, at_s: float) -> tuple[Moment, float]:
-    """What the line does at a position of the direction's trace, and until which position that may be said."""
-    trace = direction.trace
-    if trace is None:
+class Delays:
+    """The netem that a direction's trace changes."""
+
+    def __init__(self, direction: Direction) -> None:
+        self._direction, self._trace = direction, _trace(direction)
+
+    def at(self, position_s: float) -> tuple[Netem, float]:
+        """From a position on, and until which."""
+        until_s = _until_s(self._trace, position_s)
+        parts = pairwise(self._trace.edges(position_s, until_s))
+        delay_s = sum(self._trace.step(begin).delay_s * (end - begin) for begin, end in parts)
+        changing = Netem.of(self._direction, delay_s / (until_s - position_s))
+        return replace(changing, gilbert=None), until_s  # see `netem.before_trace`
+
+
+class Rates:
+    """tbf as a direction's trace says it. What it let pass too much it takes off later."""
+
+    def __init__(self, direction: Direction) -> None:
+        self._trace = _trace(direction)
+        self._limit_bytes = direction.limit_bytes or _LIMIT_BYTES
+        self._owed_bits = 0.0
+
+    def at(self, position_s: float) -> tuple[Tbf, float]:
+        """From a position on, and until which. Each call stands for a change of the qdisc."""
+        travel_s = self._trace.step(position_s).delay_s
+        from_s = position_s - travel_s
+        until_s = _until_s(self._trace, from_s)
+        bits = self._trace.carried_bits(until_s) - self._trace.carried_bits(from_s)
+        burst_bits = _PACKET_BITS + _BURST_S * bits / (until_s - from_s)
+        # A bucket in use lacks half a packet, on average, when it is filled.
+        left_bits = bits - (burst_bits - _PACKET_BITS / 2) - self._owed_bits
+        self._owed_bits = min(max(0.0, -left_bits), 4 * _PACKET_BITS)
+        # At least what makes tbf look for the next change by then: it sleeps until a packet may pass.
+        rate_bps = max(left_bits, _PACKET_BITS) / (until_s - from_s)
+        return Tbf.holding(rate_bps, burst_bits / 8, self._limit_bytes), until_s + travel_s
+
+
+def chain(direction: Direction, position_s: float) -> list[Layer]:
+    """The qdiscs for a direction's trace, as they begin at a position."""
+    rates: list[Layer] = [Rates(direction).at(position_s)[0]] if _trace(direction).limited else []
+    return [*netem.before_trace(direction), Delays(direction).at(position_s)[0], *rates]
+
+
+def _trace(direction: Direction) -> Trace:
+    if direction.trace is None:
         raise ValueError("no trace to play")
-    edges = trace.edges(at_s, at_s + _LONGEST_WAIT_S)
+    return direction.trace
+
+
+def _until_s(trace: Trace, position_s: float) -> float:
+    edges = trace.edges(position_s, position_s + _LONGEST_WAIT_S)
     next(edges)
-    until_s = max(next(edges), at_s + TICK_S)
-    delay_s = _mean_delay_s(trace, at_s, until_s)
-    in_flight_bytes = _in_flight_bytes(trace, at_s, direction.jitter_s)
-    if not trace.limited:
-        return Moment(delay_s, None, in_flight_bytes), until_s
-    through_s = at_s + trace.transfer_s(PACKET_BYTES, at_s)
-    if through_s <= until_s:
-        rate_bps = (trace.carried_bits(until_s) - trace.carried_bits(at_s)) / (until_s - at_s)
-        return Moment(delay_s, rate_bps, in_flight_bytes), until_s
-    rate_bps = trace.step(through_s - 1e-6).rate_bps or 1.0
-    wait_s = max(0.0, through_s - at_s - 8 * PACKET_BYTES / rate_bps)
-    return Moment(delay_s + wait_s, rate_bps, in_flight_bytes), at_s + TICK_S
-
-
-def _mean_delay_s(trace: Trace, from_s: float, to_s: float) -> float:
-    parts = pairwise(trace.edges(from_s, to_s))
-    return sum(trace.step(begin).delay_s * (end - begin) for begin, end in parts) / (to_s - from_s)
-
-
-def _in_flight_bytes(trace: Trace, at_s: float, jitter_s: float) -> float:
-    """The most that may be under way: what went out before the rate fell still travels."""
-    longest_s = trace.step(at_s).delay_s + jitter_s
-    return max(
-        (netem.FREE_RATE_BPS if step.rate_bps is None else step.rate_bps) / 8 * (step.delay_s + jitter_s)
-        for step in trace.steps_between(at_s - longest_s, at_s)
-    )
+    return max(next(edges), position_s + TICK_S)
 
 
 @dataclass
 class Track:
-    """One direction's trace, and the chain of qdiscs on the device that plays it."""
+    """One direction, and the chain of qdiscs on the device that has it."""
 
     index: int
     direction: Direction
     chain: list[Layer]
-    due_s: float = 0.0
+
+
+@dataclass
+class _Part:
+    """One qdisc of a track that changes."""
+
+    track: Track
+    place: int
+    at: Callable[[float], tuple[Layer, float]]
+    due_s: float
+
+
+def _parts(track: Track, position_s: float) -> list[_Part]:
+    end = len(track.chain) - 1
+    if not _trace(track.direction).limited:
+        return [_Part(track, end, Delays(track.direction).at, position_s)]
+    delays = _Part(track, end - 1, Delays(track.direction).at, position_s)
+    return [delays, _Part(track, end, Rates(track.direction).at, position_s)]
 
 
 class Player:
@@ -86,8 +129,7 @@ class Player:
         self.fault = ""
         self._began = time.monotonic() - position_s
         self._end = threading.Event()
-        for track in tracks:
-            track.due_s = position_s
+        self._parts = [part for track in tracks for part in _parts(track, position_s)]
         with TrafficControl() as control:
             self._play(control, position_s)
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)
@@ -105,7 +147,7 @@ class Player:
     def _run(self) -> None:
         try:
             with TrafficControl() as control:
-                while not self._end.wait(min(track.due_s for track in self.tracks) - self.position_s):
+                while not self._end.wait(min(part.due_s for part in self._parts) - self.position_s):
                     self._play(control, self.position_s)
         except NetlinkError as error:
             self._fail(qdisc.said(error))
@@ -117,11 +159,12 @@ class Player:
         print(self.fault, file=sys.stderr)
 
     def _play(self, control: TrafficControl, position_s: float) -> None:
-        for track in self.tracks:
-            if track.due_s > position_s:
+        for part in self._parts:
+            if part.due_s > position_s:
                 continue
-            now, track.due_s = moment(track.direction, position_s)
-            last = netem.layers(track.direction, moment=now)[-1]
-            if last != track.chain[-1]:
-                track.chain[-1] = last
-                control.change_qdisc(track.index, qdisc.nodes(track.chain)[-1])
+            layer, part.due_s = part.at(position_s)
+            chain = part.track.chain
+            # tbf also where it stays the same: that its bucket is filled is counted on.
+            if layer != chain[part.place] or isinstance(layer, Tbf):
+                chain[part.place] = layer
+                control.change_qdisc(part.track.index, qdisc.nodes(chain)[part.place])

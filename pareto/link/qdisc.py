@@ -29,7 +29,7 @@ NO_NETEM = (
 )
 
 _LAYERS: tuple[type[Netem] | type[Tbf] | type[Prio], ...] = (Netem, Tbf, Prio)
-_LONGEST_CHAIN = 3
+_LONGEST_CHAIN = 4
 _CLONE_NEWNET = 0x40000000
 _MODULES = {"u32": "cls_u32", "mirred": "act_mirred", "ifb": "ifb"}  # the others are sch_ and their name
 

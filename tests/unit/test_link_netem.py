@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pareto.link import netem, tc
-from pareto.link.netem import Moment, Netem, QdiscError, Tbf
+from pareto.link.netem import Netem, QdiscError, Tbf
 from pareto.link.profile import MAX_DELAY_S, MAX_RATE_BPS, Bucket, Direction, Gilbert
 from pareto.link.trace import Step, Trace
 
@@ -90,12 +90,11 @@ def test_a_buffer_is_counted_beside_what_is_in_flight() -> None:
     assert Netem.of(direction).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
 
 
-def test_a_moment_stands_for_delay_and_rate() -> None:
+def test_a_traces_delay_is_said_and_its_buffer_is_not_netems() -> None:
     way = Direction(jitter_s=0.001, limit_bytes=3028, trace=Trace("t", 1.0, (Step(0, 0.1, 1e6),)))
-    found = Netem.of(way, Moment(0.02, 2e6, 15_140))
-    assert (found.delay_ticks, found.rate_bytes, found.limit_packets) == (312_500, 250_000, 12)
-    assert Netem.of(way, Moment(0.02, 0.5, 0)).rate_bytes == 1  # 0 would not limit at all
-    assert Netem.of(way, Moment(4000.0, 1e6, 0)).delay_ticks <= ALL
+    found = Netem.of(way, 0.02)
+    assert (found.delay_ticks, found.rate_bytes) == (312_500, GREATEST)
+    assert found.limit_packets > 10_000
 
 
 def test_jitter_that_netem_would_cut_short_is_refused() -> None:
@@ -140,14 +139,11 @@ def test_a_reading_is_the_whole_chain() -> None:
     }
 
 
-def test_bursts_of_loss_have_a_netem_that_a_trace_does_not_change() -> None:
+def test_a_reading_is_all_of_a_chain_that_a_trace_changes() -> None:
     way = Direction(loss=Gilbert(0.1, 0.5), trace=Trace("t", 1.0, (Step(0, 0.1, 1e6),)))
-    first, second = netem.layers(way, moment=Moment(0.1, 1e6, 0))
-    assert isinstance(first, Netem)
-    assert isinstance(second, Netem)
-    assert first.gilbert
-    assert not (first.delay_ticks or first.rate_bytes or second.gilbert)
-    assert second.rate_bytes == 125_000
-    told = netem.reading([first, second])
+    told = netem.reading(
+        [*netem.before_trace(way), Netem(1_562_500, 1000), Tbf.holding(1e6, 1514, 30_000_000)]
+    )
     assert told["loss"]["bad_to_good"] == pytest.approx(0.5)
-    assert told["rate_bps"] == 1e6
+    assert (told["delay_s"], told["rate_bps"]) == (0.1, 1e6)
+    assert told["bucket"]["latency_s"] == pytest.approx(240, rel=0.01)
