@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +44,8 @@ def check(
             for profile in profiles:
                 crew.link(profile)
                 dropped = crew.shaper.state().dropped
+                for ignored in sorted(without_effect(crew.shaped[profile.name])):
+                    out.print(f"{profile.name}: {ignored} has no effect in netem", markup=False)
                 series = _observe(crew, profile, duration_s, tolerance)
                 found = findings(profile, series, tolerance)
                 out.print(f"{profile.name} on {bed.label}", soft_wrap=True, markup=False)
@@ -58,6 +61,12 @@ def check(
         except FAULTS as fault:
             raise TestbedError(f"the link could not be probed: {fault}") from fault
     return good
+
+
+def without_effect(in_force: Mapping[str, Any]) -> set[str]:
+    """What the kernels of a testbed take and do not do, from what its shaper read back."""
+    hosts = (told for told in in_force.values() if isinstance(told, Mapping))
+    return {name for told in hosts for name in told.get("without_effect", ())}
 
 
 def _observe(crew: Crew, profile: Profile, duration_s: float, tolerance: Tolerance) -> list[Observed]:

@@ -8,9 +8,10 @@
   `Bucket`'s fields for netem+tbf; ``offset_s`` where traces begin; ``peer``, the other host's IPv4 address, and
   ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the interface.
   It answers what is in force, read back from the kernel: ``{"shaper": "netem", "scope": "interface", "egress":
-  {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "restored_root": null}``, the
-  last being the kind of a qdisc by somebody else that comes back at the end. With nothing to shape everything of
-  ours is taken off: ``{"shaper": "none", ...}``.
+  {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "restored_root": null,
+  "without_effect": []}``: the kind of a qdisc by somebody else that comes back at the end, and what netem takes and
+  does not do. A trace's rate is tbf's: netem+tbf.
+  With nothing to shape everything of ours is taken off: ``{"shaper": "none", ...}``.
 - ``restart {"position_s": 12.5}`` plays traces from another position on.
 - ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
   were put on, and where the traces are. netem counts the packets that it is asked to lose as dropped, too.

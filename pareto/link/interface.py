@@ -126,6 +126,7 @@ class Interface:
             "ingress": None,
             "offloads": offload.read(self.name),
             "restored_root": None,
+            "without_effect": [],
         }
 
     def _shape(self, found: Journal, wanted: Wanted, scope: Scope) -> dict[str, Any]:
@@ -148,6 +149,7 @@ class Interface:
             "ingress": netem.reading(ingress.chain) if ingress else None,
             "offloads": offload.read(self.name),
             "restored_root": found.before.root.kind if found.before.root else None,
+            "without_effect": _without_effect(wanted),
         }
         playing = [track for track in (egress, ingress) if track and track.direction.trace is not None]
         if playing:
@@ -203,6 +205,14 @@ class Interface:
         if self._player is not None:
             self._player.stop()
             self._player = None
+
+
+def _without_effect(wanted: Wanted) -> list[str]:
+    """What netem takes and does not do: it takes the remainder of a correlated number by twice the jitter, and the
+    correlation is gone. Measured: none at 5 ms, whatever is asked.
+    """
+    correlated = wanted.egress.jitter_correlation or wanted.ingress.jitter_correlation
+    return ["jitter_correlation"] if correlated else []
 
 
 def _chain(direction: Direction, wanted: Wanted) -> list[Layer]:

@@ -74,8 +74,10 @@ class ProbeServer:
 def _answer(sock: socket.socket) -> None:
     while True:
         sock.settimeout(None)  # the next question may be an hour away; the rest of one may not
-        what, nbytes, skip = _ASK.unpack(handshake.exactly(sock, _ASK.size))
+        if not sock.recv(1, socket.MSG_PEEK):
+            return  # no more questions
         sock.settimeout(TIMEOUT_S)
+        what, nbytes, skip = _ASK.unpack(handshake.exactly(sock, _ASK.size))
         if what == b"p":
             sock.sendall(_ASK.pack(b"p", nbytes, 0))
         elif what == b"o":

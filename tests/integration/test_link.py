@@ -90,6 +90,7 @@ def test_an_unshaped_interface_is_not_touched(helper: Helper) -> None:
         "ingress": None,
         "offloads": before,
         "restored_root": None,
+        "without_effect": [],
     }
     assert helper.ask("stats", interface="data0")["result"] == {"dropped": 0, "position_s": None}
 

@@ -1,0 +1,243 @@
+"""The privileged helper on a kernel with netem: whom it shapes, and what it plays."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pareto.link import offload, qdisc, steering
+from pareto.link.profile import Direction, Gilbert
+from pareto.link.trace import Step, Trace
+from tests.vm import wire
+from tests.vm.wire import Helper, delay_s, tc
+
+pytestmark = pytest.mark.vm
+
+SLOW = Direction(0.1, 5e6).to_dict()
+CLIENT = "10.77.0.9"  # of an SSH session that comes in through data0
+
+
+def test_it_says_what_is_in_force(helper: Helper) -> None:
+    told = helper.apply(egress=SLOW)
+    assert told == {
+        "shaper": "netem",
+        "scope": "interface",
+        "egress": {"delay_s": 0.1, "rate_bps": 5e6, "limit_packets": 20_082},
+        "ingress": None,
+        "offloads": {"tso": False, "gso": False, "gro": False},
+        "restored_root": None,
+        "without_effect": [],
+    }
+    assert helper.ask("stats", interface="data0") == {"dropped": 0, "position_s": None}
+    told = helper.apply(egress=SLOW, bucket={"burst_bytes": 32768, "latency_s": 0.4})
+    assert told["shaper"] == "netem+tbf"
+    assert told["egress"]["bucket"] == {"burst_bytes": 32768, "latency_s": 0.4}
+    assert (told["egress"]["rate_bps"], told["egress"]["limit_packets"]) == (5e6, 1000)
+    told = helper.apply(egress={})
+    assert (told["shaper"], told["egress"]) == ("none", None)
+    assert wire.shown() == []
+
+
+def test_lossy_links_want_no_super_packets_however_fast(helper: Helper) -> None:
+    found = offload.read("data0")
+    assert found["tso"]
+    assert not any(helper.apply(egress={"loss": 0.01})["offloads"].values())
+    assert helper.apply(egress={"delay_s": 0.01})["offloads"] == found
+
+
+def test_towards_one_host_only(helper: Helper) -> None:
+    told = helper.apply(egress={"delay_s": 0.1}, peer=wire.PEER, filtered=True)
+    assert told["scope"] == f"peer {wire.PEER}"
+    assert delay_s(to=wire.PEER) == pytest.approx(0.1, abs=0.02)
+    assert delay_s(to=wire.OTHER) < 0.02
+    helper.apply(egress={"delay_s": 0.05}, peer=wire.OTHER, filtered=True)
+    assert delay_s(to=wire.OTHER) == pytest.approx(0.05, abs=0.02)
+    assert delay_s(to=wire.PEER) < 0.02
+
+
+@contextlib.contextmanager
+def echo(port: int) -> Iterator[None]:
+    """A TCP server here that returns what it gets."""
+    with socket.create_server((wire.HERE, port)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while data := connection.recv(100):
+                    connection.sendall(data)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join()
+
+
+def round_trip_s(port: int, busy: bool = False) -> float:
+    """The median over TCP from the peer to a server here, while packets wait for the shaped line if `busy`."""
+    with echo(port), wire.in_peer(), socket.create_connection((wire.HERE, port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        times = []
+        for _ in range(7):
+            if busy:
+                wire_packets()
+            begin = time.perf_counter()
+            connection.sendall(b"x")
+            connection.recv(1)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+
+def wire_packets() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(20):
+            with contextlib.suppress(OSError):
+                sender.sendto(bytes(1400), (wire.PEER, wire.PORT))
+
+
+def test_ssh_on_the_same_interface_is_spared() -> None:
+    helper = Helper(ssh=CLIENT)
+    for bucket in (None, {"burst_bytes": 3028, "latency_s": 0.4}):
+        told = helper.apply(egress=Direction(0.2, 5e6).to_dict(), peer=wire.PEER, bucket=bucket)
+        assert told["scope"] == f"peer {wire.PEER}, TCP port 22 spared"
+        assert [kind for kind, *_ in wire.shown()] == ["prio", "netem"] + ["tbf"] * bool(bucket)
+        assert round_trip_s(port=22, busy=True) < 0.05
+        assert round_trip_s(port=2222) > 0.2
+        assert delay_s(to=wire.PEER) == pytest.approx(0.2, abs=0.03)
+        assert delay_s(to=wire.OTHER) < 0.02
+    helper.apply(egress={"delay_s": 0.1}, ingress={"delay_s": 0.1}, peer=wire.PEER)
+    assert round_trip_s(port=22) < 0.05
+    assert round_trip_s(port=2222) == pytest.approx(0.2, abs=0.05)
+    helper.process.terminate()  # SIGTERM restores, too
+    assert helper.process.wait(20) == 0
+
+
+# What arrives
+
+
+def test_what_arrives_is_shaped_here(helper: Helper) -> None:
+    with wire.in_peer():
+        found = offload.switch_off("data1")
+    as_it_was = offload.write("data0", {"gro": True})
+    told = helper.apply(ingress={"delay_s": 0.1, "rate_bps": 8e6}, peer=wire.PEER)
+    assert not any(offload.read(steering.ifb_name(qdisc.index_of("data0"))).values())
+    assert told["egress"] is None
+    assert told["ingress"]["delay_s"] == 0.1
+    assert told["offloads"]["gro"] is False
+    arrivals = wire.datagrams(100, 0.0, back=True)
+    assert arrivals[0].delay_s == pytest.approx(0.1, abs=0.02)
+    assert 99 * 1514 * 8 / (arrivals[-1].at_s - arrivals[0].at_s) == pytest.approx(8e6, rel=0.05)
+    assert delay_s() < 0.02
+    told = helper.apply(egress={"delay_s": 0.05}, ingress={"delay_s": 0.03})
+    assert delay_s(back=True) == pytest.approx(0.03, abs=0.02)
+    assert delay_s() == pytest.approx(0.05, abs=0.02)
+    helper.apply(egress={"delay_s": 0.05})
+    assert delay_s(back=True) < 0.02
+    assert helper.apply(ingress={"delay_s": 0.03})["offloads"]["gro"] is True
+    helper.ask("restore")
+    offload.write("data0", as_it_was)
+    with wire.in_peer():
+        offload.write("data1", found)
+
+
+def test_what_is_dropped_on_arrival_is_counted(helper: Helper) -> None:
+    helper.apply(ingress=Direction(0.01, 8e6, limit_bytes=20 * 1514).to_dict())
+    arrivals = wire.datagrams(200, 0.0, back=True)
+    assert helper.ask("stats", interface="data0")["dropped"] == 200 - len(arrivals) > 0
+
+
+def test_somebodys_ingress_is_left_alone(helper: Helper) -> None:
+    tc("qdisc add dev data0 clsact")
+    reply = helper.reply("apply", interface="data0", egress=SLOW, ingress=SLOW)
+    assert "data0 already has a clsact qdisc" in reply["error"]
+    assert [kind for kind, *_ in wire.shown()] == ["clsact"]
+    tc("qdisc del dev data0 clsact")
+
+
+# Traces
+
+
+def rate_bps(arrivals: list[wire.Arrival], from_s: float, to_s: float) -> float:
+    return sum(from_s <= each.at_s < to_s for each in arrivals) * 1514 * 8 / (to_s - from_s)
+
+
+def test_a_traces_rates_and_outage_are_seen(helper: Helper) -> None:
+    steps = (Step(0, 0.02, 2e6), Step(1, 0.02, 8e6), Step(2, 0.02, 0.0), Step(2.5, 0.02, 8e6))
+    way = Direction(limit_bytes=8 * 1514, trace=Trace("test", 4.0, steps))
+    helper.apply(egress=way.to_dict(), offset_s=0.0)
+    begin = helper.ask("stats", interface="data0")["position_s"]
+    arrivals = wire.datagrams(2000, 0.00125, size=1514, wait_s=0.6)  # 9.7 Mbit/s for 2.5 s
+    slow = rate_bps(arrivals, 0.2 - begin, 1.0 - begin)
+    fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
+    silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
+    print(f"trace: {slow / 1e6:.2f} of 2, {fast / 1e6:.2f} of 8 Mbit/s, {len(silent)} packets in the outage")
+    assert slow == pytest.approx(2e6, rel=0.1)
+    assert fast == pytest.approx(8e6, rel=0.1)
+    assert len(silent) <= 2, "all that a change of tbf lets pass"
+    after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
+    assert after == pytest.approx(2.52, abs=0.03)
+
+
+def test_a_queue_follows_the_trace(helper: Helper) -> None:
+    """What waits when the line gets fast again leaves fast: the queue was filled at a tenth of the rate."""
+    trace = Trace("test", 4.0, (Step(0, 0.02, 0.5e6), Step(0.5, 0.02, 5e6)))
+    helper.apply(egress=Direction(limit_bytes=30_000, trace=trace).to_dict())
+    begin = helper.ask("stats", interface="data0")["position_s"]
+    arrivals = wire.datagrams(400, 0.003)
+    early, late = (rate_bps(arrivals, at_s - begin, at_s + 0.25 - begin) for at_s in (0.6, 0.85))
+    print(f"queue: {early / 1e6:.2f} and {late / 1e6:.2f} Mbit/s of 4 offered, of 5")
+    assert early == pytest.approx(4.2e6, rel=0.15)
+    assert late == pytest.approx(4.04e6, rel=0.1)
+
+
+@pytest.mark.parametrize("rate_bps", [None, 50e6])
+def test_a_trace_loops_from_where_it_is_told_and_begins_anew(helper: Helper, rate_bps: float | None) -> None:
+    way = Direction(trace=Trace("test", 2.0, (Step(0, 0.02, rate_bps), Step(1, 0.12, rate_bps))))
+    told = helper.apply(egress=way.to_dict(), offset_s=1.1)
+    assert told["egress"]["delay_s"] == 0.12
+    assert delay_s() == pytest.approx(0.12, abs=0.02)
+    time.sleep(max(0.0, 2.1 - helper.ask("stats", interface="data0")["position_s"]))
+    assert delay_s() == pytest.approx(0.02, abs=0.02)  # the second lap
+    helper.ask("restart", position_s=1.0)
+    assert helper.ask("stats", interface="data0")["position_s"] == pytest.approx(1.0, abs=0.2)
+    assert delay_s() == pytest.approx(0.12, abs=0.02)
+
+
+def test_a_trace_that_fails_is_told_once(helper: Helper) -> None:
+    way = Direction(trace=Trace("test", 0.2, (Step(0, 0.02, 8e6), Step(0.1, 0.03, 8e6))))
+    helper.apply(egress=way.to_dict())
+    tc("qdisc del dev data0 root")
+    tc("qdisc add dev data0 root handle 5: pfifo")  # there is no netem to change any more
+    time.sleep(0.4)
+    assert "the trace stopped at" in helper.reply("stats", interface="data0")["error"]
+    assert helper.reply("stats", interface="data0")["ok"]
+    assert [kind for kind, *_ in wire.shown()] == ["pfifo"]
+    assert helper.ask("restore")["left"] == [
+        "its root qdisc is now a pfifo, set by somebody else: it is left alone"
+    ]
+    tc("qdisc del dev data0 root")
+
+
+def test_bursts_of_loss_go_on_while_a_trace_is_played(helper: Helper) -> None:
+    steps = tuple(Step(number / 50, 0.001 * (1 + number % 2), None) for number in range(50))
+    helper.apply(egress=Direction(loss=Gilbert(0.02, 0.02), trace=Trace("test", 1.0, steps)).to_dict())
+    count = 2500  # a change every 20 packets: bursts that a change ends would be no longer
+    got = {arrival.number for arrival in wire.datagrams(count, 0.001, size=100)}
+    lost = [number not in got for number in range(count)]
+    bursts = sum(lost[i] and not lost[i - 1] for i in range(1, count))
+    print(f"bursts in a trace: {sum(lost) / count:.3f} lost (0.5), {sum(lost) / bursts:.1f} in each (50)")
+    assert sum(lost) / bursts > 20
+
+
+def test_what_netem_takes_and_does_not_do_is_told(helper: Helper) -> None:
+    shaky = {"delay_s": 0.03, "jitter_s": 0.005}
+    assert helper.apply(egress=shaky)["without_effect"] == []
+    told = helper.apply(egress={**shaky, "jitter_correlation": 0.9})
+    assert told["without_effect"] == ["jitter_correlation"]
+    delays = [arrival.delay_s for arrival in wire.datagrams(300, 0.005, size=100)]
+    assert abs(statistics.correlation(delays[:-1], delays[1:])) < 0.3

@@ -1,0 +1,273 @@
+"""netem and tbf on a kernel that has them: every field as the kernel reads it, and as packets feel it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute
+
+from pareto.link import netem, player, qdisc, tc
+from pareto.link.netem import QdiscError
+from pareto.link.profile import Bucket, Direction, Gilbert
+from pareto.link.trace import Step, Trace
+from tests.vm import wire
+
+pytestmark = pytest.mark.vm
+
+ALL = (1 << 32) - 1
+EVERYTHING = Direction(
+    delay_s=0.02,
+    rate_bps=8e6,
+    jitter_s=0.004,
+    jitter_correlation=0.25,
+    loss=Gilbert(0.01, 0.2, 0.9, 0.001),
+    duplicate=0.02,
+    reorder=0.03,
+    corrupt=0.04,
+    limit_bytes=90_000,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def link() -> Iterator[None]:
+    with wire.veth():
+        yield
+
+
+@pytest.fixture
+def control() -> Iterator[tc.TrafficControl]:
+    with tc.TrafficControl() as control:
+        yield control
+        qdisc.clear(control, qdisc.index_of("data0"))
+
+
+def apply(control: tc.TrafficControl, direction: Direction, bucket: Bucket | None = None) -> list[Any]:
+    chain = netem.layers(direction, bucket)
+    qdisc.apply(control, "data0", chain)
+    return chain
+
+
+def decoded() -> list[Any]:
+    """What pyroute2 itself makes of the qdiscs."""
+    with IPRoute() as ip:
+        return [q for q in ip.get_qdiscs(index=qdisc.index_of("data0")) if q["handle"]]
+
+
+def test_every_field_as_another_reader_sees_it(control: tc.TrafficControl) -> None:
+    apply(control, EVERYTHING)
+    (found,) = decoded()
+    options = found.get_attr("TCA_OPTIONS")
+    assert (found["handle"], found["parent"]) == (0x70610000, 0xFFFFFFFF)
+    assert {name: options[name] for name in ("delay", "jitter", "loss", "gap")} == {
+        "delay": 312_500,
+        "jitter": 62_500,
+        "loss": 0,
+        "gap": 1,
+    }
+    assert options["duplicate"] == round(0.02 * ALL)
+    assert options["limit"] == math.ceil((1e6 * 0.024 + 90_000) / 1514)
+    assert options.get_attr("TCA_NETEM_RATE")["rate"] == 1_000_000
+    assert options.get_attr("TCA_NETEM_CORR")["delay_corr"] == round(0.25 * ALL)
+    assert options.get_attr("TCA_NETEM_REORDER")["prob_reorder"] == round(0.03 * ALL)
+    assert options.get_attr("TCA_NETEM_CORRUPT")["prob_corrupt"] == round(0.04 * ALL)
+    if shutil.which("tc"):
+        told = subprocess.run(["tc", "qdisc", "show", "dev", "data0"], capture_output=True, text=True).stdout
+        assert "loss gemodel p 1% r 20% 1-h 90% 1-k 0.1%" in told
+
+
+@pytest.mark.parametrize(
+    "direction",
+    [
+        EVERYTHING,
+        Direction(loss=0.031),
+        Direction(0.1, 34e9),
+        Direction(0.05, jitter_s=0.05),
+        Direction(60.0, 1e3),
+        Direction(2.5, jitter_s=2.1),
+    ],
+)
+def test_what_is_asked_is_read_back(control: tc.TrafficControl, direction: Direction) -> None:
+    chain = apply(control, direction)
+    found = qdisc.read(control, qdisc.index_of("data0"))
+    assert found == chain
+    values = netem.reading(found)
+    for name, value in direction.to_dict().items():
+        if name == "loss" and isinstance(value, dict):
+            assert values[name] == pytest.approx(value, abs=1e-9)
+        elif name != "limit_bytes":
+            assert values[name] == pytest.approx(value, rel=1e-6, abs=1e-9)
+
+
+def test_what_is_no_longer_set_is_gone(control: tc.TrafficControl) -> None:
+    apply(control, EVERYTHING)
+    assert not qdisc.apply(control, "data0", netem.layers(Direction(0.01))), "it was changed, not made anew"
+    (found,) = decoded()
+    options = found.get_attr("TCA_OPTIONS")
+    assert options["delay"] == 156_250
+    assert [options[name] for name in ("jitter", "loss", "gap", "duplicate")] == [0] * 4
+    kept = {name: dict(value) for name, value in options["attrs"] if name != "UNKNOWN"}
+    assert "TCA_NETEM_LOSS" not in kept
+    for name, value in kept.items():
+        assert not any(number for key, number in value.items() if key != "header"), name
+
+
+def test_a_chain_with_a_bucket_is_what_the_commands_of_published_experiments_make(
+    control: tc.TrafficControl,
+) -> None:
+    apply(control, Direction(0.2, 5e6), Bucket(32 << 10, 0.4))
+    index = qdisc.index_of("data0")
+    found = [(node.kind, node.options) for node in qdisc.ours(control, index)]
+    first, second = decoded()
+    assert first.get_attr("TCA_OPTIONS")["limit"] == 1000
+    assert first.get_attr("TCA_OPTIONS").get_attr("TCA_NETEM_RATE")["rate"] == 0
+    parms = second.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+    assert (parms["rate"], parms["limit"], parms["buffer"]) == (625_000, 282_768, 819_200)
+    assert (second["handle"], second["parent"]) == (0x70620000, 0x70610001)
+    if shutil.which("tc"):
+        qdisc.clear(control, index)
+        for command in (
+            "root handle 1: netem delay 200ms",
+            "parent 1:1 handle 10: tbf rate 5mbit burst 32kb latency 400ms",
+        ):
+            subprocess.run(["tc", "qdisc", "add", "dev", "data0", *command.split()], check=True)
+        assert found == [(node.kind, node.options) for node in control.qdiscs(index)]
+
+
+def test_netem_with_a_bucket_becomes_netem_alone(control: tc.TrafficControl) -> None:
+    apply(control, Direction(0.01, 5e6), Bucket())
+    apply(control, Direction(0.01, 5e6))
+    assert [kind for kind, *_ in wire.shown()] == ["netem"]
+
+
+def test_a_difference_removes_ours(control: tc.TrafficControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = netem.layers(Direction(0.2, 5e6))
+    monkeypatch.setattr(netem.Netem, "options", lambda _: netem_options(0.1))
+    with pytest.raises(QdiscError, match="the kernel reports"):
+        qdisc.apply(control, "data0", asked)
+    assert wire.shown() == []
+
+
+def netem_options(delay_s: float) -> bytes:
+    monkey = netem.Netem(round(delay_s * 1e9 / 64), 1000)
+    words = (monkey.delay_ticks, monkey.limit_packets, 0, 0, 0, 0)
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
+def test_jitter_that_netem_would_cut_short_is_refused(control: tc.TrafficControl) -> None:
+    with pytest.raises(QdiscError, match="jitter 3 s is more than netem can do"):
+        apply(control, Direction(5.0, jitter_s=3.0))
+
+
+# As packets feel it
+
+
+def test_delay_and_rate(control: tc.TrafficControl) -> None:
+    apply(control, Direction(0.05, 8e6))
+    arrivals = wire.datagrams(100, 0.0)
+    assert 0.0515 < arrivals[0].delay_s < 0.08  # the guest is slow to send its first
+    took_s = arrivals[-1].at_s - arrivals[0].at_s
+    assert 99 * 1514 * 8 / took_s == pytest.approx(8e6, rel=0.05)
+
+
+def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(control: tc.TrafficControl) -> None:
+    apply(control, Direction(0.01, 8e6, limit_bytes=30 * 1514))
+    arrivals = wire.datagrams(200, 0.0)
+    in_flight = math.ceil(1e6 * 0.01 / 1514)
+    assert 30 <= len(arrivals) <= 30 + in_flight + 20  # some leave while they come
+    assert qdisc.drops(control, qdisc.index_of("data0")) == 200 - len(arrivals)
+
+
+def test_what_a_bucket_drops_is_counted_once(control: tc.TrafficControl) -> None:
+    apply(control, Direction(0.01, 8e6), Bucket(3028, 0.03))
+    arrivals = wire.datagrams(200, 0.0)
+    assert len(arrivals) < 100
+    assert qdisc.drops(control, qdisc.index_of("data0")) == 200 - len(arrivals)
+
+
+def test_what_a_netem_below_another_drops_is_counted_once(control: tc.TrafficControl) -> None:
+    trace = Trace("test", 1.0, (Step(0, 0.01, 8e6),))
+    way = Direction(loss=Gilbert(1e-9, 1.0), limit_bytes=30 * 1514, trace=trace)
+    qdisc.apply(control, "data0", player.chain(way, 0.0))
+    arrivals = wire.datagrams(200, 0.0)
+    assert len(arrivals) < 100
+    assert qdisc.drops(control, qdisc.index_of("data0")) == 200 - len(arrivals)
+
+
+def between(hits: int, tries: int, share: float) -> bool:
+    """Whether that many hits are within 4 standard deviations of what the share promises (1 in 16000 is not)."""
+    return abs(hits - tries * share) <= 4 * math.sqrt(tries * share * (1 - share)) + 1
+
+
+def test_loss(control: tc.TrafficControl) -> None:
+    apply(control, Direction(loss=0.05))
+    lost = 4000 - len(wire.datagrams(4000, 0.0, size=100))
+    assert between(lost, 4000, 0.05), lost
+    assert qdisc.drops(control, qdisc.index_of("data0")) == lost  # netem counts them as drops
+
+
+def test_losses_come_in_bursts(control: tc.TrafficControl) -> None:
+    loss = Gilbert(good_to_bad=0.02, bad_to_good=0.2)
+    apply(control, Direction(loss=loss))
+    count = 10_000
+    got = {arrival.number for arrival in wire.datagrams(count, 0.0, size=100)}
+    lost = [number not in got for number in range(count)]
+    bursts = sum(lost[i] and not lost[i - 1] for i in range(1, count))
+    correlation = 1 - loss.good_to_bad - loss.bad_to_good
+    spread = math.sqrt(
+        loss.mean * (1 - loss.mean) / count * (1 + correlation) / (1 - correlation)
+    )  # of a Markov chain's mean
+    print(f"gilbert: {sum(lost) / count:.4f} lost ({loss.mean:.4f}), {sum(lost) / bursts:.2f} in a burst (5)")
+    assert sum(lost) / count == pytest.approx(loss.mean, abs=4 * spread)
+    assert sum(lost) / bursts == pytest.approx(1 / loss.bad_to_good, rel=4 * 0.9 / math.sqrt(bursts))
+
+
+def test_in_bad_and_in_good_are_the_shares_that_are_lost(control: tc.TrafficControl) -> None:
+    loss = Gilbert(0.5, 0.5, in_bad=0.3, in_good=0.1)
+    apply(control, Direction(loss=loss))
+    lost = 4000 - len(wire.datagrams(4000, 0.0, size=100))
+    assert between(lost, 4000, 0.2), lost
+
+
+def test_duplicate(control: tc.TrafficControl) -> None:
+    apply(control, Direction(duplicate=0.05))
+    arrivals = wire.datagrams(4000, 0.0, size=100)
+    assert len({arrival.number for arrival in arrivals}) == 4000
+    assert between(len(arrivals) - 4000, 4000, 0.05), len(arrivals)
+
+
+def test_reorder(control: tc.TrafficControl) -> None:
+    apply(control, Direction(delay_s=0.02, reorder=0.05))
+    arrivals = wire.datagrams(2000, 0.0002, size=100)
+    overtook = sum(arrival.delay_s < 0.01 for arrival in arrivals)
+    assert between(overtook, 2000, 0.05), overtook
+
+
+def test_corrupt(control: tc.TrafficControl) -> None:
+    apply(control, Direction(corrupt=0.05))
+    arrivals = wire.datagrams(4000, 0.0, size=1514)
+    # A flipped bit in the headers, 46 of 1514 bytes, loses the packet or its number.
+    damaged = 4000 - sum(arrival.intact for arrival in arrivals)
+    assert between(damaged, 4000, 0.05), damaged
+
+
+@pytest.mark.parametrize("rate_bps", [None, 50e6])
+def test_jitter_keeps_order(control: tc.TrafficControl, rate_bps: float | None) -> None:
+    apply(control, Direction(delay_s=0.03, jitter_s=0.01, rate_bps=rate_bps))
+    arrivals = wire.datagrams(600, 0.0005, size=200)
+    numbers = [arrival.number for arrival in arrivals]
+    assert numbers == list(range(600))
+
+
+def test_jitter_is_uniform_within_its_bounds(control: tc.TrafficControl) -> None:
+    apply(control, Direction(delay_s=0.03, jitter_s=0.01))
+    # So far apart that none waits for the one before.
+    delays = [arrival.delay_s for arrival in wire.datagrams(40, 0.025, size=200)]
+    assert 0.0195 < min(delays) < 0.026
+    assert 0.034 < max(delays) < 0.046
+    assert statistics.stdev(delays) == pytest.approx(0.01 / math.sqrt(3), rel=0.5)

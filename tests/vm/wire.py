@@ -1,0 +1,202 @@
+"""A veth between the guest and a namespace, and numbered datagrams over it that the kernel stamps on arrival."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute, netns
+
+REPO = Path(__file__).resolve().parents[2]
+HERE, PEER, OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"  # both last ones are the peer's
+PORT = 7000
+HEADERS = 42  # Ethernet, IPv4, UDP
+
+_TIMESTAMPS, _NO_CHECK, _RECEIVE_BUFFER = 35, 11, 33  # SO_TIMESTAMPNS, SO_NO_CHECK, SO_RCVBUFFORCE
+_NAMESPACE = "pareto-test-peer"
+_MACS = {"data0": "02:00:00:00:00:01", "data1": "02:00:00:00:00:02"}
+
+
+@contextmanager
+def veth() -> Iterator[None]:
+    """data0 here, data1 in the namespace; no ARP, no IPv6."""
+    netns.create(_NAMESPACE)
+    try:
+        with IPRoute() as ip:
+            ip.link("add", ifname="data0", kind="veth", peer={"ifname": "data1", "net_ns_fd": _NAMESPACE})
+        Path("/proc/sys/net/ipv6/conf/data0/disable_ipv6").write_text("1")
+        _up("data0", [HERE], [PEER, OTHER, "10.77.0.9"], _MACS["data1"])
+        with in_peer():
+            Path("/proc/sys/net/ipv6/conf/data1/disable_ipv6").write_text("1")
+            _up("data1", [PEER, OTHER], [HERE], _MACS["data0"])
+        yield
+    finally:
+        with IPRoute() as ip:
+            for index in ip.link_lookup(ifname="data0"):
+                ip.link("del", index=index)
+        netns.remove(_NAMESPACE)
+
+
+def _up(interface: str, addresses: list[str], neighbours: list[str], mac: str) -> None:
+    with IPRoute() as ip:
+        index = ip.link_lookup(ifname=interface)[0]
+        ip.link("set", index=index, address=_MACS[interface])
+        for address in addresses:
+            ip.addr("add", index=index, address=address, prefixlen=24)
+        ip.link("set", index=index, state="up")
+        for neighbour in neighbours:
+            ip.neigh("add", dst=neighbour, lladdr=mac, ifindex=index, state=128)  # permanent
+
+
+@contextmanager
+def in_peer() -> Iterator[None]:
+    netns.pushns(_NAMESPACE)
+    try:
+        yield
+    finally:
+        netns.popns()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    number: int
+    delay_s: float
+    at_s: float
+    intact: bool
+
+
+def datagrams(
+    count: int, every_s: float, *, size: int = 1514, to: str = PEER, back: bool = False, wait_s: float = 0.3
+) -> list[Arrival]:
+    """Send that many, of so many bytes on the wire, to the peer (or from it: `back`); what arrived, in its order."""
+    if back:
+        with in_peer():
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiver, to = _receiver(HERE), HERE
+    else:
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with in_peer():
+            receiver = _receiver(to)
+    sender.setsockopt(socket.SOL_SOCKET, _NO_CHECK, 1)
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 20)
+    filling = bytes(size - HEADERS - 4)
+    sent = []
+    with sender, receiver:
+        begin = time.perf_counter()
+        for number in range(count):
+            while time.perf_counter() < begin + number * every_s:
+                pass
+            sent.append(time.time())
+            sender.sendto(struct.pack("!I", number) + filling, (to, PORT))
+        return list(_arrivals(receiver, sent, filling, wait_s))
+
+
+def _receiver(address: str) -> socket.socket:
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind((address, PORT))
+    receiver.setsockopt(socket.SOL_SOCKET, _TIMESTAMPS, 1)
+    receiver.setsockopt(socket.SOL_SOCKET, _RECEIVE_BUFFER, 128 << 20)
+    return receiver
+
+
+def _arrivals(receiver: socket.socket, sent: list[float], filling: bytes, wait_s: float) -> Iterator[Arrival]:
+    receiver.settimeout(wait_s)
+    while True:
+        try:
+            data, control, _, _ = receiver.recvmsg(2048, 64)
+        except TimeoutError:
+            return
+        seconds, nanoseconds = struct.unpack("=qq", control[0][2])
+        at_s = seconds + nanoseconds / 1e9
+        (number,) = struct.unpack("!I", data[:4])
+        if number < len(sent):
+            yield Arrival(number, at_s - sent[number], at_s - sent[0], data[4:] == filling)
+
+
+class Helper:
+    """The privileged helper as the driver starts it. `ssh`: as if by an SSH session of that client."""
+
+    def __init__(self, ssh: str = "") -> None:
+        environment = os.environ | {"SSH_CONNECTION": f"{ssh} 5555 {HERE} 22"} if ssh else os.environ
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pareto.link"],
+            cwd=REPO,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The result. Raises AssertionError where it is refused."""
+        reply = self.reply(op, **fields)
+        assert reply["ok"], reply
+        result: dict[str, Any] = reply["result"]
+        return result
+
+    def reply(self, op: str, **fields: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
+        self.process.stdin.flush()
+        reply: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return reply
+
+    def apply(self, **fields: Any) -> dict[str, Any]:
+        return self.ask("apply", interface="data0", **fields)
+
+    def close(self) -> None:
+        """End of file, as when the driver dies."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.close()
+
+
+def shown(interface: str = "data0") -> list[tuple[str, str, bytes]]:
+    """Kind, handle and options of an interface's qdiscs that somebody set."""
+    from pareto.link import qdisc, tc
+
+    with tc.TrafficControl() as control:
+        nodes = control.qdiscs(qdisc.index_of(interface))
+        return [(node.kind, tc.name(node.handle), node.options) for node in nodes if node.handle]
+
+
+def wait_until(true: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def delay_s(**where: Any) -> float:
+    """Median of what a few packets take."""
+    return statistics.median(arrival.delay_s for arrival in datagrams(5, 0.005, size=100, **where))
+
+
+def tc(command: str) -> None:
+    """iproute2's own, as somebody else would set a qdisc."""
+    if shutil.which("tc") is None:
+        pytest.skip("sets qdiscs as somebody else does: needs iproute2")
+    done = subprocess.run(["tc", *command.split()], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
