@@ -11,13 +11,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pareto.crew import Crew
-from pareto.hosts.testbed import TestbedError, open_local, require_local
+from pareto.hosts.session import SessionError, SessionLost
+from pareto.hosts.shaping import Shaper
+from pareto.hosts.ssh import Unreachable
+from pareto.hosts.testbed import LocalTestbed, TestbedError, open_local, require_local
 from pareto.link import probe
 from pareto.link.findings import MESSAGE_BYTES, Finding, Observed, findings
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
-from pareto.runner import FAULTS
+from pareto.probing import Probers
 
 SAMPLE_S = 4.0
 """Spent on counting lost datagrams, each way, by the first probe of a check."""
@@ -37,30 +39,37 @@ def check(
 ) -> bool:
     """Probe each profile for `duration_s`, show what was found; whether all was as asked. Raises TestbedError."""
     require_local()
-    good = True
-    with closing(open_local(shape_at=shape_at)) as bed, closing(Crew(bed, {}, ())) as crew:
-        try:
-            crew.start()
-            for profile in profiles:
-                crew.link(profile)
-                dropped = crew.shaper.state().dropped
-                for ignored in sorted(without_effect(crew.shaped[profile.name])):
-                    out.print(f"{profile.name}: {ignored} has no effect in netem", markup=False)
-                series = _observe(crew, profile, duration_s, tolerance)
-                found = findings(profile, series, tolerance)
-                out.print(f"{profile.name} on {bed.label}", soft_wrap=True, markup=False)
-                out.print(_table(found))
-                for one in found:
-                    if one.fault:
-                        out.print(f"off: {one.fault}", soft_wrap=True, markup=False)
-                for line in _pictures(series):
-                    out.print(line, soft_wrap=True)
-                _costs(out, crew, dropped)
-                out.print(_figure(profile, bed.label, series, figures), soft_wrap=True, markup=False)
-                good = good and not any(finding.fault for finding in found)
-        except FAULTS as fault:
-            raise TestbedError(f"the link could not be probed: {fault}") from fault
-    return good
+    try:
+        with closing(open_local(shape_at=shape_at)) as bed, closing(Probers(bed)) as probers:
+            good = [
+                _check(out, bed, probers, profile, duration_s, tolerance, figures) for profile in profiles
+            ]
+    except (SessionError, SessionLost, TimeoutError, Unreachable) as fault:
+        raise TestbedError(f"the link could not be probed: {fault}") from fault
+    return all(good)
+
+
+def _check(
+    out: Console,
+    bed: LocalTestbed,
+    probers: Probers,
+    profile: Profile,
+    duration_s: float,
+    tolerance: Tolerance,
+    figures: Path,
+) -> bool:
+    in_force = probers.link(profile)
+    dropped = bed.shaper.state().dropped
+    series = _observe(bed.shaper, probers, profile, duration_s, tolerance)
+    found = findings(profile, series, tolerance)
+    out.print(f"{profile.name} on {bed.label}", soft_wrap=True, markup=False)
+    out.print(_table(found))
+    lines = [f"off: {one.fault}" for one in found if one.fault]
+    lines += [f"{ignored} has no effect in netem" for ignored in sorted(without_effect(in_force))]
+    lines += [*_pictures(series), _costs(bed.shaper, dropped), _figure(profile, bed.label, series, figures)]
+    for line in lines:
+        out.print(line, soft_wrap=True, markup=False)
+    return not any(one.fault for one in found)
 
 
 def without_effect(in_force: Mapping[str, Any]) -> set[str]:
@@ -69,10 +78,12 @@ def without_effect(in_force: Mapping[str, Any]) -> set[str]:
     return {name for told in hosts for name in told.get("without_effect", ())}
 
 
-def _observe(crew: Crew, profile: Profile, duration_s: float, tolerance: Tolerance) -> list[Observed]:
+def _observe(
+    shaper: Shaper, probers: Probers, profile: Profile, duration_s: float, tolerance: Tolerance
+) -> list[Observed]:
     """Readings one after the other; the first has the large sample of datagrams."""
     if profile.period_s is not None:
-        crew.shaper.restart(profile.offset_s)
+        shaper.restart(profile.offset_s)
     began = time.monotonic()
     series: list[Observed] = []
     impaired = any(way.impaired for way in profile.directions)  # TCP waits for what is lost
@@ -80,7 +91,7 @@ def _observe(crew: Crew, profile: Profile, duration_s: float, tolerance: Toleran
         at_s = time.monotonic() - began
         sample_s = probe.SAMPLE_S if series else SAMPLE_S
         question = probe.question(profile, sample_s, 0 if impaired else MESSAGE_BYTES)
-        probed, span = crew.probed(profile, tolerance, question)
+        probed, span = probers.probed(profile, tolerance, question)
         series.append(Observed(at_s, span, probed))
     return series
 
@@ -127,12 +138,11 @@ def _bars(values: Sequence[float | None], top: float) -> str:
     return "".join(" " if value is None else _BARS[min(7, int(8 * value / top))] for value in picked)
 
 
-def _costs(out: Console, crew: Crew, before: int) -> None:
-    relay, dropped = crew.shaper.facts().get("relay"), crew.shaper.state().dropped - before
+def _costs(shaper: Shaper, before: int) -> str:
+    relay, dropped = shaper.facts().get("relay"), shaper.state().dropped - before
     if relay:
-        out.print(f"     relay: {relay['cpu_share']:.0%} of a core; full queues dropped {dropped} packets")
-    else:
-        out.print(f"     netem dropped {dropped} packets, those that it was asked to lose among them")
+        return f"     relay: {relay['cpu_share']:.0%} of a core; full queues dropped {dropped} packets"
+    return f"     netem dropped {dropped} packets, those that it was asked to lose among them"
 
 
 def _figure(profile: Profile, label: str, series: Sequence[Observed], folder: Path) -> str:

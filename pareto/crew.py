@@ -14,12 +14,12 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import RESULT_BYTES, Effort, Trial
 from pareto.prepare import Artifact, Prepared
+from pareto.probing import probed, settle
 from pareto.spec import Cell
 
 START_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
 WARM_TIMEOUT_S = 120.0
-PROBE_TIMEOUT_S = 120.0
 MAX_WARM_UPS = 5
 WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs."""
@@ -89,29 +89,14 @@ class Crew:
         self._profile = None
         self.shaped[profile.name] = self.shaper.apply(profile)
         self._connect()
-        for _ in range(MAX_WARM_UPS):  # opens the probe's own congestion windows; not used
-            probed, _span = self.probed(profile, probe.Tolerance())
-            if not probed.fault:
-                break
+        settle(self.shaper, self._sessions[EDGE], profile)
         for backend in self._backends:
             self._warm(backend, profile)
         self._profile = profile
 
-    def _reading(self, question: dict[str, Any]) -> probe.Reading:
-        return probe.Reading.of(self._sessions[EDGE].request("probe", PROBE_TIMEOUT_S, **question))
-
-    def probed(
-        self, profile: Profile, tolerance: probe.Tolerance, question: dict[str, Any] | None = None
-    ) -> tuple[probe.Probed, probe.Span]:
+    def probed(self, profile: Profile, tolerance: probe.Tolerance) -> tuple[probe.Probed, probe.Span]:
         """Measure the link now, with the verdict, and the part of its traces that passed meanwhile."""
-        begun = self.position_s(profile)
-        reading = self._reading(question or probe.question(profile))
-        span = begun, self.position_s(profile)
-        return probe.Probed(reading, probe.judge(profile, reading, tolerance, span)), span
-
-    def position_s(self, profile: Profile) -> float:
-        """Where the link's traces are; 0 if it has none."""
-        return (self.shaper.state().position_s or 0.0) if profile.period_s is not None else 0.0
+        return probed(self.shaper, self._sessions[EDGE], profile, tolerance)
 
     @property
     def shaper(self) -> Shaper:

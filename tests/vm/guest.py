@@ -89,10 +89,9 @@ class GuestRun:
         except MachineError as error:
             self._failure = str(error)
         else:
+            # Where and why it was skipped, if it was: JSON knows no tuples.
             if isinstance(data["longrepr"], list):
-                data["longrepr"] = tuple(
-                    data["longrepr"]
-                )  # where and why it was skipped; JSON knows no tuples
+                data["longrepr"] = tuple(data["longrepr"])
             report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
             self._reports[report.nodeid].append(report)
             if report.when == "teardown":

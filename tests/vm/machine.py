@@ -1,4 +1,5 @@
-"""A guest with a real sch_netem: up in seconds, sees this machine's files, keeps nothing of what it changes.
+"""A guest with a real sch_netem: up in seconds, sees this machine's files but for /tmp and /run, and keeps nothing
+of what it changes.
 
     python -m tests.vm.machine -- tc qdisc add dev lo root netem delay 10ms
 
@@ -81,11 +82,20 @@ class Machine:
         raise MachineError(f"the guest did not boot (it has {BOOT_LIMIT_S:g} s), nor when it was tried again")
 
     def _script(self) -> str:
-        modules, repository = (shlex.quote(str(path)) for path in (self._kernel.modules, REPOSITORY))
-        return (
-            f"mkdir -p /lib/modules && mount --bind {modules} /lib/modules || exit\n"
-            f"cd {repository} && exec {shlex.join(self._command)}\n"
-        )
+        repository, modules = (shlex.quote(str(path)) for path in (REPOSITORY, self._kernel.modules))
+        # What other programs write to this machine's /tmp would be seen, and taken for what a test left there;
+        # but the repository may be there, too.
+        lines = [
+            "mkdir -p /run/vm/repository /lib/modules",
+            f"mount --bind {repository} /run/vm/repository",
+            "mount -t tmpfs tmpfs /tmp",
+            f"mkdir -p {repository}",
+            f"mount --move /run/vm/repository {repository}",
+            f"mount --bind {modules} /lib/modules",
+            f"cd {repository}",
+            f"exec {shlex.join(self._command)}",
+        ]
+        return " &&\n".join(lines) + "\n"
 
     def _is_up(self, boot: Boot, reports: Iterator[dict[str, Any]]) -> bool:
         boot.limit(BOOT_LIMIT_S)

@@ -50,10 +50,11 @@ def test_a_delay_on_both_ways_is_in_the_round_trip(link: None) -> None:
         while (received := server.recvfrom(100))[0]:
             server.sendto(*received)
 
-    thread = threading.Thread(target=echo)
+    thread = threading.Thread(target=echo, daemon=True)
     thread.start()
     times = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client, server:
+        client.settimeout(5)
         client.connect((wire.PEER, wire.PORT))
         for _ in range(15):
             begin = time.perf_counter()
@@ -62,6 +63,7 @@ def test_a_delay_on_both_ways_is_in_the_round_trip(link: None) -> None:
             times.append(time.perf_counter() - begin)
         client.send(b"")
         thread.join()
-    median_ms = statistics.median(times) * 1e3
-    print(f"a round trip over 20 ms each way: {median_ms:.2f} ms")
-    assert 40 <= median_ms < 46
+    least, median = min(times) * 1e3, statistics.median(times) * 1e3
+    print(f"a round trip over 20 ms each way: {least:.2f} ms, at the median {median:.2f} ms")
+    # Not the median: on a machine that does other things as well, it is several milliseconds late.
+    assert 40 <= least < 46

@@ -30,7 +30,7 @@ def pareto(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_sweep_at_the_first_and_a_middle_point_over_both_backends(tmp_path: Path) -> None:
-    job = ("--model", "shufflenet_v2_x0_5", "--netem", "50ms-5mbit", "--points", "0,2", "--quick")
+    job = ("--model", "shufflenet_v2_x0_5", "--netem", "50ms-5mbit", "--points", "0,2", "--trials", "1")
     done = pareto(*job, "--out", str(tmp_path))
     print(done.stdout)
     (run,) = tmp_path.iterdir()
