@@ -103,8 +103,6 @@ class Boot:
             ready = self._selector.select(0 if off else max(0.0, self._deadline - time.monotonic()))
             if not ready and off:
                 return
-            if not ready:
-                raise OverdueError
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
                 if not data:
@@ -115,6 +113,9 @@ class Boot:
                     yield from (json.loads(line) for line in lines)
                 else:
                     self._console.write(key.data, data)
+            # Also of one that never falls silent.
+            if not off and time.monotonic() >= self._deadline:
+                raise OverdueError
 
     def _start(self, stack: contextlib.ExitStack, handed_over: contextlib.ExitStack) -> None:
         """Both processes and the pipes from them; `handed_over` closes what they alone should have open."""
@@ -166,36 +167,15 @@ class Boot:
         return self._kernel.initrd(files)
 
     def _qemu(self, virtiofsd: int, initrd: int, ports: Sequence[int]) -> list[str]:
-        serial = [
-            word
-            for port in ports
-            for word in (
-                "-chardev",
-                f"file,id=port{port},path=/dev/fd/{port}",
-                "-serial",
-                f"chardev:port{port}",
-            )
-        ]
         # No KVM: where this runs nested, it does not boot. Nehalem: the least that PyTorch's libraries want.
-        machine = [
-            "-machine",
-            "q35",
-            "-accel",
-            "tcg,thread=multi,tb-size=1024",
-            "-cpu",
-            "Nehalem",
-            "-smp",
-            CPUS,
-        ]
+        machine = f"-machine q35 -accel tcg,thread=multi,tb-size=1024 -cpu Nehalem -smp {CPUS} -no-reboot"
+        bare = "-nodefaults -no-user-config -display none -monitor none"
         # virtiofsd reads and writes the guest's memory.
-        memory = ["-m", MEMORY, "-object", f"memory-backend-memfd,id=memory,size={MEMORY},share=on"]
-        root = [
-            "-chardev",
-            f"socket,id=root,fd={virtiofsd}",
-            "-device",
-            "vhost-user-fs-pci,chardev=root,tag=host",
-        ]
-        kernel = [
+        memory = f"-m {MEMORY} -object memory-backend-memfd,id=memory,size={MEMORY},share=on -numa node,memdev=memory"
+        root = f"-chardev socket,id=root,fd={virtiofsd} -device vhost-user-fs-pci,chardev=root,tag=host"
+        serial = (f"-chardev file,id=port{fd},path=/dev/fd/{fd} -serial chardev:port{fd}" for fd in ports)
+        options = " ".join([machine, bare, memory, root, *serial]).split()
+        boot = [
             "-kernel",
             str(self._kernel.image),
             "-initrd",
@@ -203,6 +183,4 @@ class Boot:
             "-append",
             KERNEL_ARGUMENTS,
         ]
-        bare = ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none"]
-        numa = ["-numa", "node,memdev=memory"]
-        return ["qemu-system-x86_64", *machine, *memory, *numa, *root, *kernel, *bare, *serial]
+        return ["qemu-system-x86_64", *options, *boot]

@@ -79,7 +79,7 @@ def prepare() -> Kernel:
     with (CACHE / "lock").open("w") as lock:
         # Two at once would install and unpack into each other's feet.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _install({"qemu-system-x86_64": "qemu-system-x86", "modprobe": "kmod"})
+        _install({"qemu-system-x86_64": "qemu-system-x86", "modprobe": "kmod", "tc": "iproute2"})
         if not any(path.exists() for path in VIRTIOFSD):
             _install({"virtiofsd": "virtiofsd"})
         virtiofsd = [(str(path), *options) for path, options in VIRTIOFSD.items() if path.exists()]
