@@ -86,11 +86,10 @@ def _observe(
         shaper.restart(profile.offset_s)
     began = time.monotonic()
     series: list[Observed] = []
-    impaired = any(way.impaired for way in profile.directions)  # TCP waits for what is lost
     while len(series) < LEAST_READINGS or time.monotonic() - began < duration_s:
         at_s = time.monotonic() - began
         sample_s = probe.SAMPLE_S if series else SAMPLE_S
-        question = probe.question(profile, sample_s, 0 if impaired else MESSAGE_BYTES)
+        question = probe.question(profile, sample_s, MESSAGE_BYTES if profile.tcp_fills else 0)
         probed, span = probers.probed(profile, tolerance, question)
         series.append(Observed(at_s, span, probed))
     return series

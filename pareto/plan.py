@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pareto import bounds
@@ -67,12 +67,12 @@ class Plan:
         return sum(trial.estimate_s for trial in self.trials)
 
 
-def cells(sweep: Sweep, models: Mapping[str, ModelFacts]) -> list[Cell]:
-    """Every cell of the sweep, in order."""
+def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
+    """Every cell of the sweep, in order; `netems` are its profiles' names."""
     return [
         Cell(model, point, models[model].points[point][0], backend, netem, batch_size)
         for model in sweep.models
-        for netem in sweep.netems
+        for netem in netems
         for batch_size in sweep.batch_sizes
         for point in chosen(sweep, models[model])
         for backend in sweep.backends
@@ -101,7 +101,7 @@ def make(
         # Not cryptography: an order that anybody can make again from the manifest.
         shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
         groups: dict[tuple[str, str], list[Cell]] = {}
-        for cell in cells(sweep, models):
+        for cell in cells(sweep, models, profiles):
             groups.setdefault((cell.model, cell.netem), []).append(cell)
         order = list(groups.values())
         shuffled.shuffle(order)

@@ -62,7 +62,7 @@ class Runner:
         self._profiles = profiles
         self._tolerance = tolerance
         self._watcher = watcher
-        self._last_probe: tuple[float, str, probe.Probed] | None = None
+        self._last_probe: tuple[float, Profile, probe.Probed] | None = None
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
@@ -148,15 +148,15 @@ class Runner:
             }
         )
         self.clock.probing += ended - began
-        self._last_probe = None if probed.fault else (ended, profile.name, probed)
+        self._last_probe = None if probed.fault else (ended, profile, probed)
         return probed
 
     def _recent(self, profile: Profile) -> probe.Probed | None:
         """The last trial's closing probe, if it was of this link, good, and a moment ago."""
         if self._last_probe is None:
             return None
-        taken, name, probed = self._last_probe
-        fresh = name == profile.name and time.monotonic() - taken < RECENT_S
+        taken, of, probed = self._last_probe
+        fresh = of == profile and time.monotonic() - taken < RECENT_S
         return probed if fresh else None
 
 

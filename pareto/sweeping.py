@@ -37,7 +37,7 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     console = screen.console()
     if not dry_run:
         require_local()
-    profiles = {name: library.load(name) for name in sweep.netems}
+    profiles = _profiles(sweep)
     store = Store.resume(resume) if resume is not None else None
     clock, code = Clock(), 0
     try:
@@ -68,6 +68,18 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     screen.summary(console, clock, time.monotonic() - began)
     show(console, store.folder)
     return code or int(any(row["status"] != "ok" for row in store.rows()))
+
+
+def _profiles(sweep: Sweep) -> dict[str, Profile]:
+    """The profiles by name, which for a file is the file's. Raises SpecError."""
+    profiles: dict[str, Profile] = {}
+    for asked in sweep.netems:
+        profile = library.load(asked)
+        if profiles.setdefault(profile.name, profile) != profile:
+            raise SpecError(
+                f"--netem {asked}: another profile is called {profile.name} too; rename one's file"
+            )
+    return profiles
 
 
 def show(console: Console, folder: Path) -> None:

@@ -63,7 +63,7 @@ class RelayShaper:
         return LinkState(stats["dropped"], stats["position_s"])
 
     def facts(self) -> dict[str, Any]:
-        kept = ("cpu_share", "late_p99_s", "scheduling", "dropped", "lost")
+        kept = ("cpu_s", "cpu_share", "late_p99_s", "scheduling", "dropped", "lost")
         return {"relay": {key: value for key, value in self._keeper.request("stats").items() if key in kept}}
 
     def close(self) -> None: ...

@@ -103,7 +103,7 @@ def _rate(
 
 def _message(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> Iterator[Finding]:
     values = [o.reading.message_s for o in series if o.reading.message_s is not None]
-    if not values or profile.period_s is not None or any(way.impaired for way in profile.directions):
+    if not values or profile.period_s is not None or not profile.tcp_fills:
         return
     rate = profile.edge_to_server.rate_bps
     if not rate:

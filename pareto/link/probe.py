@@ -95,7 +95,7 @@ def question(profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 
     """
     ways = dict(zip(("out", "back"), profile.directions, strict=True))
     asked: dict[str, Any] = {
-        "datagrams": _by_datagrams(profile),
+        "datagrams": not profile.tcp_fills,
         "message": message_bytes,
         "wait_s": _wait_s(profile),
         "pings": _pings(profile),
@@ -241,10 +241,6 @@ def _loss_fault(name: str, way: Direction, sample: Sample | None) -> str:
     if least <= asked <= most:
         return ""
     return f"lost {name} {sample.lost} of {sample.sent} datagrams, asked {asked:.2%}"
-
-
-def _by_datagrams(profile: Profile) -> bool:
-    return any(way.impaired or way.limit_bytes is not None for way in profile.directions)
 
 
 def _unsettled_bytes(profile: Profile, way: Direction) -> int:

@@ -223,6 +223,11 @@ class Profile:
         return self.edge_to_server, self.server_to_edge
 
     @property
+    def tcp_fills(self) -> bool:
+        """Whether TCP runs at the link's rate: nothing is lost or out of order, and what waits has room."""
+        return not any(way.impaired or way.limit_bytes is not None for way in self.directions)
+
+    @property
     def rtt_s(self) -> float:
         """What the two delays add to a round trip, on average."""
         return sum(way.typical.delay_s for way in self.directions)

@@ -56,15 +56,27 @@ def test_a_link_that_is_off_says_by_how_much_and_fails(tmp_path: Path) -> None:
 
 
 def test_a_link_that_changes_is_swept_part_by_part(tmp_path: Path) -> None:
-    job = ("--model", "alexnet", "--netem", "handover", "--points", "13", "--quick", "--trials", "2")
+    job = (
+        "--model",
+        "alexnet",
+        "--netem",
+        "netem_profiles/handover.yaml",
+        "--points",
+        "13",
+        "--quick",
+        "--trials",
+        "2",
+    )
     done = pareto(*job, "--out", str(tmp_path))
     (run,) = tmp_path.iterdir()
     with (run / "trials.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 4
+    assert len(list((run / "requests").iterdir())) == 4
     # Short phases: a machine that stands still for a moment may spoil one.
     assert [row["status"] for row in rows].count("ok") >= 3, done.stdout + done.stderr
     for row in rows:
+        assert row["netem"] == "handover"
         began, ended = float(row["trace_from_s"]), float(row["trace_to_s"])
         assert began == pytest.approx(15.0 * (int(row["round"]) - 1), abs=0.2)
         assert began < ended < began + 15

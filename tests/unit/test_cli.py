@@ -37,6 +37,11 @@ def pareto(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         (["--netem", "none"], "--model is missing"),
         (["--modle", "alexnet"], "No such option: --modle"),
         (["frobnicate"], "frobnicate"),
+        (["netem", "check", "fiveg"], "there is no netem profile 'fiveg'"),
+        (["netem", "check", "wifi", "--duration", "5"], "--duration: delay '5' has no unit"),
+        (["netem", "check", "wifi", "--testbed", "lab.yaml"], "only the local testbed"),
+        (["--model", "alexnet", "--rtt-floor", "2"], "rtt_floor '2' has no unit"),
+        (["--model", "alexnet", "--tolerance", "300%"], "tolerance"),
         (["--resume", "nowhere"], "there is no run nowhere"),
         (["report", "nowhere"], "there is no run nowhere"),
         (["run", "nowhere.yaml"], "cannot read the sweep nowhere.yaml"),
@@ -123,3 +128,22 @@ def test_help_of_the_main_job_names_every_option() -> None:
         "--dry-run",
     ):
         assert option in text
+
+
+def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
+    for folder, delay in (("a", "1ms"), ("b", "2ms")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "lab.yaml").write_text(f"edge_to_server: {{delay: {delay}}}\n")
+    both = f"{tmp_path}/a/lab.yaml,{tmp_path}/b/lab.yaml"
+    done = pareto("--model", "alexnet", "--netem", both, "--dry-run")
+    assert done.returncode == 2
+    assert "another profile is called lab too" in done.stderr
+
+
+def test_profiles_are_listed_in_words() -> None:
+    lines = pareto("netem", "list").stdout.splitlines()
+    listed = dict(line.split(maxsplit=1) for line in lines)
+    assert listed["200ms-5mbit"] == "edge to server 200 ms at 5 Mbit/s"
+    assert listed["200ms-5mbit-tbf"] == "edge to server 200 ms at 5 Mbit/s (shaper netem+tbf)"
+    assert listed["none"] == "not shaped"
+    assert "on average over the 30 s of handover" in listed["handover"]

@@ -29,7 +29,7 @@ def make(asked: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
 def test_every_round_has_every_cell_once() -> None:
     asked = sweep()
     counted = Counter((trial.cell, trial.round) for trial in make(asked).trials)
-    cells = plan.cells(asked, MODELS)
+    cells = plan.cells(asked, MODELS, asked.netems)
     assert len(cells) == (3 + 2) * 2 * 2  # points x backends x profiles
     assert counted == Counter((cell, number) for cell in cells for number in (1, 2, 3, 4))
 
@@ -61,7 +61,7 @@ def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
 
 def test_points_are_chosen_by_number() -> None:
     asked = sweep(model="a", points="2,0,2", backend="tcp", netem="none")
-    assert [(cell.point, cell.point_name) for cell in plan.cells(asked, MODELS)] == [
+    assert [(cell.point, cell.point_name) for cell in plan.cells(asked, MODELS, asked.netems)] == [
         (0, "input"),
         (2, "output"),
     ]
