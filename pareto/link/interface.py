@@ -164,9 +164,8 @@ class Interface:
             qdisc.refuse_foreign(self.name, control.root(index))
         if not wanted.egress.shaped:
             qdisc.remove(control, index)
-            if (
-                found.before.root is not None
-            ):  # it would have to come back, and may shape what is called unshaped
+            if found.before.root is not None:
+                # It would have to come back, and may shape what is called unshaped.
                 qdisc.refuse_foreign(self.name, found.before.root.qdiscs[0])
             return None
         track = Track(index, wanted.egress, _chain(wanted.egress, wanted))

@@ -60,9 +60,8 @@ def claim(interface: str) -> Journal:
         before = found.look(interface)
         draft, lock = _draft(interface, before)
         try:
-            _path(interface).hardlink_to(
-                draft
-            )  # unlike a rename it never replaces what another program put there meanwhile
+            # Unlike a rename it never replaces what another program put there meanwhile.
+            _path(interface).hardlink_to(draft)
         except FileExistsError:
             os.close(lock)
             continue

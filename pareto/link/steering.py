@@ -23,10 +23,8 @@ from pareto.link.tc import Node, TrafficControl
 _FIRST_PRIORITY = 0x7061
 _IPV4, _ALL = 0x0800, 0x0003  # ETH_P_IP, ETH_P_ALL
 _ROOT_HANDLE = qdisc.FIRST_HANDLE << 16
-_SPARED, _SHAPED = (
-    _ROOT_HANDLE | 1,
-    _ROOT_HANDLE | Prio.CHILD,
-)  # prio's bands; at ingress any but none lets pass
+# prio's bands; at ingress any but none lets pass
+_SPARED, _SHAPED = _ROOT_HANDLE | 1, _ROOT_HANDLE | Prio.CHILD
 
 # linux/pkt_cls.h, tc_act/tc_mirred.h
 _U32_CLASSID, _U32_SELECTOR, _U32_ACTION = 1, 5, 7
@@ -35,10 +33,8 @@ _TERMINAL, _STOLEN, _REDIRECT = 1, 4, 1
 
 # (mask, value, offset in the IPv4 header): the words that a packet must have
 _Key = tuple[int, int, int]
-_TCP: list[_Key] = [
-    (0x0F000000, 0x05000000, 0),
-    (0x00FF0000, 0x00060000, 8),
-]  # ports lie at 20 if nothing is between
+# No IP options, so that ports lie at 20; TCP.
+_TCP: list[_Key] = [(0x0F000000, 0x05000000, 0), (0x00FF0000, 0x00060000, 8)]
 _DESTINATION, _SOURCE = 16, 12
 
 
