@@ -170,3 +170,11 @@ def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:
 def test_a_probes_duration_is_foreseen() -> None:
     assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.02 + 0.1 + 0.03)
     assert probe.duration_s(LOSSY) > probe.duration_s(Profile("x", Direction(0.05, 10e6), Direction(0.05)))
+
+
+def test_an_outage_holds_an_echo_back() -> None:
+    gap = Trace("gap", 10.0, (Step(0, 0.05, 10e6), Step(4, 0.05, 0), Step(4.5, 0.05, 10e6)))
+    link = Profile("gap", Direction(trace=gap))
+    late = Reading(0.5, 10e6 * GOODPUT, None)
+    assert judge(link, late, span=(3.9, 5.0)) == ""
+    assert judge(link, late, span=(6.0, 7.0)).startswith("RTT 500 ms")

@@ -111,6 +111,8 @@ def test_a_scope_in_words(scope: steering.Scope, told: str) -> None:
         (Direction(rate_bps=1e9, loss=0.001), True),
         (Direction(loss=Gilbert(0.01, 0.5)), True),
         (Direction(trace=Trace("t", 2.0, (Step(0, 0.0, 50e6), Step(1, 0.0, 250e6)))), True),
+        (Direction(trace=Trace("t", 20.0, (Step(0, 0.0, 50e6), Step(1, 0.0, 900e6)))), True),
+        (Direction(rate_bps=1e9, limit_bytes=65536), True),
         (Direction(trace=Trace("t", 2.0, (Step(0, 0.0, 250e6), Step(1, 0.0, 250e6)))), False),
     ],
 )

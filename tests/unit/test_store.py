@@ -107,3 +107,11 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run to resume"):
         Store.resume(tmp_path)
+
+
+def test_a_run_of_another_version_is_not_gone_on_with(store: Store) -> None:
+    """Its columns are others: rows of two kinds in one table would shift each other's figures."""
+    trials = store.folder / "trials.csv"
+    trials.write_text(trials.read_text().replace(",dropped_packets", ""))
+    with pytest.raises(StoreError, match="trials.csv has other columns than this version writes"):
+        Store.resume(store.folder)
