@@ -113,5 +113,5 @@ def test_a_run_of_another_version_is_not_gone_on_with(store: Store) -> None:
     """Its columns are others: rows of two kinds in one table would shift each other's figures."""
     trials = store.folder / "trials.csv"
     trials.write_text(trials.read_text().replace(",dropped_packets", ""))
-    with pytest.raises(StoreError, match="trials.csv has other columns than this version writes"):
+    with pytest.raises(StoreError, match=r"trials\.csv has other columns than this version writes"):
         Store.resume(store.folder)
