@@ -76,7 +76,7 @@ def recover(interface: str) -> None:
     Raises QdiscError where a program that is alive shapes it.
     """
     path = _path(interface)
-    lock = _try_lock(path)
+    lock = try_lock(path)
     if lock is not None:
         try:
             Found.from_dict(_record(path)["found"]).put_back(interface)
@@ -93,7 +93,7 @@ def leftovers() -> list[str]:
     """A line for each interface that a program which was killed left shaped."""
     lines = []
     for path in _files():
-        lock = _try_lock(path)
+        lock = try_lock(path)
         if lock is not None:
             os.close(lock)
             lines.append(f"interface {_record(path)['interface']} is still shaped")
@@ -107,7 +107,7 @@ def repair() -> list[str]:
     """
     lines = []
     for path in _files():
-        lock = _try_lock(path)
+        lock = try_lock(path)
         if lock is None:
             continue
         try:
@@ -152,7 +152,7 @@ def _draft(interface: str, before: Found) -> tuple[Path, int]:
     return path, file
 
 
-def _try_lock(path: Path) -> int | None:
+def try_lock(path: Path) -> int | None:
     """A file descriptor holding the file's lock, or None if somebody else has it or the file is gone."""
     try:
         lock = os.open(path, os.O_RDONLY)

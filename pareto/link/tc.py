@@ -169,9 +169,3 @@ def unpack(data: bytes) -> dict[int, bytes]:
         attributes[kind & _TYPE] = data[4:length]
         data = data[(length + 3) & ~3 :]
     return attributes
-
-
-def name(handle: int) -> str:
-    """A handle as tc writes it: ``7061:2``."""
-    major, minor = handle >> 16, handle & 0xFFFF
-    return f"{major:x}:{minor:x}" if minor else f"{major:x}:"

@@ -17,14 +17,14 @@ import time
 from typing import TypedDict
 
 from pareto.backends import handshake
+from pareto.link.probe import GOODPUT
 from pareto.worker import datagrams as udp
 
 PINGS = 5
 PING_GAP_S = udp.PING_GAP_S
 TIMEOUT_S = udp.TIMEOUT_S
 CHUNK = 1 << 16
-TCP_PAYLOAD_SHARE = 1448 / 1514
-"""Payload in each byte on the wire: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
+TCP_PAYLOAD_SHARE = GOODPUT
 UDP_PAYLOAD_SHARE = udp.TRAIN_BYTES / 1514
 _ASK = struct.Struct("!cQQ")
 """what (p: echo, o: bulk edge to server, b: bulk server to edge, m: message, d: datagrams), bytes that follow or are

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,16 +177,7 @@ def shown(interface: str = "data0") -> list[tuple[str, str, bytes]]:
 
     with tc.TrafficControl() as control:
         nodes = control.qdiscs(qdisc.index_of(interface))
-        return [(node.kind, tc.name(node.handle), node.options) for node in nodes if node.handle]
-
-
-def wait_until(true: Callable[[], object], timeout_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+        return [(node.kind, f"{node.handle >> 16:x}:", node.options) for node in nodes if node.handle]
 
 
 def delay_s(**where: Any) -> float:

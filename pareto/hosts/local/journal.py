@@ -7,7 +7,6 @@ the owner dies, however it dies; a slot that can be locked is therefore a leftov
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -17,6 +16,8 @@ from pathlib import Path
 
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
+
+from pareto.link.journal import try_lock
 
 ROOT = Path("/run/pareto")
 MAX_SLOTS = 64
@@ -50,14 +51,14 @@ def acquire() -> Journal:
     for slot in range(MAX_SLOTS):
         folder = ROOT / str(slot)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        lock = _try_lock(folder)
+        lock = try_lock(folder)
         if lock is None:
             continue
         if any(folder.iterdir()):  # a leftover that nobody swept
             _undo(folder)
             os.close(lock)
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            lock = _try_lock(folder)
+            lock = try_lock(folder)
         if lock is not None:
             return Journal(slot, lock)
     raise OSError(f"{MAX_SLOTS} local testbeds are running already")
@@ -67,7 +68,7 @@ def sweep() -> list[str]:
     """Remove what testbeds that are no longer alive left behind; returns their slots."""
     swept = []
     for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
-        lock = _try_lock(folder)
+        lock = try_lock(folder)
         if lock is not None:
             _undo(folder)
             os.close(lock)
@@ -79,27 +80,11 @@ def leftovers() -> list[str]:
     """The slots that `sweep` would remove."""
     left = []
     for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
-        lock = _try_lock(folder)
+        lock = try_lock(folder)
         if lock is not None:
             os.close(lock)
             left.append(folder.name)
     return left
-
-
-def _try_lock(folder: Path) -> int | None:
-    """A file descriptor holding the folder's lock, or None if somebody else has it or removed it."""
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if folder.stat().st_ino == os.fstat(lock).st_ino:
-            return lock
-    except OSError:
-        pass
-    os.close(lock)
-    return None
 
 
 def _undo(folder: Path) -> None:

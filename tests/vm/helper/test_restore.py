@@ -10,6 +10,7 @@ import pytest
 
 from pareto.link import journal, offload, qdisc
 from pareto.link.profile import Direction
+from tests.integration.conftest import wait_until
 from tests.vm import wire
 from tests.vm.wire import Helper, delay_s, tc
 
@@ -136,8 +137,8 @@ def test_a_driver_that_is_killed_leaves_nothing() -> None:
     driver.kill()
     driver.wait()
     driver.stdout.close()
-    assert wire.wait_until(lambda: not wire.shown())
-    assert wire.wait_until(lambda: not Path(journal.FOLDER).exists())
+    assert wait_until(lambda: not wire.shown())
+    assert wait_until(lambda: not Path(journal.FOLDER).exists())
 
 
 def test_a_qdisc_put_there_meanwhile_is_left_alone(helper: Helper) -> None:
