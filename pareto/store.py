@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,11 @@ class Store:
         except OSError as error:
             raise StoreError(f"cannot write to {folder}: {error.strerror}") from None
         return store
+
+    def discard_if_empty(self) -> None:
+        """Remove the folder of a run that measured nothing."""
+        if not self.rows():
+            shutil.rmtree(self.folder)
 
     @property
     def run(self) -> str:

@@ -57,6 +57,9 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     try:
         if to_do.trials:
             _measure(console, sweep, prepared, profiles, to_do, store, clock)
+    except TestbedError:
+        store.discard_if_empty()
+        raise
     except KeyboardInterrupt:
         console.print(f"interrupted: {clock.trials} of {len(to_do.trials)} trials are kept")
         code = 130

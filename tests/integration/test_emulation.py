@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pareto.link import qdisc
+
 from .conftest import REPOSITORY, left_behind, processes, wait_until
 
 pytestmark = [
@@ -114,3 +116,16 @@ def test_doctor_finds_and_removes_what_a_killed_testbed_left() -> None:
     assert "./pareto.sh doctor --repair" in found.stdout
     assert "removed" in pareto("doctor", "--repair").stdout
     assert left_behind() == set()
+
+
+def test_a_testbed_that_cannot_be_had_leaves_no_run(tmp_path: Path) -> None:
+    if qdisc.supported():
+        pytest.skip("this kernel has sch_netem, so the edge can shape both directions")
+    job = ("--model", "alexnet", "--points", "15", "--netem", "wifi", "--shape-at", "edge")
+    done = pareto(*job, "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert (
+        done.stderr.strip()
+        == "error: --shape-at edge needs sch_netem, and this kernel has none: leave it out"
+    )
+    assert list(tmp_path.iterdir()) == []

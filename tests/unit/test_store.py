@@ -115,3 +115,12 @@ def test_a_run_of_another_version_is_not_gone_on_with(store: Store) -> None:
     trials.write_text(trials.read_text().replace(",dropped_packets", ""))
     with pytest.raises(StoreError, match=r"trials\.csv has other columns than this version writes"):
         Store.resume(store.folder)
+
+
+def test_a_run_that_measured_nothing_leaves_nothing(store: Store) -> None:
+    store.append_trial(trial(1))
+    store.discard_if_empty()
+    assert store.folder.exists()
+    other = Store.create(store.folder.parent, "other", {})
+    other.discard_if_empty()
+    assert not other.folder.exists()
