@@ -173,7 +173,9 @@ class Direction:
 
 @dataclass(frozen=True)
 class Bucket:
-    """tbf's token bucket: `burst_bytes` pass at once, packets that would wait longer than `latency_s` are dropped."""
+    """tbf's token bucket: `burst_bytes` pass at once; its queue holds `burst_bytes` and what the rate carries in
+    `latency_s`, as tc computes it, and drops what does not fit.
+    """
 
     burst_bytes: int = 32 << 10
     latency_s: float = 0.4

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 from pyroute2 import IPRoute, netns
 
 from pareto.link import offload
+from tests.program import Program
 
 REPO = Path(__file__).resolve().parents[2]
 EDGE, SERVER = "10.213.0.1", "10.213.0.2"
@@ -86,44 +84,28 @@ class Net:
                 netns.popns()
 
 
-class Relay:
-    """The relay's process and its control protocol."""
+class Relay(Program):
+    """The relay's process."""
+
+    ask = Program.reply
 
     def __init__(self, net: Net) -> None:
         netns.pushns(net.names["relay"])
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pareto.link.relay", "--edge", "to_edge", "--server", "to_server"],
-                cwd=REPO,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+            super().__init__("pareto.link.relay", "--edge", "to_edge", "--server", "to_server")
         finally:
             netns.popns()
-
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
 
     def apply(
         self, out: dict[str, Any], back: dict[str, Any] | None = None, **profile: Any
     ) -> dict[str, Any]:
-        reply = self.ask("apply", edge_to_server=out, server_to_edge=back or {}, **profile)
-        assert reply["ok"], reply
-        return reply["result"]
+        fields: dict[str, Any] = self.result(
+            "apply", edge_to_server=out, server_to_edge=back or {}, **profile
+        )
+        return fields
 
     def stats(self) -> dict[str, Any]:
-        return self.ask("stats")["result"]
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(5)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        return dict(self.result("stats"))
 
 
 @contextlib.contextmanager

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyroute2 import IPRoute, netns
 
 from pareto.link import journal, offload, qdisc, snapshot, steering, tc
 from pareto.link.netem import QdiscError
+from tests.program import Program
 
 pytestmark = [
     pytest.mark.integration,
@@ -41,26 +41,11 @@ def namespace() -> Iterator[str]:
     netns.remove(name)
 
 
-class Helper:
+class Helper(Program):
+    ask = Program.reply
+
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pareto.link"], cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def close(self) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        code = self.process.wait(10)
-        self.process.stdout.close()
-        return code
+        super().__init__("pareto.link")
 
 
 @pytest.fixture

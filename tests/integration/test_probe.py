@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import json
 import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +12,8 @@ import pytest
 from pyroute2 import netns
 
 from pareto.worker.probe import TCP_PAYLOAD_SHARE, UDP_PAYLOAD_SHARE
-from tests.integration.relay_net import REPO, SERVER, Net, Relay, prompt
+from tests.integration.relay_net import SERVER, Net, Relay, prompt
+from tests.program import Program
 
 pytestmark = [
     pytest.mark.integration,
@@ -30,39 +27,18 @@ RUN = {"address": SERVER, "token": "t"}
 CLEAN = {"duplicates": 0, "reordered": 0}
 
 
-class Worker:
-    """A device's worker and its control protocol; never kept waiting for a core by whatever else runs here."""
+class Worker(Program):
+    """A device's worker; never kept waiting for a core by whatever else runs here."""
+
+    ask = Program.result
 
     def __init__(self, net: Net, role: str) -> None:
-        self._numbers = itertools.count()
         netns.pushns(net.names[role])
         try:
             with prompt():
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "pareto.worker"],
-                    cwd=REPO,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                )
+                super().__init__("pareto.worker")
         finally:
             netns.popns()
-
-    def ask(self, op: str, **fields: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        request = {"id": next(self._numbers), "op": op, **fields}
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        reply = json.loads(self._process.stdout.readline())
-        assert reply["ok"], reply
-        return reply["result"]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(5)
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")

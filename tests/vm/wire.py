@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -10,7 +9,6 @@ import socket
 import statistics
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,8 @@ from typing import Any
 
 import pytest
 from pyroute2 import IPRoute, netns
+
+from tests.program import Program
 
 REPO = Path(__file__).resolve().parents[2]
 HERE, PEER, OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"  # both last ones are the peer's
@@ -127,44 +127,17 @@ def _arrivals(receiver: socket.socket, sent: list[float], filling: bytes, wait_s
             yield Arrival(number, at_s - sent[number], at_s - sent[0], data[4:] == filling)
 
 
-class Helper:
+class Helper(Program):
     """The privileged helper as the driver starts it. `ssh`: as if by an SSH session of that client."""
 
+    ask = Program.result
+
     def __init__(self, ssh: str = "") -> None:
-        environment = os.environ | {"SSH_CONNECTION": f"{ssh} 5555 {HERE} 22"} if ssh else os.environ
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pareto.link"],
-            cwd=REPO,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """The result. Raises AssertionError where it is refused."""
-        reply = self.reply(op, **fields)
-        assert reply["ok"], reply
-        result: dict[str, Any] = reply["result"]
-        return result
-
-    def reply(self, op: str, **fields: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
-        self.process.stdin.flush()
-        reply: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return reply
+        environment = {**os.environ, "SSH_CONNECTION": f"{ssh} 5555 {HERE} 22"} if ssh else None
+        super().__init__("pareto.link", environment=environment)
 
     def apply(self, **fields: Any) -> dict[str, Any]:
         return self.ask("apply", interface="data0", **fields)
-
-    def close(self) -> None:
-        """End of file, as when the driver dies."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(20)
-        self.process.stdout.close()
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
