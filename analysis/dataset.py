@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 TEXT = ("run", "model", "point_name", "backend", "netem", "codec", "status", "reason", "started_at")
 WHOLE = ("point", "batch_size", "round")
-# Bits and booleans, depending on the device: kept as written.
-VERBATIM = ("edge_throttled",)
+# Bits in hex, not quantities: kept as written.
+VERBATIM = ("edge_throttled", "server_throttled")
 # fmt: off
 COLUMNS = (
     "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "round",
@@ -28,8 +28,17 @@ COLUMNS = (
     "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
     "rtt_s", "rate_bps", "retransmits",
     "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
-    "edge_temperature_c", "edge_throttled", "edge_energy_j", "server_energy_j", "server_gpu_percent",
+    "edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c",
+    "edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled",
+    "edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent",
+    "edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
     "started_at", "wall_s",
+)
+# Runs made before these were written lack them: there they are empty, as not measured.
+LATER = (
+    "edge_peak_rss_bytes", "server_peak_rss_bytes", "server_temperature_c", "edge_frequency_hz",
+    "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
+    "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
 )
 # fmt: on
 STATUSES = ("ok", "invalid", "failed")
@@ -43,8 +52,8 @@ def load(runs: Sequence[Path]) -> pd.DataFrame:
     """The trials of one or several run folders, one row a trial, in the order of the files.
 
     Columns are `COLUMNS`: text (empty text where nothing was written), whole numbers for point, batch_size
-    and round, floats for every measurement (NaN = not measured). A last line that a killed writer left
-    unfinished is left out. An empty `run` becomes the folder's name.
+    and round, floats for every measurement (NaN = not measured, nor by a run older than the column). A last
+    line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name.
 
     Raises `DatasetError` if a `trials.csv` is missing or malformed.
     """
@@ -73,7 +82,7 @@ def _read(path: Path) -> list[dict[str, str]]:
     try:
         lines = csv.reader(io.StringIO(finished.decode("utf-8-sig"), newline=""))
         header = next(lines, [])
-        missing = [column for column in COLUMNS if column not in header]
+        missing = [column for column in COLUMNS if column not in header and column not in LATER]
         if missing:
             raise DatasetError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
         rows = [(lines.line_num, fields) for fields in lines if fields]
@@ -88,7 +97,7 @@ def _read(path: Path) -> list[dict[str, str]]:
     for number, fields in rows:
         if len(fields) != len(header):
             raise DatasetError(f"{path}, line {number}: {len(fields)} fields instead of {len(header)}")
-    return [dict(zip(header, fields, strict=True)) for _, fields in rows]
+    return [dict.fromkeys(LATER, "") | dict(zip(header, fields, strict=True)) for _, fields in rows]
 
 
 def _typed(rows: list[dict[str, str]], run: Path) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Pareto dominance in the plane of latency (less is better) and throughput (more is better)."""
+"""Pareto dominance in latency (less is better), throughput (more is better) and, if asked for, energy (less)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-def nondominated(latency: Floats, throughput: Floats) -> Bools:
+def nondominated(latency: Floats, throughput: Floats, energy: Floats | None = None) -> Bools:
     """Which points no other point dominates.
 
-    A point dominates another if it is no worse in both objectives and better in at least one; so points with
-    equal figures are on the front together. A point with NaN in either is on no front.
+    A point dominates another if it is no worse in every objective and better in at least one; so points with
+    equal figures are on the front together. A point with NaN in any is on no front.
     """
-    on_front = np.zeros(len(latency), dtype=bool)
+    figures = np.column_stack([latency, throughput] if energy is None else [latency, throughput, energy])
+    on_front = np.zeros(len(figures), dtype=bool)
     # moocore takes NaN for better than anything: such rows must never reach it.
-    measured = ~(np.isnan(latency) | np.isnan(throughput))
+    measured = ~np.isnan(figures).any(axis=1)
     on_front[measured] = moocore.is_nondominated(
-        np.column_stack([latency, throughput])[measured], maximise=[False, True], keep_weakly=True
+        figures[measured], maximise=[False, True, False][: figures.shape[1]], keep_weakly=True
     )
     return on_front
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis import energy
 from analysis.dominance import Floats, nondominated
 
 CONDITION = ["model", "netem", "batch_size", "codec"]
@@ -21,6 +22,7 @@ MEDIANS = [
     "server_s",
     "payload_bytes",
 ]
+ENERGIES = ["edge_energy_j", "server_energy_j"]
 COLUMNS = [
     *CELL,
     "point_name",
@@ -36,6 +38,10 @@ COLUMNS = [
     "on_backend_front",
     "on_front",
     "probability",
+    *ENERGIES,
+    "energy_j",
+    "energy_of",
+    "on_energy_front",
 ]
 
 MIN_ROUNDS = 3
@@ -56,16 +62,25 @@ def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.Data
     - latency_low_s, latency_high_s, throughput_low_ips, throughput_high_ips: 95 % interval of the median.
     - probability: share of resamples in which the point is on its backend's front.
 
-    The last two are percentile bootstraps (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993) over
-    rounds: a resample draws whole rounds, the same for every point of a backend, because what slows one round
-    slows all its points, and only their differences decide dominance. Empty with fewer than `MIN_ROUNDS`
-    rounds. The same trials, `resamples` and `seed` give the same result, whatever other cells are there.
+    - edge_energy_j, server_energy_j: medians over rounds, J per image. energy_j: what counts of them for this
+      condition (model, netem, batch_size, codec), and energy_of: of which devices, as `analysis.energy.counted`
+      decides. on_energy_front: no point of the condition dominates it in latency, throughput and energy_j.
+      Empty and false where no device's energy is known.
+
+    Intervals and probability are percentile bootstraps (Efron & Tibshirani, "An Introduction to the Bootstrap",
+    1993) over rounds: a resample draws whole rounds, the same for every point of a backend, because what slows
+    one round slows all its points, and only their differences decide dominance. Empty with fewer than
+    `MIN_ROUNDS` rounds. The same trials, `resamples` and `seed` give the same result, whatever other cells are there.
     """
     rows: pd.DataFrame = _medians(trials)
     rows["latency_efficiency"] = rows["latency_bound_s"] / rows["latency_s"]
     rows["throughput_efficiency"] = rows["throughput_ips"] / rows["throughput_bound_ips"]
     rows["on_backend_front"] = _on_front(rows, [*CONDITION, "backend"])
     rows["on_front"] = _on_front(rows, CONDITION)
+    rows["energy_of"], rows["energy_j"] = "", np.nan
+    for members in rows.groupby(CONDITION, dropna=False).groups.values():
+        rows.loc[members, "energy_of"], rows.loc[members, "energy_j"] = energy.counted(rows.loc[members])
+    rows["on_energy_front"] = _on_front(rows, CONDITION, "energy_j")
 
     spread = [
         _bootstrap(group, resamples, np.random.default_rng(seed))
@@ -85,16 +100,17 @@ def _medians(trials: pd.DataFrame) -> pd.DataFrame:
     rows["point_name"] = every["point_name"].max()
     rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
     rows["excluded"] -= rows["rounds"]
-    rows[MEDIANS] = ok[MEDIANS].median()
+    rows[[*MEDIANS, *ENERGIES]] = ok[[*MEDIANS, *ENERGIES]].median()
     cells: pd.DataFrame = rows.reset_index()
     return cells
 
 
-def _on_front(rows: pd.DataFrame, within: list[str]) -> npt.NDArray[np.bool_]:
+def _on_front(rows: pd.DataFrame, within: list[str], *also: str) -> npt.NDArray[np.bool_]:
     on_front = np.zeros(len(rows), dtype=bool)
     for members in rows.groupby(within, dropna=False).indices.values():
         group = rows.iloc[members]
-        on_front[members] = nondominated(group["latency_s"].to_numpy(), group["throughput_ips"].to_numpy())
+        objectives = (group[column].to_numpy() for column in ("latency_s", "throughput_ips", *also))
+        on_front[members] = nondominated(*objectives)
     return on_front
 
 

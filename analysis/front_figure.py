@@ -11,16 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.dominance import Floats, staircase
-from analysis.labels import place_labels
+from analysis.labels import label, place_labels, settle
 from analysis.style import (
     WIDTH_IN,
     Series,
     add_caption,
+    fit_axis,
     head,
-    ink,
     point_label,
     series,
     styled,
@@ -29,9 +28,6 @@ from analysis.style import (
 
 MARKER_PT = 5.0
 UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
-LOG_RANGE = 20
-"""An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
-
 NAMED_LABELS = 16
 """Up to this many labels carry the point's name; more would not be legible, and the number says it all."""
 
@@ -53,7 +49,9 @@ def front_figure(rows: pd.DataFrame, caption: str) -> Figure:
         axes.set_xlabel(f"latency ({unit})")
         axes.set_ylabel("throughput (images/s)")
         axes.grid(True)
-        _scale(axes, measured, scale)
+        # Fixed before the staircases are drawn, which end at the limits.
+        fit_axis(axes, "x", measured["latency_s"] * scale)
+        fit_axis(axes, "y", measured["throughput_ips"])
         drawn = list(series(measured))
         for one in drawn:
             _draw(axes, one, scale)
@@ -61,24 +59,6 @@ def front_figure(rows: pd.DataFrame, caption: str) -> Figure:
         add_caption(figure, caption)
         _label(figure, axes, drawn, scale)
     return figure
-
-
-def _scale(axes: Axes, measured: pd.DataFrame, scale: float) -> None:
-    """Fix scales and limits, with room for labels around the points: staircases end at the limits."""
-    for axis, name, values in (
-        (axes.xaxis, "x", measured["latency_s"] * scale),
-        (axes.yaxis, "y", measured["throughput_ips"]),
-    ):
-        low, high = float(values.min()), float(values.max())
-        if low > 0 and high / low > LOG_RANGE:
-            margin = (high / low) ** 0.12
-            axes.set(**{f"{name}scale": "log", f"{name}lim": (low / margin, high * margin)})
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_formatter(NullFormatter())
-        else:
-            margin = 0.12 * (high - low or high or 1)
-            axes.set(**{f"{name}lim": (low - margin, high + margin)})
 
 
 def _draw(axes: Axes, one: Series, scale: float) -> None:
@@ -141,20 +121,16 @@ def _label(figure: Figure, axes: Axes, drawn: Sequence[Series], scale: float) ->
     ]
     named = len(labelled) <= NAMED_LABELS
     texts = [
-        axes.text(
+        label(
+            axes,
             row["latency_s"] * scale,
             row["throughput_ips"],
             point_label(int(row["point"]), str(row["point_name"]) if named else ""),
-            fontsize=6.5,
-            color=ink(one.colour),
-            zorder=2.5,  # over the staircases, under the markers
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
+            one.colour,
         )
         for one, row in labelled
     ]
-    # Labels are placed in the final layout, so that must be known and stay.
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    settle(figure)
     return place_labels(
         axes,
         texts,

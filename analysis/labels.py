@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from analysis.dominance import Floats
+from analysis.style import ink
 
 # Gaps between a point and its label in points of print, and the directions tried at each.
 _GAPS_PT = np.array([3, 5, 8, 12, 17, 23, 30, 38, 48, 60, 75, 95, 120])
@@ -24,25 +26,46 @@ _LEADER_FROM_PT = 7.0
 _MARGIN_PT = 0.8
 
 
+def label(axes: Axes, x: float, y: float, text: str, colour: str) -> Text:
+    """A label at its point (data units), in its backend's colour, for `place_labels` to move beside it."""
+    return axes.text(
+        x,
+        y,
+        text,
+        fontsize=6.5,
+        color=ink(colour),
+        zorder=2.5,  # over the staircases, under the markers
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
+    )
+
+
+def settle(figure: Figure) -> None:
+    """Make the layout final: labels are placed in it, so that it must be known and stay."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def place_labels(
     axes: Axes,
     texts: Sequence[Text],
     directions: Sequence[float],
     *,
     markers: Floats,
-    marker_pt: float,
+    marker_pt: float | Floats,
     lines: Sequence[tuple[Floats, Floats]] = (),
 ) -> list[Text]:
     """Move each text, which stands at its point, to the cheapest free place around it; near is cheap.
 
     `directions`: where each would best go (radians). `markers`: centres (n x 2, data units) of markers of
-    `marker_pt` points, which are never covered, nor is a label once placed; `lines`: staircases (data units),
-    which are avoided. A thin leader joins a label to its point where they are apart. Returns the texts, less
-    those for which no place was free: these are taken off the axes, as illegible ones would tell nothing.
-    Call it last, with limits and layout final. Greedy and deterministic: the same input, the same figure.
+    `marker_pt` points (one size, or one each), which are never covered, nor is a label once placed; `lines`:
+    staircases (data units), which are avoided. A thin leader joins a label to its point where they are apart.
+    Returns the texts, less those for which no place was free: these are taken off the axes, as illegible ones
+    would tell nothing. Call it last, with limits and layout final (`settle`). Greedy and deterministic: the same
+    input, the same figure.
     """
     to_pixels, pt = axes.transData, axes.figure.dpi / 72
-    taken = _around(to_pixels.transform(markers), np.full(2, marker_pt * pt))
+    sizes = np.broadcast_to(np.asarray(marker_pt, dtype=float), len(markers)) * pt
+    taken = _around(to_pixels.transform(markers), sizes[:, None])
     edges = np.concatenate(
         [np.empty((0, 4)), *(_edges(to_pixels.transform(np.column_stack(xy))) for xy in lines)]
     )
@@ -78,7 +101,7 @@ def place_labels(
 
 
 def _around(centres: Floats, size: Floats) -> Floats:
-    """Boxes (left, bottom, right, top) of one size around centres."""
+    """Boxes (left, bottom, right, top) around centres."""
     return np.hstack([centres - size / 2, centres + size / 2])
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis import energy
 from analysis.attribution_figure import attribution_figure
 from analysis.dataset import STATUSES, load, manifest
+from analysis.energy_figure import energy_figure
 from analysis.front import front
 from analysis.front_figure import front_figure
 from analysis.style import caption, file_stem, save
@@ -29,9 +31,10 @@ class Report:
 def report(run_dir: Path) -> Report:
     """Write `front.csv` and, per model and profile, `figures/front-*` and `figures/attribution-*` (PDF, PNG).
 
-    With more than one batch size in the run, `-b<size>` is added to the names. Trials that are not `ok` are
-    only counted; a model and profile with nothing but such trials get a note instead of figures. The same
-    run gives the same bytes. Raises `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
+    Where devices' energy was measured, `figures/energy-*` too. With more than one batch size in the run,
+    `-b<size>` is added to the names. Trials that are not `ok` are only counted; a model and profile with nothing
+    but such trials get a note instead of figures. The same run gives the same bytes. Raises
+    `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
     """
     trials = load([run_dir])
     rows = front(trials)
@@ -41,7 +44,8 @@ def report(run_dir: Path) -> Report:
         result.notes.append("no trial has ended yet: nothing to show")
 
     figures = run_dir / "figures"
-    testbed = str(manifest(run_dir).get("testbed") or "")
+    about = manifest(run_dir)
+    testbed = str(about.get("testbed") or "")
     several_batches = rows["batch_size"].nunique() > 1
     for condition, group in rows.groupby(FIGURE):
         model, netem, batch_size = group[FIGURE].iloc[0]
@@ -55,6 +59,14 @@ def report(run_dir: Path) -> Report:
         text = caption(group, testbed)
         result.files += save(front_figure(group, text), figures / file_stem("front", *name))
         result.files += save(attribution_figure(group, text), figures / file_stem("attribution", *name))
+        charged = group[group["on_energy_front"].groupby(group["codec"]).transform("any")]
+        if charged["energy_of"].nunique() > 1:
+            result.notes.append(
+                f"{' '.join(map(str, name))}: no energy figure: its codecs count different devices"
+            )
+        elif len(charged):
+            text = f"{text} {energy.note(charged, about)}"
+            result.files += save(energy_figure(charged, text), figures / file_stem("energy", *name))
     return result
 
 

@@ -1,4 +1,4 @@
-"""What every figure shares: size, colours, markers, units, caption, and how it is written to disk."""
+"""What every figure shares: size, colours, markers, units, axes, caption, and how it is written to disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import pandas as pd
@@ -16,6 +16,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH_IN = 7.0
 """A page's text width, or two columns of a two-column paper."""
@@ -24,6 +25,9 @@ WIDTH_IN = 7.0
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
+
+LOG_RANGE = 20
+"""An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
 
 _RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
@@ -97,6 +101,21 @@ def ink(colour: str) -> tuple[float, ...]:
 def time_unit(longest_s: float) -> tuple[str, float]:
     """The unit in which times up to `longest_s` read best, and how many of it make a second."""
     return ("ms", 1e3) if longest_s < 1 else ("s", 1.0)
+
+
+def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12) -> None:
+    """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high / low > LOG_RANGE:
+        margin = (high / low) ** room
+        axes.set(**{f"{name}scale": "log", f"{name}lim": (low / margin, high * margin)})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        margin = room * (high - low or high or 1)
+        axes.set(**{f"{name}lim": (low - margin, high + margin)})
 
 
 def point_label(point: int, name: str, *, limit: int = 16) -> str:

@@ -18,8 +18,9 @@ def front_table(front: pd.DataFrame) -> RenderableType:
     """One table per model and profile (and batch size and codec): for each backend, the points on its front.
 
     Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency,
-    and p, the probability that the point is on its backend's front (empty with too few rounds). A star marks
-    the points on the front of all backends together. Takes the frame of `analysis.front.front`; fits the
+    energy (J per image) where it was measured, and p, the probability that the point is on its backend's front
+    in latency and throughput (empty with too few rounds). A star marks the points on the front of all backends
+    together. Takes the frame of `analysis.front.front`; fits the
     width of the console it is printed to, shortening names first.
     """
     tables: list[RenderableType] = []
@@ -37,12 +38,14 @@ def _table(rows: pd.DataFrame) -> RenderableType:
     excluded_note = f"; {excluded} trial{'s' if excluded > 1 else ''} excluded" if excluded else ""
     if points.empty:
         return Text(f"{title}: no valid trial, {excluded} excluded\n")
+    energy_of = str(points["energy_of"].iloc[0])
+    energy_note = f"; J = energy per image, {energy_of}" if energy_of else ""
     unit, scale = time_unit(float(points["latency_s"].max()))
     time_digits = 3 if unit == "s" else 2
     table = Table(
         title=f"{title}: Pareto front",
         caption="* on the front of all backends; eff. = share of the physical bound; p = probability of "
-        f"being on the backend's front{excluded_note}",
+        f"being on the backend's front{energy_note}{excluded_note}",
         title_justify="left",
         caption_justify="left",
         title_style="bold",
@@ -53,8 +56,10 @@ def _table(rows: pd.DataFrame) -> RenderableType:
     )
     table.add_column("backend", no_wrap=True)
     table.add_column("point", justify="right", no_wrap=True)
-    table.add_column("name", no_wrap=True, overflow="ellipsis", min_width=6)
-    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%", "p"):
+    # The only column that may be narrowed: its cells, not the column, refuse to wrap.
+    table.add_column("name", min_width=6)
+    energies = ["J"] if energy_of else []
+    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%", *energies, "p"):
         table.add_column(header, justify="right", no_wrap=True)
     for backend in backends(points):
         of_backend = points[points["backend"] == backend].sort_values("latency_s").to_dict("records")
@@ -62,12 +67,13 @@ def _table(rows: pd.DataFrame) -> RenderableType:
             table.add_row(
                 "" if number else backend,
                 f"{row['point']}{'*' if row['on_front'] else ' '}",
-                str(row["point_name"]),
+                Text(str(row["point_name"]), no_wrap=True, overflow="ellipsis"),
                 _figure(row["latency_s"] * scale, time_digits),
                 _figure(row["latency_bound_s"] * scale, time_digits),
                 _figure(row["latency_efficiency"] * 100, 0),
                 _figure(row["throughput_ips"], 2),
                 _figure(row["throughput_efficiency"] * 100, 0),
+                *([_figure(row["energy_j"], 3)] if energy_of else []),
                 _figure(row["probability"], 2),
             )
         table.add_section()

@@ -11,10 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pareto.hosts import testbeds
+from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.ssh import Unreachable
-from pareto.hosts.testbed import LocalTestbed, TestbedError, open_local, require_local
+from pareto.hosts.testbed import Testbed
+from pareto.hosts.way import Unreachable
 from pareto.link import probe
 from pareto.link.findings import MESSAGE_BYTES, Finding, Observed, findings
 from pareto.link.probe import Tolerance
@@ -35,12 +37,14 @@ def check(
     duration_s: float,
     tolerance: Tolerance,
     figures: Path,
+    testbed: str,
     shape_at: str,
 ) -> bool:
     """Probe each profile for `duration_s`, show what was found; whether all was as asked. Raises TestbedError."""
-    require_local()
+    testbeds.require(testbed)
     try:
-        with closing(open_local(shape_at=shape_at)) as bed, closing(Probers(bed)) as probers:
+        opened = testbeds.open_testbed(testbed, profiles, shape_at=shape_at)
+        with closing(opened) as bed, closing(Probers(bed)) as probers:
             good = [
                 _check(out, bed, probers, profile, duration_s, tolerance, figures) for profile in profiles
             ]
@@ -51,7 +55,7 @@ def check(
 
 def _check(
     out: Console,
-    bed: LocalTestbed,
+    bed: Testbed,
     probers: Probers,
     profile: Profile,
     duration_s: float,
@@ -137,8 +141,11 @@ def _bars(values: Sequence[float | None], top: float) -> str:
     return "".join(" " if value is None else _BARS[min(7, int(8 * value / top))] for value in picked)
 
 
-def _costs(shaper: Shaper, before: int) -> str:
-    relay, dropped = shaper.facts().get("relay"), shaper.state().dropped - before
+def _costs(shaper: Shaper, before: int | None) -> str:
+    relay, after = shaper.facts().get("relay"), shaper.state().dropped
+    if before is None or after is None:
+        return "     nothing shapes this link"
+    dropped = after - before
     if relay:
         return f"     relay: {relay['cpu_share']:.0%} of a core; full queues dropped {dropped} packets"
     return f"     netem dropped {dropped} packets, those that it was asked to lose among them"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from getpass import getpass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -42,7 +43,7 @@ def run(
     weights: Annotated[
         str | None, typer.Option(help="seeded, pretrained, or a .safetensors or .pth file.  [seeded]")
     ] = None,
-    testbed: Annotated[str | None, typer.Option(help="Where to run.  [local]")] = None,
+    testbed: Annotated[str | None, typer.Option(help="local, or a file that names hosts.  [local]")] = None,
     edge_cpu: Annotated[
         float | None, typer.Option(help="Share of a core that a local edge gets.  [1.0]")
     ] = None,
@@ -52,6 +53,9 @@ def run(
     ] = None,
     rtt_floor: Annotated[
         str | None, typer.Option(help="How far its round trip may always be off.  [2ms]")
+    ] = None,
+    sample: Annotated[
+        str | None, typer.Option(help="How often the devices' sensors are read, or off.  [200ms]")
     ] = None,
     shape_at: Annotated[
         str | None,
@@ -80,6 +84,7 @@ def run(
         "threads": threads,
         "tolerance": tolerance,
         "rtt_floor": rtt_floor,
+        "sample": sample,
         "shape_at": shape_at,
         "seed": seed,
         "quick": quick,
@@ -131,7 +136,7 @@ def netem_check(
     profiles: Annotated[
         list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
     ],
-    testbed: Annotated[str, typer.Option(help="Where to check.")] = "local",
+    testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
     duration: Annotated[str, typer.Option(help="How long to probe each profile.")] = "5s",
     tolerance: Annotated[str, typer.Option(help="How far the link may be off.")] = "10%",
     rtt_floor: Annotated[str, typer.Option(help="How far its round trip may always be off.")] = "2ms",
@@ -153,21 +158,80 @@ def netem_check(
     from pareto import checking, screen
 
     loaded = [library.load(name) for name in asked.netems]
-    good = checking.check(screen.console(), loaded, seconds, asked.link_tolerance, out, asked.shape_at)
+    where = (asked.testbed, asked.shape_at)
+    good = checking.check(screen.console(), loaded, seconds, asked.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)
+
+
+hosts_app = typer.Typer(
+    help="The hosts of a testbed file: pair with them, see them, set them up.",
+    rich_markup_mode=None,
+)
+app.add_typer(hosts_app, name="hosts")
+TestbedFile = Annotated[Path, typer.Option("--testbed", help="The testbed file.")]
+
+
+@hosts_app.command("add")
+def hosts_add(
+    target: Annotated[
+        str, typer.Argument(metavar="USER@ADDRESS", help="As for ssh; or local, for this machine.")
+    ],
+    role: Annotated[str, typer.Option(help="edge or server.")],
+    testbed: TestbedFile,
+    name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
+    port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,
+    user: Annotated[str, typer.Option(help="Whom to log in as.")] = "",
+    key: Annotated[Path | None, typer.Option(help="The private key to use.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
+) -> None:
+    """Pair with a host, once: check its key, put ours over, find its data interface, write it into the file."""
+    from pareto.hosts import pairing
+
+    wanted = pairing.Wanted(target, role, name, port, user, key, device)
+    here = sys.stdin.isatty()
+    pairing.add(
+        wanted,
+        testbed,
+        pairing.Terminal(typer.echo, typer.confirm if here else None, getpass if here else None),
+    )
+
+
+@hosts_app.command("list")
+def hosts_list(testbed: TestbedFile) -> None:
+    """The hosts of a testbed file, and whether they can be reached."""
+    from pareto.hosts import inventory, lab, listing
+
+    good = listing.show(inventory.load(testbed).members, lab.open_way, say=typer.echo)
+    raise typer.Exit(0 if good else 2)
+
+
+@hosts_app.command("setup")
+def hosts_setup(
+    testbed: TestbedFile,
+    host: Annotated[str, typer.Option(help="This one alone, by its name in the file.")] = "",
+) -> None:
+    """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
+    from pareto.hosts import inventory, lab, setup
+
+    members = [it for it in inventory.load(testbed).members if host in ("", it.name)]
+    if not members:
+        _refuse(f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add")
+    ask = getpass if sys.stdin.isatty() else None
+    raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=typer.echo, ask=ask) else 2)
 
 
 @app.command()
 def doctor(
+    testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Remove what killed runs left on this machine.")
+        bool, typer.Option("--repair", help="Remove what killed runs left on its machines.")
     ] = False,
 ) -> None:
-    """What this machine lacks for a sweep, with the command that mends it."""
+    """What a testbed lacks for a sweep, with the command that mends it."""
     from pareto import doctor as examination
     from pareto import screen
 
-    raise typer.Exit(0 if examination.examine(screen.console(), repair=repair) else 2)
+    raise typer.Exit(0 if examination.examine(screen.console(), testbed, repair=repair) else 2)
 
 
 def main() -> int:
@@ -175,7 +239,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     arguments = sys.argv[1:]
-    if arguments in ([], ["netem"]):
+    if arguments in ([], ["netem"], ["hosts"]):
         arguments.append("--help")
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h"):
         arguments = ["run", *arguments]
@@ -183,7 +247,7 @@ def main() -> int:
         code = app(arguments, prog_name="./pareto.sh", standalone_mode=False)
     except typer.TyperException as usage:
         return _complain(getattr(usage, "format_message", usage.__str__)())
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, EOFError, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:

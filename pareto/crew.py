@@ -1,20 +1,24 @@
-"""The two workers of a run: started once, kept across cells, started again when one is lost."""
+"""The workers of a run, with a monitor beside each: started once, kept across cells, started again when one is lost."""
 
 from __future__ import annotations
 
+import math
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from pareto import bounds
+from pareto.devices import Devices, Series
+from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, TestbedError
+from pareto.hosts.testbed import Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import RESULT_BYTES, Effort, Trial
 from pareto.prepare import Artifact, Prepared
-from pareto.probing import probed, settle
+from pareto.probing import bare, probed, settle
 from pareto.spec import Cell
 
 START_TIMEOUT_S = 120.0
@@ -23,19 +27,25 @@ WARM_TIMEOUT_S = 120.0
 MAX_WARM_UPS = 5
 WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs."""
+NOT_SHAPED = "none"
 MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
 
 
 class Crew:
     """Edge and server worker, with what they have loaded and which link lies between them.
 
-    Its methods raise SessionError, SessionLost or TimeoutError; after any of them, `close`: the next `ready` starts
-    both workers again.
+    Its methods raise SessionError, SessionLost, TimeoutError or Unreachable; after any of them, `close`: the next
+    `ready` starts both workers again, on hosts that are logged in to anew where they were lost.
     """
 
     def __init__(
-        self, testbed: LocalTestbed, prepared: dict[str, Prepared], backends: tuple[str, ...]
+        self,
+        testbed: Testbed,
+        prepared: dict[str, Prepared],
+        backends: tuple[str, ...],
+        sample_s: float | None = None,
     ) -> None:
+        """`sample_s`: how often the devices' sensors are read; None: never."""
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
@@ -44,20 +54,28 @@ class Crew:
         self._proven: set[Cell] = set()
         self._profile: Profile | None = None
         self._ports: dict[str, int] = {}
+        self._told: dict[str, Any] = {}
+        self._bare: probe.Reading | None = None
         self._token = ""
         self._server_address = testbed.remotes[SERVER].host.data_address
+        self._devices = Devices(testbed, sample_s) if sample_s else None
         self.shaped: dict[str, Any] = {}
 
     def start(self) -> None:
         """Start both workers; they are connected once a link is shaped."""
+        self._testbed.revive()
         self._model = self._profile = None
         self._proven.clear()
         self._token = secrets.token_hex(16)
         try:
             for name, remote in self._testbed.remotes.items():
-                session = remote.start("pareto.worker", "--threads", str(remote.host.threads))
+                options = ("--threads", str(remote.host.threads), "--device", remote.host.device)
+                session = remote.start("pareto.worker", *options)
                 self._testbed.heartbeat.add(session)
                 self._sessions[name] = session
+            self._told = self._both("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
+            if self._devices is not None:
+                self._devices.start({name: told["pid"] for name, told in self._told.items()})
             self._ports = self._sessions[SERVER].request(
                 "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
             )
@@ -66,14 +84,17 @@ class Crew:
             raise
 
     def close(self) -> None:
+        if self._devices is not None:
+            self._devices.close()
         for session in self._sessions.values():
             self._testbed.heartbeat.remove(session)
             session.close()
         self._sessions.clear()
 
     def facts(self) -> dict[str, Any]:
-        """What each host says of itself."""
-        return self._both("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
+        """What each host says of itself, and which sensors it has. Both are to be idle: their power is measured."""
+        devices = self._devices.facts() if self._devices is not None else {}
+        return {name: {**told, **devices.get(name, {})} for name, told in self._told.items()}
 
     def ready(self, cell: Cell, profile: Profile) -> None:
         """Have the cell's model loaded on both hosts and its profile on the link, connections warm."""
@@ -96,14 +117,32 @@ class Crew:
 
     def probed(self, profile: Profile, tolerance: probe.Tolerance) -> tuple[probe.Probed, probe.Span]:
         """Measure the link now, with the verdict, and the part of its traces that passed meanwhile."""
-        return probed(self.shaper, self._sessions[EDGE], profile, tolerance)
+        edge = self._sessions[EDGE]
+        return probed(self.shaper, edge, profile, tolerance, is_local=self._testbed.is_local)
+
+    def bare_link(self) -> probe.Reading:
+        """Measure the link between real hosts, before anything is emulated on it."""
+        self._profile = None
+        self.shaper.apply(Profile(NOT_SHAPED))
+        self._connect()
+        self._bare = bare(self._sessions[EDGE])
+        return self._bare
 
     @property
     def shaper(self) -> Shaper:
         return self._testbed.shaper
 
-    def trial(self, trial: Trial, profile: Profile, effort: Effort) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One trial: the edge's report, and the server's CPU and memory while it ran."""
+    def trial(
+        self,
+        trial: Trial,
+        profile: Profile,
+        effort: Effort,
+        sampled: Callable[[dict[str, Any]], None] | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One trial: the edge's report, and what the server says of itself while it ran.
+
+        `sampled` gets the devices' latest samples meanwhile, about once a second.
+        """
         cell = trial.cell
         facts = self._prepared[cell.model].facts
         payload = facts.points[cell.point][1] * cell.batch_size
@@ -112,9 +151,8 @@ class Crew:
         stage = {"point": cell.point, "batch_size": cell.batch_size}
         self._both("stage", dict.fromkeys(self._sessions, stage), LOAD_TIMEOUT_S)
         server.request("usage")
-        report = edge.request(
+        asked = edge.send(
             "trial",
-            60.0 + 10.0 * trial.estimate_s,
             point=cell.point,
             batch_size=cell.batch_size,
             backend=cell.backend,
@@ -126,9 +164,21 @@ class Crew:
                 for phase, of in asdict(effort).items()
             },
         )
+        devices = self._devices
+        live = None if sampled is None or devices is None else lambda: sampled(devices.latest())
+        report = edge.wait(asked, 60.0 + 10.0 * trial.estimate_s, live)
         if "latency_s" in report:
             self._proven.add(cell)
-        return report, server.request("usage")
+        served = len(report["requests"]["throughput"]["started_s"]) if "requests" in report else 0
+        return report, server.request("usage", requests=served)
+
+    def samples(self) -> dict[str, Series]:
+        """By host: what its sensors told since the last time."""
+        return self._devices.collect() if self._devices is not None else {}
+
+    def sampling(self) -> dict[str, Any] | None:
+        """What sampling cost on each host."""
+        return self._devices.cost() if self._devices is not None else None
 
     def _connect(self) -> None:
         """Open every connection anew. What TCP learnt of another link (least RTT, time-out) would mislead it here."""
@@ -155,12 +205,23 @@ class Crew:
 
     def _warm(self, backend: str, profile: Profile) -> None:
         """Send bulk until it takes what the link needs for it, so that no request pays for a growing window."""
-        nbytes = _warm_bytes(profile)
-        needed_s = profile.rtt_s + bounds.transfer_s(profile, nbytes, 0)
+        rate_bps, rtt_s = self._carries(profile)
+        # Enough to take the window past bandwidth x delay from its initial ten segments.
+        window = 2 * rate_bps / 8 * rtt_s if math.isfinite(rate_bps) else MAX_WARM_BYTES
+        nbytes = int(min(max(window, MIN_WARM_BYTES), MAX_WARM_BYTES))
+        needed_s = rtt_s + 8 * nbytes / rate_bps
         for _ in range(MAX_WARM_UPS):
             took_s = self._sessions[EDGE].request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
             if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
                 return
+
+    def _carries(self, profile: Profile) -> tuple[float, float]:
+        """Payload from edge to server in bit/s, and the round trip: of the profile, on the link beneath it."""
+        asked_bps = profile.typical.edge_to_server.rate_bps
+        rate_bps = asked_bps * probe.GOODPUT if asked_bps else math.inf
+        if self._bare is None:
+            return rate_bps, profile.rtt_s
+        return min(rate_bps, self._bare.rate_bps or math.inf), profile.rtt_s + (self._bare.rtt_s or 0.0)
 
     def _load(self, prepared: Prepared) -> None:
         self._model = None
@@ -190,11 +251,3 @@ class Crew:
 
 def _ship(remote: Any, artifact: Artifact) -> str:
     return str(remote.ship(artifact.path, f"{artifact.digest}.safetensors"))
-
-
-def _warm_bytes(profile: Profile) -> int:
-    """Enough to take the congestion window past bandwidth x delay from its initial ten segments."""
-    rate = profile.typical.edge_to_server.rate_bps
-    if rate is None:
-        return MAX_WARM_BYTES
-    return max(MIN_WARM_BYTES, min(MAX_WARM_BYTES, int(2 * rate / 8 * profile.rtt_s)))

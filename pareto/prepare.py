@@ -69,7 +69,7 @@ def prepare(name: str, sweep: Sweep) -> Prepared:
 
 
 def _prepare(name: str, sweep: Sweep, folder: Path) -> Prepared:
-    torch.set_num_threads(sweep.threads)
+    torch.set_num_threads(sweep.threads or 1)
     made = weights.make(name, sweep.weights, sweep.seed, folder)
     model = partitioned.load(name, made.path)
     generator = torch.Generator().manual_seed(sweep.seed)

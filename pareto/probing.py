@@ -6,13 +6,18 @@ import secrets
 from contextlib import ExitStack
 from typing import Any
 
+from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed
+from pareto.hosts.testbed import Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.link.units import show_delay, show_rate
 
 TIMEOUT_S = 120.0
+BARE_S = 0.5
+BARE_PINGS = 20
+FIRST_BULK_BYTES, MOST_BULK_BYTES = 1 << 18, 32 << 20
 MOST_SETTLING = 5
 
 
@@ -22,13 +27,19 @@ def probed(
     profile: Profile,
     tolerance: probe.Tolerance,
     question: dict[str, Any] | None = None,
+    *,
+    is_local: bool = True,
 ) -> tuple[probe.Probed, probe.Span]:
-    """Measure the link now: reading and verdict, and the part of its traces that passed meanwhile."""
+    """Measure the link now: reading and verdict, and the part of its traces that passed meanwhile.
+
+    A profile that asks for nothing promises nothing of a real link, and cannot be off there.
+    """
     begun = _position_s(shaper, profile)
     reply = edge.request("probe", TIMEOUT_S, **(question or probe.question(profile)))
     reading = probe.Reading.of(reply)
     span = begun, _position_s(shaper, profile)
-    return probe.Probed(reading, probe.judge(profile, reading, tolerance, span)), span
+    judged = is_local or profile.shaped
+    return probe.Probed(reading, probe.judge(profile, reading, tolerance, span) if judged else ""), span
 
 
 def settle(shaper: Shaper, edge: Session, profile: Profile) -> None:
@@ -38,11 +49,44 @@ def settle(shaper: Shaper, edge: Session, profile: Profile) -> None:
             return
 
 
+def bare(edge: Session) -> probe.Reading:
+    """The link as it is: round trip, and TCP's payload rate each way, by bulk that takes about `BARE_S`."""
+    nbytes = dict.fromkeys(("bulk_out", "bulk_back"), FIRST_BULK_BYTES)
+    first = probe.Reading.of(edge.request("probe", TIMEOUT_S, **nbytes))
+    for bulk, rate in zip(nbytes, (first.rate_bps, first.rate_back_bps), strict=True):
+        enough = BARE_S * rate / 8 if rate else FIRST_BULK_BYTES
+        nbytes[bulk] = int(min(max(enough, FIRST_BULK_BYTES), MOST_BULK_BYTES))
+    return probe.Reading.of(edge.request("probe", TIMEOUT_S, pings=BARE_PINGS, **nbytes))
+
+
+def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance) -> list[str]:
+    """What of a profile the link beneath cannot be made to do; its trials would be invalid."""
+    if not profile.shaped:
+        return []
+    found = []
+    allowed_s = max(tolerance.rtt_fraction * profile.rtt_s, tolerance.rtt_floor_s)
+    if link.rtt_s is not None and link.rtt_s > allowed_s:
+        found.append(
+            f"{profile.name}: the link's own round trip of {show_delay(link.rtt_s)} comes on top of the "
+            f"{show_delay(profile.rtt_s)} asked, of which only {show_delay(allowed_s)} are tolerated"
+        )
+    ways = zip(profile.directions, ("out", "back"), (link.rate_bps, link.rate_back_bps), strict=True)
+    for way, name, rate in ways:
+        asked = way.typical.rate_bps
+        if asked and rate and rate < asked * probe.GOODPUT * (1 - tolerance.rate_fraction):
+            found.append(
+                f"{profile.name}: the link itself carries only {show_rate(rate)} {name}, "
+                f"{show_rate(asked * probe.GOODPUT)} of payload are asked"
+            )
+    return found
+
+
 class Probers:
     """A probe on both hosts of a testbed, and nothing else. Raises SessionError, SessionLost, TimeoutError."""
 
-    def __init__(self, testbed: LocalTestbed) -> None:
+    def __init__(self, testbed: Testbed) -> None:
         self._shaper = testbed.shaper
+        self._is_local = testbed.is_local
         self._address = testbed.remotes[SERVER].host.data_address
         self._token = secrets.token_hex(16)
         self._sessions: dict[str, Session] = {}
@@ -68,7 +112,12 @@ class Probers:
     def probed(
         self, profile: Profile, tolerance: probe.Tolerance, question: dict[str, Any]
     ) -> tuple[probe.Probed, probe.Span]:
-        return probed(self._shaper, self._sessions[EDGE], profile, tolerance, question)
+        edge = self._sessions[EDGE]
+        return probed(self._shaper, edge, profile, tolerance, question, is_local=self._is_local)
+
+    def bare(self) -> probe.Reading:
+        """The link as it is now."""
+        return bare(self._sessions[EDGE])
 
     def close(self) -> None:
         self._undo.close()

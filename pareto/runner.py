@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from pareto import verdict
+from pareto import devices, verdict
 from pareto.crew import Crew
+from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import SessionError, SessionLost
-from pareto.hosts.ssh import Unreachable
+from pareto.hosts.way import Unreachable
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import Plan, Trial
@@ -29,6 +30,11 @@ class Aborted(Exception):
 
 class Watcher(Protocol):
     """Whoever wants to follow: the screen."""
+
+    is_live: bool
+    """Whether it shows what the devices' sensors tell while a trial runs."""
+
+    def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
 
     def started(self, trial: Trial) -> None: ...
 
@@ -113,18 +119,32 @@ class Runner:
             share = (trial.round - 1) / plan.rounds
             self._crew.shaper.restart(profile.offset_s + share * profile.period_s)
         begun = self._crew.shaper.state()
-        report, usage = self._crew.trial(trial, profile, plan.effort)
+        sampled = self._watcher.sampled if self._watcher.is_live else None
+        report, usage = self._crew.trial(trial, profile, plan.effort, sampled)
         ended = self._crew.shaper.state()
         after = self._probe(trial, profile, "after")
+        samples = self._crew.samples()  # now there is one after the end, too
         if "requests" in report:
             self._store.write_requests(cell, trial.round, report["requests"])
+            self._keep(trial, samples, {EDGE: report, SERVER: usage})
         self.clock.measuring += report.get("measured_s", 0.0)
         seen = begun.position_s or 0.0, ended.position_s or 0.0
-        row = verdict.row(cell, profile, report, usage, (before, after), seen)
-        row["dropped_packets"] = ended.dropped - begun.dropped
+        row = verdict.row(cell, profile, report, usage, (before, after), seen, samples)
+        if begun.dropped is not None and ended.dropped is not None:
+            row["dropped_packets"] = ended.dropped - begun.dropped
         if profile.period_s is not None:
             row["trace_from_s"], row["trace_to_s"] = seen
         return row
+
+    def _keep(self, trial: Trial, samples: Mapping[str, devices.Series], told: Mapping[str, Any]) -> None:
+        windows = {role: told[role].get("trial_window") for role in samples}
+        kept = {
+            role: devices.within(series, window)
+            for role, series in samples.items()
+            if (window := windows[role]) is not None
+        }
+        if kept:
+            self._store.write_devices(trial.cell, trial.round, kept)
 
     def _probe(self, trial: Trial, profile: Profile, when: str) -> probe.Probed:
         """The link now. A reading that is off is taken once more: a machine's hiccup is not the link's fault."""

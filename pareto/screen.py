@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pareto.device_series import throttled_now
 from pareto.link.profile import Profile
 from pareto.link.words import describe
 from pareto.plan import ModelFacts, Plan, Trial, chosen
@@ -84,7 +86,8 @@ class Progress:
         self._left_s = plan.estimate_s
         self._spent_s = self._foreseen_s = 0.0
         self._now: Cell | None = None
-        self._last = ""
+        self._last = self._sensors = ""
+        self.is_live = out.is_terminal
         self._live = Live(
             get_renderable=self._draw, console=out, refresh_per_second=REDRAW_HZ, transient=True
         )
@@ -103,6 +106,9 @@ class Progress:
 
     def started(self, trial: Trial) -> None:
         self._now = trial.cell
+
+    def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
+        self._sensors = "; ".join(f"{role} {told}" for role in latest if (told := _sensed(latest[role])))
 
     def finished(self, trial: Trial, row: Row) -> None:
         self._ended += 1
@@ -140,6 +146,8 @@ class Progress:
         both = Table.grid()
         both.add_row(head)
         both.add_row(f"last: {self._last}" if self._last else "starting")
+        if self._sensors:
+            both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
         return both
 
 
@@ -169,6 +177,24 @@ def files(out: Console, written: Sequence[Path]) -> None:
 
 def _named(cell: Cell) -> str:
     return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}"
+
+
+_SENSED = (
+    ("cpu_percent", "{:.0f}% CPU", 1.0),
+    ("rss_bytes", "{:.0f} MB", 1e-6),
+    ("temperature_c", "{:.0f} °C", 1.0),
+    ("frequency_hz", "{:.2f} GHz", 1e-9),
+    ("power_w", "{:.1f} W", 1.0),
+    ("gpu_percent", "{:.0f}% GPU", 1.0),
+)
+
+
+def _sensed(sample: Mapping[str, Any]) -> str:
+    """What a device's sensors told last; what it has none for is left out."""
+    words = [
+        text.format(sample[name] * scale) for name, text, scale in _SENSED if sample.get(name) is not None
+    ]
+    return ", ".join([*words, *throttled_now(sample.get("throttled") or 0)])
 
 
 def _figures(row: Row) -> str:

@@ -33,9 +33,14 @@ def _share(value: Any) -> Any:
     )
 
 
-def _seconds(value: Any) -> Any:
+def _seconds(what: str) -> BeforeValidator:
     """`2ms`, or seconds as a number (from a manifest)."""
-    return units.delay_s(value, "rtt_floor") if isinstance(value, str) else value
+    return BeforeValidator(lambda value: units.delay_s(value, what) if isinstance(value, str) else value)
+
+
+def _unless_off(value: Any) -> Any:
+    """`off`, which YAML takes for false, is none."""
+    return None if value in ("off", False) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -58,9 +63,12 @@ class Sweep(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**63)
     testbed: str = "local"
     edge_cpu: float = Field(default=1.0, ge=0.05, le=1.0)
-    threads: int = Field(default=1, ge=1, le=256)
+    threads: int | None = Field(default=None, ge=1, le=256)
+    sample: Annotated[float | None, _seconds("sample"), BeforeValidator(_unless_off)] = Field(
+        default=0.2, ge=0.01, le=60
+    )
     tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.10, gt=0, lt=1)
-    rtt_floor: Annotated[float, BeforeValidator(_seconds)] = Field(default=0.002, ge=0, lt=10)
+    rtt_floor: Annotated[float, _seconds("rtt_floor")] = Field(default=0.002, ge=0, lt=10)
     shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
 
@@ -100,9 +108,11 @@ def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
     if any(size < 1 for size in asked.batch_sizes):
         raise SpecError("--batch-size counts images: 1 or more")
     if asked.testbed != "local":
-        raise SpecError(
-            f"testbed {asked.testbed!r}: only the local testbed can be used yet (--testbed local)"
-        )
+        for option, given in (("--edge-cpu", asked.edge_cpu < 1), ("--threads", asked.threads is not None)):
+            if given:
+                raise SpecError(
+                    f"{option} is for the local testbed: leave it out ({asked.testbed} says threads itself)"
+                )
     return asked
 
 

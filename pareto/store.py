@@ -1,4 +1,4 @@
-"""results/<run>/: the manifest, a row a trial, every request's times, every probe of the link.
+"""results/<run>/: the manifest, a row a trial, every request's times, the devices' sensors, every probe of the link.
 
 trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row cut short
 by a crash is dropped on the next opening.
@@ -36,7 +36,10 @@ TRIAL_COLUMNS = (
     *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error"),
     *("rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s"),
     *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
-    *("edge_temperature_c", "edge_throttled", "edge_energy_j", "server_energy_j", "server_gpu_percent"),
+    *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),
+    *("edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled"),
+    *("edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent"),
+    *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
     *("started_at", "wall_s"),
 )
 LINK_COLUMNS = (
@@ -134,6 +137,28 @@ class Store:
             pa.concat_tables(tables), self.folder / "requests" / f"{cell.id}-r{number:02d}.parquet"
         )
 
+    def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
+        """What each host's sensors said during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
+
+        A column that a host has no sensor for may be left out. Nothing is written if no host has any.
+        """
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        if not series:
+            return
+        schema = _device_schema(pa)
+        tables = []
+        for role, columns in series.items():
+            if unknown := set(columns) - set(schema.names):
+                raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
+            samples = len(columns["at_s"])
+            absent = dict.fromkeys(schema.names, [None] * samples)
+            tables.append(pa.table({**absent, "host": [role] * samples, **columns}, schema=schema))
+        folder = self.folder / "devices"
+        folder.mkdir(exist_ok=True)
+        parquet.write_table(pa.concat_tables(tables), folder / f"{cell.id}-r{number:02d}.parquet")
+
     def drop_failed(self) -> None:
         """Make room for the trials that are done again: each cell has one row a round."""
         rows = self.rows()
@@ -148,6 +173,25 @@ class Store:
 def _request_schema(pa: Any) -> Any:
     seconds = ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")
     return pa.schema([("phase", pa.string()), *((name, pa.float64()) for name in seconds)])
+
+
+def _device_schema(pa: Any) -> Any:
+    whole = ("rss_bytes", "throttled", "gpu_memory_bytes")
+    measured = (
+        *(
+            "at_s",
+            "cpu_percent",
+            "rss_bytes",
+            "temperature_c",
+            "frequency_hz",
+            "throttled",
+            "energy_j",
+            "power_w",
+        ),
+        *("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz"),
+    )
+    types = ((name, pa.int64() if name in whole else pa.float64()) for name in measured)
+    return pa.schema([("host", pa.string()), *types])
 
 
 def _cell(row: Mapping[str, str]) -> Cell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -15,10 +15,14 @@ from rich.console import Console
 
 from pareto import __version__, plan, screen
 from pareto.crew import Crew
-from pareto.hosts.testbed import TestbedError, open_local, require_local
+from pareto.hosts import inventory, testbeds
+from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import THIS_MACHINE
 from pareto.link import library
 from pareto.link.profile import Profile
+from pareto.link.units import show_delay, show_rate
 from pareto.prepare import Prepared, canonical, prepare
+from pareto.probing import prospects
 from pareto.runner import FAULTS, Aborted, Clock, Runner, link_facts
 from pareto.spec import SpecError, Sweep
 from pareto.store import Store
@@ -36,7 +40,7 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     """
     console = screen.console()
     if not dry_run:
-        require_local()
+        testbeds.require(sweep.testbed)
     profiles = _profiles(sweep)
     store = Store.resume(resume) if resume is not None else None
     clock, code = Clock(), 0
@@ -46,7 +50,7 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     except (UnknownModel, UntraceableModel, WeightsError) as error:
         raise SpecError(str(error)) from error
     if store is not None:
-        _check_same(store, prepared, profiles)
+        _check_same(store, sweep, prepared, profiles)
     facts = {name: it.facts for name, it in prepared.items()}
     to_do = plan.make(sweep, facts, profiles, store.done() if store is not None else frozenset())
     screen.plan(console, sweep, facts, profiles, to_do)
@@ -109,16 +113,26 @@ def _measure(
 ) -> None:
     manifest = store.manifest()
     session: dict[str, Any] = {"started_at": _now(), "driver": _driver()}
-    with closing(open_local(edge_cpu=sweep.edge_cpu, threads=sweep.threads, shape_at=sweep.shape_at)) as bed:
+    opened = testbeds.open_testbed(
+        sweep.testbed,
+        profiles.values(),
+        shape_at=sweep.shape_at,
+        edge_cpu=sweep.edge_cpu,
+        threads=sweep.threads or 1,
+    )
+    with closing(opened) as bed:
         manifest["testbed"] = bed.label
         session["testbed"] = bed.facts
         with (
-            closing(Crew(bed, prepared, sweep.backends)) as crew,
+            closing(Crew(bed, prepared, sweep.backends, sweep.sample)) as crew,
             screen.Progress(console, to_do) as progress,
         ):
             try:
                 crew.start()
                 session["hosts"] = crew.facts()
+                _tell_versions(console, session["hosts"])
+                if not bed.is_local:
+                    session["bare_link"] = _bare_link(console, crew, sweep, profiles)
             except FAULTS as error:
                 raise TestbedError(f"the workers did not start: {error}") from error
             store.drop_failed()
@@ -129,23 +143,59 @@ def _measure(
             finally:
                 session["ended_at"] = _now()
                 session["link"] = link_facts(profiles, crew.shaped)
-                session["shaping"] = _shaping_facts(crew)
+                session["shaping"] = _if_there(crew.shaper.facts)
+                session["sampling"] = _if_there(crew.sampling)
                 session["trials"] = clock.trials
                 session["measuring_s"] = round(clock.measuring, 3)
                 session["probing_s"] = round(clock.probing, 3)
                 store.write_manifest(manifest)
 
 
-def _shaping_facts(crew: Crew) -> dict[str, Any] | None:
+def _if_there(tell: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
     try:
-        return crew.shaper.facts()
+        return tell()
     except FAULTS:  # the run has ended because of it: what is known is kept
         return None
 
 
-def _check_same(store: Store, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]) -> None:
+def _tell_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Name what differs: another version may compute with other kernels, and trace another graph."""
+    for package in ("torch", "torchvision"):
+        versions = {role: told[package] for role, told in hosts.items()} | {"driver": version(package)}
+        if len({found.partition("+")[0] for found in versions.values()}) > 1:
+            each = ", ".join(f"{found} on the {where}" for where, found in versions.items())
+            console.print(f"versions differ: {package} {each}", markup=False)
+
+
+def _bare_link(console: Console, crew: Crew, sweep: Sweep, profiles: Mapping[str, Profile]) -> dict[str, Any]:
+    """The real link before anything is emulated on it, and which profiles it cannot be made to follow."""
+    link = crew.bare_link()
+    rates = " and ".join(show_rate(rate) for rate in (link.rate_bps, link.rate_back_bps) if rate)
+    console.print(
+        f"the link itself: round trip {show_delay(link.rtt_s or 0)}, {rates} out and back", markup=False
+    )
+    for profile in profiles.values():
+        for line in prospects(profile, link, sweep.link_tolerance):
+            console.print(f"attention: {line}", markup=False)
+    return {"rtt_s": link.rtt_s, "rate_bps": link.rate_bps, "rate_back_bps": link.rate_back_bps}
+
+
+def _hosts(sweep: Sweep) -> dict[str, Any] | None:
+    """What of a testbed file decides what is measured."""
+    if sweep.testbed == THIS_MACHINE:
+        return None
+    kept = ("name", "ssh", "data_address", "device", "threads")
+    members = inventory.load(Path(sweep.testbed)).roles
+    return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
+
+
+def _check_same(
+    store: Store, sweep: Sweep, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]
+) -> None:
     """A run goes on only with what it was begun with. Raises SpecError."""
     manifest = store.manifest()
+    if manifest.get("testbed_hosts") != _hosts(sweep):
+        raise SpecError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
     for name, now in prepared.items():
         then = manifest["models"].get(name, {})
         for what in ("weights_digest", "graph_digest"):
@@ -170,6 +220,7 @@ def _manifest(
         "models": {name: it.manifest for name, it in prepared.items()},
         "profiles": {name: it.record() for name, it in profiles.items()},
         "testbed": sweep.testbed,
+        "testbed_hosts": _hosts(sweep),
         "sessions": [],
     }
 

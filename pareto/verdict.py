@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pareto import bounds
+from pareto import bounds, devices
+from pareto.hosts.host import EDGE, SERVER
 from pareto.link.probe import STILL, Probed, Span
 from pareto.link.profile import Profile
 from pareto.spec import Cell
@@ -26,10 +27,13 @@ def row(
     server_usage: dict[str, Any],
     before_after: tuple[Probed, Probed],
     seen: Span = STILL,
+    samples: Mapping[str, devices.Series] | None = None,
 ) -> Row:
     """The trial's row, without run, round and times. `report` is what `pareto.worker.trial.run` returned; `seen` the
-    part of the link's traces that passed meanwhile.
+    part of the link's traces that passed meanwhile; `samples` what each host's sensors told.
     """
+    samples = samples or {}
+    told = {EDGE: report, SERVER: server_usage}
     if "latency_s" not in report:
         return {
             "status": "invalid",
@@ -49,6 +53,7 @@ def row(
         _bytes_fault(report, requests),
         _latency_fault(report["latency_s"], bound_s),
         _throughput_fault(report["throughput_ips"], bound_ips),
+        *(devices.throttling(role, samples.get(role), told[role]) for role in told),
     ]
     reason = "; ".join(fault for fault in faults if fault)
     crosses = report["server_s"] is not None
@@ -78,6 +83,8 @@ def row(
         "server_cpu_percent": server_usage["cpu_percent"],
         "edge_rss_bytes": report["rss_bytes"],
         "server_rss_bytes": server_usage["rss_bytes"],
+        **devices.columns(EDGE, samples.get(EDGE), report, cell.batch_size),
+        **devices.columns(SERVER, samples.get(SERVER), server_usage, cell.batch_size),
     }
 
 

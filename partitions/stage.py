@@ -39,8 +39,7 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
 
     start, end: node names, each cuttable or the model's result. state: path -> parameter or buffer.
     """
-    position = {node.name: index for index, node in enumerate(traced.nodes)}
-    first, last = position[start], position[end]
+    first, last = _positions(traced, start, end)
     if first == last:
         return Stage(None)
     inputs, outputs = traced.live[first], traced.live[last]
@@ -60,6 +59,28 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
     _protect_inputs(body, examples)
     _fill(body, state)
     return Stage(body)
+
+
+def paths(traced: TracedModel, start: str, end: str) -> set[str]:
+    """The parameters and buffers that `cut` takes from its `state`."""
+    first, last = _positions(traced, start, end)
+    found: set[str] = set()
+    for node in traced.nodes[first + 1 : last + 1]:
+        target = target_of(traced.module, node)
+        if isinstance(target, nn.Module):
+            tensors = (
+                *target.named_parameters(remove_duplicate=False),
+                *target.named_buffers(remove_duplicate=False),
+            )
+            found.update(f"{node.target}.{name}" for name, _ in tensors)
+        elif target is not None:
+            found.add(str(node.target))
+    return found
+
+
+def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
+    position = {node.name: index for index, node in enumerate(traced.nodes)}
+    return position[start], position[end]
 
 
 def _fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:

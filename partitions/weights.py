@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pickle
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -54,14 +55,84 @@ def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     return _write(_checked(state, name, source), directory)
 
 
-def read(path: Path, name: str) -> dict[str, Tensor]:
-    """The tensors of a weights file, on the CPU. Raises WeightsError where they do not fit the model.
+class Reader:
+    """A weights file that fits its model; its tensors are read by key, and stay nowhere but with the caller.
 
-    They are copied out of the file's mapping, in which they lie at odd addresses: kernels round otherwise
-    there than on tensors that torch allocated, and a mapped page may be read from disk in mid-measurement.
+    Each is read straight into memory that torch allocated. Mapping the file would be shorter, but its pages count
+    as the process's own, may be read from disk in mid-measurement, and tensors lie in them at odd addresses, where
+    kernels round otherwise. Raises WeightsError where the file cannot be read or does not fit the model.
     """
-    state = _checked(_from_file(path), registry.canonical(name), str(path))
-    return {key: tensor.clone() for key, tensor in state.items()}
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        entries, self._data_start = _header(path)
+        self._dtypes = _fitting(
+            {key: entry["shape"] for key, entry in entries.items()}, registry.canonical(name), str(path)
+        )
+        self._entries = {key: entries[key] for key in self._dtypes}
+        unknown = sorted({entry["dtype"] for entry in self._entries.values()} - _DTYPES.keys())
+        if unknown:
+            raise WeightsError(f"cannot read weights from {path}: dtype {', '.join(unknown)}")
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """Those of the model's state dict, in its order."""
+        return self._entries.keys()
+
+    def read(self, keys: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
+        """These tensors one by one, on the CPU, in the model's dtypes. Raises WeightsError, KeyError."""
+        try:
+            with self._path.open("rb") as file:
+                for key in keys:
+                    yield key, self._tensor(file, key)
+        except OSError as error:
+            raise WeightsError(f"cannot read weights from {self._path}: {_one_line(error)}") from error
+
+    def _tensor(self, file: BinaryIO, key: str) -> Tensor:
+        entry = self._entries[key]
+        tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
+        content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+        file.seek(self._data_start + entry["data_offsets"][0])
+        if file.readinto(content) != content.nbytes:  # type: ignore[attr-defined]
+            raise WeightsError(f"cannot read weights from {self._path}: it ends within {key}")
+        return tensor.to(self._dtypes[key])
+
+
+def read(path: Path, name: str) -> dict[str, Tensor]:
+    """All tensors of a weights file, on the CPU. Raises WeightsError where they do not fit the model."""
+    reader = Reader(path, name)
+    return dict(reader.read(reader.keys))
+
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """What a safetensors file says of each tensor (dtype, shape, data_offsets), and where its data begins.
+
+    The format: 8 bytes of length, little endian; so many bytes of JSON; the data, to which the offsets refer.
+    """
+    try:
+        with safe_open(path, "pt"):
+            pass  # checks the form: tensors within the file, of the sizes that their shapes want
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header: dict[str, Any] = json.loads(file.read(length))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise WeightsError(f"cannot read weights from {path}: {_one_line(error)}") from error
+    header.pop("__metadata__", None)
+    return header, 8 + length
 
 
 def _pretrained(name: str) -> Mapping[str, Tensor]:
@@ -95,13 +166,19 @@ def _from_file(path: Path) -> Mapping[str, Tensor]:
 
 def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, Tensor]:
     """The entries that the model has, in its order and dtypes."""
+    dtypes = _fitting({key: tensor.shape for key, tensor in state.items()}, name, source)
+    return {key: state[key].detach().to("cpu", dtype) for key, dtype in dtypes.items()}
+
+
+def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dict[str, torch.dtype]:
+    """The model's keys in its order, with its dtypes. Raises WeightsError unless `shapes` are the model's."""
     expected = registry.build_structure(name).state_dict()
-    given = {key: value for key, value in state.items() if not key.startswith(_AUXILIARY)}
+    given = {key: tuple(shape) for key, shape in shapes.items() if not key.startswith(_AUXILIARY)}
     faults = {
         "missing": [key for key in expected if key not in given],
         "unexpected": [key for key in given if key not in expected],
         "of another shape": [
-            key for key in expected if key in given and given[key].shape != expected[key].shape
+            key for key in expected if key in given and given[key] != tuple(expected[key].shape)
         ],
     }
     found = [
@@ -111,7 +188,7 @@ def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, T
     ]
     if found:
         raise WeightsError(f"weights from {source} do not fit {name}: {'; '.join(found)}")
-    return {key: given[key].detach().to("cpu", value.dtype) for key, value in expected.items()}
+    return {key: tensor.dtype for key, tensor in expected.items()}
 
 
 def _write(state: dict[str, Tensor], directory: Path) -> Weights:

@@ -11,6 +11,8 @@ import socket
 
 VERSION = 1
 TIMEOUT_S = 10.0
+PEER_TIMEOUT_S = 60
+"""Longer than any outage of an emulated link, and than a stage that keeps its peer waiting with full buffers."""
 _NONCE_BYTES = 32
 _WELCOME = b"ok"
 
@@ -46,6 +48,12 @@ def admit(sock: socket.socket, token: str) -> None:
 def _tune(sock: socket.socket) -> None:
     sock.settimeout(TIMEOUT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A peer whose cable was pulled says nothing: by itself TCP would go on trying for a quarter of an hour.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PEER_TIMEOUT_S // 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PEER_TIMEOUT_S // 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * PEER_TIMEOUT_S)
 
 
 def _proof(token: str, nonce: bytes) -> bytes:

@@ -13,10 +13,11 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 HEARTBEAT_S = 5.0
+MEANWHILE_S = 1.0
 
 
 class SessionError(Exception):
@@ -62,11 +63,17 @@ class Session:
         self._write({"id": number, "op": op, **fields})
         return number
 
-    def wait(self, number: int, timeout_s: float = 30.0) -> Any:
-        """The answer to request `number`."""
+    def wait(self, number: int, timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None) -> Any:
+        """The answer to request `number`; `meanwhile` is called about once a second until it is there."""
         deadline = time.monotonic() + timeout_s
         while number not in self._replies:
-            self._read(deadline)
+            if meanwhile is None or deadline - time.monotonic() < MEANWHILE_S:
+                self._read(deadline)
+                continue
+            try:
+                self._read(time.monotonic() + MEANWHILE_S)
+            except TimeoutError:
+                meanwhile()
         reply = self._replies.pop(number)
         if not reply["ok"]:
             raise SessionError(f"{self.name}: {reply['error']}")

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pareto.hosts.remote import Remote
-from pareto.hosts.session import Session
+from pareto.hosts.host import Host, TestbedError
+from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
+from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Profile
 
 DRAIN_S = 5.0
+ANSWER_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class LinkState:
     """The link now: packets dropped since it was shaped, and where its traces are, in seconds.
 
-    Dropped by full queues; netem counts those that it was asked to lose with them.
+    Dropped by full queues; netem counts those that it was asked to lose with them. None: nobody counts.
     """
 
-    dropped: int
+    dropped: int | None
     position_s: float | None
 
 
 class Shaper(Protocol):
-    """Its methods raise SessionError, SessionLost or TimeoutError."""
+    """Its methods raise SessionError, SessionLost, TimeoutError or way.Unreachable."""
 
     def apply(self, profile: Profile) -> dict[str, Any]:
         """Shape the link, its traces from the profile's offset on; what was read back, by direction or interface."""
@@ -38,6 +40,30 @@ class Shaper(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What the shaping itself cost, for the manifest."""
+
+    def revive(self) -> None:
+        """Start again what was lost with a host; the profile has to be applied anew."""
+
+    def close(self) -> None: ...
+
+
+class NoShaper:
+    """The link as it is, of a sweep that asks for nothing else: needs no privileges on any host."""
+
+    def apply(self, profile: Profile) -> dict[str, Any]:
+        if profile.shaped:
+            raise TestbedError(f"this testbed was opened without anything to shape {profile.name} with")
+        return {}
+
+    def restart(self, position_s: float) -> None: ...
+
+    def state(self) -> LinkState:
+        return LinkState(None, None)
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def revive(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -66,6 +92,8 @@ class RelayShaper:
         kept = ("cpu_s", "cpu_share", "late_p99_s", "scheduling", "dropped", "lost")
         return {"relay": {key: value for key, value in self._keeper.request("stats").items() if key in kept}}
 
+    def revive(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -75,25 +103,41 @@ class NetemShaper:
     A host without a helper sends unshaped; what it sends is then shaped where it arrives, on the other host (ifb).
     """
 
-    def __init__(self, remotes: Mapping[str, Remote], helpers: Mapping[str, tuple[Remote, Session]]) -> None:
-        self._remotes = remotes
-        self._helpers = helpers
+    def __init__(
+        self, hosts: Mapping[str, Host], starts: Mapping[str, Callable[[], Session]], heartbeat: Heartbeat
+    ) -> None:
+        """`hosts` by role, edge first; `starts` start the helper on those that have one."""
+        self._hosts = hosts
+        self._starts = starts
+        self._heartbeat = heartbeat
+        self._sessions: dict[str, Session] = {}
+        self._patience_s = 0.0
+        try:
+            for role in starts:
+                self._start(role)
+        except BaseException:
+            self.close()
+            raise
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        ways = dict(zip(self._remotes, profile.directions, strict=True))  # edge first
+        ways = dict(zip(self._hosts, profile.directions, strict=True))
         shared = {"bucket": asdict(profile.bucket) if profile.bucket else None, "offset_s": profile.offset_s}
         asked = {}
-        for name, (_, session) in self._helpers.items():
-            (peer,) = (other for other in self._remotes if other != name)
-            asked[name] = session.send(
+        for role, session in self._sessions.items():
+            (peer,) = (other for other in self._hosts if other != role)
+            asked[role] = session.send(
                 "apply",
-                interface=self._remotes[name].host.data_interface,
-                peer=self._remotes[peer].host.data_address,
-                egress=ways[name].to_dict(),
-                ingress=None if peer in self._helpers else ways[peer].to_dict(),
+                interface=self._hosts[role].data_interface,
+                peer=self._hosts[peer].data_address,
+                egress=ways[role].to_dict(),
+                ingress=None if peer in self._sessions else ways[peer].to_dict(),
+                patience_s=self._patience_s,
                 **shared,
             )
-        return {name: self._helpers[name][1].wait(number) for name, number in asked.items()}
+        timeout_s = ANSWER_TIMEOUT_S + self._patience_s
+        told = {role: self._sessions[role].wait(number, timeout_s) for role, number in asked.items()}
+        self._patience_s = 0.0
+        return told
 
     def restart(self, position_s: float) -> None:
         self._each("restart", position_s=position_s)
@@ -106,15 +150,38 @@ class NetemShaper:
     def facts(self) -> dict[str, Any]:
         return {}
 
+    def revive(self) -> None:
+        for role, session in list(self._sessions.items()):
+            try:
+                session.request("supported", ANSWER_TIMEOUT_S)
+            except (SessionError, SessionLost, TimeoutError):
+                self._stop(session)
+                self._start(role)
+                # The old one may hold the interface until it finds out that nobody talks to it any more.
+                self._patience_s = 1.5 * SILENCE_LIMIT_S
+
     def close(self) -> None:
-        for remote, session in self._helpers.values():
-            session.close()
-            remote.close()
+        for session in self._sessions.values():
+            self._stop(session)
+
+    def _start(self, role: str) -> None:
+        """Raises TestbedError where the host cannot shape."""
+        session = self._starts[role]()
+        self._sessions[role] = session
+        self._heartbeat.add(session)
+        if not session.request("supported", 3 * ANSWER_TIMEOUT_S)["netem"]:
+            raise TestbedError(
+                f"{session.name}: its kernel has no sch_netem; ./pareto.sh doctor tells how to get it"
+            )
+
+    def _stop(self, session: Session) -> None:
+        self._heartbeat.remove(session)
+        session.close()
 
     def _each(self, op: str, **fields: Any) -> list[dict[str, Any]]:
         """Ask all helpers at the same time."""
         asked = []
-        for name, (_, session) in self._helpers.items():
-            interface = self._remotes[name].host.data_interface
+        for role, session in self._sessions.items():
+            interface = self._hosts[role].data_interface
             asked.append((session, session.send(op, interface=interface, **fields)))
         return [session.wait(number) for session, number in asked]

@@ -6,7 +6,8 @@
 - ``apply {"interface": "data0", "egress": {"delay_s": 0.2, "rate_bps": 5e6}}`` shapes what leaves, as
   `pareto.link.profile.Direction` says. Also: ``ingress``, a direction for what arrives; ``bucket`` with a
   `Bucket`'s fields for netem+tbf; ``offset_s`` where traces begin; ``peer``, the other host's IPv4 address, and
-  ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the interface.
+  ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the interface;
+  ``patience_s``, how long to wait for another helper that still has the interface.
   It answers what is in force, read back from the kernel: ``{"shaper": "netem", "scope": "interface", "egress":
   {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "restored_root": null,
   "without_effect": []}``: the kind of a qdisc by somebody else that comes back at the end, and what netem takes and
@@ -26,6 +27,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+import time
 from typing import Any
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -35,6 +37,8 @@ from pareto.link import journal, qdisc
 from pareto.link.interface import Interface, Wanted
 from pareto.link.netem import QdiscError
 from pareto.link.profile import ProfileError
+
+RETRY_S = 0.5
 
 
 class Helper:
@@ -49,8 +53,15 @@ class Helper:
 
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
         wanted = Wanted.from_request(request)
-        with self._lock:
-            return self._of(request).apply(wanted)
+        deadline = time.monotonic() + float(request.get("patience_s") or 0.0)
+        while True:
+            try:
+                with self._lock:
+                    return self._of(request).apply(wanted)
+            except journal.Occupied:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
 
     def restart(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:

@@ -26,6 +26,10 @@ FOLDER = Path("/run/pareto-link")
 _CLONE_NEWNET = 0x40000000
 
 
+class Occupied(QdiscError):
+    """Another program that is alive shapes the interface."""
+
+
 class Journal:
     """One interface's file, locked by this process."""
 
@@ -84,9 +88,7 @@ def recover(interface: str) -> None:
         finally:
             os.close(lock)
     elif path.exists():
-        raise QdiscError(
-            f"another program shapes {interface}: end it first, or choose another data interface"
-        )
+        raise Occupied(f"another program shapes {interface}: end it first, or choose another data interface")
 
 
 def leftovers() -> list[str]:

@@ -225,6 +225,11 @@ class Profile:
         return self.edge_to_server, self.server_to_edge
 
     @property
+    def shaped(self) -> bool:
+        """Whether it asks for anything but the link as it is."""
+        return any(way.shaped for way in self.directions)
+
+    @property
     def tcp_fills(self) -> bool:
         """Whether TCP runs at the link's rate: nothing is lost or out of order, and what waits has room."""
         return not any(way.impaired or way.limit_bytes is not None for way in self.directions)

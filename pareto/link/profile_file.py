@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ import yaml
 
 from pareto.link import trace_file, units
 from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, Gilbert, Profile, ProfileError
+from pareto.yaml_file import YamlFile
 
 _Keys = Mapping[str, tuple[str, Callable[[str, str], Any]]]  # a key's field, and the reader of its text
 
@@ -39,17 +39,15 @@ def read(path: Path) -> Profile:
 
     A direction left out is unshaped. Raises ProfileError with the file and the line.
     """
-    root = _compose(path)
+    file = _File(path, "netem profile", ProfileError)
+    root = file.compose()
     if root is None:
         raise ProfileError(f"{path}: is empty; write 'edge_to_server: {{delay: 200ms, rate: 5mbit}}'")
-    return _File(path).profile(root)
+    return file.profile(root)
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(YamlFile):
     """What the nodes of one file mean."""
-
-    path: Path
 
     def profile(self, node: yaml.Node) -> Profile:
         items = self.items(node, (*_WAYS, "shaper", *_BUCKET, *_OFFSET), "the profile")
@@ -115,43 +113,3 @@ class _File:
             return replace(blank, **{field: value})
         except ProfileError as error:
             raise self.fault(node, str(error)) from None
-
-    def items(self, node: yaml.Node, known: tuple[str, ...], what: str) -> dict[str, yaml.Node]:
-        """The values of a mapping. Each fault names the key's line."""
-        if not isinstance(node, yaml.MappingNode):
-            raise self.fault(node, f"{what} must be a mapping with the keys {', '.join(known)}")
-        keys = f"{what} has the keys {', '.join(known)}"
-        items: dict[str, yaml.Node] = {}
-        for key_node, value in node.value:
-            key = self.text(key_node, keys)
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise self.fault(key_node, f"unknown key {key!r}{hint}: {keys}")
-            if key in items:
-                raise self.fault(key_node, f"key {key!r} stands here twice")
-            items[key] = value
-        return items
-
-    def text(self, node: yaml.Node, otherwise: str) -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.fault(node, otherwise)
-        return str(node.value)
-
-    def fault(self, node: yaml.Node, message: str) -> ProfileError:
-        return ProfileError(f"{self.path}:{node.start_mark.line + 1}: {message}")
-
-
-def _compose(path: Path) -> yaml.Node | None:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read the netem profile {path}: {error}") from None
-    try:
-        return yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ProfileError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ProfileError(f"{path}:{line}: not YAML: a character that is not text") from None

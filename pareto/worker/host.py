@@ -17,11 +17,13 @@ def facts() -> dict[str, object]:
     """What a reader of the results needs to know about this machine."""
     return {
         "hostname": platform.node(),
+        "pid": os.getpid(),
         "machine": platform.machine(),
         "cpu": _cpu_model(),
         "cores": sorted(os.sched_getaffinity(0)),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": psutil.virtual_memory().total,
+        "swap_bytes": psutil.swap_memory().total,
         "kernel": platform.release(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -51,6 +53,30 @@ def counters(interface: str) -> Counters:
 
 def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
+
+
+class PeakMemory:
+    """The most memory that this process had resident at once since `begin`."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def begin(self) -> None:
+        """Have the kernel count from what is resident now; see proc(5) on clear_refs."""
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+            self._begun = True
+        except OSError:
+            self._begun = False
+
+    def nbytes(self) -> int | None:
+        """None where the kernel would not begin anew: its figure since the process began is another one."""
+        if not self._begun:
+            return None
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return None
 
 
 def interface_bytes(interface: str) -> tuple[int, int]:

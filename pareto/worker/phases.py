@@ -53,6 +53,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Phase:
+    origin_s: float
+    """When it began, on the clock of `time.monotonic`, which on Linux is also that of `time.perf_counter`."""
     samples: list[Sample]
     outputs: list[tuple[int, Tensor]]
     """Which input each result belongs to, and the result: checked after the clock has stopped."""
@@ -98,7 +100,7 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
         _in_order(reply, number)
         samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
         outputs.append((which, reply.tensors[0]))
-    return Phase(samples, outputs)
+    return Phase(origin, samples, outputs)
 
 
 def in_flight(latency_s: float, slowest_s: float) -> int:
@@ -175,7 +177,7 @@ def throughput(
             thread.join()
     if faults:
         raise faults[0]
-    return Phase(samples, outputs)
+    return Phase(origin, samples, outputs)
 
 
 def rate(samples: Sequence[Sample], batch_size: int) -> float:
@@ -185,6 +187,12 @@ def rate(samples: Sequence[Sample], batch_size: int) -> float:
     """
     elapsed = samples[-1].finished_s - samples[0].finished_s
     return (len(samples) - 1) * batch_size / elapsed
+
+
+def window(phase: Phase) -> tuple[tuple[float, float], int]:
+    """The time of `rate`, on this host's `time.monotonic`, and how many requests were completed in it."""
+    ended = [phase.origin_s + sample.finished_s for sample in phase.samples]
+    return (ended[0], ended[-1]), len(ended) - 1
 
 
 def _sample(

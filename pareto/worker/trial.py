@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import statistics
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from pareto.backends.base import Client
 from pareto.worker import host, phases
-from pareto.worker.phases import Compute, Length, Phase, Sample
+from pareto.worker.device import Device
+from pareto.worker.phases import Length, Phase, Sample
 from partitions import proof
+from partitions.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Data:
 
 def run(
     client: Client,
-    compute: Compute,
+    device: Device,
+    stage: Stage,
     data: Data,
     *,
     warmup_requests: int,
@@ -42,7 +46,13 @@ def run(
 
     `transfer_s` is what the link needs at least for one payload or result: with the stage times it decides how
     many requests must be in flight.
+
+    Windows are on this host's `time.monotonic`, for setting this host's other metrics beside them: the trial's two
+    phases, and the part of the second from its first completion to its last, with the completions after the first.
     """
+    compute = functools.partial(device.run, stage)
+    peak = host.PeakMemory()
+    peak.begin()
     batch_size = data.inputs[0].shape[0]
     payload = compute((data.inputs[0],))
     tolerance = min(proof.tolerance(reference) for reference in data.references)
@@ -52,6 +62,7 @@ def run(
         proven = {"max_abs_error": _error([warm], data), "tolerance": tolerance}
         if not proven["max_abs_error"] <= tolerance:
             return proven
+        device.forget()
         before = host.counters(interface)
         lone = phases.latency(client, compute, data.inputs, latency)
         edge_s, server_s = _median(lone, "edge_s"), _median(lone, "server_s")
@@ -60,11 +71,13 @@ def run(
         depth = phases.in_flight(latency_s, slowest_s)
         many = phases.throughput(client, compute, data.inputs, throughput, slowest_s, depth)
         after = host.counters(interface)
+    throughput_window, throughput_window_requests = phases.window(many)
     return {
         "latency_s": latency_s,
         "edge_s": edge_s,
         "serialize_s": _median(lone, "serialize_s"),
         "server_s": server_s,
+        "gpu_s": device.gpu_s(),
         "throughput_ips": phases.rate(many.samples, batch_size),
         # the faster of the two phases: what the stage can do, for the bound
         "edge_best_s": _least_mean([lone, many], "edge_s"),
@@ -79,6 +92,10 @@ def run(
         "retransmits": after.retransmits - before.retransmits,
         "cpu_percent": 100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
         "rss_bytes": host.resident_bytes(),
+        "peak_rss_bytes": peak.nbytes(),
+        "trial_window": (before.clock_s, after.clock_s),
+        "throughput_window": throughput_window,
+        "throughput_window_requests": throughput_window_requests,
         "measured_s": after.clock_s - before.clock_s,
         "requests": {"latency": _columns(lone.samples), "throughput": _columns(many.samples)},
     }

@@ -12,8 +12,8 @@ import pytest
 
 from pareto import plan, spec, verdict
 from pareto.crew import Crew
+from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
-from pareto.hosts.testbed import open_local
 from pareto.link import probe
 from pareto.link.library import load
 from pareto.link.profile import Profile

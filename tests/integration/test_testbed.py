@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-import paramiko
 import pytest
 from pyroute2 import netns
 
 from pareto.hosts import ssh
+from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.keys import Keyring
+from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
-from pareto.hosts.testbed import EDGE, SERVER, LocalTestbed, open_local
+from pareto.hosts.shaping import RelayShaper
+from pareto.hosts.testbed import Testbed
+from pareto.hosts.way import Unreachable
 from pareto.link.library import load
 
 from .conftest import REPOSITORY, left_behind, processes, wait_until
@@ -29,18 +36,17 @@ pytestmark = [
 
 
 @pytest.fixture
-def bed() -> Iterator[LocalTestbed]:
+def bed() -> Iterator[Testbed]:
     with closing(open_local(edge_cpu=0.25)) as bed:
         yield bed
 
 
-def run(bed: LocalTestbed, host: str, command: str) -> str:
-    client = bed.remotes[host]._client
-    _, out, err = client.exec_command(command, timeout=30)
-    return (out.read() + err.read()).decode().strip()
+def run(bed: Testbed, host: str, command: str) -> str:
+    done = bed.remotes[host].way.run(command)
+    return (done.out + done.err).strip()
 
 
-def test_hosts_are_apart_and_joined_by_the_link_alone(bed: LocalTestbed) -> None:
+def test_hosts_are_apart_and_joined_by_the_link_alone(bed: Testbed) -> None:
     server = bed.remotes[SERVER].host
     assert "data0" in run(bed, EDGE, "cat /proc/self/net/dev")
     assert run(bed, EDGE, "hostname; echo $$") != ""
@@ -52,13 +58,19 @@ def test_hosts_are_apart_and_joined_by_the_link_alone(bed: LocalTestbed) -> None
         f"{sys.executable} -c \"import socket; s = socket.create_server(('{server.data_address}', 0)); "
         + ("print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')\"")
     )
-    _, out, _ = bed.remotes[SERVER]._client.exec_command(listen, timeout=30)
-    port = int(out.readline())
+    ports: queue.SimpleQueue[str] = queue.SimpleQueue()
+    listening = threading.Thread(
+        target=bed.remotes[SERVER].way.run, args=(listen,), kwargs={"on_line": ports.put}
+    )
+    listening.start()
+    port = int(ports.get(timeout=30))
     reach = f"import socket; print(socket.create_connection(('{server.data_address}', {port}), 5).recv(5))"
     assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "b'hello'"
+    listening.join(30)
+    assert not listening.is_alive()
 
 
-def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: LocalTestbed) -> None:
+def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: Testbed) -> None:
     cores = {name: run(bed, name, "taskset -cp $$").split()[-1] for name in (EDGE, SERVER)}
     assert cores == {name: str(bed.remotes[name].host.core) for name in (EDGE, SERVER)}
     if len(os.sched_getaffinity(0)) > 1:
@@ -72,17 +84,19 @@ def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: LocalTestbed) ->
     assert float(run(bed, SERVER, spin)) > 0.35
 
 
-def test_an_unknown_host_key_is_refused(bed: LocalTestbed) -> None:
-    login = bed.remotes[EDGE].host.login
-    other = bed.remotes[SERVER].host.login.host_key
+def test_an_unknown_host_key_is_refused(bed: Testbed) -> None:
+    way = bed.remotes[EDGE].way
+    assert isinstance(way, ssh.Ssh)
     key, _ = ssh.new_key()
-    with pytest.raises(ssh.Unreachable, match=r"does not match|Host key"):
-        ssh.connect(ssh.Login("edge", login.address, login.port, login.user, other), key)
-    with pytest.raises(ssh.Unreachable, match=r"[Aa]uthentication"):
-        ssh.connect(login, key)
+    other = bed.remotes[SERVER].way
+    assert isinstance(other, ssh.Ssh)
+    with pytest.raises(Unreachable, match="another host key"):
+        ssh.Ssh(replace(way.login, host_key=other.login.host_key), Keyring.of(key))
+    with pytest.raises(Unreachable, match="takes none of these keys"):
+        ssh.Ssh(way.login, Keyring.of(key))
 
 
-def test_files_go_over_once_and_whole(bed: LocalTestbed) -> None:
+def test_files_go_over_once_and_whole(bed: Testbed) -> None:
     remote = bed.remotes[EDGE]
     content = os.urandom(3_000_000)
     path = remote.ship(content, "blob")
@@ -95,7 +109,7 @@ def test_files_go_over_once_and_whole(bed: LocalTestbed) -> None:
 def test_two_testbeds_do_not_meet() -> None:
     with closing(open_local()) as first, closing(open_local()) as second:
         addresses = {
-            bed.remotes[name].host.login.address for bed in (first, second) for name in (EDGE, SERVER)
+            bed.remotes[name].host.data_address for bed in (first, second) for name in (EDGE, SERVER)
         }
         assert len(addresses) == 4
         spaces = {
@@ -104,7 +118,7 @@ def test_two_testbeds_do_not_meet() -> None:
         assert len(spaces) == 4
 
 
-def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: LocalTestbed) -> None:
+def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: Testbed) -> None:
     server = bed.remotes[SERVER].host.data_address
     code = (
         "import socket; s = socket.socket(); s.setblocking(False); "
@@ -115,7 +129,7 @@ def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: LocalTe
     assert run(bed, EDGE, "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle") == "0"
 
 
-def test_segmentation_offloads_are_off_on_slow_links_only(bed: LocalTestbed) -> None:
+def test_segmentation_offloads_are_off_on_slow_links_only(bed: Testbed) -> None:
     def switched_on(profile: str) -> set[str]:
         in_force = bed.shaper.apply(load(profile))["offloads"]
         return {name for host in in_force.values() for name, on in host.items() if on}
@@ -126,15 +140,16 @@ def test_segmentation_offloads_are_off_on_slow_links_only(bed: LocalTestbed) -> 
     assert switched_on("none") == before
 
 
-def test_a_refused_profile_leaves_the_session_usable(bed: LocalTestbed) -> None:
+def test_a_refused_profile_leaves_the_session_usable(bed: Testbed) -> None:
+    assert isinstance(bed.shaper, RelayShaper)
     with pytest.raises(SessionError):
-        bed.keeper.request("shape", edge_to_server={"delay_s": -1.0}, server_to_edge={})
-    assert bed.keeper.request("shape", edge_to_server={}, server_to_edge={})["shaper"] == "relay"
+        bed.shaper._keeper.request("shape", edge_to_server={"delay_s": -1.0}, server_to_edge={})
+    assert bed.shaper.apply(load("none"))["shaper"] == "relay"
 
 
 DRIVER = """
 import sys, time
-from pareto.hosts.testbed import open_local
+from pareto.hosts.local_testbed import open_local
 bed = open_local(edge_cpu=0.5)
 session = bed.remotes["edge"].start("pareto.worker")
 session.request("facts", 120)
@@ -179,8 +194,3 @@ def test_the_next_start_sweeps_up_after_a_killed_keeper(driver: subprocess.Popen
     assert any(name.startswith("pareto") for name in netns.listnetns())
     open_local().close()
     assert left_behind() == set()
-
-
-def test_paramiko_is_strict(bed: LocalTestbed) -> None:
-    policy = bed.remotes[EDGE]._client._policy
-    assert isinstance(policy, paramiko.RejectPolicy)

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from analysis.dataset import DatasetError, load, manifest
+from analysis.dataset import COLUMNS, LATER, DatasetError, load, manifest
 
 from .example_run import trials, write
 
@@ -52,7 +53,7 @@ def test_a_line_torn_inside_a_quoted_newline_is_left_out(tmp_path: Path) -> None
         (b"latency_p95_s,", b"", "no column latency_p95_s"),
         (b",ok,", b",fine,", "status 'fine'"),
         (b"mobilenetv2,3,", b"mobilenetv2,three,", "column point"),
-        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", "line 5: 41 fields instead of 40"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", "line 5: 52 fields instead of 51"),
         (b"example", b"\xff\xfe", "not a CSV"),
     ],
 )
@@ -62,6 +63,43 @@ def test_malformed(tmp_path: Path, old: bytes, new: bytes, message: str) -> None
     with pytest.raises(DatasetError, match=message) as caught:
         load([tmp_path])
     assert "\n" not in str(caught.value)
+
+
+def without(path: Path, *columns: str) -> None:
+    """Take columns out of a `trials.csv`."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns=list(columns))
+    frame.to_csv(path, index=False)
+
+
+def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> None:
+    rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
+    path = write(tmp_path, rows) / "trials.csv"
+    new = load([tmp_path])
+    assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
+    without(path, *LATER)
+    old = load([tmp_path])
+    assert list(old.columns) == list(COLUMNS)
+    assert old["edge_gpu_s"].dtype == np.float64
+    assert old["edge_gpu_s"].isna().all()
+    assert old["server_throttled"].eq("").all()
+    assert old["edge_energy_j"].eq(0.25).all()
+    pd.testing.assert_frame_equal(old.drop(columns=list(LATER)), new.drop(columns=list(LATER)))
+
+
+def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> None:
+    old, new = (write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9)) for name in ("old", "new"))
+    without(old / "trials.csv", *LATER)
+    assert load([old, new]).groupby(load([old, new]).index < 44)["edge_frequency_hz"].count().tolist() == [
+        44,
+        0,
+    ]
+
+
+def test_what_was_always_written_stays_required(tmp_path: Path) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    without(path, "edge_energy_j")
+    with pytest.raises(DatasetError, match="no column edge_energy_j"):
+        load([tmp_path])
 
 
 def test_missing_or_empty(tmp_path: Path) -> None:

@@ -14,34 +14,36 @@ from analysis.front import COLUMNS, front
 from .example_run import trials, write
 
 
-def brute_force(latency: Floats, throughput: Floats) -> Bools:
+def brute_force(latency: Floats, throughput: Floats, energy: Floats | None = None) -> Bools:
     """By the definition, point by point."""
+    # All to be minimised.
+    points = np.column_stack([latency, -throughput, np.zeros(len(latency)) if energy is None else energy])
 
     def dominates(a: int, b: int) -> bool:
-        no_worse = latency[a] <= latency[b] and throughput[a] >= throughput[b]
-        return bool(no_worse and (latency[a] < latency[b] or throughput[a] > throughput[b]))
+        return bool((points[a] <= points[b]).all() and (points[a] < points[b]).any())
 
     number = range(len(latency))
-    measured = ~np.isnan(latency) & ~np.isnan(throughput)
+    measured = ~np.isnan(points).any(axis=1)
     return np.array(
         [measured[b] and not any(measured[a] and dominates(a, b) for a in number) for b in number], dtype=bool
     )
 
 
-def random_sets(count: int) -> list[tuple[Floats, Floats]]:
+def random_sets(count: int, objectives: int = 2) -> list[tuple[Floats, ...]]:
     """Few distinct values, so that ties and duplicates abound; some NaN."""
     rng = np.random.default_rng(0)
     sets = []
     for _ in range(count):
-        plane = rng.integers(1, 8, size=(2, rng.integers(0, 15))).astype(float)
-        plane[rng.random(plane.shape) < 0.1] = np.nan
-        sets.append((plane[0], plane[1]))
+        space = rng.integers(1, 8, size=(objectives, rng.integers(0, 15))).astype(float)
+        space[rng.random(space.shape) < 0.1] = np.nan
+        sets.append(tuple(space))
     return sets
 
 
-def test_dominance_against_brute_force() -> None:
-    for latency, throughput in random_sets(500):
-        assert nondominated(latency, throughput).tolist() == brute_force(latency, throughput).tolist()
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_dominance_against_brute_force(objectives: int) -> None:
+    for figures in random_sets(500, objectives):
+        assert nondominated(*figures).tolist() == brute_force(*figures).tolist()
 
 
 def test_staircase_is_the_boundary_of_what_is_attained() -> None:
@@ -71,7 +73,11 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
     return pd.DataFrame(
         [
             rows[0]
-            | {name: np.nan for name in rows[0] if rows[0][name] == "" and name.endswith(("_s", "_bytes"))}
+            | {
+                name: np.nan
+                for name in rows[0]
+                if rows[0][name] == "" and name.endswith(("_s", "_bytes", "_j"))
+            }
             | {
                 "point": point,
                 "round": number,

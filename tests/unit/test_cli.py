@@ -39,7 +39,7 @@ def pareto(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         (["frobnicate"], "frobnicate"),
         (["netem", "check", "fiveg"], "there is no netem profile 'fiveg'"),
         (["netem", "check", "wifi", "--duration", "5"], "--duration: delay '5' has no unit"),
-        (["netem", "check", "wifi", "--testbed", "lab.yaml"], "only the local testbed"),
+        (["netem", "check", "wifi", "--testbed", "lab.yaml"], "cannot read the testbed lab.yaml"),
         (["--model", "alexnet", "--rtt-floor", "2"], "rtt_floor '2' has no unit"),
         (["--model", "alexnet", "--tolerance", "300%"], "tolerance"),
         (["--resume", "nowhere"], "there is no run nowhere"),

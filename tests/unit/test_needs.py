@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts import testbed
+from pareto.hosts import local_testbed
+from pareto.hosts.host import TestbedError
 from pareto.hosts.local import sshd
-from pareto.hosts.testbed import TestbedError, require_local
+from pareto.hosts.local_testbed import require_local
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -31,7 +32,7 @@ def test_no_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_root_needs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     require_local()
-    assert "sudo" not in testbed._keeper_command()
+    assert "sudo" not in local_testbed._keeper_command()
 
 
 @pytest.mark.usefixtures("with_sshd")
@@ -50,7 +51,7 @@ def test_sudo_decides(monkeypatch: pytest.MonkeyPatch, lets: bool, sudo: str) ->
     monkeypatch.setattr(shutil, "which", lambda name: found)
     if lets:
         require_local()
-        assert testbed._keeper_command()[:2] == ["sudo", "-n"]
+        assert local_testbed._keeper_command()[:2] == ["sudo", "-n"]
     else:
         with pytest.raises(TestbedError, match="a user whom sudo lets"):
             require_local()

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from partitions.graph import trace
-from partitions.stage import cut
+from partitions.stage import cut, paths
 
 
 class Net(nn.Module):
@@ -168,6 +168,38 @@ def test_moving_a_stage_leaves_the_state_where_it_is():
     stage.to(torch.float64)
     assert state["head.weight"].dtype == torch.float32
     assert {p.dtype for p in cut(traced, state, "before", "head").parameters()} == {torch.float32}
+
+
+class Taken(dict):
+    """A state that notes what is taken from it."""
+
+    def __init__(self, state):
+        super().__init__(state)
+        self.keys_taken = set()
+
+    def __getitem__(self, key):
+        self.keys_taken.add(key)
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [("x", "before"), ("before", "head"), ("x", "head"), ("head", "head")]
+)
+def test_paths_are_what_a_cut_takes(start, end):
+    class Scaled(Net):
+        def __init__(self):
+            super().__init__(lambda net, x: net.norm(x) * net.scale + net.blocks(x), norm=nn.BatchNorm1d(4))
+            self.scale = nn.Parameter(torch.randn(4))
+            self.blocks = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+            self.unused = nn.Linear(4, 4)
+
+    traced, state = structure_and_state(Scaled())
+    taken = Taken(state)
+    cut(traced, taken, start, end)
+    assert paths(traced, start, end) == taken.keys_taken
+    assert len(taken.keys_taken) == {"before": 2, "head": 10 if start == "before" else 12}[end] * (
+        start != end
+    )
 
 
 def test_buffers_and_bare_parameters_are_filled():

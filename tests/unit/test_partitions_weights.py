@@ -2,6 +2,7 @@
 
 import hashlib
 import urllib.error
+from pathlib import Path
 
 import pytest
 import torch
@@ -131,6 +132,50 @@ def test_a_state_dict_that_does_not_fit_is_refused(spoil, says, tmp_path):
             refuse()
         assert "\n" not in str(info.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_reader_reads_what_is_asked_for_and_no_more(tmp_path):
+    state = seeded(SMALL, 3).state_dict()
+    made = weights.make(SMALL, "seeded", 3, tmp_path)
+    reader = weights.Reader(made.path, SMALL)
+    assert list(reader.keys) == list(state)
+    wanted = ["classifier.1.bias", "features.0.weight"]
+    read = dict(reader.read(wanted))
+    assert list(read) == wanted
+    assert all(torch.equal(read[key], state[key]) for key in wanted)
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in read.values())
+    assert [dict(reader.read([]))] == [{}]
+
+
+def test_nothing_of_the_file_stays_open_or_mapped(tmp_path):
+    made = weights.make(SMALL, "seeded", 3, tmp_path)
+    reader = weights.Reader(made.path, SMALL)
+    read = dict(reader.read(reader.keys))
+    assert made.digest not in Path("/proc/self/maps").read_text()
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if made.digest in str(fd.resolve())]
+    assert read
+
+
+def test_what_a_reader_reads_has_the_models_dtype(tmp_path):
+    state = {key: tensor.half() for key, tensor in seeded(SMALL, 3).state_dict().items()}
+    save_file(state, tmp_path / "half.safetensors")
+    read = weights.read(tmp_path / "half.safetensors", SMALL)
+    assert {tensor.dtype for tensor in read.values()} == {torch.float32}
+    assert all(torch.equal(read[key], state[key].float()) for key in state)
+
+
+def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path):
+    made = weights.make(SMALL, "seeded", 3, tmp_path)
+    reader = weights.Reader(made.path, SMALL)
+    with made.path.open("r+b") as file:
+        file.truncate(made.path.stat().st_size - 1)
+    with pytest.raises(WeightsError, match="it ends within"):
+        dict(reader.read(reader.keys))
+    with pytest.raises(WeightsError, match="cannot read weights"):
+        weights.Reader(made.path, SMALL)
+    made.path.unlink()
+    with pytest.raises(WeightsError, match="cannot read weights"):
+        dict(reader.read(reader.keys))
 
 
 class Evil:

@@ -13,7 +13,7 @@ from torch import Tensor
 from pareto.backends.base import BackendError, Layout, Reply, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker import phases
-from pareto.worker.phases import Length, NoLink, Sample
+from pareto.worker.phases import Length, NoLink, Phase, Sample
 
 INPUTS = [torch.full((1, 8), float(i)) for i in range(4)]
 NAME = bytes(8)
@@ -156,6 +156,24 @@ def test_rate_leaves_the_fill_out_and_counts_images() -> None:
     samples = [Sample(0.0, t, 0.0, 0.0, 0.0) for t in done]
     assert phases.rate(samples, 1) == pytest.approx(10.0)
     assert phases.rate(samples, 8) == pytest.approx(80.0)
+
+
+def test_the_window_of_a_phase_is_that_of_its_rate_on_the_hosts_clock() -> None:
+    samples = [Sample(0.0, t, 0.0, 0.0, 0.0) for t in (1.0, 1.25, 1.5)]
+    assert phases.window(Phase(100.0, samples, [])) == ((101.0, 101.5), 2)
+    began = time.monotonic()
+    (first, last), completed = phases.window(
+        phases.throughput(NoLink(), slow(0.01), INPUTS, Length(5, 0.0), 0.01, depth=2)
+    )
+    assert began < first < last < time.monotonic()
+    assert completed == 5
+
+
+def test_both_clocks_of_this_host_are_one() -> None:
+    """Phases read one, whoever samples power or load beside them the other."""
+    one, other = (time.get_clock_info(name) for name in ("perf_counter", "monotonic"))
+    assert one.implementation == other.implementation
+    assert abs(time.perf_counter() - time.monotonic()) < 1.0
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,13 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
         ({"model": "m", "trials": 0}, "--trials 0"),
         ({"model": "m", "batch_size": "0"}, "--batch-size counts images"),
         ({"model": "m", "edge_cpu": 2.0}, "--edge-cpu 2.0"),
-        ({"model": "m", "testbed": "lab.yaml"}, "only the local testbed"),
+        (
+            {"model": "m", "testbed": "lab.yaml", "threads": 2},
+            "--threads is for the local testbed: leave it out",
+        ),
+        ({"model": "m", "testbed": "lab.yaml", "edge_cpu": 0.5}, "--edge-cpu is for the local testbed"),
+        ({"model": "m", "sample": "1ms"}, "--sample 0.001: input should be greater than or equal to 0.01"),
+        ({"model": "m", "sample": "200"}, "sample '200' has no unit"),
         ({"model": "m", "granularity": "layer"}, "--granularity 'layer'"),
     ],
 )

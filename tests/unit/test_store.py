@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from analysis.dataset import COLUMNS
 from pareto.spec import Cell
 from pareto.store import LINK_COLUMNS, TRIAL_COLUMNS, Store, StoreError
 
@@ -41,6 +42,10 @@ def test_the_columns_are_the_documented_ones(store: Store) -> None:
     for name, columns in (("trials.csv", TRIAL_COLUMNS), ("link.csv", LINK_COLUMNS)):
         assert (store.folder / name).read_text() == ",".join(columns) + "\n"
         assert [c for c in columns if f"`{c}`" not in readme] == []
+
+
+def test_analysis_reads_the_columns_that_are_written() -> None:
+    assert [column for column in TRIAL_COLUMNS if column in COLUMNS] == list(COLUMNS)
 
 
 def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:
@@ -91,6 +96,37 @@ def test_requests_are_kept_in_order(store: Store) -> None:
     assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
     assert table.column("phase").to_pylist() == ["latency"] * 2 + ["throughput"] * 2
     assert table.column("server_s").to_pylist() == [None, 0.5] * 2
+
+
+def test_sensors_are_kept_host_by_host(store: Store) -> None:
+    edge = {"at_s": [5.0, 5.5], "rss_bytes": [100, None], "throttled": [0, 4], "energy_j": [1.5, 2.0]}
+    server = {"at_s": [99.0], "gpu_clock_hz": [1.4e9]}
+    store.write_devices(CELL, 2, {"edge": edge, "server": server})
+    (file,) = (store.folder / "devices").iterdir()
+    assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
+    read = parquet.read_table(file)
+    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text()
+    assert [name for name in read.column_names if f"`{name}`" not in readme] == []
+    table = read.to_pydict()
+    assert len(table) == 12
+    assert table["host"] == ["edge", "edge", "server"]
+    assert table["at_s"] == [5.0, 5.5, 99.0]
+    assert table["rss_bytes"] == [100, None, None]
+    assert table["throttled"] == [0, 4, None]
+    assert table["gpu_clock_hz"] == [None, None, 1.4e9]
+    assert table["power_w"] == [None] * 3
+    store.write_devices(CELL, 3, {"edge": edge})
+    assert len(list((store.folder / "devices").iterdir())) == 2
+
+
+def test_without_sensors_there_is_no_file(store: Store) -> None:
+    store.write_devices(CELL, 1, {})
+    assert not (store.folder / "devices").exists()
+
+
+def test_an_unknown_sensor_is_a_mistake(store: Store) -> None:
+    with pytest.raises(KeyError, match="power_mw"):
+        store.write_devices(CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:

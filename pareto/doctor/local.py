@@ -1,43 +1,25 @@
-"""What a sweep on this machine would miss, with the command that mends it; and what killed runs left here."""
+"""What a sweep on this machine would miss; and what killed runs left here."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 
-from rich.console import Console
-
+from pareto.hosts.finding import Finding
+from pareto.hosts.host import TestbedError
+from pareto.hosts.local_testbed import open_keeper, require_local
 from pareto.hosts.session import SessionError, SessionLost
-from pareto.hosts.testbed import TestbedError, open_keeper, require_local
 
 REPAIR_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True)
-class Finding:
-    """`mend` is the command or the step that helps; empty where nothing needs mending."""
-
-    what: str
-    words: str
-    mend: str = ""
-    fatal: bool = False
-
-
-def examine(out: Console, *, repair: bool) -> bool:
-    """Print each finding; whether a sweep on the local testbed would run."""
+def findings(*, repair: bool) -> list[Finding]:
     try:
-        found = _examine(repair=repair)
+        return _findings(repair=repair)
     except (SessionError, SessionLost, TimeoutError) as error:
-        found = [Finding("privileged half", str(error), "see the line above", fatal=True)]
-    for one in found:
-        mark = "fault" if one.fatal else "mend" if one.mend else "ok"
-        out.print(f"{mark:<6} {one.what}: {one.words}", markup=False, soft_wrap=True)
-        if one.mend:
-            out.print(f"       {one.mend}", markup=False, soft_wrap=True)
-    return not any(one.fatal for one in found)
+        return [Finding("privileged half", str(error), "see the line above", fatal=True)]
 
 
-def _examine(*, repair: bool) -> list[Finding]:
+def _findings(*, repair: bool) -> list[Finding]:
     try:
         require_local()
     except TestbedError as error:

@@ -1,0 +1,157 @@
+"""Latency, throughput and energy: each against each, in panels that share their axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis.dominance import Floats
+from analysis.labels import label, place_labels, settle
+from analysis.style import WIDTH_IN, Series, add_caption, fit_axis, series, styled, time_unit
+
+MARKER_PT = 4.5
+SMALLEST_PT, LARGEST_PT = 2.5, 7.5
+"""Marker diameters of the least and the most energy, in the panel that has no axis for it."""
+
+HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "alpha": 0.5}
+_UP_LEFT, _DOWN_LEFT = 0.75 * np.pi, -0.75 * np.pi
+
+
+def energy_figure(rows: pd.DataFrame, caption: str) -> Figure:
+    """The points of one model, profile and batch size whose energy is known, from rows of `analysis.front.front`.
+
+    Latency (ms or s, less is better), throughput (images/s, more is better) and energy (J per image, less is
+    better). Points that no other dominates in all three are filled and numbered; the others are hollow. In
+    the panel of latency and throughput, the size of a marker shows its energy.
+    """
+    measured = rows.dropna(subset=["latency_s", "throughput_ips", "energy_j"])
+    unit, scale = time_unit(float(measured["latency_s"].max()))
+    measured = measured.assign(latency=measured["latency_s"] * scale)
+    drawn = list(series(measured))
+    with styled():
+        figure = Figure(figsize=(WIDTH_IN, 5.4), layout="constrained")
+        plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
+        # A column shares its horizontal axis and a row its vertical one, so that a point is found again.
+        plane.sharex(by_latency)
+        plane.sharey(by_throughput)
+        plane.tick_params(labelbottom=False)
+        by_throughput.tick_params(labelleft=False)
+        by_latency.set_xlabel(f"latency ({unit})")
+        by_throughput.set_xlabel("energy (J per image)")
+        plane.set_ylabel("throughput (images/s)")
+        by_latency.set_ylabel("energy (J per image)")
+        fit_axis(plane, "y", measured["throughput_ips"])
+        fit_axis(by_latency, "x", measured["latency"])
+        fit_axis(by_latency, "y", measured["energy_j"])
+        fit_axis(by_throughput, "x", measured["energy_j"])
+
+        logarithmic = by_latency.get_yscale() == "log"
+        diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)
+        panels = [
+            _Panel(plane, "latency", "throughput_ips", _UP_LEFT, diameter),
+            _Panel(by_throughput, "energy_j", "throughput_ips", _UP_LEFT),
+            _Panel(by_latency, "latency", "energy_j", _DOWN_LEFT),
+        ]
+        for panel in panels:
+            panel.draw(drawn)
+        first = rows.iloc[0]
+        title = f"Latency, throughput and energy: {first['model']} at {first['netem']}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+        legend.set_axis_off()
+        _backend_legend(legend, drawn)
+        _size_legend(legend, shown, diameter(shown))
+        add_caption(figure, caption)
+        settle(figure)
+        for panel in panels:
+            panel.number(drawn)
+    return figure
+
+
+class _Panel:
+    """Two of the three objectives, as columns of the rows."""
+
+    def __init__(
+        self, axes: Axes, x: str, y: str, best: float, diameter: Callable[[pd.Series], Floats] | None = None
+    ) -> None:
+        """`best`: where the best corner lies (radians), beyond which there is room for labels."""
+        self._axes, self._x, self._y, self._best = axes, x, y, best
+        self._diameter = diameter or (lambda energy_j: np.full(len(energy_j), MARKER_PT))
+
+    def draw(self, drawn: Sequence[Series]) -> None:
+        self._axes.grid(True)
+        arrow = "\N{NORTH WEST ARROW}" if self._best == _UP_LEFT else "\N{SOUTH WEST ARROW}"
+        self._axes.set_title(f"{arrow} better", loc="left", fontsize=7, fontweight="normal", color="0.4")
+        for one in drawn:
+            for on_front, rows in one.rows.groupby("on_energy_front"):
+                self._axes.scatter(
+                    rows[self._x],
+                    rows[self._y],
+                    s=self._diameter(rows["energy_j"]) ** 2,
+                    marker=one.marker,
+                    facecolors=one.colour if on_front else HOLLOW["markerfacecolor"],
+                    edgecolors=one.colour,
+                    linewidths=0.9,
+                    alpha=1 if on_front else HOLLOW["alpha"],
+                    zorder=4 if on_front else 3,
+                )
+
+    def number(self, drawn: Sequence[Series]) -> None:
+        texts = [
+            label(self._axes, row[self._x], row[self._y], str(row["point"]), one.colour)
+            for one in drawn
+            for _, row in one.rows.iterrows()
+            if row["on_energy_front"]
+        ]
+        every = pd.concat([one.rows for one in drawn])
+        place_labels(
+            self._axes,
+            texts,
+            [self._best] * len(texts),
+            markers=every[[self._x, self._y]].to_numpy(),
+            marker_pt=self._diameter(every["energy_j"]) + 1,
+        )
+
+
+def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.Series], Floats], pd.Series]:
+    """Energies (J) to marker diameters (points), linear along the energies' axis; and three energies to show it by."""
+    to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
+    low, high = float(to(energy_j.min())), float(to(energy_j.max()))
+
+    def diameter(values: pd.Series) -> Floats:
+        share = (to(values.to_numpy(dtype=float)) - low) / (high - low or 1)
+        return np.asarray(SMALLEST_PT + (LARGEST_PT - SMALLEST_PT) * share)
+
+    return diameter, pd.Series(back([low, (low + high) / 2, high])).drop_duplicates()
+
+
+def _backend_legend(axes: Axes, drawn: Sequence[Series]) -> None:
+    entries = []
+    for one in drawn:
+        for on_front, text in ((True, "on the three-way front"), (False, "dominated")):
+            if one.rows["on_energy_front"].eq(on_front).any():
+                look: dict[str, Any] = {"markerfacecolor": one.colour} if on_front else dict(HOLLOW)
+                look |= {"marker": one.marker, "color": one.colour, "markersize": MARKER_PT}
+                entries.append(Line2D([], [], linestyle="", **look, label=f"{one.label}, {text}"))
+    axes.add_artist(axes.legend(handles=entries, loc="lower left", bbox_to_anchor=(0, 0.5)))
+
+
+def _size_legend(axes: Axes, energies: pd.Series, diameters: Floats) -> None:
+    style: dict[str, Any] = {"marker": "o", "color": "0.35", "linestyle": "", "markerfacecolor": "none"}
+    entries = [
+        Line2D([], [], **style, markersize=size, label=f"{energy:.2g} J per image")
+        for energy, size in zip(energies, diameters, strict=True)
+    ]
+    axes.legend(
+        handles=entries,
+        loc="upper left",
+        bbox_to_anchor=(0, 0.46),
+        title="Marker size, upper left panel",
+        title_fontsize=7.5,
+        alignment="left",
+    )

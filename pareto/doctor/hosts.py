@@ -1,0 +1,105 @@
+"""The hosts of a testbed file, and the link between them."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from pareto.hosts import checkup, lab, privileged, shipping
+from pareto.hosts.finding import Finding
+from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.inventory import Inventory, Member
+from pareto.hosts.session import SessionError, SessionLost
+from pareto.hosts.way import Unreachable, Way
+from pareto.link.profile import Profile
+from pareto.link.units import show_delay, show_rate
+from pareto.probing import Probers
+
+REPAIR_TIMEOUT_S = 60.0
+
+
+def sections(file: Inventory, *, repair: bool) -> Iterator[tuple[str, list[Finding]]]:
+    """A heading and its findings for each host, then for what is between them. Raises TestbedError."""
+    members, fine = file.roles, True
+    facts: dict[str, dict[str, Any]] = {}
+    for role, member in members.items():
+        peer = members[SERVER if role == EDGE else EDGE]
+        found = [*_host(file, member, peer, facts, repair=repair)]
+        fine = fine and not any(one.fatal for one in found)
+        yield f"{role} {member.name} ({'this machine' if member.is_here else member.ssh})", found
+    between = checkup.differences(facts, str(file.path)) if len(facts) == len(members) else []
+    if fine:
+        between += _link(file)
+    elif not any(one.fatal for one in between):
+        between.append(Finding("link", "not tried, for a host has a fault"))
+    yield "between them", between
+
+
+def _host(
+    file: Inventory, member: Member, peer: Member, facts: dict[str, dict[str, Any]], *, repair: bool
+) -> Iterator[Finding]:
+    try:
+        with closing(lab.open_way(member)) as way:
+            yield Finding("login", "it answers")
+            told = checkup.ask(way, member, peer.data_address)
+            if repair:
+                yield from _repair(way, member, told)
+                told = checkup.ask(way, member, peer.data_address)
+            now_s = time.time()
+            facts[member.name] = told
+            yield from checkup.findings(
+                member,
+                told,
+                shaped=True,
+                helper_digest=privileged.digest(),
+                now_s=now_s,
+                testbed=str(file.path),
+            )
+    except (Unreachable, TestbedError) as error:
+        yield Finding("login", str(error), _login(member), fatal=True)
+
+
+def _login(member: Member) -> str:
+    """The command with which the user sees for himself, and answers what is asked the first time."""
+    options = ["-p", str(member.port)] if member.port else []
+    options += ["-l", member.user] if member.user else []
+    options += ["-i", str(member.key)] if member.key else []
+    return shlex.join(["ssh", *options, member.ssh, "true"]) if not member.is_here else ""
+
+
+def _repair(way: Way, member: Member, told: dict[str, Any]) -> Iterator[Finding]:
+    if told.get("uid") == 0:
+        code = shipping.ship_code(way, shipping.absolute(way, member.folder))
+        program = f"cd {shlex.quote(code)} && {shlex.quote(told['executable'])} -B -m pareto.link"
+    else:
+        program = f"sudo -n {privileged.LAUNCHER}"
+    outcome = way.run(f"{program} --repair", timeout_s=REPAIR_TIMEOUT_S)
+    if outcome.status != 0:
+        # Why it cannot be started, and what to do about it, is among the findings.
+        yield Finding("repair", f"could not be done: {outcome.words}", "see rights, packages below")
+    for line in outcome.out.splitlines() if outcome.status == 0 else ():
+        yield Finding("repaired", line)
+
+
+def _link(file: Inventory) -> list[Finding]:
+    """The link as it is, by a connection from the edge to the server over it."""
+    edge, server = file.of(EDGE), file.of(SERVER)
+    try:
+        with closing(lab.open_lab(file, shaped=False)) as testbed, closing(Probers(testbed)) as probers:
+            probers.link(Profile("as it is"))
+            reading = probers.bare()
+    except (TestbedError, Unreachable) as error:
+        return [Finding("link", str(error), f"./pareto.sh doctor --testbed {file.path}", fatal=True)]
+    except (SessionError, SessionLost, TimeoutError) as error:
+        words = f"no connection from {edge.name} to {server.data_address} ({error}): on {server.name}, if that has a"
+        mend = f"sudo ufw allow from {edge.data_address}"
+        return [Finding("link", f"{words} firewall", mend, fatal=True)]
+    figures = [
+        f"round trip {show_delay(reading.rtt_s)}" if reading.rtt_s is not None else "",
+        f"{show_rate(reading.rate_bps)} to {server.name}" if reading.rate_bps else "",
+        f"{show_rate(reading.rate_back_bps)} back" if reading.rate_back_bps else "",
+    ]
+    return [Finding("link", ", ".join(filter(None, figures)))]

@@ -1,0 +1,155 @@
+"""A testbed of real hosts, as a testbed file describes it: reached by SSH, examined before anything is started."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pareto.hosts import checkup, login, privileged, shipping, ssh
+from pareto.hosts.finding import Finding
+from pareto.hosts.host import EDGE, ROLES, SERVER, Host, TestbedError
+from pareto.hosts.inventory import Inventory, Member
+from pareto.hosts.keys import Keyring
+from pareto.hosts.remote import Remote
+from pareto.hosts.session import Heartbeat, SessionError, SessionLost
+from pareto.hosts.shaping import NetemShaper, NoShaper, Shaper
+from pareto.hosts.testbed import Testbed
+from pareto.hosts.way import Here, Unreachable, Way
+
+
+@dataclass(frozen=True)
+class _Examined:
+    """A member that was reached: what it told of itself, and what that means for a sweep."""
+
+    member: Member
+    facts: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+
+
+@functools.cache
+def keyring() -> Keyring:
+    """The user's own keys; a passphrase is asked for once."""
+    return Keyring.own(getpass.getpass if sys.stdin.isatty() else None)
+
+
+def open_way(member: Member) -> Way:
+    """Log in to a host of a testbed file. Raises Unreachable, TestbedError."""
+    if member.is_here:
+        return Here()
+    who = login.resolve(member.name, member.ssh, port=member.port, user=member.user, key=member.key)
+    return ssh.Ssh(who, keyring())
+
+
+def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbed:
+    """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
+
+    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`.
+    """
+    members = file.roles
+    shapers = (ROLES if shape_at == "both" else (shape_at,)) if shaped else ()
+    with ExitStack() as undo:
+        heartbeat = Heartbeat()
+        undo.callback(heartbeat.stop)
+        try:
+            remotes, told = {}, {}
+            for role, member in members.items():
+                way = open_way(member)
+                undo.callback(way.close)
+                peer = members[SERVER if role == EDGE else EDGE]
+                told[role] = _examined(way, member, peer, file, shaped=role in shapers)
+                remotes[role] = Remote(_host(way, told[role]), way)
+            shaper = _shaper(remotes, told, shapers, heartbeat)
+        except Unreachable as error:
+            raise TestbedError(str(error)) from error
+        except (SessionError, SessionLost, TimeoutError) as error:
+            raise TestbedError(f"the link cannot be shaped: {error}") from error
+        undo.callback(shaper.close)
+        return Testbed(
+            remotes,
+            shaper,
+            heartbeat,
+            _label(remotes),
+            _facts(remotes, told, shapers, shape_at),
+            is_local=False,
+            undo=undo.pop_all(),
+        )
+
+
+def _examined(way: Way, member: Member, peer: Member, file: Inventory, *, shaped: bool) -> _Examined:
+    """Look at a host as the doctor does. Raises TestbedError, Unreachable."""
+    facts = checkup.ask(way, member, peer.data_address)
+    found = checkup.findings(
+        member,
+        facts,
+        shaped=shaped,
+        helper_digest=privileged.digest(),
+        now_s=time.time(),
+        testbed=str(file.path),
+    )
+    for fatal in (finding for finding in found if finding.fatal):
+        mend = f"; mend it with: {fatal.mend}" if fatal.mend else ""
+        raise TestbedError(
+            f"{member.name}: {fatal.what}: {fatal.words}{mend} (more: ./pareto.sh doctor --testbed {file.path})"
+        )
+    return _Examined(member, facts, tuple(found))
+
+
+def _host(way: Way, examined: _Examined) -> Host:
+    member = examined.member
+    folder = shipping.absolute(way, member.folder)
+    return Host(
+        member.name,
+        member.data_address,
+        checkup.interface_of(examined.facts, member),
+        folder,
+        str(examined.facts["executable"]),
+        member.device,
+        member.threads,
+    )
+
+
+def _shaper(
+    remotes: Mapping[str, Remote],
+    told: Mapping[str, _Examined],
+    shapers: tuple[str, ...],
+    heartbeat: Heartbeat,
+) -> Shaper:
+    if not shapers:
+        return NoShaper()
+    starts = {
+        role: partial(remotes[role].start_privileged, as_root=told[role].facts["uid"] == 0)
+        for role in shapers
+    }
+    return NetemShaper({role: remote.host for role, remote in remotes.items()}, starts, heartbeat)
+
+
+def _facts(
+    remotes: Mapping[str, Remote], told: Mapping[str, _Examined], shapers: tuple[str, ...], shape_at: str
+) -> dict[str, Any]:
+    return {
+        "kind": "hosts",
+        "shaper": "netem" if shapers else "none",
+        "shape_at": shape_at,
+        "hosts": {
+            role: {
+                "name": remote.host.name,
+                "ssh": told[role].member.ssh,
+                "data_address": remote.host.data_address,
+                "data_interface": remote.host.data_interface,
+                "device": remote.host.device,
+                "findings": [f"{f.what}: {f.words}" for f in told[role].findings if f.mend],
+            }
+            for role, remote in remotes.items()
+        },
+    }
+
+
+def _label(remotes: Mapping[str, Remote]) -> str:
+    return ", ".join(f"{role} {remote.host.name} ({remote.host.device})" for role, remote in remotes.items())

@@ -1,0 +1,166 @@
+"""The testbed that is made of namespaces on this machine.
+
+The privileged half is a child process (`pareto.hosts.local`), through sudo where the driver is not root. It
+takes everything down when the driver ends, whichever way.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pareto.hosts import ssh
+from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
+from pareto.hosts.keys import Keyring
+from pareto.hosts.local import sshd
+from pareto.hosts.login import Login
+from pareto.hosts.remote import Remote
+from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
+from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper
+from pareto.hosts.shipping import REPOSITORY
+from pareto.hosts.testbed import Testbed
+from pareto.hosts.way import Unreachable
+
+BUILD_TIMEOUT_S = 60.0
+
+
+def open_local(
+    *, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto", shape_at: str = "both"
+) -> Testbed:
+    """Build the testbed. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+
+    `shape_at`: `both` shapes what each host sends on that host; `edge` both directions there, with netem alone.
+    """
+    key, public = ssh.new_key()
+    keyring = Keyring.of(key)
+    with ExitStack() as undo:
+        keeper = open_keeper()
+        undo.callback(keeper.close)
+        heartbeat = Heartbeat()
+        undo.callback(heartbeat.stop)
+        heartbeat.add(keeper)
+        try:
+            built = keeper.request(
+                "build",
+                BUILD_TIMEOUT_S,
+                hosts=[{"name": EDGE, "cpu_share": edge_cpu}, {"name": SERVER, "cpu_share": 1.0}],
+                user=getpass.getuser(),
+                public_key=public,
+                shaper=shaper,
+            )
+            logins = {name: _login(name, told) for name, told in built["hosts"].items()}
+            remotes = {}
+            for name, told in built["hosts"].items():
+                remotes[name] = Remote(_host(name, told, threads), ssh.Ssh(logins[name], keyring))
+                undo.callback(remotes[name].close)
+            way = _shaper(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
+        except (SessionError, SessionLost, TimeoutError, Unreachable) as error:
+            raise TestbedError(str(error)) from error
+        undo.callback(way.close)
+        return Testbed(
+            remotes,
+            way,
+            heartbeat,
+            _label(built),
+            {**_facts(built), "shape_at": shape_at},
+            is_local=True,
+            undo=undo.pop_all(),
+        )
+
+
+def open_keeper() -> Session:
+    """Start the privileged half: `pareto.hosts.local`."""
+    return Session("local testbed", PipeWire(_keeper_command(), cwd=REPOSITORY, preexec_fn=os.setpgrp))
+
+
+def require_local() -> None:
+    """Find out before anything else whether the local testbed can be built. Raises TestbedError."""
+    if sshd.binary() is None:
+        raise TestbedError(
+            "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server)"
+        )
+    if os.geteuid() == 0:
+        return
+    sudo = shutil.which("sudo")
+    if sudo is None:
+        raise TestbedError("the local testbed makes network namespaces: run as root, or install sudo")
+    # Ask for the password, if one is needed, while there is a terminal in the foreground to ask on.
+    ask = [sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"]
+    errors = None if sys.stdin.isatty() else subprocess.DEVNULL
+    if subprocess.run(ask, check=False, stderr=errors).returncode:  # noqa: S603
+        raise TestbedError(
+            "the local testbed makes network namespaces: run as root, or as a user whom sudo lets"
+        )
+
+
+def _keeper_command() -> list[str]:
+    """argv of the privileged half. `-B`: root must not leave its bytecode in the user's tree."""
+    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    return [*as_root, sys.executable, "-B", "-m", "pareto.hosts.local"]
+
+
+def _login(name: str, told: dict[str, Any]) -> Login:
+    return Login(name, told["address"], told["port"], told["user"], told["host_key"])
+
+
+def _host(name: str, told: dict[str, Any], threads: int) -> Host:
+    return Host(
+        name,
+        told["data_address"],
+        told["data_interface"],
+        told["cache"],
+        sys.executable,
+        threads=threads,
+        core=told["core"],
+        cpu_share=told["cpu_share"],
+    )
+
+
+def _shaper(
+    built: dict[str, Any],
+    keeper: Session,
+    remotes: Mapping[str, Remote],
+    logins: Mapping[str, Login],
+    keyring: Keyring,
+    heartbeat: Heartbeat,
+    shape_at: str,
+    undo: ExitStack,
+) -> Shaper:
+    if built["shaper"] == "relay":
+        if shape_at != "both":
+            raise TestbedError(
+                f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
+            )
+        return RelayShaper(keeper)
+    starts = {}
+    for name in remotes if shape_at == "both" else (shape_at,):
+        as_root = Remote(remotes[name].host, ssh.Ssh(replace(logins[name], user="root"), keyring))
+        undo.callback(as_root.close)
+        starts[name] = partial(as_root.start_privileged, as_root=True)
+    return NetemShaper({name: remote.host for name, remote in remotes.items()}, starts, heartbeat)
+
+
+def _facts(built: dict[str, Any]) -> dict[str, Any]:
+    kept = ("data_address", "data_interface", "core", "cpu_share")
+    return {
+        "kind": "local",
+        "shaper": built["shaper"],
+        "congestion_control": built["congestion_control"],
+        "initial_window_segments": built["initial_window_segments"],
+        "sysctls": built["sysctls"],
+        "hosts": {name: {k: told[k] for k in kept} for name, told in built["hosts"].items()},
+    }
+
+
+def _label(built: dict[str, Any]) -> str:
+    slow = built["hosts"][EDGE]["cpu_share"]
+    edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
+    return f"local: two namespaces on one machine, {built['shaper']}{edge}"

@@ -1,0 +1,35 @@
+"""Which testbed `--testbed` names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pareto.hosts import inventory
+from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.testbed import Testbed
+from pareto.link.profile import Profile
+
+
+def require(name: str) -> None:
+    """Find out before anything else whether the testbed can be had. Raises TestbedError."""
+    if name == THIS_MACHINE:
+        from pareto.hosts.local_testbed import require_local
+
+        require_local()
+    else:
+        inventory.load(Path(name)).roles  # noqa: B018  (raises where one is missing)
+
+
+def open_testbed(
+    name: str, profiles: Iterable[Profile], *, shape_at: str, edge_cpu: float = 1.0, threads: int = 1
+) -> Testbed:
+    """`local`, or the hosts of a testbed file. `edge_cpu` and `threads` are the local one's. Raises TestbedError."""
+    if name == THIS_MACHINE:
+        from pareto.hosts.local_testbed import open_local
+
+        return open_local(edge_cpu=edge_cpu, threads=threads, shape_at=shape_at)
+    from pareto.hosts.lab import open_lab
+
+    shaped = any(profile.shaped for profile in profiles)
+    return open_lab(inventory.load(Path(name)), shaped=shaped, shape_at=shape_at)

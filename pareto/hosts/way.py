@@ -1,0 +1,141 @@
+"""How commands reach a host: over SSH (`ssh.Ssh`), or as child processes where the host is this machine (`Here`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from pareto.hosts.session import PipeWire, Wire
+
+RUN_TIMEOUT_S = 30.0
+
+
+class Unreachable(Exception):
+    """A host that cannot be logged in to, or that was lost: one line that says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command said, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """Why it failed, in a line: the last that it said on stderr."""
+        lines = self.err.strip().splitlines() or self.out.strip().splitlines()
+        return lines[-1].strip() if lines else f"exit status {self.status}"
+
+
+class Way(Protocol):
+    """Commands are for `sh`, and begin in the user's home."""
+
+    def run(
+        self,
+        command: str,
+        stdin: IO[bytes] | None = None,
+        *,
+        timeout_s: float = RUN_TIMEOUT_S,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Outcome:
+        """Run a command to its end, all of `stdin` its input. `on_line` gets each line of its output at once.
+
+        `timeout_s` is how long it may say nothing, and take nothing of its input. Raises Unreachable.
+        """
+
+    def open(self, command: str, log: str) -> Wire:
+        """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
+
+    def renew(self) -> None:
+        """Make sure that the host answers, logging in again where it does not. Raises Unreachable."""
+
+    def close(self) -> None: ...
+
+
+class Here:
+    """This machine, as one host of a testbed: no SSH to itself."""
+
+    def run(
+        self,
+        command: str,
+        stdin: IO[bytes] | None = None,
+        *,
+        timeout_s: float = RUN_TIMEOUT_S,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Outcome:
+        process = subprocess.Popen(  # noqa: S603  (the command is built by the callers)
+            _shell(command),
+            cwd=Path.home(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        said: dict[str, bytes] = {}
+
+        def keep(name: str, stream: IO[bytes], on_line: Callable[[str], None] | None) -> None:
+            lines = []
+            for line in stream:
+                lines.append(line)
+                if on_line is not None:
+                    on_line(line.decode(errors="replace").rstrip())
+            said[name] = b"".join(lines)
+
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101
+        assert process.stderr is not None  # noqa: S101
+        readers = [
+            threading.Thread(target=keep, args=("out", process.stdout, on_line)),
+            threading.Thread(target=keep, args=("err", process.stderr, None)),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # its exit status says why it did not want all
+                while stdin is not None and (block := stdin.read(1 << 18)):
+                    process.stdin.write(block)
+                process.stdin.close()
+            # The time that it may be silent is not told from the time that it may take: it is here, and killed with us.
+            process.wait(None if on_line else timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Unreachable(f"a command on this machine took longer than {timeout_s:g} s") from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            for reader in readers:
+                reader.join()
+        return Outcome(process.returncode, said["out"].decode(), said["err"].decode(errors="replace"))
+
+    def open(self, command: str, log: str) -> Wire:
+        # A group of its own: Ctrl-C is for the driver, which then closes the pipes.
+        return _LoggedPipe(_shell(command), log)
+
+    def renew(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _LoggedPipe(PipeWire):
+    """A child process whose last words are in a file."""
+
+    def __init__(self, argv: list[str], log: str) -> None:
+        super().__init__(argv, cwd=Path.home(), preexec_fn=os.setpgrp)
+        self._log = Path(log)
+
+    def last_words(self) -> str:
+        try:
+            return self._log.read_text(errors="replace")
+        except OSError:
+            return ""
+
+
+def _shell(command: str) -> list[str]:
+    return ["/bin/sh", "-c", command]

@@ -1,0 +1,188 @@
+"""Where a worker computes: host tensors in, host tensors out, on the CPU or on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from pareto.backends.base import Tensors
+from pareto.jsonlines import Refused
+from partitions.stage import Stage
+
+KEPT_RUNS = 10_000
+"""GPU times kept for the median: more than a trial has requests."""
+
+
+class Device(Protocol):
+    """name: as torch knows it. warm_ups: runs until kernels are chosen and memory is allocated."""
+
+    name: str
+    warm_ups: int
+
+    def run(self, stage: Stage, tensors: Tensors) -> Tensors:
+        """What `stage`, whose weights are on this device, makes of a payload.
+
+        Both are in host memory; results are contiguous and in memory of their own, but for a stage without
+        units, which returns its inputs. They are there when the call returns, so that a clock around it
+        covers copies as well. Raises Refused where memory runs out.
+        """
+
+    def forget(self) -> None:
+        """Let `gpu_s` start anew."""
+
+    def gpu_s(self) -> float | None:
+        """Median seconds on the GPU a run, copies both ways included; None where no GPU worked."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a reader of the results needs to know about it."""
+
+
+class Cpu:
+    """This host's processor."""
+
+    name = "cpu"
+    warm_ups = 1
+
+    def run(self, stage: Stage, tensors: Tensors) -> Tensors:
+        with said_out_of_memory(), torch.inference_mode():
+            outputs: Tensors = stage(tensors)
+        return outputs
+
+    def forget(self) -> None: ...
+
+    def gpu_s(self) -> float | None:
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        return {"device": self.name, "cuda": None}
+
+
+class Cuda:
+    """One NVIDIA GPU. Raises Refused, in one line, where there is none to be had.
+
+    Float32 is computed as such: TensorFloat-32 keeps 10 bits of the mantissa, and a split could not be proven equal.
+    cuDNN times its algorithms in the warm-up, since a stage's shapes never change.
+    """
+
+    warm_ups = 3
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name = name
+        self._index = index
+        self._device = _found(name, index)
+        self._gpu_s: deque[float] = deque(maxlen=KEPT_RUNS)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def run(self, stage: Stage, tensors: Tensors) -> Tensors:
+        if stage.body is None:
+            return tensors  # there and back for nothing
+        with said_out_of_memory(), torch.inference_mode(), torch.cuda.device(self._device):
+            began, ended = _event(), _event()
+            # Only page-locked memory is copied without the driver's staging. torch keeps freed blocks of it for
+            # the next run and hands none out while a copy from or to it is under way.
+            pinned = [tensor if tensor.is_pinned() else tensor.pin_memory() for tensor in tensors]
+            began.record()
+            outputs = stage(tuple(tensor.to(self._device, non_blocking=True) for tensor in pinned))
+            results = tuple(torch.empty(it.shape, dtype=it.dtype, pin_memory=True) for it in outputs)
+            for result, output in zip(results, outputs, strict=True):
+                result.copy_(output, non_blocking=True)
+            ended.record()
+            ended.synchronize()
+        self._gpu_s.append(began.elapsed_time(ended) / 1000)
+        return results
+
+    def forget(self) -> None:
+        self._gpu_s.clear()
+
+    def gpu_s(self) -> float | None:
+        return statistics.median(self._gpu_s) if self._gpu_s else None
+
+    def facts(self) -> dict[str, Any]:
+        found = torch.cuda.get_device_properties(self._device)
+        return {
+            "device": self.name,
+            "cuda": {
+                "index": self._index,
+                "name": found.name,
+                "uuid": str(getattr(found, "uuid", "")) or None,  # its index may be another one for NVML
+                "capability": f"{found.major}.{found.minor}",
+                "memory_bytes": found.total_memory,
+                "driver": _driver(),
+                "runtime": torch.version.cuda,
+                "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+                "cudnn_benchmark": torch.backends.cudnn.benchmark,
+                "tf32": torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
+            },
+        }
+
+
+def named(name: str) -> Device:
+    """The device 'cpu' or 'cuda:N'. Raises Refused, in one line, for another name and for what is not there."""
+    if name == "cpu":
+        return Cpu()
+    if match := re.fullmatch(r"cuda:(\d+)", name):
+        return Cuda(name, int(match[1]))
+    raise Refused(f"unknown device {name!r}: it is cpu, or cuda:0, cuda:1 and so on")
+
+
+@contextmanager
+def said_out_of_memory() -> Iterator[None]:
+    """Turn each way in which memory runs out into one clear Refused; everything else passes."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        words = " ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2]
+        raise Refused(f"out of memory: {words or 'this host has none left'}") from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has a type of error for accelerators only; its allocator on the CPU raises a RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
+
+
+def _found(name: str, index: int) -> torch.device:
+    or_cpu = "or say device: cpu"
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        raise Refused(
+            f"device {name}: this host's torch ({torch.__version__}) was built without CUDA: "
+            f"install a CUDA build, {or_cpu}"
+        )
+    count = torch.cuda.device_count()
+    if not count:
+        raise Refused(f"device {name}: no NVIDIA GPU or driver found (see nvidia-smi): install it, {or_cpu}")
+    if index >= count:
+        there = ", ".join(f"cuda:{i}" for i in range(count))
+        raise Refused(f"device {name}: this host's GPUs are {there}")
+    device = torch.device("cuda", index)
+    try:
+        torch.zeros(1, device=device)  # a driver that is too old, a GPU that is taken: it shows only now
+    except RuntimeError as error:
+        raise Refused(f"device {name}: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _driver() -> str | None:
+    """The kernel module's version."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    match = re.search(r"\b\d+\.\d+(\.\d+)?\b", words)
+    return match[0] if match else None

@@ -1,0 +1,62 @@
+"""What of a model a device has in memory: one stage, its weights read when it is set."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from . import registry, weights
+from .model import Outline, unsaved_buffers
+from .stage import Stage
+
+
+class ResidentStage:
+    """The one stage of a model that a device has in memory; the weights of the others stay in the file.
+
+    file: written by `weights.make`. device: where the weights go, as in 'cuda:0'. No weights are read before the
+    first `change`, but a file that does not fit the model is refused at once. Raises WeightsError.
+    """
+
+    def __init__(self, outline: Outline, file: Path, device: str = "cpu") -> None:
+        self.stage = Stage(None)
+        self._outline = outline
+        self._reader = weights.Reader(file, outline.name)
+        self._device = torch.device(device)
+        self._state: dict[str, Tensor] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parameters and buffers in memory."""
+        return sum(tensor.nbytes for tensor in self._state.values())
+
+    def change(self, start: int, end: int) -> None:
+        """Hold the units from point `start` to point `end` in place of those held so far.
+
+        What both need is kept. What is no longer needed goes before anything is read: the most that is in
+        memory is the larger of the two, not their sum. The `stage` of before loses its weights, whoever else
+        holds it. After an error `stage` is empty. Raises ValueError as `Outline.cut`, WeightsError.
+        """
+        wanted = self._outline.paths(start, end)
+        # A graph and its module refer to each other: as garbage they would keep their weights for long.
+        self.stage.to("meta")
+        self.stage = Stage(None)
+        self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
+        _give_back_freed_memory(self._device)
+        missing = wanted - self._state.keys()
+        if saved := [path for path in self._reader.keys if path in missing]:
+            self._state.update((path, it.to(self._device)) for path, it in self._reader.read(saved))
+        if computed := wanted - self._state.keys():
+            buffers = unsaved_buffers(registry.build_structure(self._outline.name))
+            self._state.update((path, buffers[path].to(self._device)) for path in computed)
+        self.stage = self._outline.cut(start, end, self._state)
+
+
+def _give_back_freed_memory(device: torch.device) -> None:
+    """Return to the system what allocators keep for later: else a device's memory use tells of stages gone by."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's; other C libraries have none
+        trim(0)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

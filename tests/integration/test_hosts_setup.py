@@ -1,0 +1,295 @@
+"""Pairing with hosts and setting them up, by real sshds and the real sudo of a lab."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts import (
+    inventory,
+    known_hosts,
+    listing,
+    login,
+    pairing,
+    privileged,
+    setup,
+    ssh,
+)
+from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import Member
+from pareto.hosts.keys import Keyring
+from pareto.hosts.packages import REQUIREMENTS
+from pareto.hosts.pairing import Terminal, Wanted
+from pareto.hosts.session import Session, SessionError
+from pareto.hosts.way import Way
+from tests.integration.conftest import left_behind, wait_until
+from tests.lab import Lab, LabHost, open_lab
+from tests.lab.wiring import MANAGEMENT
+from tests.unit.example_host import ExampleHost
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    pytest.mark.skipif(shutil.which("sudo") is None, reason="needs sudo"),
+]
+PASSWORD = "raspberry"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    before = left_behind()
+    with open_lab(tmp_path_factory.mktemp("lab")) as lab:
+        for host in lab.hosts.values():
+            host.run(f"echo {host.user}:{PASSWORD} | chpasswd")
+            host.run("sed -i 's/^PasswordAuthentication no/PasswordAuthentication yes/' /etc/ssh/sshd_config")
+            host.change_host_key()  # starts sshd anew
+        lab.know_hosts()
+        yield lab
+    assert wait_until(lambda: left_behind() <= before), left_behind() - before
+
+
+@pytest.fixture
+def lab(hosts: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """Hosts as they are new: nothing installed, nothing allowed; the key is in."""
+    monkeypatch.setenv("HOME", str(hosts.home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    for host in hosts.hosts.values():
+        host.run(
+            f"rm -rf {privileged.LIBRARY} {privileged.LAUNCHER} {privileged.SUDOERS} {host.home}/.pareto"
+        )
+        host.run("sed -i '/^pi /d' /etc/sudoers")
+    yield hosts
+    hosts.know_hosts()
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+def may(host: LabHost, what: str) -> None:
+    """Let the user do that by sudo, as the file that comes with a distribution does."""
+    host.run(f"sed -i '/^@includedir/i {host.user} ALL=(ALL) {what}' /etc/sudoers && visudo -cf /etc/sudoers")
+
+
+def opened(member: Member) -> Way:
+    who = login.resolve(member.name, member.ssh, port=member.port, user=member.user, key=member.key)
+    return ssh.Ssh(who, Keyring.own(None))
+
+
+def set_up(
+    lab: Lab,
+    lines: list[str],
+    ask: Callable[[str], str] | None = None,
+    requirements: Path = REQUIREMENTS,
+    **pi: object,
+) -> bool:
+    lines.clear()
+    members = [member for member in inventory.load(lab.testbed(pi=pi)).members if member.name == "pi"]
+    return setup.set_up(members, opened, say=lines.append, ask=ask, requirements=requirements)
+
+
+def helper(lab: Lab) -> Session:
+    way = opened(inventory.load(lab.testbed()).of("edge"))
+    return Session("pi", way.open(privileged.COMMAND + " 2>/dev/null", "/dev/null"))
+
+
+def test_by_a_password_that_is_asked_for_once(lab: Lab, lines: list[str]) -> None:
+    may(lab.host("pi"), "ALL")
+    prompts: list[str] = []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        return PASSWORD
+
+    assert set_up(lab, lines, ask), lines
+    assert lines == ["pi: installed the program that shapes the link", "pi: set up"]
+    assert set_up(lab, lines, ask)
+    assert lines == ["pi: set up already"]
+    assert prompts == ["pi: password of pi for sudo there, once: "]
+    owners = lab.host("pi").run(f"find {privileged.LIBRARY} {privileged.LAUNCHER} ! -user 0 -o -perm /022")
+    assert owners == ""
+    assert lab.host("pi").run("sudo -n true || echo asked", "pi") == "asked\n"
+
+
+def test_what_was_installed_shapes_by_one_line_of_sudoers_and_knows_that_ssh_started_it(
+    lab: Lab, lines: list[str]
+) -> None:
+    may(lab.host("pi"), "NOPASSWD: ALL")
+    assert set_up(lab, lines), lines
+    lab.host("pi").run("sed -i '/^pi /d' /etc/sudoers")
+    with closing(helper(lab)) as session:
+        assert set(session.request("supported")) == {"netem"}
+        with pytest.raises(SessionError, match="SSH uses it too: say which host that is"):
+            session.request("apply", interface=MANAGEMENT, egress={"delay_s": 0.1}, ingress=None)
+    assert wait_until(lambda: not lab.host("pi").pids("pareto-link"))
+
+
+def test_without_a_terminal_the_command_that_is_printed_does_it(lab: Lab, lines: list[str]) -> None:
+    assert not set_up(lab, lines)
+    command = lines[0].partition("run there: sudo ")[2]
+    lab.host("pi").run(command)
+    assert set_up(lab, lines), lines
+
+
+@pytest.mark.parametrize(
+    ("allowed", "password", "says"),
+    [
+        (
+            "ALL",
+            "wrong",
+            "the program that shapes the link is not installed: sudo: 1 incorrect password attempt",
+        ),
+        ("", PASSWORD, "pi is not in the sudoers file"),
+        ("ALL", "", "the program that shapes the link is not installed: no password was given"),
+    ],
+)
+def test_what_sudo_refuses_is_said(
+    lab: Lab, lines: list[str], allowed: str, password: str, says: str
+) -> None:
+    if allowed:
+        may(lab.host("pi"), allowed)
+    assert not set_up(lab, lines, lambda prompt: password)
+    assert says in lines[0]
+    assert lines[-1] == "pi: not set up: see above"
+
+
+def test_packages_go_over_and_a_lost_host_is_gone_on_with(lab: Lab, lines: list[str]) -> None:
+    may(lab.host("pi"), "NOPASSWD: ALL")
+    disk = lab.folder / "disks" / "pi" / "home" / "pi"
+    example = ExampleHost(disk)
+    example.offer("tiny", "1.0")
+    requirements = lab.folder / "requirements.txt"
+    requirements.write_text("tiny==1.0\n")
+    wanted = {"python": None, "pip_index": "file:///home/pi/index"}
+
+    def cut(line: str) -> None:
+        lines.append(line)
+        if "making" in line:
+            threading.Timer(1.0, lambda: [os.kill(pid, 9) for pid in lab.host("pi").pids("sshd: pi")]).start()
+
+    member = inventory.load(lab.testbed(pi=wanted)).of("edge")
+    assert not setup.set_up([member], opened, say=cut, ask=None, requirements=requirements)
+    assert any("lost" in line for line in lines), lines
+    assert wait_until(lambda: not lab.host("pi").pids("-m venv"))
+    assert set_up(lab, lines, requirements=requirements, **wanted), lines
+    assert (
+        lab.host("pi").run(".pareto/venv/bin/python -c 'import tiny; print(tiny.version)'", "pi") == "1.0\n"
+    )
+    assert set_up(lab, lines, requirements=requirements, **wanted)
+    assert lines == ["pi: set up already"]
+
+
+def test_a_full_disk_is_said_and_gone_on_with(lab: Lab, lines: list[str]) -> None:
+    may(lab.host("pi"), "NOPASSWD: ALL")
+    lab.host("pi").small_disk("small", "4m")
+    filling = lab.host("pi").fill("small")
+    try:
+        assert not set_up(lab, lines, folder="small", python=None)
+        assert any("No space left on device" in line for line in lines), lines
+        assert all("Traceback" not in line for line in lines)
+    finally:
+        lab.host("pi").run(f"rm {filling}; umount {lab.host('pi').home}/small")
+
+
+def test_hosts_are_listed(lab: Lab, lines: list[str]) -> None:
+    may(lab.host("pi"), "NOPASSWD: ALL")
+    set_up(lab, lines)
+    lines.clear()
+    path = lab.testbed(gpu={"user": "nobody"})
+    assert not listing.show(inventory.load(path).members, opened, say=lines.append)
+    assert lines[1].endswith("reachable, set up")
+    assert "gpu (nobody@" in lines[2]
+    lines.clear()
+    assert listing.show(inventory.load(lab.testbed()).members, opened, say=lines.append)
+    assert lines[2].endswith("reachable, not set up")
+
+
+class TestAdding:
+    """A host that knows no key of ours, and we not its."""
+
+    @pytest.fixture(autouse=True)
+    def strangers(self, lab: Lab) -> Iterator[None]:
+        host = lab.host("pi")
+        kept = host.run(f"cat {host.home}/.ssh/authorized_keys")
+        host.run(f"rm -rf {host.home}/.ssh")
+        lab.known_hosts.write_text("")
+        yield
+        host.run(f"mkdir -p -m 700 .ssh && echo '{kept.strip()}' > .ssh/authorized_keys", host.user)
+
+    def add(
+        self, lab: Lab, lines: list[str], password: str | None = PASSWORD, confirm: bool = True
+    ) -> Member:
+        host = lab.host("pi")
+        asked: list[str] = []
+
+        def ask(prompt: str) -> str:
+            asked.append(prompt)
+            assert password is not None
+            return password
+
+        def confirmed(question: str) -> bool:
+            lines.append(question)
+            return confirm
+
+        lines.clear()
+        wanted = Wanted(f"{host.user}@{host.address}", "edge", port=host.port)
+        member = pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append, confirmed, ask))
+        assert len(asked) <= 1
+        return member
+
+    def test_by_a_password(self, lab: Lab, lines: list[str]) -> None:
+        host = lab.host("pi")
+        path = lab.folder / "added.yaml"
+        path.write_text(
+            f"hosts:\n  gpu: {{role: server, ssh: gpu, data_address: {lab.host('gpu').data_address}}}\n"
+        )
+        member = self.add(lab, lines)
+        assert inventory.load(path).roles["edge"] == member
+        assert (member.name, member.data_address, member.data_interface) == (
+            *("pi", host.data_address, host.data_interface),
+        )
+        (key,) = host.run("cat .ssh/authorized_keys", host.user).splitlines()
+        assert key.split()[:2] == lab.key.with_suffix(".pub").read_text().split()[:2]
+        who = login.resolve("pi", "pi")
+        assert len(known_hosts.known(who)) == 1
+        assert any(known_hosts.fingerprint(ssh.fetch_host_key(who)) in line for line in lines)
+        with closing(opened(member)) as way:
+            assert way.run("id -un").out == "pi\n"
+        assert PASSWORD not in "\n".join(lines)
+        path.unlink()
+        self.add(lab, lines, password=None)  # neither the key nor the host is strange any more
+        assert any("its host key is known" in line for line in lines)
+        assert len(host.run("cat .ssh/authorized_keys", host.user).splitlines()) == 1
+        path.unlink()
+
+    def test_a_wrong_password_changes_nothing(self, lab: Lab, lines: list[str]) -> None:
+        with pytest.raises(TestbedError, match="does not take this password for pi"):
+            self.add(lab, lines, "wrong")
+        assert not (lab.folder / "added.yaml").exists()
+
+    def test_a_host_key_that_is_not_confirmed(self, lab: Lab, lines: list[str]) -> None:
+        with pytest.raises(TestbedError, match="its host key was not confirmed"):
+            self.add(lab, lines, confirm=False)
+        assert lab.known_hosts.read_text() == ""
+
+    def test_a_host_key_that_changed(self, lab: Lab, lines: list[str]) -> None:
+        lab.know_hosts()
+        lab.host("pi").change_host_key()
+        with pytest.raises(TestbedError, match=r"shows another host key .* ssh-keygen -R"):
+            self.add(lab, lines)
+
+    def test_without_a_terminal(self, lab: Lab, lines: list[str]) -> None:
+        host = lab.host("pi")
+        wanted = Wanted(f"{host.user}@{host.address}", "edge", port=host.port)
+        with pytest.raises(TestbedError, match="is not in known_hosts"):
+            pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))
+        lab.know_hosts()
+        with pytest.raises(TestbedError, match="no terminal to ask for the password on: ssh-copy-id"):
+            pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))

@@ -1,0 +1,398 @@
+"""Logging in by OpenSSH's configuration to real sshds, and what is said and noticed when that fails."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pareto.hosts import connection, known_hosts, ssh
+from pareto.hosts.keys import Keyring, load
+from pareto.hosts.login import Login, resolve
+from pareto.hosts.session import Session, SessionLost
+from pareto.hosts.way import Unreachable
+from tests.lab import Lab, open_lab
+
+from .conftest import left_behind, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="needs OpenSSH's client"),
+]
+SECRET = "secret"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    before = left_behind()
+    with open_lab(tmp_path_factory.mktemp("lab"), jump=True) as lab:
+        yield lab
+    assert wait_until(lambda: left_behind() <= before), left_behind() - before
+
+
+@pytest.fixture
+def lab(hosts: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """With the driver's home, and none of the driver's threads left behind."""
+    monkeypatch.setenv("HOME", str(hosts.home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    threads = set(threading.enumerate())
+    yield hosts
+    hosts.know_hosts()
+    assert wait_until(lambda: set(threading.enumerate()) <= threads), threading.enumerate()
+
+
+@pytest.fixture
+def keyring() -> Keyring:
+    return Keyring.own(None)
+
+
+@contextmanager
+def agent(folder: Path, *keys: Path) -> Iterator[str]:
+    """The socket of an agent that holds these keys."""
+    at = folder / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(at)], stdout=subprocess.DEVNULL) as process:
+        try:
+            assert wait_until(at.exists)
+            for key in keys:
+                environment = {**os.environ, "SSH_AUTH_SOCK": str(at)}
+                subprocess.run(["ssh-add", "-q", str(key)], env=environment, check=True)
+            yield str(at)
+        finally:
+            process.terminate()
+
+
+def new_key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path
+
+
+def locked_copy(key: Path, path: Path) -> Path:
+    shutil.copy(key, path)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", SECRET, "-f", str(path)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return path
+
+
+def hostname(login: Login, keyring: Keyring) -> str:
+    with closing(ssh.Ssh(login, keyring)) as way:
+        return way.run("hostname").out.strip()
+
+
+def refusal(login: Login, keyring: Keyring) -> str:
+    with pytest.raises(Unreachable) as fault:
+        ssh.Ssh(login, keyring).close()
+    assert "\n" not in str(fault.value)
+    assert str(fault.value).startswith(f"{login.name} ({login.user}@{login.address})")
+    return str(fault.value)
+
+
+def test_directly_and_through_a_jump_host(lab: Lab, keyring: Keyring) -> None:
+    assert hostname(resolve("edge", "pi"), keyring) == "pi"
+    gpu = resolve("server", "gpu")
+    assert gpu.jump is not None
+    assert hostname(gpu, keyring) == "gpu"
+
+
+def test_through_a_proxy_command(lab: Lab, keyring: Keyring) -> None:
+    reach = f"ssh -F {lab.ssh_config} -o BatchMode=yes -W %h:%p jump"
+    config = lab.ssh_config.read_text()
+    lab.ssh_config.write_text(config.replace("ProxyJump jump", f"ProxyCommand {reach}"))
+    try:
+        gpu = resolve("server", "gpu")
+    finally:
+        lab.ssh_config.write_text(config)
+    assert gpu.jump is None and gpu.proxy_command
+    children = set(psutil.Process().children())
+    assert hostname(gpu, keyring) == "gpu"
+    assert set(psutil.Process().children()) == children
+
+
+def test_a_pinned_host_key_and_a_key_of_ones_own(lab: Lab) -> None:
+    pi = lab.host("pi")
+    who = Login("edge", pi.address, pi.port, pi.user, pi.host_key)
+    keyring = Keyring.of(load(lab.key))
+    assert hostname(who, keyring) == "pi"
+    assert "another host key" in refusal(replace(who, host_key=lab.host("gpu").host_key), keyring)
+
+
+def test_a_user_whose_shell_is_not_sh(lab: Lab, keyring: Keyring) -> None:
+    lab.host("pi").run(
+        "printf '#!/bin/sh\\nexec /bin/sh \"$@\"\\n' > /etc/odd && chmod 755 /etc/odd && usermod -s /etc/odd pi"
+    )
+    try:
+        with closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way:
+            assert way.run('echo "it\'s"; pwd').out == "it's\n/home/pi\n"
+    finally:
+        lab.host("pi").run("usermod -s /bin/bash pi")
+
+
+# Keys.
+
+
+def test_a_key_that_only_the_agent_has(lab: Lab, keyring: Keyring, tmp_path: Path) -> None:
+    shutil.copy(lab.key.with_suffix(".pub"), tmp_path / "key.pub")
+    stranger = new_key(tmp_path / "stranger")
+    who = replace(resolve("edge", "pi"), identities=(tmp_path / "key",))
+    with agent(tmp_path, stranger, lab.key) as socket:
+        assert who.identities_only
+        assert hostname(replace(who, agent=socket), keyring) == "pi"
+        assert hostname(replace(who, agent=socket, identities_only=False, identities=()), keyring) == "pi"
+        words = refusal(replace(who, agent=socket, identities=(stranger,)), keyring)
+        assert "takes none of these keys: " in words and words.count("in the agent") == 1
+    assert "no key to log in with" in refusal(replace(who, agent=socket), keyring)
+
+
+def test_a_passphrase_is_asked_for_once_for_two_connections(lab: Lab, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return SECRET
+
+    who = replace(resolve("server", "gpu"), identities=(locked_copy(lab.key, tmp_path / "locked"),))
+    keyring = Keyring.own(ask)
+    assert hostname(who, keyring) == hostname(who, keyring) == "gpu"
+    assert len(asked) == 1
+    with agent(tmp_path, lab.key) as socket:
+        assert hostname(replace(who, agent=socket), Keyring.own(ask)) == "gpu"
+    assert len(asked) == 1
+    assert "has a passphrase: add it to the agent (ssh-add " in refusal(who, Keyring.own(None))
+
+
+def test_a_key_that_is_not_taken_names_it_and_the_cure(lab: Lab, keyring: Keyring, tmp_path: Path) -> None:
+    who = replace(resolve("edge", "pi"), identities=(new_key(tmp_path / "stranger"),))
+    assert refusal(who, keyring).endswith(
+        f"takes none of these keys: {tmp_path}/stranger: put your key over: ssh-copy-id pi, or ./pareto.sh hosts add"
+    )
+
+
+def test_more_keys_than_the_server_lets_be_tried(lab: Lab, keyring: Keyring, tmp_path: Path) -> None:
+    strangers = [new_key(tmp_path / f"stranger{number}") for number in range(7)]
+    with agent(tmp_path, *strangers) as socket:
+        who = replace(resolve("edge", "pi"), agent=socket, identities_only=False)
+        assert "too many" in refusal(who, keyring)
+        assert hostname(replace(who, identities_only=True), keyring) == "pi"
+
+
+# Host keys.
+
+
+@pytest.mark.parametrize("name", ["pi", "gpu"])
+def test_an_unknown_host_can_be_added_as_it_says(lab: Lab, keyring: Keyring, name: str) -> None:
+    lab.known_hosts.write_text(
+        "".join(f"{h.address} {h.host_key}\n" for h in lab.hosts.values() if h.name != name)
+    )
+    words = refusal(resolve(name, name), keyring)
+    assert "is not in known_hosts; it shows SHA256:" in words
+    command = words.partition("and add it: ")[2]
+    environment = {**os.environ, "HOME": str(lab.home)}
+    subprocess.run(["sh", "-c", command], env=environment, check=True, stderr=subprocess.DEVNULL)
+    assert hostname(resolve(name, name), keyring) == name
+
+
+def test_a_host_key_that_changed_can_be_removed_as_it_says(lab: Lab, keyring: Keyring) -> None:
+    who = resolve("edge", "pi")
+    lab.host("pi").change_host_key()
+    words = refusal(who, keyring)
+    assert "shows another host key (SHA256:" in words
+    command = words.partition("anew: ")[2]
+    # ssh-keygen too takes the home from the passwd entry.
+    subprocess.run(["sh", "-c", f"{command} -f {lab.known_hosts}"], check=True, capture_output=True)
+    assert "is not in known_hosts" in refusal(who, keyring)
+    key = ssh.fetch_host_key(who, keyring)
+    known_hosts.add(who, key)
+    assert f"{key.get_name()} {key.get_base64()}" == lab.host("pi").host_key
+    assert hostname(who, keyring) == "pi"
+
+
+def test_a_jump_host_s_key_is_checked_too(lab: Lab, keyring: Keyring) -> None:
+    lab.host("jump").change_host_key()
+    words = refusal(resolve("server", "gpu"), keyring)
+    assert "its jump host jump (pi@" in words and "shows another host key" in words
+
+
+def test_the_type_of_key_that_is_known_is_asked_for(lab: Lab, keyring: Keyring) -> None:
+    pi = lab.host("pi")
+    rsa = "/etc/ssh/ssh_host_rsa_key"
+    pi.run(f"ssh-keygen -q -t rsa -b 2048 -N '' -f {rsa} && echo HostKey {rsa} >> /etc/ssh/sshd_config")
+    try:
+        pi.change_host_key()
+        lab.known_hosts.write_text(f"{pi.address} {pi.run(f'cat {rsa}.pub')}")
+        assert hostname(resolve("edge", "pi"), keyring) == "pi"
+    finally:
+        pi.run(f"sed -i /rsa_key/d /etc/ssh/sshd_config; rm {rsa}*")
+        pi.change_host_key()
+
+
+# Hosts that do not answer.
+
+
+def test_a_refused_port(lab: Lab, keyring: Keyring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REFUSED_S", 0.2)
+    begun = time.monotonic()
+    assert "refuses connections on port 23: is its SSH server" in refusal(
+        resolve("edge", "pi", port=23), keyring
+    )
+    assert time.monotonic() - begun < 2
+    words = refusal(replace(resolve("server", "gpu"), port=23), keyring)
+    assert "jump (pi@" in words and "does not get to port 23 of it" in words
+
+
+def test_a_proxy_command_that_fails(lab: Lab, keyring: Keyring) -> None:
+    who = replace(resolve("edge", "pi"), proxy_command="sh -c 'echo no such road >&2; exit 7'")
+    assert refusal(who, keyring).endswith("its ProxyCommand failed: no such road")
+    assert "its ProxyCommand failed" in refusal(replace(who, proxy_command="/no/such/program"), keyring)
+
+
+def test_a_host_and_a_jump_host_that_are_off(
+    lab: Lab, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(connection, "REFUSED_S", 0.2)
+    for name, target in (("pi", "pi"), ("jump", "gpu")):
+        who = resolve(target, target)
+        lab.host(name).unplug()
+        try:
+            words = refusal(who, keyring)
+        finally:
+            lab.host(name).plug()
+        assert "is it switched on, and in this network?" in words
+        assert ("its jump host jump" in words) == (target == "gpu")
+
+
+# Commands.
+
+
+def test_large_input_and_both_large_outputs_at_once(lab: Lab, keyring: Keyring) -> None:
+    data = os.urandom(6_000_000)
+    with closing(ssh.Ssh(resolve("server", "gpu"), keyring)) as way:
+        outcome = way.run(
+            "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; sha256sum; exit 3", io.BytesIO(data)
+        )
+        assert (outcome.status, len(outcome.err)) == (3, 3_000_000)
+        assert outcome.out[3_000_000:].split()[0] == hashlib.sha256(data).hexdigest()
+        assert (
+            way.run("exit 4", io.BytesIO(data)).status == 4
+        )  # it does not want its input, and ends all the same
+
+
+def test_lines_are_had_as_they_come(lab: Lab, keyring: Keyring) -> None:
+    with closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way:
+        lines: list[str] = []
+
+        def on_line(line: str) -> None:
+            lines.append(line)
+            if line == "first":
+                way.run("touch go")  # which the other waits for
+
+        outcome = way.run(
+            "echo first; while [ ! -e go ]; do sleep 0.01; done; rm go; printf last", on_line=on_line
+        )
+        assert lines == ["first", "last"]
+        assert outcome.out == "first\nlast"
+
+
+def test_input_that_cannot_be_read_is_not_the_end_of_it(lab: Lab, keyring: Keyring) -> None:
+    class Torn(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("the disk is gone")
+
+    with (
+        closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way,
+        pytest.raises(OSError, match="the disk is gone"),
+    ):
+        way.run("cat", Torn())
+
+
+def test_commands_that_do_not_end_well(lab: Lab, keyring: Keyring) -> None:
+    with closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way:
+        with pytest.raises(Unreachable, match="was killed there"):
+            way.run("kill -9 $$")
+        with pytest.raises(Unreachable, match=r"said nothing for 0\.5 s"):
+            way.run("sleep 30", timeout_s=0.5)
+        assert way.run("for i in 1 2 3 4; do sleep 0.3; echo; done", timeout_s=1.0).status == 0
+
+
+def test_a_program_s_last_words(lab: Lab, keyring: Keyring) -> None:
+    with closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way:
+        session = Session("pi", way.open("echo what a pity >log 2>&1; read line", "log"))
+        with pytest.raises(SessionLost, match="pi ended: what a pity"):
+            session.request("anything", 10)
+
+
+# Connections that are lost.
+
+
+@pytest.mark.parametrize("name", ["pi", "gpu"])
+def test_a_host_that_falls_silent_is_noticed(
+    lab: Lab, keyring: Keyring, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pulled cable. The way to gpu is through a host that goes on answering."""
+    monkeypatch.setattr(connection, "SILENCE_S", 1.0)
+    monkeypatch.setattr(connection, "KEEPALIVE_S", 1)
+    with closing(ssh.Ssh(resolve(name, name), keyring)) as way:
+        session = Session(name, way.open("cat >/dev/null", "/dev/null"))
+        lab.host(name).unplug()
+        try:
+            begun = time.monotonic()
+            with pytest.raises(SessionLost):
+                session.request("anything", 30)
+            assert time.monotonic() - begun < 12
+        finally:
+            lab.host(name).plug()
+        way.renew()
+        assert way.run("hostname").out.strip() == name
+
+
+def test_a_host_that_was_switched_off_and_on_is_logged_in_to_again(
+    lab: Lab, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(ssh, "ANSWER_S", 1.0)
+    with closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way:
+        before = way._connection
+        way.renew()
+        assert way._connection is before
+        session = Session("pi", way.open("cat >/dev/null", "/dev/null"))
+        lab.host("pi").power_off()
+        begun = time.monotonic()
+        with pytest.raises(Unreachable, match="is it switched on"):
+            way.renew()
+        assert time.monotonic() - begun < 8
+        lab.host("pi").power_on()
+        begun = time.monotonic()
+        with pytest.raises(SessionLost):
+            session.request("anything", 30)
+        assert time.monotonic() - begun < 5
+        way.renew()
+        assert way.run("hostname").out.strip() == "pi"
+
+
+def test_a_connection_that_is_reset_ends_its_sessions_at_once(lab: Lab, keyring: Keyring) -> None:
+    with closing(ssh.Ssh(resolve("edge", "pi"), keyring)) as way:
+        session = Session("pi", way.open("cat >/dev/null", "/dev/null"))
+        for pid in lab.host("pi").pids("sshd: pi"):
+            psutil.Process(pid).kill()
+        begun = time.monotonic()
+        with pytest.raises(SessionLost):
+            session.request("anything", 30)
+        with pytest.raises(Unreachable, match="the connection is lost"):
+            way.run("true")
+        assert time.monotonic() - begun < 3
+        way.renew()
+        assert way.run("true").status == 0

@@ -1,0 +1,217 @@
+"""What pairing decides and does by itself; with a server to log in to it is tested in a lab."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts import addresses, inventory, pairing
+from pareto.hosts.host import TestbedError
+from pareto.hosts.keys import Keyring
+from pareto.hosts.login import Login
+from pareto.hosts.pairing import Terminal, Wanted
+from pareto.hosts.way import Here
+from tests.unit.example_host import ExampleHost, example_host
+
+WIRED, AIR, DOCKER, LOOPBACK = "192.168.7.2/24", "192.168.1.20/24", "172.17.0.1/16", "127.0.0.1/8"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleHost:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return example_host(tmp_path, monkeypatch)
+
+
+def has(host: ExampleHost, **of: str) -> None:
+    """Give the host these addresses, by interface."""
+    links = []
+    for name, text in of.items():
+        address, _, prefix = text.partition("/")
+        family = "inet6" if ":" in address else "inet"
+        links.append(
+            {"ifname": name, "addr_info": [{"family": family, "local": address, "prefixlen": int(prefix)}]}
+        )
+    (host.home / "links").write_text(json.dumps(links))
+    host.program("ip", f"cat {host.home}/links; echo")
+
+
+def chosen(peer: str = "") -> tuple[str, str]:
+    choice = addresses.choose(Here(), peer, "gpu" if peer else "")
+    return f"{choice.address} {choice.address.interface}", choice.why
+
+
+def test_the_address_in_the_other_hosts_network_is_chosen(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(host, lo=LOOPBACK, docker0=DOCKER, wlan0=AIR, eth0=WIRED)
+    monkeypatch.setenv("SSH_CONNECTION", "192.168.1.5 50000 192.168.1.20 22")
+    assert chosen("192.168.7.1") == ("192.168.7.2 eth0", "in one network with gpu, 192.168.7.1")
+
+
+def test_without_another_host_it_is_where_ssh_arrives(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(host, lo=LOOPBACK, eth0=WIRED, wlan0=AIR)
+    monkeypatch.setenv("SSH_CONNECTION", "192.168.1.5 50000 192.168.1.20 22")
+    assert chosen() == ("192.168.1.20 wlan0", "where SSH arrives")
+    address, why = chosen("10.9.9.9")
+    assert address == "192.168.1.20 wlan0"
+    assert why.endswith("none is in one network with gpu, 10.9.9.9: check both")
+
+
+def test_ssh_that_arrives_by_ipv6_names_the_interface(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(host, lo=LOOPBACK, eth0=WIRED, wlan0=AIR)
+    links = json.loads((host.home / "links").read_text())
+    links[2]["addr_info"].append({"family": "inet6", "local": "fe80::7", "prefixlen": 64})
+    (host.home / "links").write_text(json.dumps(links))
+    monkeypatch.setenv("SSH_CONNECTION", "fe80::1%wlan0 50000 fe80::7%wlan0 22")
+    assert chosen()[0] == "192.168.1.20 wlan0"
+
+
+def test_wired_and_fast_interfaces_come_first() -> None:
+    class Cards(Here):
+        def run(self, *arguments: object, **named: object) -> object:  # type: ignore[override]
+            links = [
+                {"ifname": name, "addr_info": [{"family": "inet", "local": f"10.0.0.{i}", "prefixlen": 24}]}
+                for i, name in enumerate(["wlan0", "eth0", "eth1"], start=2)
+            ]
+            cards = "wlan0 1 -1\neth0 0 100\neth1 0 1000\nssh\n"
+            return pairing_outcome(json.dumps(links) + "\n" + cards)
+
+    choice = addresses.choose(Cards(), "10.0.0.1", "gpu")
+    assert choice.address.interface == "eth1"
+    assert choice.why.endswith("; before eth0, wlan0: wired and fast ones first")
+
+
+def pairing_outcome(out: str) -> object:
+    from pareto.hosts.way import Outcome
+
+    return Outcome(0, out, "")
+
+
+def test_a_host_without_a_usable_address(host: ExampleHost) -> None:
+    has(host, lo=LOOPBACK, docker0=DOCKER, veth1="10.1.1.1/24", eth0="fe80::7/64")
+    with pytest.raises(TestbedError, match="no IPv4 address"):
+        chosen()
+    host.program("ip", "echo 'ip: broken' >&2; exit 1")
+    with pytest.raises(TestbedError, match="cannot be listed: ip: broken"):
+        chosen()
+
+
+def test_this_machine_needs_no_login(host: ExampleHost) -> None:
+    has(host, lo=LOOPBACK, eth0=WIRED)
+    path = host.home / "lab.yaml"
+    member = pairing.add(Wanted("local", "server", "gpu", device="cuda:0"), path, Terminal(host.lines.append))
+    assert inventory.load(path).members == (member,)
+    assert (member.name, member.ssh, member.data_address, member.data_interface, member.device) == (
+        *("gpu", "local", "192.168.7.2", "eth0", "cuda:0"),
+    )
+    assert host.lines == [
+        "gpu: data address 192.168.7.2 on eth0 (its only one)",
+        f"written to {path}: gpu, server; each value can be changed there",
+        f"next: ./pareto.sh hosts setup --testbed {path}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (Wanted("pi@10.0.0.3", "edgy"), "role 'edgy': use edge or server"),
+        (Wanted("pi@10.0.0.3", "server"), "has gpu for the role server"),
+        (Wanted("pi@10.0.0.3", "edge", "gpu"), "has a host gpu already: give another --name"),
+        (Wanted("pi@10.0.0.3", "edge", "my pi"), "--name 'my pi': use letters"),
+        (Wanted("pi@10.0.0.3", "edge", device="gpu"), "--device gpu: use cpu, or cuda:0"),
+        (Wanted("pi@10.0.0.3", "edge", key=Path("/nowhere/key.pub")), "the key /nowhere/key is not there"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_done(host: ExampleHost, wanted: Wanted, says: str) -> None:
+    path = host.home / "lab.yaml"
+    path.write_text("hosts:\n  gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}\n")
+    with pytest.raises(TestbedError) as fault:
+        pairing.add(wanted, path, Terminal(host.lines.append))
+    assert says in str(fault.value)
+    assert "\n" not in str(fault.value)
+    assert host.lines == []
+
+
+@pytest.mark.parametrize(
+    ("target", "own", "name"),
+    [
+        ("pi@lab-pi.local", "raspberrypi", "lab-pi"),
+        ("gpu", "x", "gpu"),
+        ("pi@10.0.0.2", "raspberrypi.lan", "raspberrypi"),
+        ("pi@fe80::1%eth0", "raspberrypi", "raspberrypi"),
+        ("pi@10.0.0.2", "", "edge"),
+        ("local", "here", "here"),
+    ],
+)
+def test_a_host_is_called_what_it_is_called(host: ExampleHost, target: str, own: str, name: str) -> None:
+    host.program("uname", f"echo {own}")
+    assert pairing._name(Here(), Wanted(target, "edge")) == name
+
+
+class TestPuttingOver:
+    def put(self, key: str) -> None:
+        outcome = Here().run(pairing._PUT_OVER, BytesIO(f"{key}\n".encode()))
+        assert (outcome.status, outcome.err) == (0, "")
+
+    def test_the_key_goes_into_a_file_that_sshd_takes(self, host: ExampleHost) -> None:
+        self.put("ssh-ed25519 AAAA1 ann@home")
+        file = host.home / ".ssh" / "authorized_keys"
+        assert file.read_text() == "ssh-ed25519 AAAA1 ann@home\n"
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+    def test_what_is_there_stays_and_nothing_is_there_twice(self, host: ExampleHost) -> None:
+        file = host.home / ".ssh" / "authorized_keys"
+        file.parent.mkdir(mode=0o755)
+        file.write_text("ssh-rsa AAAA0 bob")  # without an end of line
+        file.chmod(0o666)
+        self.put("ssh-ed25519 AAAA1 ann@home")
+        self.put("ssh-ed25519 AAAA1 ann@elsewhere")
+        assert file.read_text() == "ssh-rsa AAAA0 bob\nssh-ed25519 AAAA1 ann@home\n"
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+class TestPublicKey:
+    def key(self, host: ExampleHost, *identities: Path, confirm: bool | None = None) -> str:
+        who = Login("pi", "10.0.0.2", 22, "pi", identities=identities)
+        asked = None if confirm is None else lambda question: confirm
+        return pairing._public_key(who, Keyring.own(None), Terminal(host.lines.append, asked))
+
+    def make(self, host: ExampleHost, name: str, kind: str, passphrase: str = "") -> Path:
+        path = host.home / ".ssh" / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)], check=True)
+        return path
+
+    def test_ed25519_goes_first_and_a_locked_one_needs_no_passphrase_for_that(
+        self, host: ExampleHost
+    ) -> None:
+        other, ours = self.make(host, "id_ecdsa", "ecdsa"), self.make(host, "id_ed25519", "ed25519", "locked")
+        kind, public = ours.with_name("id_ed25519.pub").read_text().split()[:2]
+        assert self.key(host, other, ours).split()[:2] == [kind, public]
+        assert self.key(host, other).startswith("ecdsa-sha2-nistp256 ")
+        assert host.lines[0].endswith("puts over ~/.ssh/id_ed25519")
+
+    def test_without_any_one_is_made_if_the_user_says_so(self, host: ExampleHost) -> None:
+        for confirm in (None, False):
+            with pytest.raises(TestbedError, match="no key to put over: make one with ssh-keygen -t ed25519"):
+                self.key(host, confirm=confirm)
+        made = self.key(host, confirm=True)
+        path = host.home / ".ssh" / "id_ed25519"
+        assert made.split()[:2] == path.with_name("id_ed25519.pub").read_text().split()[:2]
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    def test_a_key_that_is_there_is_never_overwritten(self, host: ExampleHost) -> None:
+        (host.home / ".ssh").mkdir()
+        (host.home / ".ssh" / "id_ed25519").write_text("precious")
+        with pytest.raises(TestbedError, match="name another with --key"):
+            self.key(host, confirm=True)
+        assert (host.home / ".ssh" / "id_ed25519").read_text() == "precious"

@@ -1,0 +1,138 @@
+"""A GPU's sensors, over a stand-in for pynvml whose calls can fail."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pareto.worker.sensors import nvml
+from pareto.worker.sensors.energy import CounterMeter, Metered, PowerMeter
+
+
+class NVMLError(Exception):
+    pass
+
+
+class Pynvml:
+    """pynvml with one GPU at index 1; `broken` holds the calls that raise."""
+
+    NVML_CLOCK_SM = 1
+    NVMLError = NVMLError
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = set(broken)
+        self.energy_mj = 5_000_000
+
+    def _answer(self, call: str, handle: str, value: object) -> object:
+        assert handle == "gpu 1"
+        if call in self.broken:
+            raise NVMLError(call)
+        return value
+
+    def nvmlInit(self) -> None:
+        if "init" in self.broken:
+            raise NVMLError("init")
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        if index != 1:
+            raise NVMLError("index")
+        return "gpu 1"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> object:
+        return self._answer("utilization", handle, SimpleNamespace(gpu=87, memory=12))
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> object:
+        return self._answer("memory", handle, SimpleNamespace(total=80, free=50, used=30))
+
+    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> object:
+        assert clock == self.NVML_CLOCK_SM
+        return self._answer("clock", handle, 1980)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> object:
+        return self._answer("energy", handle, self.energy_mj)
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> object:
+        return self._answer("power", handle, 70_500)
+
+
+ALL = ("utilization", "memory", "clock", "energy", "power")
+
+
+def readings(gpu: nvml.Gpu) -> dict[str, object]:
+    return {x.field: x.read() for x in gpu.gauges}
+
+
+def test_gauges_in_base_units() -> None:
+    gpu = nvml.gpu(1, Pynvml())
+    assert readings(gpu) == {"gpu_percent": 87, "gpu_memory_bytes": 30, "gpu_clock_hz": 1.98e9}
+    assert {x.source for x in gpu.gauges} == {"nvml 1"}
+
+
+def test_energy_by_the_counter() -> None:
+    pynvml = Pynvml()
+    meter = nvml.gpu(1, pynvml).meter
+    assert isinstance(meter, CounterMeter)
+    assert meter.sample(0.0) == Metered(0.0, 70.5)
+    pynvml.energy_mj += 12_000
+    assert meter.sample(1.0) == Metered(12.0, 70.5)
+
+
+def test_power_is_integrated_where_there_is_no_counter() -> None:
+    meter = nvml.gpu(1, Pynvml("energy")).meter
+    assert isinstance(meter, PowerMeter)
+    meter.sample(0.0)
+    assert meter.sample(2.0) == Metered(141.0, 70.5)
+
+
+def test_the_counter_alone_gives_power_by_its_rise() -> None:
+    pynvml = Pynvml("power")
+    meter = nvml.gpu(1, pynvml).meter
+    assert meter is not None
+    meter.sample(0.0)
+    pynvml.energy_mj += 12_000
+    assert meter.sample(2.0) == Metered(12.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "field"),
+    [("utilization", "gpu_percent"), ("memory", "gpu_memory_bytes"), ("clock", "gpu_clock_hz")],
+)
+def test_what_a_device_does_not_support_is_left_out(broken: str, field: str) -> None:
+    found = readings(nvml.gpu(1, Pynvml(broken)))
+    assert field not in found
+    assert len(found) == 2
+
+
+def test_a_device_that_answers_nothing_has_no_sensor() -> None:
+    assert nvml.gpu(1, Pynvml(*ALL)) == nvml.Gpu()
+
+
+def test_an_error_later_is_a_missing_value() -> None:
+    pynvml = Pynvml()
+    gpu = nvml.gpu(1, pynvml)
+    assert gpu.meter is not None
+    pynvml.broken.update(ALL)
+    assert set(readings(gpu).values()) == {None}
+    assert gpu.meter.sample(0.0) == Metered(None, None)
+
+
+def test_an_index_that_is_not_there_has_no_sensor() -> None:
+    assert nvml.gpu(0, Pynvml()) == nvml.Gpu()
+
+
+def test_without_pynvml_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.gpu(1, nvml.load()) == nvml.Gpu()
+
+
+def test_without_a_driver_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Pynvml("init"))
+    assert nvml.load() is None
+
+
+def test_a_driver_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pynvml = Pynvml()
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml)
+    assert nvml.load() is pynvml
