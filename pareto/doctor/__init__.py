@@ -27,7 +27,7 @@ def examine(out: Console, testbed: str, *, repair: bool) -> bool:
         _print(out, found)
         return not _faults(found)
     file = inventory.load(Path(testbed))
-    faults = 0
+    faults, found = 0, list[Finding]()
     for heading, each in hosts.sections(file, repair=repair):
         _line(out, heading)
         found = list(each)
@@ -36,7 +36,8 @@ def examine(out: Console, testbed: str, *, repair: bool) -> bool:
         faults += _faults(found)
     _line(out, "Commands are for the host they stand under, ./pareto.sh is for this machine.")
     if faults:
-        _line(out, f"No sweep would run here: {faults} fault{'s' if faults > 1 else ''}.")
+        which = "sweep of an emulated link" if any(one.what == hosts.AS_IT_IS for one in found) else "sweep"
+        _line(out, f"No {which} would run here: {faults} fault{'s' if faults > 1 else ''}.")
     else:
         _line(out, f"A sweep would run: ./pareto.sh --model mobilenetv2 --netem lte --testbed {testbed}")
     return not faults

@@ -19,20 +19,24 @@ from pareto.link.units import show_delay, show_rate
 from pareto.probing import Probers
 
 REPAIR_TIMEOUT_S = 60.0
+AS_IT_IS = "the link as it is"
 
 
 def sections(file: Inventory, *, repair: bool) -> Iterator[tuple[str, list[Finding]]]:
     """A heading and its findings for each host, then for what is between them. Raises TestbedError."""
-    members, fine = file.roles, True
+    members, fine, faults = file.roles, True, 0
     facts: dict[str, dict[str, Any]] = {}
     for role, member in members.items():
         peer = members[SERVER if role == EDGE else EDGE]
         found = [*_host(file, member, peer, facts, repair=repair)]
-        fine = fine and not any(one.fatal for one in found)
+        faults += sum(one.fatal for one in found)
+        fine = fine and not any(one.fatal for one in found if one.what not in checkup.SHAPING)
         yield f"{role} {member.name} ({'this machine' if member.is_here else member.ssh})", found
     between = checkup.differences(facts, str(file.path)) if len(facts) == len(members) else []
     if fine:
         between += _link(file)
+        if faults:
+            between.append(Finding(AS_IT_IS, "a sweep with --netem none would run"))
     elif not any(one.fatal for one in between):
         between.append(Finding("link", "not tried, for a host has a fault"))
     yield "between them", between

@@ -58,12 +58,13 @@ def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbe
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
         try:
-            remotes, told = {}, {}
+            ways, remotes, told = {}, {}, {}
             for role, member in members.items():
-                way = open_way(member)
-                undo.callback(way.close)
+                ways[role] = open_way(member)
+                undo.callback(ways[role].close)
+            for role, way in ways.items():
                 peer = members[SERVER if role == EDGE else EDGE]
-                told[role] = _examined(way, member, peer, file, shaped=role in shapers)
+                told[role] = _examined(way, members[role], peer, file, shaped=role in shapers)
                 remotes[role] = Remote(_host(way, told[role]), way)
             shaper = _shaper(remotes, told, shapers, heartbeat)
         except Unreachable as error:

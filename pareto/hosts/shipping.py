@@ -58,7 +58,7 @@ def ship_code(way: Way, folder: str) -> str:
 def _checked(way: Way, command: str, stdin: IO[bytes] | None = None) -> str:
     outcome = way.run(command, stdin, timeout_s=TRANSFER_TIMEOUT_S)
     if outcome.status != 0:
-        raise Unreachable(outcome.words)
+        raise Unreachable(f"{way}: {outcome.words}")
     return outcome.out
 
 

@@ -35,6 +35,9 @@ class Ssh:
         self._prove = prove or connection.with_keys(keyring)
         self._connection = Connection(login, keyring, self._prove)
 
+    def __str__(self) -> str:
+        return str(self.login)
+
     def run(
         self,
         command: str,

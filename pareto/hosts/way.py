@@ -36,7 +36,7 @@ class Outcome:
 
 
 class Way(Protocol):
-    """Commands are for `sh`, and begin in the user's home."""
+    """Commands are for `sh`, and begin in the user's home. As text: whose way it is."""
 
     def run(
         self,
@@ -62,6 +62,9 @@ class Way(Protocol):
 
 class Here:
     """This machine, as one host of a testbed: no SSH to itself."""
+
+    def __str__(self) -> str:
+        return "this machine"
 
     def run(
         self,

@@ -116,7 +116,17 @@ def test_a_fault_of_a_host_is_a_fault(real: Lab) -> None:
     fine, lines = real.examine()
     assert not fine
     assert "       sudo modprobe sch_netem" in lines
+    assert real.links_tried == 1
+    assert "ok     the link as it is: a sweep with --netem none would run" in lines
+    assert lines[-1] == "No sweep of an emulated link would run here: 1 fault."
+
+
+def test_a_host_with_another_fault_is_not_tried(real: Lab) -> None:
+    real.facts["pi"] = checkup_facts.pi(disk_free_bytes=1e6)
+    fine, lines = real.examine()
+    assert not fine
     assert real.links_tried == 0
+    assert lines[-1] == "No sweep would run here: 1 fault."
 
 
 def test_a_link_that_carries_nothing_is_a_fault(real: Lab) -> None:

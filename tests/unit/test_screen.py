@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from pareto import plan, screen, spec
 from pareto.link import library
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
+from pareto.worker.sensors.instruments import FIELDS
 
 FACTS = {"mobilenet_v2": ModelFacts(tuple((f"features.{i}", 100_000) for i in range(12)), 0.03)}
 SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25})
@@ -101,5 +103,64 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console) -> None:
 
 def test_nothing_run_nothing_said(out: Console) -> None:
     screen.summary(out, Clock(), 3.0)
+    assert isinstance(out.file, io.StringIO)
+    assert out.file.getvalue() == ""
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), width=80, highlight=False, force_terminal=True, color_system=None)
+
+
+def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> list[str]:
+    """The lines on a terminal while a trial runs, as they are drawn last."""
+    with screen.Progress(out, made()) as progress:
+        assert progress.is_live
+        for latest in samples:
+            progress.sampled(latest)
+    assert isinstance(out.file, io.StringIO)
+    *_, last = out.file.getvalue().rpartition("0/72")[1:]
+    return [line.rstrip() for line in re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|\r", "", last).splitlines()]
+
+
+def test_sensors_tell_only_what_there_is() -> None:
+    nothing = dict.fromkeys(FIELDS)
+    edge = {**nothing, "cpu_percent": 99.6, "rss_bytes": 312e6, "temperature_c": 61.4, "throttled": 0x1}
+    server = {**nothing, "frequency_hz": 2.4e9, "power_w": 7.25, "gpu_percent": 0.0, "throttled": None}
+    lines = drawn(terminal(), [{"edge": server, "server": edge}, {"edge": edge, "server": server}])
+    assert lines[1:3] == [
+        "starting",
+        "edge 100% CPU, 312 MB, 61 °C, under-voltage; server 2.40 GHz, 7.2 W, 0% GPU",
+    ]
+
+
+def test_a_host_without_sensors_is_not_named() -> None:
+    known = {**dict.fromkeys(FIELDS), "cpu_percent": 3.0}
+    lines = drawn(terminal(), [{"edge": dict.fromkeys(FIELDS), "server": known}])
+    assert lines[2] == "server 3% CPU"
+    lines = drawn(terminal(), [{"edge": dict.fromkeys(FIELDS)}])
+    assert lines[1:] == ["starting"]
+
+
+def test_all_sensors_of_both_hosts_stay_in_one_line() -> None:
+    all_of_them = {
+        "cpu_percent": 100.0,
+        "rss_bytes": 1234e6,
+        "temperature_c": 61.4,
+        "frequency_hz": 2.4e9,
+        "power_w": 107.25,
+        "gpu_percent": 100.0,
+        "throttled": 0xF,
+    }
+    lines = drawn(terminal(), [{"edge": all_of_them, "server": all_of_them}])
+    assert len(lines) == 3
+    assert lines[2].startswith("edge 100% CPU, 1234 MB, 61 °C, 2.40 GHz, 107.2 W, 100% GPU, under-voltage")
+    assert lines[2].endswith("…")
+    assert len(lines[2]) <= 80
+
+
+def test_a_log_shows_no_sensors(out: Console) -> None:
+    with screen.Progress(out, made()) as progress:
+        assert not progress.is_live
+        progress.sampled({"edge": {"cpu_percent": 99.0}})
     assert isinstance(out.file, io.StringIO)
     assert out.file.getvalue() == ""

@@ -124,3 +124,64 @@ def test_no_p95_from_too_few_requests() -> None:
     many["sent_bytes"] = many["received_bytes"] = 10**9
     assert row(few)["latency_p95_s"] is None
     assert row(many)["latency_p95_s"] == pytest.approx(0.4 + 0.190)
+
+
+SENSED: dict[str, list[Any]] = {
+    "at_s": [0.0, 1.0, 2.0, 3.0, 4.0],
+    "energy_j": [0.0, 4.0, 8.0, 12.0, 16.0],
+    "throttled": [0, 0, 0, 0, 0],
+    "temperature_c": [40.0, 41.0, 42.0, 43.0, 60.0],
+}
+WINDOWS = {
+    "trial_window": [0.5, 3.5],
+    "throughput_window": [0.5, 3.5],
+    "throughput_window_requests": 6,
+    "peak_rss_bytes": 9 << 20,
+}
+
+
+def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
+    good = Probed(GOOD, "")
+    return verdict.row(cell, PROFILE, report(**WINDOWS), {**USAGE, **WINDOWS}, (good, good), samples=samples)
+
+
+def test_the_sensors_columns_are_each_hosts_own() -> None:
+    hotter = {**SENSED, "temperature_c": [70.0] * 5, "energy_j": [30.0 * i for i in range(5)]}
+    made = sensed_row({"edge": SENSED, "server": hotter})
+    assert (made["status"], made["reason"]) == ("ok", "")
+    assert (made["edge_temperature_c"], made["server_temperature_c"]) == (43.0, 70.0)
+    assert made["edge_energy_j"] == pytest.approx(12.0 / 6)
+    assert made["server_energy_j"] == pytest.approx(90.0 / 6)
+    assert made["edge_throttled"] == made["server_throttled"] == "0x0"
+
+
+def test_energy_is_an_images_not_a_requests() -> None:
+    batches = Cell(CELL.model, CELL.point, CELL.point_name, CELL.backend, CELL.netem, 4)
+    assert sensed_row({"edge": SENSED}, batches)["edge_energy_j"] == pytest.approx(12.0 / (6 * 4))
+
+
+@pytest.mark.parametrize("role", ["edge", "server"])
+def test_a_device_that_was_held_back_makes_the_trial_invalid(role: str) -> None:
+    samples = {"edge": SENSED, "server": SENSED}
+    made = sensed_row({**samples, role: {**SENSED, "throttled": [0, 0, 0x4, 0, 0]}})
+    assert made["status"] == "invalid"
+    assert made["reason"] == f"the {role} throttled: throttled"
+    assert made[f"{role}_throttled"] == "0x4"
+    assert made["latency_s"] is not None
+
+
+def test_what_held_a_device_back_outside_the_trial_does_not_matter() -> None:
+    assert sensed_row({"edge": {**SENSED, "throttled": [0x4, 0, 0, 0, 0x4]}})["status"] == "ok"
+
+
+def test_without_samples_there_is_nothing_of_the_sensors() -> None:
+    made = sensed_row({})
+    assert made["status"] == "ok"
+    assert {key for key in made if key.startswith("edge_")} == {
+        "edge_s",
+        "edge_cpu_percent",
+        "edge_rss_bytes",
+        "edge_peak_rss_bytes",
+        "edge_gpu_s",
+    }
+    assert (made["edge_peak_rss_bytes"], made["server_peak_rss_bytes"]) == (9 << 20, 9 << 20)

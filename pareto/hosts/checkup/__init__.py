@@ -22,6 +22,8 @@ from pareto.hosts.way import Way
 
 __all__ = ("ask", "differences", "findings", "interface_of")
 
+SHAPING = ("netem", "rights")
+"""What findings are called that matter to sweeps of an emulated link alone."""
 ASK_TIMEOUT_S = 120.0
 """A GPU driver that nobody uses needs seconds to answer, and some of them many."""
 

@@ -1,0 +1,96 @@
+"""Stand-ins for what is on other hosts: programs that answer a session, and hosts that start some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pareto.hosts.host import EDGE, ROLES, SERVER, Host
+from pareto.hosts.remote import Remote
+from pareto.hosts.session import Heartbeat, PipeWire, Session
+from pareto.hosts.shaping import NoShaper, Shaper
+from pareto.hosts.testbed import Testbed
+
+HOSTS = {
+    EDGE: Host("pi", "192.168.7.2", "eth0", "/home/pi/.pareto", "python3"),
+    SERVER: Host("gpu", "192.168.7.1", "enp3s0", "/home/ada/.pareto", "python3", "cuda:1", 4),
+}
+
+Answer = Callable[[dict[str, Any]], Any]
+
+
+class FarEnd:
+    """A `session.Wire` to a program that answers at once; `asked` is what it was asked, without the ids."""
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.dead = self.closed = False
+        self._answers = answers
+        self._replies = b""
+
+    def send(self, data: bytes) -> None:
+        if self.dead:
+            raise BrokenPipeError
+        request = json.loads(data)
+        if (number := request.pop("id", None)) is None:
+            return
+        self.asked.append(request)
+        reply = {"id": number, "ok": True, "result": self._answers[request["op"]](request)}
+        self._replies += json.dumps(reply).encode() + b"\n"
+
+    def receive(self, timeout_s: float) -> bytes:
+        if not self._replies and not self.dead:
+            raise TimeoutError
+        replies, self._replies = self._replies, b""
+        return replies
+
+    def close(self) -> None:
+        self.closed = self.dead = True
+
+    def last_words(self) -> str:
+        return "it was killed" if self.dead else ""
+
+    def of(self, op: str) -> list[dict[str, Any]]:
+        """The requests of one kind, without their name."""
+        return [
+            {key: value for key, value in request.items() if key != "op"}
+            for request in self.asked
+            if request["op"] == op
+        ]
+
+
+@dataclass
+class StandIn:
+    """In place of a `Remote`: its programs are what `make` makes of a module's name."""
+
+    host: Host
+    make: Callable[[str], FarEnd | PipeWire]
+    started: list[Session] = field(default_factory=list)
+    wires: list[Any] = field(default_factory=list)
+
+    def start(self, module: str, *arguments: str) -> Session:
+        self.wires.append(self.make(module))
+        self.started.append(Session(self.host.name, self.wires[-1]))
+        return self.started[-1]
+
+    def renew(self) -> None: ...
+
+
+def bed_of(
+    remotes: Mapping[str, StandIn], *, is_local: bool = False, shaper: Shaper | None = None
+) -> Testbed:
+    undo = ExitStack()
+    heartbeat = Heartbeat()
+    undo.callback(heartbeat.stop)
+    return Testbed(
+        {role: cast(Remote, remotes[role]) for role in ROLES if role in remotes},
+        shaper or NoShaper(),
+        heartbeat,
+        "stand-ins",
+        {},
+        is_local,
+        undo,
+    )

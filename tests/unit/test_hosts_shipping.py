@@ -1,0 +1,183 @@
+"""What goes over to a host: whole or not at all, and once."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from pareto.hosts import shipping
+from pareto.hosts.way import Here, Outcome, Unreachable
+
+DATA = bytes(range(256)) * 4000
+
+
+class Watched(Here):
+    """Counts the bytes that go over."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def run(
+        self,
+        command: str,
+        stdin: IO[bytes] | None = None,
+        *,
+        timeout_s: float = 30.0,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Outcome:
+        if stdin is not None:
+            self.sent += len(data := self.over(stdin.read()))
+            stdin = io.BytesIO(data)
+        return super().run(self.command(command), stdin, timeout_s=timeout_s, on_line=on_line)
+
+    def over(self, data: bytes) -> bytes:
+        return data
+
+    def command(self, command: str) -> str:
+        return command
+
+
+class Cut(Watched):
+    """The connection ends before the last byte, which looks like the end of the file."""
+
+    def over(self, data: bytes) -> bytes:
+        return data[:-1]
+
+
+class CutInTwo(Watched):
+    def over(self, data: bytes) -> bytes:
+        return data[: len(data) // 2 + 100]
+
+
+class Full(Watched):
+    """Nothing larger than a few kB can be written there."""
+
+    def command(self, command: str) -> str:
+        return f"ulimit -f 4; {command}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "of it's own"
+
+
+def test_a_file_goes_over_once(folder: Path) -> None:
+    way = Watched()
+    target = shipping.ship(way, str(folder), DATA, "d1ge57.safetensors")
+    assert target == f"{folder}/d1ge57.safetensors"
+    assert Path(target).read_bytes() == DATA
+    assert way.sent == len(DATA)
+    nowhere = folder / "not read"
+    assert shipping.ship(way, str(folder), nowhere, "d1ge57.safetensors") == target
+    assert way.sent == len(DATA)
+
+
+def test_a_file_on_disk(folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "weights"
+    source.write_bytes(DATA)
+    target = Path(shipping.ship(Here(), str(folder), source, "d1ge57"))
+    assert target.read_bytes() == DATA
+    assert [path.name for path in folder.iterdir()] == ["d1ge57"]
+
+
+def test_an_empty_file_is_whole(folder: Path) -> None:
+    assert Path(shipping.ship(Here(), str(folder), b"", "empty")).read_bytes() == b""
+
+
+def test_a_file_cut_short_is_not_taken(folder: Path) -> None:
+    way = Cut()
+    with pytest.raises(Unreachable):
+        shipping.ship(way, str(folder), DATA, "d1ge57")
+    assert way.sent == len(DATA) - 1
+    assert list(folder.iterdir()) == []
+    shipping.ship(Here(), str(folder), DATA, "d1ge57")
+    assert (folder / "d1ge57").read_bytes() == DATA
+
+
+def test_a_full_disk_leaves_nothing(folder: Path) -> None:
+    with pytest.raises(Unreachable):
+        shipping.ship(Full(), str(folder), DATA, "d1ge57")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(Unreachable, match="taken"):
+        shipping.ship(Here(), str(tmp_path / "taken"), DATA, "d1ge57")
+
+
+def test_what_is_left_of_another_try_does_not_matter(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "d1ge57.part").write_bytes(DATA * 2)
+    shipping.ship(Here(), str(folder), DATA, "d1ge57")
+    assert [path.name for path in folder.iterdir()] == ["d1ge57"]
+    assert (folder / "d1ge57").read_bytes() == DATA
+
+
+def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
+    way = Watched()
+    code = shipping.ship_code(way, str(folder))
+    sent = way.sent
+    assert sent > 100_000
+    assert shipping.ship_code(way, str(folder)) == code
+    assert way.sent == sent
+    assert [str(path) for path in folder.iterdir()] == [code]
+    told = Here().run(
+        f"cd '{code.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}' && '{sys.executable}' -c "
+        "'import pareto.worker.prober as it, partitions, pareto.link.probe; print(it.__file__)'"
+    )
+    assert told.out.strip() == f"{code}/pareto/worker/prober.py", told.err
+    assert Here().run(f"cd '{folder.parent}'/of*/code-* && '{sys.executable}' -m pareto.worker.prober").status == 0
+
+
+def test_code_that_was_changed_goes_elsewhere(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same files make the same archive, whatever their times and whoever their owner; others another."""
+    here = shipping.ship_code(Here(), str(folder))
+    copy = tmp_path / "copy"
+    for path in reversed(sorted(Path(here).rglob("*.py"))):
+        target = copy / path.relative_to(here)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        target.chmod(0o600)
+    monkeypatch.setattr(shipping, "REPOSITORY", copy)
+    assert shipping.ship_code(Here(), str(folder)) == here
+    with (copy / "pareto/worker/prober.py").open("a") as file:
+        file.write("# changed\n")
+    other = shipping.ship_code(Here(), str(folder))
+    assert other != here
+    assert Path(other, "pareto/worker/prober.py").read_text().endswith("# changed\n")
+
+
+def test_only_what_workers_need_travels(folder: Path) -> None:
+    code = Path(shipping.ship_code(Here(), str(folder)))
+    there = {path.relative_to(code).parts for path in code.rglob("*") if path.is_file()}
+    assert {parts[0] for parts in there} == {"pareto", "partitions"}
+    assert {parts[1] for parts in there if parts[0] == "pareto"} == {
+        "__init__.py",
+        "jsonlines.py",
+        "worker",
+        "backends",
+        "link",
+    }
+    assert {Path(parts[-1]).suffix for parts in there} == {".py"}
+
+
+@pytest.mark.parametrize("way", [CutInTwo(), Full()])
+def test_code_that_came_in_part_is_not_taken(way: Watched, folder: Path) -> None:
+    with pytest.raises(Unreachable):
+        shipping.ship_code(way, str(folder))
+    assert list(folder.iterdir()) == []
+
+
+def test_folders_are_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert shipping.absolute(Here(), ".pareto") == f"{tmp_path}/.pareto"
+    assert shipping.absolute(Here(), "/srv/pareto") == "/srv/pareto"

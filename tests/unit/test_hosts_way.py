@@ -1,0 +1,136 @@
+"""Commands on this machine as one of the hosts: what they say, take and leave."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pareto.hosts.session import Session
+from pareto.hosts.way import Here, Outcome, Unreachable
+
+FIVE_MB = 5 << 20
+
+
+def with_argument(mark: str) -> list[str]:
+    """The processes that were given it, whoever their parent is now."""
+    return [
+        process.info["name"]
+        for process in psutil.process_iter(["name", "cmdline", "status"])
+        if mark in (process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def test_a_commands_outputs_and_status() -> None:
+    outcome = Here().run("echo one; echo two >&2; printf three; exit 7")
+    assert outcome == Outcome(7, "one\nthree", "two\n")
+
+
+def test_it_begins_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Here().run("pwd -P").out.strip() == str(tmp_path.resolve())
+
+
+def test_all_of_the_input_goes_in() -> None:
+    assert Here().run("wc -c", io.BytesIO(bytes(FIVE_MB))).out.split() == [str(FIVE_MB)]
+
+
+def test_without_input_there_is_its_end() -> None:
+    assert Here().run("cat") == Outcome(0, "", "")
+
+
+def test_much_output_while_much_goes_in() -> None:
+    data = b"0123456789abcde\n" * (FIVE_MB // 16)
+    outcome = Here().run("tee /dev/stderr", io.BytesIO(data))
+    assert (len(outcome.out), len(outcome.err)) == (FIVE_MB, FIVE_MB)
+
+
+def test_input_that_is_not_wanted() -> None:
+    outcome = Here().run("echo 'no room' >&2; exec 0<&-; exit 3", io.BytesIO(bytes(FIVE_MB)))
+    assert (outcome.status, outcome.words) == (3, "no room")
+
+
+@pytest.mark.timeout(30)
+def test_each_line_is_told_at_once(tmp_path: Path) -> None:
+    """The command goes on only when its first line was heard."""
+    os.mkfifo(gate := tmp_path / "gate")
+    lines: list[str] = []
+
+    def heard(line: str) -> None:
+        lines.append(line)
+        if line == "first":
+            gate.write_text("go\n")
+
+    outcome = Here().run(f"echo first; echo aside >&2; read go <'{gate}'; echo '  second '", on_line=heard)
+    assert lines == ["first", "  second"]
+    assert outcome == Outcome(0, "first\n  second \n", "aside\n")
+
+
+def test_a_command_that_there_is_not() -> None:
+    outcome = Here().run("pareto-no-such-program")
+    assert outcome.status == 127
+    assert outcome.words.endswith("not found")
+
+
+@pytest.mark.timeout(30)
+def test_a_command_that_takes_too_long_is_ended() -> None:
+    mark = f"1000.{uuid.uuid4().int}"
+    began_s = time.monotonic()
+    with pytest.raises(Unreachable, match=r"a command on this machine took longer than 0\.3 s"):
+        Here().run(f"exec sleep {mark}", timeout_s=0.3)
+    assert time.monotonic() - began_s < 20
+    assert with_argument(mark) == []
+
+
+def test_ctrl_c_is_not_for_them(tmp_path: Path) -> None:
+    """A group of its own: the driver ends what it started."""
+    own = os.getpgrp()
+    assert int(Here().run("ps -o pgid= -p $$").out) != own
+    wire = Here().open("cat", str(tmp_path / "log"))
+    assert os.getpgid(wire.process.pid) != own  # type: ignore[attr-defined]
+    wire.close()
+
+
+def test_a_program_that_talks(tmp_path: Path) -> None:
+    wire = Here().open("pwd; cat", str(tmp_path / "log"))
+    try:
+        assert wire.receive(10.0).decode().strip() == str(Path.home())
+        wire.send(b"there and back\n")
+        assert wire.receive(10.0) == b"there and back\n"
+    finally:
+        wire.close()
+    assert wire.process.returncode == 0  # type: ignore[attr-defined]
+
+
+def test_last_words_are_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    wire = Here().open(f"printf 'first\\nout of \\377 memory\\n' 2>&1 >'{log}'", str(log))
+    assert wire.receive(10.0) == b""
+    assert wire.last_words() == "first\nout of � memory\n"
+    with pytest.raises(Exception, match="pi ended: out of � memory"):
+        Session("pi", wire).request("trial")
+    wire.close()
+
+
+def test_no_log_no_last_words(tmp_path: Path) -> None:
+    wire = Here().open("exit 1", str(tmp_path / "none"))
+    assert wire.receive(10.0) == b""
+    assert wire.last_words() == ""
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome(1, "said\n", "a warning\ntar: disk full \n\n"), "tar: disk full"),
+        (Outcome(1, "only\nhere \n", " \n"), "here"),
+        (Outcome(3, "", ""), "exit status 3"),
+    ],
+)
+def test_why_a_command_failed(outcome: Outcome, words: str) -> None:
+    assert outcome.words == words

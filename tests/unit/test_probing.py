@@ -1,0 +1,134 @@
+"""Questions to the probe about a real link, and what is made of its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pareto import probing
+from pareto.hosts.session import Session
+from pareto.hosts.shaping import LinkState, NoShaper
+from pareto.link.library import load
+from pareto.link.probe import Reading, Tolerance
+from pareto.link.profile import Direction, Profile
+from pareto.link.trace import Step, Trace
+from tests.unit.far_end import FarEnd
+
+SHAPED = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
+NONE = load("none")
+TRAIN = Trace("train", 20.0, (Step(0.0, 0.1, 10e6), Step(10.0, 0.1, 30e6)))
+TOLERANCE = Tolerance()
+FIRST, MOST = 1 << 18, 32 << 20
+
+
+def reading(**fields: Any) -> dict[str, Any]:
+    return {"rtt_s": 0.0003, "rate_bps": None, "rate_back_bps": None, **fields}
+
+
+def test_a_bare_links_second_question_takes_its_time() -> None:
+    """The first finds out how much each way carries in half a second; the second asks for that."""
+    first = reading(rate_bps=94e6, rate_back_bps=47e6)
+    second = reading(rtt_s=0.0004, rate_bps=95e6, rate_back_bps=46e6)
+    answers = iter((first, second))
+    edge = FarEnd({"probe": lambda request: next(answers)})
+    link = probing.bare(Session("pi", edge))
+    assert edge.of("probe") == [
+        {"bulk_out": FIRST, "bulk_back": FIRST},
+        {"bulk_out": int(0.5 * 94e6 / 8), "bulk_back": int(0.5 * 47e6 / 8), "pings": 20},
+    ]
+    assert (link.rtt_s, link.rate_bps, link.rate_back_bps) == (0.0004, 95e6, 46e6)
+
+
+@pytest.mark.parametrize(
+    ("rates", "asked"),
+    [((100e3, 40e9), (FIRST, MOST)), ((40e9, 100e3), (MOST, FIRST)), ((None, 0.0), (FIRST, FIRST))],
+)
+def test_bulk_has_a_least_and_a_most(rates: tuple[float | None, float], asked: tuple[int, int]) -> None:
+    told = reading(rate_bps=rates[0], rate_back_bps=rates[1])
+    edge = FarEnd({"probe": lambda request: told})
+    probing.bare(Session("pi", edge))
+    last = edge.of("probe")[1]
+    assert (last["bulk_out"], last["bulk_back"]) == asked
+
+
+FAST = Reading(0.0003, 94e6, 94e6)
+BOTH_WAYS = Profile("both", Direction(0.1, 20e6), Direction(0.1, 8e6))
+
+
+def test_a_link_that_can_carry_a_profile_needs_no_words() -> None:
+    assert probing.prospects(BOTH_WAYS, FAST, TOLERANCE) == []
+
+
+def test_a_round_trip_that_eats_the_tolerance() -> None:
+    assert probing.prospects(BOTH_WAYS, Reading(0.02, 94e6, 94e6), TOLERANCE) == []  # just so
+    assert probing.prospects(BOTH_WAYS, Reading(0.021, 94e6, 94e6), TOLERANCE) == [
+        "both: the link's own round trip of 21 ms comes on top of the 200 ms asked, "
+        "of which only 20 ms are tolerated"
+    ]
+    fast = Profile("fast", Direction(0.001), Direction(0.001))
+    assert probing.prospects(fast, Reading(0.0019, None, None), TOLERANCE) == []
+    assert "only 2 ms are tolerated" in probing.prospects(fast, Reading(0.0021, None, None), TOLERANCE)[0]
+
+
+def test_a_link_too_slow_for_what_is_asked_either_way() -> None:
+    out = probing.prospects(BOTH_WAYS, Reading(0.0003, 17e6, 94e6), TOLERANCE)
+    back = probing.prospects(BOTH_WAYS, Reading(0.0003, 94e6, 6.8e6), TOLERANCE)
+    assert out == ["both: the link itself carries only 17 Mbit/s out, 19.1 Mbit/s of payload are asked"]
+    assert back == ["both: the link itself carries only 6.8 Mbit/s back, 7.65 Mbit/s of payload are asked"]
+    assert len(probing.prospects(BOTH_WAYS, Reading(0.1, 17e6, 6.8e6), TOLERANCE)) == 3
+
+
+def test_a_link_a_little_slower_than_asked_is_within_tolerance() -> None:
+    payload = 20e6 * 1448 / 1514
+    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.91 * payload, 94e6), TOLERANCE) == []
+    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.89 * payload, 94e6), TOLERANCE) != []
+
+
+def test_what_was_not_measured_or_not_asked_says_nothing() -> None:
+    assert probing.prospects(BOTH_WAYS, Reading(None, None, None), TOLERANCE) == []
+    assert probing.prospects(NONE, Reading(3.0, 1e3, 1e3), TOLERANCE) == []
+    delayed = Profile("delayed", Direction(0.2))
+    assert probing.prospects(delayed, Reading(0.0003, 1e3, 1e3), TOLERANCE) == []
+
+
+def test_a_trace_is_held_to_its_means() -> None:
+    slow = probing.prospects(Profile("train", Direction(trace=TRAIN)), Reading(0.0003, 17e6, None), TOLERANCE)
+    assert slow == ["train: the link itself carries only 17 Mbit/s out, 19.1 Mbit/s of payload are asked"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "is_local", "fault"),
+    [
+        (NONE, False, ""),
+        (NONE, True, "RTT 30 ms, asked 0 ms (tolerance 2 ms)"),
+        (SHAPED, False, "RTT 30 ms, asked 200 ms (tolerance 20 ms)"),
+        (SHAPED, True, "RTT 30 ms, asked 200 ms (tolerance 20 ms)"),
+    ],
+)
+def test_a_real_link_that_was_promised_nothing_cannot_be_off(
+    profile: Profile, is_local: bool, fault: str
+) -> None:
+    edge = FarEnd({"probe": lambda request: reading(rtt_s=0.03, rate_bps=4.78e6)})
+    found, span = probing.probed(NoShaper(), Session("pi", edge), profile, TOLERANCE, is_local=is_local)
+    assert found.fault == fault
+    assert found.reading.rtt_s == 0.03
+    assert span == (0.0, 0.0)
+
+
+class Playing(NoShaper):
+    """A link that is further along its trace each time that it is looked at."""
+
+    def __init__(self) -> None:
+        self.position_s = 4.0
+
+    def state(self) -> LinkState:
+        self.position_s += 1.0
+        return LinkState(0, self.position_s)
+
+
+def test_the_part_of_a_trace_that_passed_meanwhile() -> None:
+    edge = Session("pi", FarEnd({"probe": lambda request: reading()}))
+    changing = Profile("train", Direction(trace=TRAIN))
+    assert probing.probed(Playing(), edge, changing, TOLERANCE)[1] == (5.0, 6.0)
+    assert probing.probed(Playing(), edge, SHAPED, TOLERANCE)[1] == (0.0, 0.0)  # has none to be in
