@@ -21,7 +21,7 @@ from pareto.link import probe
 from pareto.link.findings import MESSAGE_BYTES, Finding, Observed, findings
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
-from pareto.probing import Probers
+from pareto.probing import Probers, in_words
 
 SAMPLE_S = 4.0
 """Spent on counting lost datagrams, each way, by the first probe of a check."""
@@ -63,6 +63,12 @@ def _check(
     figures: Path,
 ) -> bool:
     in_force = probers.link(profile)
+    if not bed.is_local and not profile.shaped:
+        link = in_words(probers.bare())
+        out.print(
+            f"{profile.name} on {bed.label}: {link}; nothing is asked of it", soft_wrap=True, markup=False
+        )
+        return True
     dropped = bed.shaper.state().dropped
     series = _observe(bed.shaper, probers, profile, duration_s, tolerance)
     found = findings(profile, series, tolerance)

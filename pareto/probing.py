@@ -59,6 +59,16 @@ def bare(edge: Session) -> probe.Reading:
     return probe.Reading.of(edge.request("probe", TIMEOUT_S, pings=BARE_PINGS, **nbytes))
 
 
+def in_words(link: probe.Reading) -> str:
+    """A bare link in words."""
+    figures = [
+        f"round trip {show_delay(link.rtt_s)}" if link.rtt_s is not None else "",
+        f"{show_rate(link.rate_bps)} out" if link.rate_bps else "",
+        f"{show_rate(link.rate_back_bps)} back" if link.rate_back_bps else "",
+    ]
+    return ", ".join(filter(None, figures))
+
+
 def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance) -> list[str]:
     """What of a profile the link beneath cannot be made to do; its trials would be invalid."""
     if not profile.shaped:

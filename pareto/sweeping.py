@@ -20,9 +20,8 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.link import library
 from pareto.link.profile import Profile
-from pareto.link.units import show_delay, show_rate
 from pareto.prepare import Prepared, canonical, prepare
-from pareto.probing import prospects
+from pareto.probing import in_words, prospects
 from pareto.runner import FAULTS, Aborted, Clock, Runner, link_facts
 from pareto.spec import SpecError, Sweep
 from pareto.store import Store
@@ -170,10 +169,7 @@ def _tell_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> 
 def _bare_link(console: Console, crew: Crew, sweep: Sweep, profiles: Mapping[str, Profile]) -> dict[str, Any]:
     """The real link before anything is emulated on it, and which profiles it cannot be made to follow."""
     link = crew.bare_link()
-    rates = " and ".join(show_rate(rate) for rate in (link.rate_bps, link.rate_back_bps) if rate)
-    console.print(
-        f"the link itself: round trip {show_delay(link.rtt_s or 0)}, {rates} out and back", markup=False
-    )
+    console.print(f"the link itself: {in_words(link)}", markup=False)
     for profile in profiles.values():
         for line in prospects(profile, link, sweep.link_tolerance):
             console.print(f"attention: {line}", markup=False)

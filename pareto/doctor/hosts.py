@@ -15,8 +15,7 @@ from pareto.hosts.inventory import Inventory, Member
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.way import Unreachable, Way
 from pareto.link.profile import Profile
-from pareto.link.units import show_delay, show_rate
-from pareto.probing import Probers
+from pareto.probing import Probers, in_words
 
 REPAIR_TIMEOUT_S = 60.0
 AS_IT_IS = "the link as it is"
@@ -101,9 +100,4 @@ def _link(file: Inventory) -> list[Finding]:
         words = f"no connection from {edge.name} to {server.data_address} ({error}): on {server.name}, if that has a"
         mend = f"sudo ufw allow from {edge.data_address}"
         return [Finding("link", f"{words} firewall", mend, fatal=True)]
-    figures = [
-        f"round trip {show_delay(reading.rtt_s)}" if reading.rtt_s is not None else "",
-        f"{show_rate(reading.rate_bps)} to {server.name}" if reading.rate_bps else "",
-        f"{show_rate(reading.rate_back_bps)} back" if reading.rate_back_bps else "",
-    ]
-    return [Finding("link", ", ".join(filter(None, figures)))]
+    return [Finding("link", in_words(reading))]

@@ -13,6 +13,7 @@ from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.hosts.shaping import NoShaper, Shaper
 from pareto.hosts.testbed import Testbed
+from pareto.jsonlines import Refused
 
 HOSTS = {
     EDGE: Host("pi", "192.168.7.2", "eth0", "/home/pi/.pareto", "python3"),
@@ -23,11 +24,15 @@ Answer = Callable[[dict[str, Any]], Any]
 
 
 class FarEnd:
-    """A `session.Wire` to a program that answers at once; `asked` is what it was asked, without the ids."""
+    """A `session.Wire` to a program that answers at once, or when it was waited for `late` times.
+
+    `asked` is what it was asked, without the ids.
+    """
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
         self.asked: list[dict[str, Any]] = []
         self.dead = self.closed = False
+        self.late = 0
         self._answers = answers
         self._replies = b""
 
@@ -38,11 +43,15 @@ class FarEnd:
         if (number := request.pop("id", None)) is None:
             return
         self.asked.append(request)
-        reply = {"id": number, "ok": True, "result": self._answers[request["op"]](request)}
-        self._replies += json.dumps(reply).encode() + b"\n"
+        try:
+            reply = {"ok": True, "result": self._answers[request["op"]](request)}
+        except Refused as refusal:
+            reply = {"ok": False, "error": str(refusal)}
+        self._replies += json.dumps({"id": number, **reply}).encode() + b"\n"
 
     def receive(self, timeout_s: float) -> bytes:
-        if not self._replies and not self.dead:
+        if (self.late or not self._replies) and not self.dead:
+            self.late = max(0, self.late - 1)
             raise TimeoutError
         replies, self._replies = self._replies, b""
         return replies

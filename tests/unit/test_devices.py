@@ -244,14 +244,16 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[[bool]
 def test_a_worker_that_is_gone_cannot_be_watched(bed: Callable[[bool], Testbed]) -> None:
     gone = 2**22 + 1  # above what any kernel gives
     assert not psutil.pid_exists(gone)
-    with closing(Devices(bed(False), INTERVAL_S)) as watched:
-        with pytest.raises(SessionError, match=f"pi: no process {gone} to watch"):
-            watched.start({EDGE: gone, SERVER: os.getpid()})
+    refused = pytest.raises(SessionError, match=f"pi: no process {gone} to watch")
+    with closing(Devices(bed(False), INTERVAL_S)) as watched, refused:
+        watched.start({EDGE: gone, SERVER: os.getpid()})
 
 
 def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:
-    answers = {"begin": lambda request: {"sensors": {}}}
-    remotes = {role: StandIn(HOSTS[role], lambda module: FarEnd(answers)) for role in HOSTS}
+    def monitor(module: str) -> FarEnd:
+        return FarEnd({"begin": lambda request: {"sensors": {}}})
+
+    remotes = {role: StandIn(HOSTS[role], monitor) for role in HOSTS}
     made = bed_of(remotes)
     with closing(made), closing(Devices(made, 0.2)) as watched:
         watched.start({EDGE: 11, SERVER: 22})

@@ -18,6 +18,8 @@ from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.way import Here
 from pareto.worker.probe import ProbeClient
 
+WORD = "c0ffee"
+
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[Remote]:
@@ -34,12 +36,12 @@ def python_of(session: Session) -> psutil.Process:
 
 
 def listens(session: Session) -> int:
-    return int(session.request("listen", address="127.0.0.1", token="secret")["probe"])
+    return int(session.request("listen", address="127.0.0.1", token=WORD)["probe"])
 
 
 def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
     with closing(remote.start("pareto.worker.prober")) as session:
-        ProbeClient("127.0.0.1", listens(session), "secret").close()
+        ProbeClient("127.0.0.1", listens(session), WORD).close()
         process = python_of(session)
         assert Path(process.cwd()).parent == Path(remote.host.folder)
         told = process.environ()
@@ -60,18 +62,18 @@ def test_a_program_that_is_killed(remote: Remote) -> None:
     with closing(remote.start("pareto.worker.prober")) as session:
         listens(session)
         python_of(session).kill()
-        with pytest.raises(SessionLost, match="^pi ended: killed by signal 9$"):
+        with pytest.raises(SessionLost, match=r"^pi ended: killed by signal 9$"):
             session.wait(session.send("connect", address="127.0.0.1", probe=1, token=""))
 
 
 def test_a_program_that_fails_says_why(remote: Remote) -> None:
-    with closing(remote.start("pareto.worker.nothing")) as session:
-        with pytest.raises(SessionLost, match=r"^pi ended: .*No module named pareto\.worker\.nothing$"):
-            session.request("listen")
+    lost = pytest.raises(SessionLost, match=r"^pi ended: .*No module named pareto\.worker\.nothing$")
+    with closing(remote.start("pareto.worker.nothing")) as session, lost:
+        session.request("listen")
 
 
 def test_a_program_that_ends_by_itself_was_not_killed(remote: Remote) -> None:
-    with closing(remote.start("pareto.worker.prober", "--no-such-option")) as session:
+    with closing(remote.start("pareto.worker.prober")) as session:
         listens(session)
     log = Path(remote.host.folder, "pareto.worker.prober.log")
     assert log.read_text() == ""

@@ -142,7 +142,7 @@ def test_a_host_without_sensors_is_not_named() -> None:
 
 
 def test_all_sensors_of_both_hosts_stay_in_one_line() -> None:
-    all_of_them = {
+    all_of_them: dict[str, float | None] = {
         "cpu_percent": 100.0,
         "rss_bytes": 1234e6,
         "temperature_c": 61.4,

@@ -12,6 +12,8 @@ from pareto.hosts.checkup.case import Case
 from pareto.hosts.finding import Finding
 
 OLDEST_PYTHON = (3, 10)
+OLDEST_CUDA = 12
+"""What today's builds of torch are for."""
 TESTED = ("torch", "torchvision")
 """Packages of which another version computes something else, or nothing."""
 NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py")
@@ -117,17 +119,17 @@ def _pins() -> dict[str, str]:
 
 
 def _other_build(case: Case, words: str, version: str) -> Finding:
-    # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
-    build = {13: "130", 12: "126"}.get(_numbers(version)[0])
-    if build is None:
+    """`version`: the newest CUDA that the driver has."""
+    if _numbers(version)[0] < OLDEST_CUDA:
         return Finding("gpu", f"{words}: a newer driver is needed", _driver(case), fatal=True)
-    index, given = f"https://download.pytorch.org/whl/cu{build}", case.member.python
+    given, wanted = case.member.python, " ".join(f"{name}=={_pins()[name]}" for name in TESTED)
+    # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
+    index = f"an index with builds for CUDA {_numbers(version)[0]} (PyTorch's installation page names it)"
     if given:
-        wanted = " ".join(f"{name}=={_pins()[name]}" for name in TESTED)
-        mend = f"{shlex.quote(given)} -m pip install --force-reinstall {wanted} --index-url {index}"
-        return Finding("gpu", words, mend, fatal=True)
+        pip = f"{shlex.quote(given)} -m pip install --force-reinstall {wanted} --index-url INDEX"
+        return Finding("gpu", f"{words}; INDEX is {index}", pip, fatal=True)
     place = f"under {case.member.name} in {case.testbed}"
-    return Finding("gpu", f"{words}; say pip_index: {index} {place}, then", case.set_up, fatal=True)
+    return Finding("gpu", f"{words}; say pip_index: {place}, {index}, then", case.set_up, fatal=True)
 
 
 def _driver(case: Case) -> str:

@@ -1,0 +1,241 @@
+"""The workers and monitors of a run: what each is asked, and what becomes of them when one is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pareto.crew import Crew
+from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.session import SessionError, SessionLost
+from pareto.hosts.shaping import NoShaper
+from pareto.hosts.testbed import Testbed
+from pareto.jsonlines import Refused
+from pareto.link.probe import Tolerance
+from pareto.link.profile import Direction, Profile
+from pareto.plan import QUICK, ModelFacts, Trial
+from pareto.prepare import Prepared
+from pareto.spec import Cell
+from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+
+PIDS = {EDGE: 11, SERVER: 22}
+NONE = Profile("none")
+CELL = Cell("alexnet", 1, "pool", "tcp", NONE.name, 2)
+FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
+WATTS = {EDGE: 2.5, SERVER: None}
+COLUMNS = {"at_s": [1.0, 2.0], "energy_j": [0.0, 3.0]}
+
+
+class Shaper(NoShaper):
+    """Notes what was put on the link."""
+
+    def __init__(self) -> None:
+        self.applied: list[Profile] = []
+
+    def apply(self, profile: Profile) -> dict[str, Any]:
+        self.applied.append(profile)
+        return {"shaper": "none"}
+
+
+@dataclass
+class Ends:
+    """Every program that was started, by role and module, the newest last."""
+
+    of: dict[tuple[str, str], list[FarEnd]] = field(default_factory=dict)
+    link: dict[str, Any] = field(
+        default_factory=lambda: {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6}
+    )
+    report: dict[str, Any] = field(default_factory=lambda: {"max_abs_error": 1.0, "tolerance": 0.1})
+    late: int = 0
+    begins: Callable[[], dict[str, Any]] = lambda: {"sensors": {"energy_j": "powercap"}}
+    warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0, 9.0, 9.0, 9.0, 9.0, 9.0]))
+
+    def start(self, role: str, module: str) -> FarEnd:
+        of_worker: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "facts": lambda request: {"pid": PIDS[role], "torch": "2.13.0"},
+            "listen": lambda request: {"tcp": 5001, "probe": 5002},
+            "connect": lambda request: None,
+            "probe": lambda request: self.link,
+            "warm": lambda request: next(self.warm_s),
+            "stage": lambda request: None,
+            "usage": lambda request: {"cpu_percent": 1.0, **request},
+            "trial": self.trial,
+        }
+        of_monitor: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "begin": lambda request: self.begins(),
+            "idle": lambda request: {"power_w": WATTS[role]},
+            "latest": lambda request: {"at_s": 1.0, "energy_j": 3.0},
+            "collect": lambda request: {"columns": COLUMNS},
+            "cost": lambda request: {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},
+        }
+        end = FarEnd(of_worker if module == "pareto.worker" else of_monitor)
+        self.of.setdefault((role, module), []).append(end)
+        return end
+
+    def trial(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.worker(EDGE).late = self.late
+        return self.report
+
+    def worker(self, role: str) -> FarEnd:
+        return self.of[role, "pareto.worker"][-1]
+
+    def monitor(self, role: str) -> FarEnd:
+        return self.of[role, "pareto.worker.monitor"][-1]
+
+    @property
+    def all(self) -> list[FarEnd]:
+        return [end for ends in self.of.values() for end in ends]
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def bed(ends: Ends) -> Iterator[Testbed]:
+    def program(role: str) -> Callable[[str], FarEnd]:
+        return lambda module: ends.start(role, module)
+
+    with closing(
+        bed_of({role: StandIn(HOSTS[role], program(role)) for role in HOSTS}, shaper=Shaper())
+    ) as bed:
+        yield bed
+
+
+def crew_of(bed: Testbed, sample_s: float | None = 0.2) -> Crew:
+    prepared = Prepared.__new__(Prepared)
+    object.__setattr__(prepared, "facts", FACTS)
+    return Crew(bed, {"alexnet": prepared}, ("tcp",), sample_s)
+
+
+def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        for role in HOSTS:
+            (begun,) = ends.monitor(role).of("begin")
+            assert (begun["pid"], begun["interval_s"]) == (PIDS[role], 0.2)
+        assert crew.facts() == {
+            role: {
+                "pid": PIDS[role],
+                "torch": "2.13.0",
+                "sensors": {"energy_j": "powercap"},
+                "idle_power_w": WATTS[role],
+            }
+            for role in HOSTS
+        }
+        assert crew.samples() == dict.fromkeys(HOSTS, COLUMNS)
+        assert set(crew.sampling() or {}) == set(HOSTS)
+    assert all(end.closed for end in ends.all)
+    assert bed.heartbeat._sessions == []
+
+
+def test_without_sampling_there_is_no_monitor(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed, None)) as crew:
+        crew.start()
+        assert set(crew.facts()[EDGE]) == {"pid", "torch"}
+        assert crew.samples() == {}
+        assert crew.sampling() is None
+    assert set(ends.of) == {(role, "pareto.worker") for role in HOSTS}
+
+
+def test_where_a_monitor_does_not_begin_nothing_is_left(bed: Testbed, ends: Ends) -> None:
+    def refuse() -> dict[str, Any]:
+        raise Refused("no process 11 to watch")
+
+    ends.begins = refuse
+    with pytest.raises(SessionError, match="pi: no process 11 to watch"):
+        crew_of(bed).start()
+    assert len(ends.all) == 4
+    assert all(end.closed for end in ends.all)
+    assert bed.heartbeat._sessions == []
+
+
+def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        ends.monitor(SERVER).dead = True
+        with pytest.raises(SessionLost, match="gpu ended: it was killed"):
+            crew.samples()
+        crew.close()
+        crew.start()
+        assert crew.samples() == dict.fromkeys(HOSTS, COLUMNS)
+    assert {len(each) for each in ends.of.values()} == {2}
+
+
+def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        link = crew.bare_link()
+    assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
+    assert isinstance(bed.shaper, Shaper)
+    assert [profile.shaped for profile in bed.shaper.applied] == [False]
+    (connected,) = ends.worker(EDGE).of("connect")
+    assert (connected["address"], connected["tcp"], connected["probe"]) == ("192.168.7.1", 5001, 5002)
+
+
+def test_warming_up_takes_the_link_beneath_into_account(bed: Testbed, ends: Ends) -> None:
+    """262144 bytes at 8 Mbit/s and a round trip of 50 ms take 312 ms: not warm before it takes little more."""
+    ends.warm_s = iter([0.9, 0.5, 0.34, 0.1])
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        crew.bare_link()
+        crew.link(NONE)
+    assert [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")] == [1 << 18] * 3
+
+
+def test_a_profile_slower_than_the_link_beneath_decides(bed: Testbed, ends: Ends) -> None:
+    profile = Profile("slow", Direction(0.95, 4e6))
+    ends.warm_s = iter([9.0] * 5)
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        crew.bare_link()
+        crew.link(profile)
+    goodput_bps = 4e6 * 1448 / 1514
+    assert {asked["nbytes"] for asked in ends.worker(EDGE).of("warm")} == {int(2 * goodput_bps / 8 * 1.0)}
+
+
+def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        assert crew.probed(NONE, Tolerance())[0].fault == ""
+        bed.is_local = True
+        assert crew.probed(NONE, Tolerance())[0].fault.startswith("RTT 50 ms, asked 0 ms")
+
+
+def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:
+    ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        report, usage = crew.trial(Trial(CELL, 1, 0.1, 1.0), NONE, QUICK, lambda latest: None)
+        again, _ = crew.trial(Trial(CELL, 2, 0.1, 1.0), NONE, QUICK)
+    assert report == again == ends.report
+    assert usage["requests"] == 5
+    for role in HOSTS:
+        assert ends.worker(role).of("stage") == [{"point": 1, "batch_size": 2}] * 2
+    first, second = ends.worker(EDGE).of("trial")
+    assert (first["interface"], first["latency"]) == ("eth0", {"requests": 2, "seconds": 0.3})
+    assert (first["warmup_requests"], second["warmup_requests"]) == (2, 2)
+
+
+def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> None:
+    ends.late = 2
+    shown: list[dict[str, Any]] = []
+    trial = Trial(CELL, 1, 0.1, 1.0)
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        crew.trial(trial, NONE, QUICK, shown.append)
+    assert shown == [{role: {"at_s": 1.0, "energy_j": 3.0} for role in HOSTS}] * 2
+
+
+def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> None:
+    ends.late = 1
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        ends.monitor(EDGE).dead = True
+        with pytest.raises(SessionLost, match="pi ended"):
+            crew.trial(Trial(CELL, 1, 0.1, 1.0), NONE, QUICK, lambda latest: None)

@@ -1,0 +1,183 @@
+"""Which host is told to shape which way, and what happens when one of the helpers is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.session import Heartbeat, Session, SessionError
+from pareto.hosts.shaping import LinkState, NetemShaper, NoShaper
+from pareto.jsonlines import SILENCE_LIMIT_S
+from pareto.link.profile import Bucket, Direction, Profile
+from tests.unit.far_end import HOSTS, FarEnd
+
+OUT, BACK = Direction(0.2, 5e6), Direction(0.03, None)
+PROFILE = Profile("200ms-5mbit", OUT, BACK)
+
+
+@dataclass
+class Helpers:
+    """Both hosts' helpers, the newest of each last."""
+
+    heartbeat: Heartbeat
+    netem: dict[str, bool] = field(default_factory=lambda: {EDGE: True, SERVER: True})
+    stats: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {
+            EDGE: {"dropped": 3, "position_s": None},
+            SERVER: {"dropped": 4, "position_s": None},
+        }
+    )
+    of: dict[str, list[FarEnd]] = field(default_factory=lambda: {EDGE: [], SERVER: []})
+
+    def start(self, role: str) -> Session:
+        end = FarEnd(
+            {
+                "supported": lambda request: {"netem": self.netem[role]},
+                "apply": lambda request: {"shaper": "netem", "by": role},
+                "stats": lambda request: self.stats[role],
+                "restart": lambda request: {},
+            }
+        )
+        self.of[role].append(end)
+        return Session(HOSTS[role].name, end)
+
+    def shaper(self, *roles: str) -> NetemShaper:
+        return NetemShaper(HOSTS, {role: partial(self.start, role) for role in roles}, self.heartbeat)
+
+    def asked(self, role: str, op: str) -> list[dict[str, Any]]:
+        """Of the newest helper on that host."""
+        return self.of[role][-1].of(op)
+
+
+@pytest.fixture
+def helpers() -> Iterator[Helpers]:
+    heartbeat = Heartbeat()
+    yield Helpers(heartbeat)
+    heartbeat.stop()
+
+
+def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
+    told = helpers.shaper(EDGE, SERVER).apply(PROFILE)
+    assert told == {EDGE: {"shaper": "netem", "by": EDGE}, SERVER: {"shaper": "netem", "by": SERVER}}
+    shared = {"ingress": None, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
+    assert helpers.asked(EDGE, "apply") == [
+        {"interface": "eth0", "peer": "192.168.7.1", "egress": {"delay_s": 0.2, "rate_bps": 5e6}, **shared}
+    ]
+    assert helpers.asked(SERVER, "apply") == [
+        {"interface": "enp3s0", "peer": "192.168.7.2", "egress": {"delay_s": 0.03}, **shared}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "egress", "ingress"),
+    [(EDGE, OUT.to_dict(), BACK.to_dict()), (SERVER, BACK.to_dict(), OUT.to_dict())],
+)
+def test_alone_a_host_shapes_what_arrives_too(
+    helpers: Helpers, role: str, egress: dict[str, Any], ingress: dict[str, Any]
+) -> None:
+    assert list(helpers.shaper(role).apply(PROFILE)) == [role]
+    (asked,) = helpers.asked(role, "apply")
+    assert (asked["egress"], asked["ingress"]) == (egress, ingress)
+
+
+def test_bucket_and_offset_are_for_both(helpers: Helpers) -> None:
+    helpers.shaper(EDGE, SERVER).apply(Profile("tbf", OUT, OUT, Bucket(40_000, 0.3), 12.5))
+    for role in HOSTS:
+        (asked,) = helpers.asked(role, "apply")
+        assert asked["bucket"] == {"burst_bytes": 40_000, "latency_s": 0.3}
+        assert asked["offset_s"] == 12.5
+
+
+def test_a_host_without_netem(helpers: Helpers) -> None:
+    helpers.netem[SERVER] = False
+    with pytest.raises(TestbedError, match=r"^gpu: its kernel has no sch_netem; ./pareto\.sh doctor"):
+        helpers.shaper(EDGE, SERVER)
+    assert [end.closed for role in HOSTS for end in helpers.of[role]] == [True, True]
+    assert helpers.heartbeat._sessions == []
+
+
+def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
+    shaper = helpers.shaper(EDGE, SERVER)
+    shaper.apply(PROFILE)
+    lost = helpers.of[SERVER][0]
+    lost.dead = True
+    shaper.revive()
+    assert (len(helpers.of[EDGE]), len(helpers.of[SERVER])) == (1, 2)
+    assert lost.closed
+    assert len(helpers.heartbeat._sessions) == 2
+    for _ in range(2):
+        shaper.apply(PROFILE)
+    # What is left of the lost one may shape until it has heard nothing for so long.
+    patience_s = [asked["patience_s"] for asked in helpers.asked(SERVER, "apply")]
+    assert patience_s[0] > SILENCE_LIMIT_S
+    assert patience_s[1] == 0.0
+
+
+def test_a_helper_that_answers_stays(helpers: Helpers) -> None:
+    shaper = helpers.shaper(EDGE)
+    shaper.revive()
+    shaper.apply(PROFILE)
+    assert len(helpers.of[EDGE]) == 1
+    assert helpers.asked(EDGE, "apply")[0]["patience_s"] == 0.0
+
+
+def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+    shaper = helpers.shaper(EDGE)
+    helpers.of[EDGE][0].dead = True
+    shaper.revive()
+    timeouts_s: list[float] = []
+
+    def in_vain(self: Session, number: int, timeout_s: float = 30.0) -> None:
+        timeouts_s.append(timeout_s)
+        raise SessionError("pi: another program shapes eth0")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(Session, "wait", in_vain)
+        with pytest.raises(SessionError):
+            shaper.apply(PROFILE)
+    shaper.apply(PROFILE)
+    first, second = (asked["patience_s"] for asked in helpers.asked(EDGE, "apply"))
+    assert first == second > SILENCE_LIMIT_S
+    assert timeouts_s[0] > first  # the helper answers only then
+
+
+def test_a_helper_that_comes_back_without_netem(helpers: Helpers) -> None:
+    shaper = helpers.shaper(EDGE, SERVER)
+    helpers.of[EDGE][0].dead, helpers.netem[EDGE] = True, False
+    with pytest.raises(TestbedError, match="pi: its kernel has no sch_netem"):
+        shaper.revive()
+
+
+def test_drops_add_up_and_the_furthest_position_counts(helpers: Helpers) -> None:
+    shaper = helpers.shaper(EDGE, SERVER)
+    assert shaper.state() == LinkState(7, None)
+    helpers.stats[SERVER]["position_s"] = 0.0
+    assert shaper.state() == LinkState(7, 0.0)
+    helpers.stats[EDGE]["position_s"] = 2.5
+    assert shaper.state() == LinkState(7, 2.5)
+    assert helpers.asked(SERVER, "stats")[0] == {"interface": "enp3s0"}
+
+
+def test_traces_begin_again_on_both(helpers: Helpers) -> None:
+    helpers.shaper(EDGE, SERVER).restart(7.5)
+    for role in HOSTS:
+        assert [asked["position_s"] for asked in helpers.asked(role, "restart")] == [7.5]
+
+
+def test_closing_lets_go_of_the_helpers(helpers: Helpers) -> None:
+    helpers.shaper(EDGE, SERVER).close()
+    assert all(end.closed for role in HOSTS for end in helpers.of[role])
+    assert helpers.heartbeat._sessions == []
+
+
+def test_a_link_left_as_it_is() -> None:
+    shaper = NoShaper()
+    assert shaper.apply(Profile("none")) == {}
+    assert shaper.state() == LinkState(None, None)
+    with pytest.raises(TestbedError, match="without anything to shape 200ms-5mbit with"):
+        shaper.apply(PROFILE)

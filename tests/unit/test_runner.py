@@ -1,0 +1,154 @@
+"""Trial by trial into a store: what is kept of each, and when it is better to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyarrow import parquet
+
+from pareto.crew import Crew
+from pareto.hosts.session import SessionLost
+from pareto.hosts.shaping import LinkState
+from pareto.hosts.way import Unreachable
+from pareto.link.probe import Probed, Reading, Tolerance
+from pareto.link.profile import Profile
+from pareto.plan import QUICK, Plan, Trial
+from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner
+from pareto.spec import Cell
+from pareto.store import Row, Store
+from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
+
+NONE = Profile("none")
+CELL = Cell("mobilenet_v2", 7, "features.6", "tcp", NONE.name, 1)
+TRIAL = Trial(CELL, 1, 0.4, 4.0)
+SAMPLES = {"edge": SENSED, "server": SENSED}
+LATEST = {"edge": {"cpu_percent": 7.0}}
+
+
+@dataclass
+class StandInCrew:
+    """Hosts that do what they are asked at once, unless `faults` are still to come."""
+
+    report: dict[str, Any] = field(default_factory=lambda: report(**WINDOWS))
+    samples_told: dict[str, Any] = field(default_factory=lambda: SAMPLES)
+    faults: list[Exception] = field(default_factory=list)
+    readings: list[Probed] = field(default_factory=list)
+    dropped: list[int | None] = field(default_factory=lambda: [None])
+    closed: int = 0
+
+    def ready(self, cell: Cell, profile: Profile) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+
+    def probed(self, profile: Profile, tolerance: Tolerance) -> tuple[Probed, tuple[float, float]]:
+        good = Probed(Reading(0.0003, None, None), "")
+        return (self.readings.pop(0) if self.readings else good), (0.0, 0.0)
+
+    def trial(self, trial: Trial, profile: Profile, effort: Any, sampled: Any) -> tuple[Any, Any]:
+        if sampled is not None:
+            sampled(LATEST)
+        return self.report, {**USAGE, **WINDOWS}
+
+    def samples(self) -> dict[str, Any]:
+        return self.samples_told
+
+    @property
+    def shaper(self) -> StandInCrew:
+        return self
+
+    def state(self) -> LinkState:
+        return LinkState(self.dropped.pop(0) if len(self.dropped) > 1 else self.dropped[0], None)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class Follower:
+    is_live: bool
+    seen: list[Any] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
+        self.seen.append(latest)
+
+    def started(self, trial: Trial) -> None: ...
+
+    def finished(self, trial: Trial, row: Row) -> None:
+        self.rows.append(row)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path, "run", {})
+
+
+def run(crew: StandInCrew, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
+    follower = Follower(is_live)
+    runner = Runner(cast(Crew, crew), store, {NONE.name: NONE}, Tolerance(), follower, Clock())
+    runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), QUICK, trials))
+    return follower
+
+
+def test_a_trials_samples_are_kept_from_its_beginning_on(store: Store) -> None:
+    run(StandInCrew(), store)
+    (row,) = store.rows()
+    assert (row["status"], row["edge_temperature_c"], row["server_temperature_c"]) == ("ok", "43", "43")
+    table = parquet.read_table(store.folder / "devices" / f"{CELL.id}-r01.parquet").to_pydict()
+    assert table["host"] == ["edge"] * 5 + ["server"] * 5
+    assert table["at_s"][:5] == [-0.5, 0.5, 1.5, 2.5, 3.5]  # the trial began at 0.5
+    assert table["energy_j"][:5] == SENSED["energy_j"]
+
+
+def test_without_samples_there_is_no_file_of_them(store: Store) -> None:
+    run(StandInCrew(samples_told={}), store)
+    (row,) = store.rows()
+    assert (row["status"], row["edge_temperature_c"], row["edge_energy_j"]) == ("ok", "", "")
+    assert not (store.folder / "devices").exists()
+
+
+def test_a_split_that_is_wrong_keeps_no_samples(store: Store) -> None:
+    run(StandInCrew(report={"max_abs_error": 3.0, "tolerance": 1e-4}), store)
+    (row,) = store.rows()
+    assert row["status"] == "invalid"
+    assert not (store.folder / "devices").exists()
+    assert list((store.folder / "requests").iterdir()) == []
+
+
+@pytest.mark.parametrize(("is_live", "seen"), [(True, [LATEST]), (False, [])])
+def test_only_a_live_screen_asks_for_samples_meanwhile(store: Store, is_live: bool, seen: list[Any]) -> None:
+    assert run(StandInCrew(), store, is_live=is_live).seen == seen
+
+
+@pytest.mark.parametrize(("counted", "said"), [([None], ""), ([3, 10], "7"), ([3, None], ""), ([5, 5], "0")])
+def test_drops_are_counted_only_where_somebody_counts(
+    store: Store, counted: list[int | None], said: str
+) -> None:
+    run(StandInCrew(dropped=counted), store)
+    assert store.rows()[0]["dropped_packets"] == said
+
+
+def test_hosts_that_stay_away_end_the_run(store: Store) -> None:
+    crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
+    with pytest.raises(Aborted, match="5 trials failed in a row, the last because: pi: No route to host"):
+        run(crew, store, trials=8)
+    assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
+
+
+def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
+    crew = StandInCrew(faults=[SessionLost("pi ended: killed by signal 9")])
+    run(crew, store, trials=3)
+    assert [row["status"] for row in store.rows()] == ["failed", "ok", "ok"]
+    assert store.rows()[0]["reason"] == "pi ended: killed by signal 9"
+    assert crew.closed == 1
+
+
+def test_a_probe_that_is_off_is_taken_once_more(store: Store) -> None:
+    off = Probed(Reading(0.3, None, None), "RTT 300 ms, asked 0 ms")
+    run(StandInCrew(readings=[off]), store)
+    assert store.rows()[0]["status"] == "ok"
+    run(StandInCrew(readings=[off, off]), store)
+    assert store.rows()[1]["reason"] == "link off before the trial: RTT 300 ms, asked 0 ms"

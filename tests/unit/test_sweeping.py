@@ -1,0 +1,171 @@
+"""What the main job tells of the hosts, and with what it goes on."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from pareto import spec, sweeping
+from pareto.crew import Crew
+from pareto.hosts.session import SessionLost
+from pareto.link import library
+from pareto.link.probe import Reading
+from pareto.spec import SpecError, Sweep
+from pareto.store import Store
+
+LAB = """\
+hosts:
+  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2, threads: 4, folder: /srv/pareto}
+  gpu: {role: server, ssh: local, data_address: 192.168.7.1, device: "cuda:0"}
+"""
+
+
+@pytest.fixture
+def out() -> Console:
+    return Console(file=io.StringIO(), width=200, highlight=False)
+
+
+def said(out: Console) -> list[str]:
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue().splitlines()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    path = tmp_path / "lab.yaml"
+    path.write_text(LAB)
+    return spec.sweep({"model": "alexnet", "netem": "200ms-5mbit", "testbed": str(path)})
+
+
+TORCH = {"torch": version("torch").partition("+")[0], "torchvision": version("torchvision").partition("+")[0]}
+
+
+def test_the_same_versions_are_not_worth_a_word(out: Console) -> None:
+    builds = {name: f"{found}+cu126" for name, found in TORCH.items()}
+    sweeping._tell_versions(out, {"edge": TORCH, "server": builds})
+    assert said(out) == []
+
+
+def test_versions_that_differ_are_told_with_the_drivers(out: Console) -> None:
+    sweeping._tell_versions(out, {"edge": TORCH, "server": {**TORCH, "torch": "1.9.1+cu102"}})
+    assert said(out) == [
+        f"versions differ: torch {TORCH['torch']} on the edge, 1.9.1+cu102 on the server, "
+        f"{version('torch')} on the driver"
+    ]
+
+
+def test_hosts_that_agree_against_the_driver(out: Console) -> None:
+    old = {**TORCH, "torchvision": "0.10.1"}
+    sweeping._tell_versions(out, {"edge": old, "server": old})
+    (line,) = said(out)
+    assert line.startswith("versions differ: torchvision 0.10.1 on the edge, 0.10.1 on the server, ")
+
+
+def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:
+    assert sweeping._hosts(sweep) == {
+        "edge": {
+            "name": "pi",
+            "ssh": "pi@pi.local",
+            "data_address": "192.168.7.2",
+            "device": "cpu",
+            "threads": 4,
+        },
+        "server": {
+            "name": "gpu",
+            "ssh": "local",
+            "data_address": "192.168.7.1",
+            "device": "cuda:0",
+            "threads": 1,
+        },
+    }
+    assert sweeping._hosts(sweep.model_copy(update={"testbed": "local"})) is None
+
+
+def begun(folder: Path, sweep: Sweep) -> Store:
+    profiles = {name: library.load(name) for name in sweep.netems}
+    return Store.create(folder, "run", sweeping._manifest(sweep, {}, profiles))
+
+
+def check(store: Store, sweep: Sweep) -> None:
+    sweeping._check_same(store, sweep, {}, {name: library.load(name) for name in sweep.netems})
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("threads: 4", "threads: 2"),
+        ("cuda:0", "cuda:1"),
+        ("pi@pi.local", "pi@other.local"),
+        ("192.168.7.1", "192.168.7.9"),
+        ("  pi:", "  raspberry:"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_hosts(sweep: Sweep, tmp_path: Path, was: str, now: str) -> None:
+    store = begun(tmp_path, sweep)
+    file = Path(sweep.testbed)
+    file.write_text(LAB.replace(was, now))
+    with pytest.raises(SpecError, match="said something else: start a new run") as raised:
+        check(store, sweep)
+    assert str(raised.value).startswith(f"{store.folder} was made when {file} said")
+
+
+def test_a_run_goes_on_with_the_same_hosts_however_they_are_written(sweep: Sweep, tmp_path: Path) -> None:
+    store = begun(tmp_path, sweep)
+    check(store, sweep)
+    lines = LAB.replace("/srv/pareto", "/mnt/pareto").splitlines()
+    Path(sweep.testbed).write_text("\n".join(["# turned round", lines[0], lines[2], lines[1]]))
+    check(store, sweep)
+
+
+def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(sweep: Sweep, tmp_path: Path) -> None:
+    store = begun(tmp_path, sweep.model_copy(update={"testbed": "local"}))
+    with pytest.raises(SpecError, match="start a new run"):
+        check(store, sweep)
+
+
+@dataclass
+class Linked:
+    """In place of a crew that measures the link beneath."""
+
+    link: Reading
+
+    def bare_link(self) -> Reading:
+        return self.link
+
+
+def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
+    profiles = {name: library.load(name) for name in ("none", *sweep.netems)}
+    return sweeping._bare_link(out, cast(Crew, Linked(link)), sweep, profiles)
+
+
+def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep) -> None:
+    kept = told(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
+    assert kept == {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}
+    assert said(out) == ["the link itself: round trip 0.4 ms, 94 Mbit/s and 93 Mbit/s out and back"]
+
+
+def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(out: Console, sweep: Sweep) -> None:
+    told(out, sweep, Reading(0.03, 3e6, 3e6))
+    first, slow, narrow = said(out)
+    assert first.startswith("the link itself: ")
+    assert slow.startswith("attention: 200ms-5mbit: the link's own round trip of 30 ms")
+    assert narrow.startswith("attention: 200ms-5mbit: the link itself carries only 3 Mbit/s out")
+
+
+def test_the_tolerance_that_was_asked_for_counts(out: Console, sweep: Sweep) -> None:
+    told(out, sweep.model_copy(update={"tolerance": 0.5}), Reading(0.03, 3e6, 3e6))
+    assert len(said(out)) == 1
+
+
+def test_what_a_lost_host_cannot_tell_is_left_out() -> None:
+    def lost() -> dict[str, Any]:
+        raise SessionLost("pi ended")
+
+    assert sweeping._if_there(lost) is None
+    assert sweeping._if_there(lambda: {"relay": {}}) == {"relay": {}}
