@@ -131,6 +131,9 @@ class PipeWire:
         self._out = self.process.stdout.fileno()
 
     def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None  # noqa: S101
+        if self.process.stdin.closed:  # its number may be another file's by now
+            raise BrokenPipeError
         view = memoryview(data)
         while view:
             view = view[os.write(self._in, view) :]

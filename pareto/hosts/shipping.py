@@ -47,11 +47,14 @@ def ship(way: Way, folder: str, data: bytes | Path, name: str) -> str:
 def ship_code(way: Way, folder: str) -> str:
     """The code that travels, unpacked in `folder`; the folder to start it in. Raises Unreachable."""
     archive = _archive()
-    code = f"{folder}/code-{hashlib.sha256(archive).hexdigest()[:16]}"
+    name = f"code-{hashlib.sha256(archive).hexdigest()[:16]}"
+    code = f"{folder}/{name}"
     if way.run(f"test -d {shlex.quote(code)}").status != 0:
+        # As a file first: tar takes an archive that ends between two of its files for a whole one.
+        packed = shlex.quote(ship(way, folder, archive, f"{name}.tar"))
         part = shlex.quote(code + ".part")
-        unpack = f"mkdir -p {part} && tar -xf - -C {part} && mv {part} {shlex.quote(code)}"
-        _checked(way, f"{unpack} || {{ rm -rf {part}; exit 1; }}", io.BytesIO(archive))
+        unpack = f"mkdir -p {part} && tar -xf {packed} -C {part} && mv {part} {shlex.quote(code)}"
+        _checked(way, f"{unpack} && rm {packed} || {{ rm -rf {part} {packed}; exit 1; }}")
     return code
 
 

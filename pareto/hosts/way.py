@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -83,6 +84,7 @@ class Here:
             start_new_session=True,
         )
         said: dict[str, bytes] = {}
+        taken, faults = [0], []
 
         def keep(name: str, stream: IO[bytes], on_line: Callable[[str], None] | None) -> None:
             lines = []
@@ -92,30 +94,45 @@ class Here:
                     on_line(line.decode(errors="replace").rstrip())
             said[name] = b"".join(lines)
 
+        def feed(into: IO[bytes]) -> None:
+            try:
+                # Its exit status says why it did not want all.
+                with contextlib.suppress(BrokenPipeError), into:
+                    while stdin is not None and (block := stdin.read(1 << 18)):
+                        into.write(block)
+                        taken[0] += len(block)
+            except Exception as error:  # not to be taken for the end of the input
+                faults.append(error)
+                _end(process)
+
         assert process.stdin is not None and process.stdout is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
-        readers = [
+        threads = [
+            threading.Thread(target=feed, args=(process.stdin,)),
             threading.Thread(target=keep, args=("out", process.stdout, on_line)),
             threading.Thread(target=keep, args=("err", process.stderr, None)),
         ]
-        for reader in readers:
-            reader.start()
+        for thread in threads:
+            thread.start()
         try:
-            with contextlib.suppress(BrokenPipeError):  # its exit status says why it did not want all
-                while stdin is not None and (block := stdin.read(1 << 18)):
-                    process.stdin.write(block)
-                process.stdin.close()
-            # The time that it may be silent is not told from the time that it may take: it is here, and killed with us.
-            process.wait(None if on_line else timeout_s)
-        except subprocess.TimeoutExpired:
-            raise Unreachable(f"a command on this machine took longer than {timeout_s:g} s") from None
+            while process.poll() is None:
+                before = taken[0]
+                try:
+                    # The time that it may be silent is not told from the time that it may take, once it has its input.
+                    process.wait(None if on_line else timeout_s)
+                except subprocess.TimeoutExpired:
+                    if taken[0] == before:
+                        raise Unreachable(
+                            f"a command on this machine took longer than {timeout_s:g} s"
+                        ) from None
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            for reader in readers:
-                reader.join()
-        return Outcome(process.returncode, said["out"].decode(), said["err"].decode(errors="replace"))
+            _end(process)
+            for thread in threads:
+                thread.join()
+        if faults:
+            raise faults[0]
+        out, err = (said[name].decode(errors="replace") for name in ("out", "err"))
+        return Outcome(process.returncode, out, err)
 
     def open(self, command: str, log: str) -> Wire:
         # A group of its own: Ctrl-C is for the driver, which then closes the pipes.
@@ -138,6 +155,14 @@ class _LoggedPipe(PipeWire):
             return self._log.read_text(errors="replace")
         except OSError:
             return ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what still runs, and what it has started with it, which would keep its outputs open."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _shell(command: str) -> list[str]:

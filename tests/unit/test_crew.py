@@ -211,15 +211,15 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
     with closing(crew_of(bed)) as crew:
         crew.start()
-        report, usage = crew.trial(Trial(CELL, 1, 0.1, 1.0), NONE, QUICK, lambda latest: None)
-        again, _ = crew.trial(Trial(CELL, 2, 0.1, 1.0), NONE, QUICK)
+        report, usage = crew.trial(Trial(CELL, 1, 1.0, 1.0), NONE, QUICK, lambda latest: None)
+        again, _ = crew.trial(Trial(CELL, 2, 1.0, 1.0), NONE, QUICK)
     assert report == again == ends.report
     assert usage["requests"] == 5
     for role in HOSTS:
         assert ends.worker(role).of("stage") == [{"point": 1, "batch_size": 2}] * 2
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == ("eth0", {"requests": 2, "seconds": 0.3})
-    assert (first["warmup_requests"], second["warmup_requests"]) == (2, 2)
+    assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
 
 
 def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> None:

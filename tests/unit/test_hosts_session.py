@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -148,3 +149,20 @@ def test_what_is_refused_names_the_host(clock: Clock) -> None:
     asked = Session("pi", Awaited(clock, [(0.1, told)]))
     with pytest.raises(SessionError, match=r"^pi: no such point$"):
         asked.request("stage")
+
+
+def test_nothing_is_written_after_the_end() -> None:
+    """The number of the pipe that was closed is the next file's."""
+    asked = Session("pi", PipeWire(["cat"]))
+    asked.close()
+    reading, writing = os.pipe()
+    try:
+        asked.ping()
+        with pytest.raises(SessionLost):
+            asked.send("trial")
+        os.set_blocking(reading, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reading, 1)
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -6,6 +6,7 @@ import io
 import shlex
 import shutil
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -54,6 +55,14 @@ class Cut(Watched):
 class CutInTwo(Watched):
     def over(self, data: bytes) -> bytes:
         return data[: len(data) // 2 + 100]
+
+
+class CutBetween(Watched):
+    """After a whole number of the archive's files."""
+
+    def over(self, data: bytes) -> bytes:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            return data[: tar.getmembers()[20].offset]
 
 
 class Full(Watched):
@@ -138,7 +147,7 @@ def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
 def test_code_that_was_changed_goes_elsewhere(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same files make the same archive, whatever their times and whoever their owner; others another."""
+    """The same files make the same archive, whatever their times, modes and order; others another."""
     here = shipping.ship_code(Here(), str(folder))
     copy = tmp_path / "copy"
     for path in sorted(Path(here).rglob("*.py"), reverse=True):
@@ -147,6 +156,8 @@ def test_code_that_was_changed_goes_elsewhere(
         shutil.copyfile(path, target)
         target.chmod(0o600)
     monkeypatch.setattr(shipping, "REPOSITORY", copy)
+    files = shipping._files
+    monkeypatch.setattr(shipping, "_files", lambda: files()[::-1])
     assert shipping.ship_code(Here(), str(folder)) == here
     with (copy / "pareto/worker/prober.py").open("a") as file:
         file.write("# changed\n")
@@ -169,7 +180,7 @@ def test_only_what_workers_need_travels(folder: Path) -> None:
     assert {Path(parts[-1]).suffix for parts in there} == {".py"}
 
 
-@pytest.mark.parametrize("way", [CutInTwo(), Full()])
+@pytest.mark.parametrize("way", [CutInTwo(), CutBetween(), Full()])
 def test_code_that_came_in_part_is_not_taken(way: Watched, folder: Path) -> None:
     with pytest.raises(Unreachable):
         shipping.ship_code(way, str(folder))

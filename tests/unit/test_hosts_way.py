@@ -87,6 +87,31 @@ def test_a_command_that_takes_too_long_is_ended() -> None:
     assert with_argument(mark) == []
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("stdin", [None, bytes(FIVE_MB)])
+def test_what_a_command_started_ends_with_it(stdin: bytes | None) -> None:
+    """Also where it takes nothing of what it is given."""
+    mark = f"1000.{uuid.uuid4().int}"
+    with pytest.raises(Unreachable):
+        Here().run(f"sleep {mark}; true", io.BytesIO(stdin) if stdin else None, timeout_s=0.3)
+    assert with_argument(mark) == []
+
+
+def test_a_source_that_fails_is_not_the_end_of_the_input() -> None:
+    class Torn(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                raise OSError("Input/output error")
+            return super().read(size)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        Here().run("cat", Torn(bytes(FIVE_MB)))
+
+
+def test_output_that_is_no_text() -> None:
+    assert Here().run(r"printf 'a\377b'").out == "a\ufffdb"
+
+
 def test_ctrl_c_is_not_for_them(tmp_path: Path) -> None:
     """A group of its own: the driver ends what it started."""
     own = os.getpgrp()

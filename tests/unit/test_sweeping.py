@@ -147,7 +147,7 @@ def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
 def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep) -> None:
     kept = told(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
     assert kept == {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}
-    assert said(out) == ["the link itself: round trip 0.4 ms, 94 Mbit/s and 93 Mbit/s out and back"]
+    assert said(out) == ["the link itself: round trip 0.4 ms, 94 Mbit/s out, 93 Mbit/s back"]
 
 
 def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(out: Console, sweep: Sweep) -> None:
