@@ -148,21 +148,21 @@ def test_a_sweep_measures_and_when_its_driver_is_killed_no_shaping_is_left(lab: 
     out, pi, gpu = tmp_path / "results", lab.host("pi"), lab.host("gpu")
     with start(lab, *SWEEP, "--testbed", str(lab.testbed()), "--out", str(out), *SLOW) as process:
         try:
-            begun = wait_until(lambda: rows(out) or process.poll() is not None, 300)
-            assert begun and process.poll() is None, process.communicate()
+            wait_until(lambda: rows(out) or process.poll() is not None, 300)
             # The next trial is at work.
-            shaped = shaping(pi)
-            assert not shaping(gpu), "nothing is asked for the way back"
+            shaped, back = shaping(pi), shaping(gpu)
         finally:
             process.kill()
             killed = time.monotonic()
-            process.communicate()
-    assert process.returncode == -signal.SIGKILL
+            said = process.communicate()
+    assert process.returncode == -signal.SIGKILL, said
+    assert rows(out), said
     assert wait_until(lambda: of_ours(lab) == {}, SLACK_S), of_ours(lab)
     print(f"nothing was left {time.monotonic() - killed:.1f} s after the driver was killed")
     # As another reader than ours sees it.
     assert "qdisc netem 7061: root" in shaped
     assert "delay 50ms rate 5Mbit" in shaped
+    assert not back, "nothing is asked for the way back"
     (row,) = rows(out)
     assert row["status"] == "ok", row["reason"]
     assert float(row["latency_s"]) >= float(row["latency_bound_s"])
