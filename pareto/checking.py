@@ -13,10 +13,9 @@ from rich.table import Table
 
 from pareto.hosts import testbeds
 from pareto.hosts.host import TestbedError
-from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Testbed
-from pareto.hosts.way import Unreachable
+from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.findings import MESSAGE_BYTES, Finding, Observed, findings
 from pareto.link.probe import Tolerance
@@ -48,7 +47,7 @@ def check(
             good = [
                 _check(out, bed, probers, profile, duration_s, tolerance, figures) for profile in profiles
             ]
-    except (SessionError, SessionLost, TimeoutError, Unreachable) as fault:
+    except FAULTS as fault:
         raise TestbedError(f"the link could not be probed: {fault}") from fault
     return all(good)
 

@@ -192,7 +192,7 @@ def hosts_add(
     pairing.add(
         wanted,
         testbed,
-        pairing.Terminal(typer.echo, typer.confirm if here else None, getpass if here else None),
+        pairing.Terminal(typer.echo, typer.confirm if here else None, _ask if here else None),
     )
 
 
@@ -216,7 +216,7 @@ def hosts_setup(
     members = [it for it in inventory.load(testbed).members if host in ("", it.name)]
     if not members:
         _refuse(f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add")
-    ask = getpass if sys.stdin.isatty() else None
+    ask = _ask if sys.stdin.isatty() else None
     raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=typer.echo, ask=ask) else 2)
 
 
@@ -247,7 +247,7 @@ def main() -> int:
         code = app(arguments, prog_name="./pareto.sh", standalone_mode=False)
     except typer.TyperException as usage:
         return _complain(getattr(usage, "format_message", usage.__str__)())
-    except (KeyboardInterrupt, EOFError, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
@@ -270,6 +270,14 @@ def _complain(message: str) -> int:
 
 def _refuse(message: str) -> NoReturn:
     raise typer.Exit(_complain(message))
+
+
+def _ask(prompt: str) -> str:
+    """What is typed unseen; Ctrl-D is a no."""
+    try:
+        return getpass(prompt)
+    except EOFError:
+        raise typer.Abort from None
 
 
 def _interrupt(*_: Any) -> NoReturn:

@@ -25,6 +25,8 @@ START_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
 WARM_TIMEOUT_S = 120.0
 MAX_WARM_UPS = 5
+MOST_REQUESTS = 60
+"""More than a trial makes of requests that take long."""
 WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs."""
 NOT_SHAPED = "none"
@@ -75,7 +77,7 @@ class Crew:
                 self._sessions[name] = session
             self._told = self._both("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
             if self._devices is not None:
-                self._devices.start({name: told["pid"] for name, told in self._told.items()})
+                self._devices.start(self._told)
             self._ports = self._sessions[SERVER].request(
                 "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
             )
@@ -110,7 +112,7 @@ class Crew:
         self._profile = None
         self.shaped[profile.name] = self.shaper.apply(profile)
         self._connect()
-        settle(self.shaper, self._sessions[EDGE], profile)
+        settle(self.shaper, self._sessions[EDGE], profile, is_local=self._testbed.is_local)
         for backend in self._backends:
             self._warm(backend, profile)
         self._profile = profile
@@ -149,7 +151,8 @@ class Crew:
         result = RESULT_BYTES * cell.batch_size
         server, edge = self._sessions[SERVER], self._sessions[EDGE]
         stage = {"point": cell.point, "batch_size": cell.batch_size}
-        self._both("stage", dict.fromkeys(self._sessions, stage), LOAD_TIMEOUT_S)
+        staged = self._both("stage", dict.fromkeys(self._sessions, stage), LOAD_TIMEOUT_S)
+        compute_s = sum(told["run_s"] for told in staged.values())  # there; the plan's is the driver's own
         server.request("usage")
         asked = edge.send(
             "trial",
@@ -157,16 +160,20 @@ class Crew:
             batch_size=cell.batch_size,
             backend=cell.backend,
             interface=self._testbed.remotes[EDGE].host.data_interface,
-            warmup_requests=trial.warmup_requests(cell in self._proven),
+            warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
             transfer_s=bounds.transfer_s(profile, payload, result),
             **{
                 phase: dict(zip(("requests", "seconds"), of, strict=True))
                 for phase, of in asdict(effort).items()
             },
         )
-        devices = self._devices
-        live = None if sampled is None or devices is None else lambda: sampled(devices.latest())
-        report = edge.wait(asked, 60.0 + 10.0 * trial.estimate_s, live)
+
+        def meanwhile() -> None:
+            server.check()
+            if sampled is not None and self._devices is not None:
+                sampled(self._devices.latest())
+
+        report = edge.wait(asked, 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s, meanwhile)
         if "latency_s" in report:
             self._proven.add(cell)
         served = len(report["requests"]["throughput"]["started_s"]) if "requests" in report else 0

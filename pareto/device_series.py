@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from pareto.worker.sensors.raspberry import throttled_words
+from pareto.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
 
 Series = Mapping[str, Sequence[float | None]]
 Window = tuple[float, float]
@@ -43,8 +43,8 @@ def energy_per_image(series: Series, window: Window, images: int) -> float | Non
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
     """The device's state in the window, over the samples inside it; None for what they did not measure.
 
-    Maxima of temperature and GPU memory; means of frequency, GPU use and power; `throttled` holds each bit
-    that any sample had.
+    Maxima of temperature and GPU memory; means of frequency, GPU use and power. `throttled`: of the four bits of
+    what is so now, each that any sample had, or that the four of what was so since boot say came up between two.
     """
     times = _times(series)
     inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
@@ -57,8 +57,11 @@ def summary(series: Series, window: Window) -> dict[str, float | int | None]:
         return fmean(values) if values else None
 
     throttled: int | None = None
-    for bits in measured("throttled"):
-        throttled = (throttled or 0) | int(bits)
+    told = [int(bits) for bits in measured("throttled")]
+    if told:
+        throttled = (told[-1] & ~told[0]) >> SINCE_BOOT
+        for bits in told:
+            throttled |= bits & NOW
     return {
         "temperature_c": max(measured("temperature_c"), default=None),
         "frequency_hz": mean("frequency_hz"),

@@ -28,20 +28,19 @@ class Devices:
         self._sessions: dict[str, Session] = {}
         self._sensors: dict[str, dict[str, str]] = {}
 
-    def start(self, pids: Mapping[str, int]) -> None:
-        """Watch those processes, by role."""
+    def start(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Watch the workers, and the GPUs that they use; `workers` is what each told of itself, by role."""
         for role, remote in self._testbed.remotes.items():
             session = remote.start("pareto.worker.monitor")
             self._sessions[role] = session
             self._testbed.heartbeat.add(session)
-        for role, remote in self._testbed.remotes.items():
-            kind, _, index = remote.host.device.partition(":")
+        for role, worker in workers.items():
             told = self._sessions[role].request(
                 "begin",
                 START_TIMEOUT_S,
-                pid=pids[role],
+                pid=worker["pid"],
                 interval_s=self._interval_s,
-                gpu=int(index) if kind == "cuda" else None,
+                gpu=(worker.get("cuda") or {}).get("uuid"),
             )
             self._sensors[role] = {
                 field: source for field, source in told["sensors"].items() if self._tells(field)

@@ -48,12 +48,15 @@ class Trial:
     latency_s: float
     estimate_s: float
 
-    def warmup_requests(self, proven: bool) -> int:
+    def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
         """Requests before the clock starts: one to prove a cell's output, and as many as fit into `WARMUP_S`.
 
-        Stages are warmed by themselves on each host; on a slow link a request more would only cost time.
+        Stages are warmed by themselves on each host, where a request took `compute_s`; on a slow link or device one
+        more would only cost time.
         """
-        return max(0 if proven else 1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / self.latency_s)))
+        return max(
+            0 if proven else 1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / max(self.latency_s, compute_s)))
+        )
 
 
 @dataclass(frozen=True)

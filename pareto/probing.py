@@ -28,7 +28,7 @@ def probed(
     tolerance: probe.Tolerance,
     question: dict[str, Any] | None = None,
     *,
-    is_local: bool = True,
+    is_local: bool,
 ) -> tuple[probe.Probed, probe.Span]:
     """Measure the link now: reading and verdict, and the part of its traces that passed meanwhile.
 
@@ -42,10 +42,10 @@ def probed(
     return probe.Probed(reading, probe.judge(profile, reading, tolerance, span) if judged else ""), span
 
 
-def settle(shaper: Shaper, edge: Session, profile: Profile) -> None:
+def settle(shaper: Shaper, edge: Session, profile: Profile, *, is_local: bool) -> None:
     """Open the congestion windows of the probe's own connection by readings that are not used."""
     for _ in range(MOST_SETTLING):
-        if not probed(shaper, edge, profile, probe.Tolerance())[0].fault:
+        if not probed(shaper, edge, profile, probe.Tolerance(), is_local=is_local)[0].fault:
             return
 
 
@@ -116,7 +116,7 @@ class Probers:
         in_force = self._shaper.apply(profile)
         edge = self._sessions[EDGE]
         edge.request("connect", TIMEOUT_S, address=self._address, probe=self._port, token=self._token)
-        settle(self._shaper, edge, profile)
+        settle(self._shaper, edge, profile, is_local=self._is_local)
         return in_force
 
     def probed(

@@ -11,14 +11,12 @@ from typing import Any, Protocol
 from pareto import devices, verdict
 from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER
-from pareto.hosts.session import SessionError, SessionLost
-from pareto.hosts.way import Unreachable
+from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import Plan, Trial
 from pareto.store import Row, Store
 
-FAULTS = (SessionError, SessionLost, TimeoutError, Unreachable)
 MAX_FAILURES_IN_A_ROW = 5
 RECENT_S = 2.0
 """A probe this young, taken after one trial, serves as the one before the next."""

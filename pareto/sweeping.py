@@ -18,11 +18,12 @@ from pareto.crew import Crew
 from pareto.hosts import inventory, testbeds
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.way import FAULTS
 from pareto.link import library
 from pareto.link.profile import Profile
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.probing import in_words, prospects
-from pareto.runner import FAULTS, Aborted, Clock, Runner, link_facts
+from pareto.runner import Aborted, Clock, Runner, link_facts
 from pareto.spec import SpecError, Sweep
 from pareto.store import Store
 from partitions.graph import UntraceableModel
@@ -180,7 +181,7 @@ def _hosts(sweep: Sweep) -> dict[str, Any] | None:
     """What of a testbed file decides what is measured."""
     if sweep.testbed == THIS_MACHINE:
         return None
-    kept = ("name", "ssh", "data_address", "device", "threads")
+    kept = ("name", "ssh", "data_address", "data_interface", "device", "threads", "python")
     members = inventory.load(Path(sweep.testbed)).roles
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
 

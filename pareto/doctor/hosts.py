@@ -95,7 +95,7 @@ def _link(file: Inventory) -> list[Finding]:
             probers.link(Profile("as it is"))
             reading = probers.bare()
     except (TestbedError, Unreachable) as error:
-        return [Finding("link", str(error), f"./pareto.sh doctor --testbed {file.path}", fatal=True)]
+        return [Finding("link", str(error), fatal=True)]
     except (SessionError, SessionLost, TimeoutError) as error:
         words = f"no connection from {edge.name} to {server.data_address} ({error}): on {server.name}, if that has a"
         mend = f"sudo ufw allow from {edge.data_address}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from pareto.hosts.host import EDGE, ROLES, SERVER, TestbedError
-from pareto.yaml_file import YamlFile
+from pareto.link.yaml_file import YamlFile
 
 THIS_MACHINE = "local"
 """What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
@@ -19,8 +19,8 @@ _KEYS = (
     *("role", "ssh", "port", "user", "key", "data_address", "data_interface"),
     *("device", "threads", "python", "folder", "pip_index"),
 )
-_DEVICE = re.compile(r"cpu|cuda:\d+")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+DEVICE = re.compile(r"cpu|cuda:\d+")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 
 
@@ -107,7 +107,7 @@ class _File(YamlFile):
 
     def member(self, name: str, node: yaml.Node) -> Member:
         items = self.items(node, _KEYS, f"host {name}")
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise self.fault(node, f"host {name!r}: a name is letters, digits, dots and dashes")
         for key in ("role", "ssh", "data_address"):
             if key not in items:
@@ -127,7 +127,7 @@ class _File(YamlFile):
         check("port", _is_number(said.get("port", ""), 65535), "a port from 1 to 65535")
         check("threads", _is_number(said.get("threads", ""), 256), "a number from 1 to 256")
         check(
-            "device", bool(_DEVICE.fullmatch(said.get("device", ""))), "use cpu, or cuda:0 for the first GPU"
+            "device", bool(DEVICE.fullmatch(said.get("device", ""))), "use cpu, or cuda:0 for the first GPU"
         )
         return Member(
             name,

@@ -32,15 +32,13 @@ def read(path: Path) -> Inventory:
 def add(path: Path, member: Member) -> None:
     """Write the host into the file, which is made where it is missing.
 
-    Raises TestbedError where that cannot be done, with the entry in it; the file is then as it was.
+    Raises TestbedError where that cannot be done; the file is then as it was.
     """
     before = read(path)
     try:
         _replace(path, before, member)
     except (OSError, TestbedError) as error:
-        raise TestbedError(
-            f"{path} is left as it was: {error}\nTo add it by hand, put this under hosts:\n{entry(member)}"
-        ) from None
+        raise TestbedError(f"{path} is left as it was: {error}") from None
 
 
 def entry(member: Member, indent: str = _INDENT) -> str:

@@ -44,7 +44,14 @@ def open_way(member: Member) -> Way:
     if member.is_here:
         return Here()
     who = login.resolve(member.name, member.ssh, port=member.port, user=member.user, key=member.key)
-    return ssh.Ssh(who, keyring())
+    way = ssh.Ssh(who, keyring())
+    if said := way.run("true").out.strip():
+        way.close()
+        raise Unreachable(
+            f"{who}: its login shell says {said.splitlines()[0][:40]!r} by itself: have its start-up file say nothing "
+            "where there is no terminal"
+        )
+    return way
 
 
 def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbed:
@@ -128,7 +135,9 @@ def _shaper(
         role: partial(remotes[role].start_privileged, as_root=told[role].facts["uid"] == 0)
         for role in shapers
     }
-    return NetemShaper({role: remote.host for role, remote in remotes.items()}, starts, heartbeat)
+    hosts = {role: remote.host for role, remote in remotes.items()}
+    # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
+    return NetemShaper(hosts, starts, heartbeat, filtered=True)
 
 
 def _facts(

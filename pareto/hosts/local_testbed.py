@@ -23,11 +23,11 @@ from pareto.hosts.keys import Keyring
 from pareto.hosts.local import sshd
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
-from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
+from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.testbed import Testbed
-from pareto.hosts.way import Unreachable
+from pareto.hosts.way import FAULTS
 
 BUILD_TIMEOUT_S = 60.0
 
@@ -62,7 +62,7 @@ def open_local(
                 remotes[name] = Remote(_host(name, told, threads), ssh.Ssh(logins[name], keyring))
                 undo.callback(remotes[name].close)
             way = _shaper(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
-        except (SessionError, SessionLost, TimeoutError, Unreachable) as error:
+        except FAULTS as error:
             raise TestbedError(str(error)) from error
         undo.callback(way.close)
         return Testbed(
@@ -145,7 +145,8 @@ def _shaper(
         as_root = Remote(remotes[name].host, ssh.Ssh(replace(logins[name], user="root"), keyring))
         undo.callback(as_root.close)
         starts[name] = partial(as_root.start_privileged, as_root=True)
-    return NetemShaper({name: remote.host for name, remote in remotes.items()}, starts, heartbeat)
+    hosts = {name: remote.host for name, remote in remotes.items()}
+    return NetemShaper(hosts, starts, heartbeat, filtered=False)
 
 
 def _facts(built: dict[str, Any]) -> dict[str, Any]:

@@ -157,10 +157,15 @@ def _own_file() -> list[str]:
 
 def _known_hosts(first: dict[str, str]) -> tuple[Path, ...]:
     """The user's files, then the machine's. There is always one of the user's to add to."""
-    words = first.get("userknownhostsfile", "").split()
+    words = _paths(first.get("userknownhostsfile", ""))
     own = [_at_home(Path(word).expanduser()) for word in words if word not in ("none", "/dev/null")]
-    machine = [Path(word) for word in first.get("globalknownhostsfile", "").split() if word != "none"]
+    machine = [Path(word) for word in _paths(first.get("globalknownhostsfile", "")) if word != "none"]
     return (*(own or [Path.home() / ".ssh" / "known_hosts"]), *machine)
+
+
+def _paths(said: str) -> list[str]:
+    """ssh does not quote paths with spaces in them; each begins at the root, at home, or is none."""
+    return re.split(r"\s+(?=[/~]|none\b)", said.strip()) if said.strip() else []
 
 
 def _at_home(path: Path) -> Path:

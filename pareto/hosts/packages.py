@@ -52,6 +52,16 @@ print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "found": found}))
 """
 
 
+NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py")
+"""What shaping as root needs, and what tells a GPU's power: an interpreter of the user's own may do without."""
+
+
+_NO_USE = (
+    "attention: this torch brings CUDA's libraries, gigabytes that device: cpu has no use for; PyTorch's index of CPU "
+    "builds as pip_index: in the testbed file has one without"
+)
+
+
 class PackagesError(Exception):
     """The packages cannot be had: one line that says why and what to do."""
 
@@ -100,6 +110,8 @@ def differences(way: Way, python: str, requirements: Path) -> list[str]:
     lines, missing = [], []
     for wanted in _requirements(requirements, told["python"]):
         version = found.get(canonicalize_name(wanted.name))
+        if version is None and wanted.name in NOT_EVERYWHERE:
+            continue
         if version is None:
             missing.append(f"{wanted.name}{wanted.specifier}")
         elif not wanted.specifier.contains(version, prereleases=True):
@@ -125,11 +137,11 @@ def _install(way: Way, member: Member, folder: str, say: Say, requirements: Path
         if outcome.status != 0:
             raise PackagesError(f"no virtual environment there: {outcome.words}")
         _checked(way, f"printf %s {shlex.quote(member.pip_index)} > {shlex.quote(venv)}/.index")
-    _pip(way, venv, member.pip_index, say, requirements)
+    _pip(way, venv, member.pip_index, member.device, say, requirements)
     return True
 
 
-def _pip(way: Way, venv: str, index: str, say: Say, requirements: Path) -> None:
+def _pip(way: Way, venv: str, index: str, device: str, say: Say, requirements: Path) -> None:
     quoted = shlex.quote(venv)
     # .installing outlives a pip that was killed: nobody knows what it left, and the next one begins anew.
     # Not /tmp: where that is in memory, it may be smaller than torch.
@@ -139,7 +151,7 @@ def _pip(way: Way, venv: str, index: str, say: Say, requirements: Path) -> None:
     _checked(way, begin, io.BytesIO(requirements.read_bytes()))
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
-        progress = _Progress(say, "asking for packages")
+        progress = _Progress(say, "asking for packages", is_cpu=device == "cpu")
         argv = ["env", f"TMPDIR={venv}/.tmp", "LC_ALL=C.UTF-8", f"{venv}/bin/python", "-m", "pip", "install"]
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
         outcome = _watched(way, shlex.join([*argv, "-r", f"{venv}/requirements.txt"]), progress)
@@ -226,7 +238,9 @@ def _watched(way: Way, command: str, progress: _Progress) -> Outcome:
 class _Progress:
     """pip's lines in few words, and a word now and then while it has none."""
 
-    def __init__(self, say: Say, doing: str) -> None:
+    def __init__(self, say: Say, doing: str, *, is_cpu: bool = False) -> None:
+        self._is_cpu = is_cpu
+        self._warned = False
         self._say = say
         self._doing = doing
         self._since = self._spoke = time.monotonic()
@@ -259,6 +273,10 @@ class _Progress:
             found = re.search(r"\[Errno -?\d+\] [^'\")]+|timed? ?out|certificate[^'\")]*", said)
             self._connection = found[0] if found else said[:120]
             return "asking again: the package index does not answer"
+        elif re.match(r"Collecting (nvidia-(?!ml-py)|cuda-)", line):
+            if self._is_cpu and not self._warned:
+                self._warned = True
+                return _NO_USE
         elif found := re.match(r"Collecting ([^\s;(]+)", line):
             return f"collecting {found[1].replace('==', ' ')}"
         elif found := re.match(r"Processing (?:\S*/)?([^/\s-]+)-([^/\s-]+)-\S+\.whl", line):

@@ -6,7 +6,6 @@ Each step is said. Passwords are asked for, used and forgotten: they are in no f
 from __future__ import annotations
 
 import getpass
-import re
 import socket
 import subprocess
 from base64 import b64encode
@@ -20,12 +19,11 @@ import paramiko
 
 from pareto.hosts import addresses, inventory_entry, keys, known_hosts, login, ssh
 from pareto.hosts.host import ROLES, TestbedError
-from pareto.hosts.inventory import THIS_MACHINE, Inventory, Member
+from pareto.hosts.inventory import DEVICE, NAME, THIS_MACHINE, Inventory, Member
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
 from pareto.hosts.way import Here, Unreachable, Way
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEW_KEY = "id_ed25519"
 
 # Like ssh-copy-id: the key from stdin, at the end, unless it is there; sshd takes no file that others can write to.
@@ -78,7 +76,11 @@ def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> Member:
             member = _described(way, wanted, file, terminal)
     except Unreachable as error:
         raise TestbedError(str(error)) from None
-    inventory_entry.add(testbed, member)
+    try:
+        inventory_entry.add(testbed, member)
+    except TestbedError:
+        terminal.say(f"to add it by hand, put this under hosts:\n{inventory_entry.entry(member)}")
+        raise
     terminal.say(f"written to {testbed}: {member.name}, {member.role}; each value can be changed there")
     terminal.say(f"next: ./pareto.sh hosts setup --testbed {testbed}")
     return member
@@ -95,9 +97,9 @@ def _checked(wanted: Wanted, file: Inventory) -> Wanted:
             )
         if member.name == wanted.name:
             raise TestbedError(f"{file.path} has a host {wanted.name} already: give another --name")
-    if wanted.name and not _NAME.fullmatch(wanted.name):
+    if wanted.name and not NAME.fullmatch(wanted.name):
         raise TestbedError(f"--name {wanted.name!r}: use letters, digits, dots and dashes")
-    if not re.fullmatch(r"cpu|cuda:\d+", wanted.device):
+    if not DEVICE.fullmatch(wanted.device):
         raise TestbedError(f"--device {wanted.device}: use cpu, or cuda:0 for the first GPU")
     if wanted.key is None:
         return wanted
@@ -228,6 +230,6 @@ def _name(way: Way, wanted: Wanted) -> str:
     """What the host is called in its target, unless that is an address; else what it calls itself."""
     target = wanted.target.rpartition("@")[2].partition(".")[0]
     for name in (target, way.run("uname -n").out.strip().partition(".")[0]):
-        if _NAME.fullmatch(name) and not name.isdigit() and name != THIS_MACHINE:
+        if NAME.fullmatch(name) and not name.isdigit() and name != THIS_MACHINE:
             return name
     return wanted.role

@@ -52,6 +52,7 @@ class Session:
         self._pending = b""
         self._replies: dict[int, dict[str, Any]] = {}
         self._writing = threading.Lock()
+        self._loss: SessionLost | None = None
 
     def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
         """Ask and wait for the answer. Raises SessionError, SessionLost, TimeoutError."""
@@ -83,8 +84,13 @@ class Session:
         """Tell the program that the driver lives; a lost session is noticed by the next request."""
         try:
             self._write({"op": "ping"})
-        except SessionLost:
-            return
+        except SessionLost as lost:
+            self._loss = lost
+
+    def check(self) -> None:
+        """Raises SessionLost where a ping found out that it is."""
+        if self._loss is not None:
+            raise self._loss
 
     def close(self) -> None:
         self._wire.close()
@@ -149,11 +155,14 @@ class PipeWire:
         try:
             self.process.wait(self._grace_s)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._kill()
             self.process.wait()
 
     def last_words(self) -> str:
         return ""
+
+    def _kill(self) -> None:
+        self.process.kill()
 
 
 class Heartbeat:

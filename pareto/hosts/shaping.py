@@ -104,12 +104,21 @@ class NetemShaper:
     """
 
     def __init__(
-        self, hosts: Mapping[str, Host], starts: Mapping[str, Callable[[], Session]], heartbeat: Heartbeat
+        self,
+        hosts: Mapping[str, Host],
+        starts: Mapping[str, Callable[[], Session]],
+        heartbeat: Heartbeat,
+        *,
+        filtered: bool,
     ) -> None:
-        """`hosts` by role, edge first; `starts` start the helper on those that have one."""
+        """`hosts` by role, edge first; `starts` start the helper on those that have one.
+
+        `filtered`: only what the two say to each other is shaped, and of that not SSH.
+        """
         self._hosts = hosts
         self._starts = starts
         self._heartbeat = heartbeat
+        self._filtered = filtered
         self._sessions: dict[str, Session] = {}
         self._patience_s = 0.0
         try:
@@ -131,6 +140,7 @@ class NetemShaper:
                 peer=self._hosts[peer].data_address,
                 egress=ways[role].to_dict(),
                 ingress=None if peer in self._sessions else ways[peer].to_dict(),
+                filtered=self._filtered,
                 patience_s=self._patience_s,
                 **shared,
             )

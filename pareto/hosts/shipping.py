@@ -26,7 +26,9 @@ TRANSFER_TIMEOUT_S = 60.0
 
 def absolute(way: Way, folder: str) -> str:
     """A folder of that host: what is not absolute is in the user's home. Raises Unreachable."""
-    return folder if folder.startswith("/") else f"{_checked(way, 'cd && pwd').strip()}/{folder}"
+    if folder.startswith("/"):
+        return folder
+    return f"{_checked(way, 'cd && pwd').strip()}/{folder.removeprefix('~/')}"
 
 
 def ship(way: Way, folder: str, data: bytes | Path, name: str) -> str:
@@ -39,8 +41,11 @@ def ship(way: Way, folder: str, data: bytes | Path, name: str) -> str:
             source.seek(0)
             # A connection that is lost looks like the end of the file over there.
             whole = f'[ "$(wc -c < {quoted}.part)" -eq {size} ]'
-            command = f"mkdir -p {shlex.quote(folder)} && cat > {quoted}.part && {whole} && mv {quoted}.part {quoted}"
-            _checked(way, f"{command} || {{ rm -f {quoted}.part; exit 1; }}", source)
+            # Power that goes would leave a name without its content, if the content were not on disk first.
+            command = f"mkdir -p {shlex.quote(folder)} && cat > {quoted}.part && {whole} && sync"
+            _checked(
+                way, f"{command} && mv {quoted}.part {quoted} || {{ rm -f {quoted}.part; exit 1; }}", source
+            )
     return target
 
 
@@ -53,7 +58,7 @@ def ship_code(way: Way, folder: str) -> str:
         # As a file first: tar takes an archive that ends between two of its files for a whole one.
         packed = shlex.quote(ship(way, folder, archive, f"{name}.tar"))
         part = shlex.quote(code + ".part")
-        unpack = f"mkdir -p {part} && tar -xf {packed} -C {part} && mv {part} {shlex.quote(code)}"
+        unpack = f"mkdir -p {part} && tar -xf {packed} -C {part} && sync && mv {part} {shlex.quote(code)}"
         _checked(way, f"{unpack} && rm {packed} || {{ rm -rf {part} {packed}; exit 1; }}")
     return code
 

@@ -92,8 +92,8 @@ class Ssh:
     def _last_words(self, log: str) -> str:
         try:
             return self.run(f"tail -c 4096 {shlex.quote(log)}", timeout_s=ANSWER_S).out
-        except Unreachable:
-            return ""
+        except Unreachable as error:
+            return str(error)
 
 
 class ChannelWire:
@@ -104,15 +104,18 @@ class ChannelWire:
         self._last_words = last_words
 
     def send(self, data: bytes) -> None:
-        # No time-out of its own: the channel has one for both ways, and it is `receive`'s, in another thread.
-        self._channel.sendall(data)
+        try:
+            # No time-out of its own: the channel has one for both ways, and it is `receive`'s, in another thread.
+            self._channel.sendall(data)
+        except (EOFError, paramiko.SSHException) as error:  # paramiko's words for a socket that broke
+            raise OSError(str(error) or "the connection is lost") from error
 
     def receive(self, timeout_s: float) -> bytes:
         self._channel.settimeout(timeout_s)
         return self._channel.recv(1 << 20)
 
     def close(self) -> None:
-        self._channel.close()
+        _close(self._channel)
 
     def last_words(self) -> str:
         return self._last_words()
@@ -165,7 +168,7 @@ class _Running:
         return self._channel.exit_status
 
     def close(self) -> None:
-        self._channel.close()
+        _close(self._channel)
         for thread in self._threads:
             thread.join()
 
@@ -177,7 +180,7 @@ class _Running:
         except Exception as error:
             # Not to be taken for the end of the input: what is read here would look whole there.
             self.fault = error
-            self._channel.close()
+            _close(self._channel)
             return
         with contextlib.suppress(OSError, EOFError):
             self._channel.shutdown_write()
@@ -215,6 +218,12 @@ class _Running:
     def _check(self) -> None:
         if time.monotonic() - self._moved > self._timeout_s:
             raise TimeoutError
+
+
+def _close(channel: paramiko.Channel) -> None:
+    """Say that it is at an end, if there still is anybody to say it to."""
+    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+        channel.close()
 
 
 def with_password(login: Login, password: str, keyring: Keyring | None = None) -> Ssh:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from pareto.hosts.session import PipeWire, Wire
+from pareto.hosts.session import PipeWire, SessionError, SessionLost, Wire
 
 RUN_TIMEOUT_S = 30.0
 
@@ -34,6 +34,10 @@ class Outcome:
         """Why it failed, in a line: the last that it said on stderr."""
         lines = self.err.strip().splitlines() or self.out.strip().splitlines()
         return lines[-1].strip() if lines else f"exit status {self.status}"
+
+
+FAULTS = (SessionError, SessionLost, TimeoutError, Unreachable)
+"""What asking a host for something ends in when it cannot be had."""
 
 
 class Way(Protocol):
@@ -149,6 +153,9 @@ class _LoggedPipe(PipeWire):
     def __init__(self, argv: list[str], log: str) -> None:
         super().__init__(argv, cwd=Path.home(), preexec_fn=os.setpgrp)
         self._log = Path(log)
+
+    def _kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)  # the shell, and what it waits for
 
     def last_words(self) -> str:
         try:

@@ -11,7 +11,7 @@ import yaml
 
 from pareto.link import trace_file, units
 from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, Gilbert, Profile, ProfileError
-from pareto.yaml_file import YamlFile
+from pareto.link.yaml_file import YamlFile
 
 _Keys = Mapping[str, tuple[str, Callable[[str, str], Any]]]  # a key's field, and the reader of its text
 

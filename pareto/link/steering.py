@@ -21,6 +21,7 @@ from pareto.link.netem import Prio, QdiscError
 from pareto.link.tc import Node, TrafficControl
 
 _FIRST_PRIORITY = 0x7061
+_SSH_PORT = 22
 _IPV4, _ALL = 0x0800, 0x0003  # ETH_P_IP, ETH_P_ALL
 _ROOT_HANDLE = qdisc.FIRST_HANDLE << 16
 # prio's bands; at ingress any but none lets pass
@@ -73,7 +74,10 @@ def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
             ) from None
     if (filtered or shared) and peer is None:
         raise QdiscError(f"{_why(interface, shared)}: say which host that is, or use another data interface")
-    return Scope(filtered or shared, peer, ssh[1] if ssh and (filtered or shared) else None)
+    if not (filtered or shared):
+        return Scope(False, peer)
+    # The driver may go through this host to the other one, or run here: then SSH between them is its own.
+    return Scope(True, peer, ssh[1] if ssh else _SSH_PORT)
 
 
 def _why(interface: str, shared: bool) -> str:

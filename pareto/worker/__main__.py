@@ -126,6 +126,7 @@ class Worker:
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         path = Path(request["weights"])
         if weights.file_digest(path) != request["digest"]:
+            path.unlink()  # else it would pass for sent for ever
             raise Refused(f"{path.name} arrived damaged")
         if self._resident is not None:
             self._hold(self._resident, 0, 0)  # let go of the old one first: a small device cannot hold two
@@ -172,26 +173,27 @@ class Worker:
         self._clients[request["backend"]].warm(request["nbytes"])
         return time.perf_counter() - started
 
-    def stage(self, request: dict[str, Any]) -> dict[str, int]:
+    def stage(self, request: dict[str, Any]) -> dict[str, float]:
         point, batch_size = request["point"], request["batch_size"]
         model, resident = self._loaded()
         data = self._data[batch_size]
         last = len(model.points) - 1
+        run_s = 0.0
         if not self._servers:
             self._hold(resident, 0, point)
-            self._warm_up(resident.stage, tuple(data.inputs[:1]))
+            run_s = self._warm_up(resident.stage, tuple(data.inputs[:1]))
         else:
             self._hold(resident, point, last)
             takes = tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in model.points[point].payload)
             if point < last:
-                self._warm_up(resident.stage, tuple(tensor.zero_() for tensor in wire.empty(takes)))
+                run_s = self._warm_up(resident.stage, tuple(tensor.zero_() for tensor in wire.empty(takes)))
             self._runs = Runs()
             name, gives = self._fingerprint(point, batch_size), layout(data.references[:1])
             self._serve(ServedStage(self._device, resident, self._runs, name, takes, gives))
         self._staged = (point, batch_size)
         self._device.forget()
         self._peak.begin()
-        return {"weights_bytes": resident.nbytes, "rss_bytes": host.resident_bytes()}
+        return {"weights_bytes": resident.nbytes, "rss_bytes": host.resident_bytes(), "run_s": run_s}
 
     def trial(self, request: dict[str, Any]) -> dict[str, Any]:
         point, batch_size = request["point"], request["batch_size"]
@@ -241,10 +243,12 @@ class Worker:
         for server in self._servers:
             server.serve(stage)
 
-    def _warm_up(self, stage: Stage, tensors: Tensors) -> None:
-        """Compute for nothing: first calls allocate memory and choose kernels."""
+    def _warm_up(self, stage: Stage, tensors: Tensors) -> float:
+        """Compute for nothing: first calls allocate memory and choose kernels. Seconds that the last one took."""
         for _ in range(self._device.warm_ups):
+            started = time.perf_counter()
             self._device.run(stage, tensors)
+        return time.perf_counter() - started
 
     def _loaded(self) -> tuple[partitioned.Outline, ResidentStage]:
         if self._model is None or self._resident is None:

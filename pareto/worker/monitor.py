@@ -2,8 +2,8 @@
 
 A process of its own, so that sampling never holds the lock of the worker's interpreter.
 
-- `begin` pid, interval_s, gpu: watch that process and sample, from anew if it did already; `gpu` is NVML's
-  index or null. Gives `sensors`: for each field that this device can measure, where it comes from
+- `begin` pid, interval_s, gpu: watch that process and sample, from anew if it did already; `gpu` is a GPU's
+  UUID or null. Gives `sensors`: for each field that this device can measure, where it comes from
 - `latest`: the last sample's fields, or null
 - `collect`: `columns`, the samples since the last `collect`, and before them the last one of that
 - `idle` seconds: wait so long; `power_w` meanwhile and `power_w_by_source`, null where there was no sensor

@@ -161,6 +161,7 @@ def test_a_disk_that_is_full_fails_the_trials_that_need_room(lab: Lab, tmp_path:
         ("netem", "pi: netem: the kernel"),
         ("address", "pi: data link: "),
         ("cuda", "gpu: gpu: "),
+        ("shell", "its login shell says 'Welcome' by itself"),
     ],
 )
 def test_a_host_that_cannot_be_used_is_one_line(lab: Lab, tmp_path: Path, fault: str, says: str) -> None:
@@ -177,6 +178,9 @@ def test_a_host_that_cannot_be_used_is_one_line(lab: Lab, tmp_path: Path, fault:
             pytest.skip("this kernel has sch_netem")
     elif fault == "address":
         member = {"pi": {"data_address": "198.19.99.1"}}
+    elif fault == "shell":
+        loud = "'#!/bin/sh\\necho Welcome\\nexec /bin/sh \"$@\"\\n'"
+        gpu.run(f"printf {loud} > /etc/loud && chmod 755 /etc/loud && usermod -s /etc/loud pi")
     elif fault == "cuda":
         member = {"gpu": {"device": "cuda:0"}}
     job = ("--model", "alexnet", "--netem", netem, "--points", "0", "--quick", "--out", str(tmp_path / "out"))

@@ -51,6 +51,7 @@ class Ends:
     )
     report: dict[str, Any] = field(default_factory=lambda: {"max_abs_error": 1.0, "tolerance": 0.1})
     late: int = 0
+    run_s: float = 0.01
     begins: Callable[[], dict[str, Any]] = lambda: {"sensors": {"energy_j": "powercap"}}
     warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0, 9.0, 9.0, 9.0, 9.0, 9.0]))
 
@@ -61,7 +62,7 @@ class Ends:
             "connect": lambda request: None,
             "probe": lambda request: self.link,
             "warm": lambda request: next(self.warm_s),
-            "stage": lambda request: None,
+            "stage": lambda request: {"run_s": self.run_s},
             "usage": lambda request: {"cpu_percent": 1.0, **request},
             "trial": self.trial,
         }
@@ -220,6 +221,27 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == ("eth0", {"requests": 2, "seconds": 0.3})
     assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
+
+
+def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed, ends: Ends) -> None:
+    ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        for ends.run_s in (0.001, 0.001, 5.0):
+            crew.trial(Trial(CELL, 1, 0.01, 1.0), NONE, QUICK)
+    assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [20, 20, 0]
+
+
+def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: Ends) -> None:
+    """Nobody asks it anything meanwhile: the edge alone would be waited for."""
+    ends.late = 1
+    with closing(crew_of(bed, None)) as crew:
+        crew.start()
+        ends.worker(SERVER).dead = True
+        crew._sessions[SERVER].ping()
+        ends.worker(SERVER).dead = False
+        with pytest.raises(SessionLost, match="gpu ended"):
+            crew.trial(Trial(CELL, 1, 0.1, 1.0), NONE, QUICK)
 
 
 def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> None:

@@ -73,7 +73,7 @@ def test_summary_of_the_samples_inside() -> None:
         series(
             temperature_c=[90.0, 50.0, 55.0, 52.0, 91.0, 92.0],
             frequency_hz=[0.0, 1e9, 2e9, 3e9, 0.0, 0.0],
-            throttled=[0x8, 0x50000, 0x1, 0x4, 0x8, 0x8],
+            throttled=[0x8, 0x50000, 0x50001, 0x50004, 0x8, 0x8],
             gpu_percent=[100.0, 10.0, 20.0, 60.0, 100.0, 100.0],
             gpu_memory_bytes=[99, 5, 7, 6, 99, 99],
             power_w=[99.0, 1.0, 2.0, 6.0, 99.0, 99.0],
@@ -83,7 +83,7 @@ def test_summary_of_the_samples_inside() -> None:
     assert found == {
         "temperature_c": 55.0,
         "frequency_hz": 2e9,
-        "throttled": 0x50005,
+        "throttled": 0x5,
         "gpu_percent": 30.0,
         "gpu_memory_bytes": 7,
         "power_w": 3.0,
@@ -93,6 +93,13 @@ def test_summary_of_the_samples_inside() -> None:
 def test_what_some_samples_miss_is_taken_from_the_others() -> None:
     found = summary(series(power_w=[None, 2.0, None, 4.0, None, None]), (0.0, 5.0))
     assert found == {**NOTHING, "power_w": 3.0}
+
+
+def test_throttling_between_two_samples_is_seen() -> None:
+    """What was so since boot comes up in the window: 0x40000 is "has been throttled"."""
+    before, after = [0x10000] * 3, [0x50000] * 3
+    assert summary(series(throttled=[*before, *after]), (0.0, 5.0))["throttled"] == 0x4
+    assert summary(series(throttled=after + after), (0.0, 5.0))["throttled"] == 0
 
 
 def test_not_throttled_is_measured() -> None:

@@ -151,7 +151,7 @@ def bed(tmp_path: Path) -> Iterator[Callable[[bool], Testbed]]:
 def watching(bed: Testbed) -> Iterator[Devices]:
     """Both devices' monitors, watching this process."""
     with closing(Devices(bed, INTERVAL_S)) as watched:
-        watched.start(dict.fromkeys(HOSTS, os.getpid()))
+        watched.start({key: {"pid": os.getpid()} for key in HOSTS})
         yield watched
 
 
@@ -232,7 +232,7 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[[bool]
     made = bed(False)
     watched = Devices(made, INTERVAL_S)
     for _ in range(2):
-        watched.start(dict.fromkeys(HOSTS, os.getpid()))
+        watched.start({key: {"pid": os.getpid()} for key in HOSTS})
         assert len(made.heartbeat._sessions) == 2
         watched.close()
         assert made.heartbeat._sessions == []
@@ -245,7 +245,7 @@ def test_a_worker_that_is_gone_cannot_be_watched(bed: Callable[[bool], Testbed])
     assert not psutil.pid_exists(gone)
     refused = pytest.raises(SessionError, match=f"pi: no process {gone} to watch")
     with closing(Devices(bed(False), INTERVAL_S)) as watched, refused:
-        watched.start({EDGE: gone, SERVER: os.getpid()})
+        watched.start({EDGE: {"pid": gone}, SERVER: {"pid": os.getpid()}})
 
 
 def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:
@@ -255,9 +255,9 @@ def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:
     remotes = {role: StandIn(HOSTS[role], monitor) for role in HOSTS}
     made = bed_of(remotes)
     with closing(made), closing(Devices(made, 0.2)) as watched:
-        watched.start({EDGE: 11, SERVER: 22})
+        watched.start({EDGE: {"pid": 11, "cuda": None}, SERVER: {"pid": 22, "cuda": {"uuid": "GPU-7"}}})
         begun = {role: remotes[role].wires[0].of("begin") for role in HOSTS}
     assert begun == {
         EDGE: [{"pid": 11, "interval_s": 0.2, "gpu": None}],
-        SERVER: [{"pid": 22, "interval_s": 0.2, "gpu": 1}],
+        SERVER: [{"pid": 22, "interval_s": 0.2, "gpu": "GPU-7"}],
     }

@@ -58,14 +58,14 @@ def test_what_the_user_wrote_stays(tmp_path: Path, before: str) -> None:
         "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 192.168.7.2}\n",
     ],
 )
-def test_a_file_that_cannot_be_added_to_is_left_and_the_entry_shown(tmp_path: Path, before: str) -> None:
+def test_a_file_that_cannot_be_added_to_is_left(tmp_path: Path, before: str) -> None:
     path = tmp_path / "lab.yaml"
     path.write_text(before)
     with pytest.raises(TestbedError) as fault:
         inventory_entry.add(path, PI)
     assert str(fault.value).startswith(f"{path} is left as it was: ")
     assert ".lab.yaml" not in str(fault.value)
-    assert str(fault.value).endswith(f"put this under hosts:\n{inventory_entry.entry(PI)}")
+    assert "\n" not in str(fault.value)
     assert path.read_text() == before
     assert [each.name for each in tmp_path.iterdir()] == ["lab.yaml"]
 

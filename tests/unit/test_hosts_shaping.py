@@ -47,7 +47,9 @@ class Helpers:
         return Session(HOSTS[role].name, end)
 
     def shaper(self, *roles: str) -> NetemShaper:
-        return NetemShaper(HOSTS, {role: partial(self.start, role) for role in roles}, self.heartbeat)
+        return NetemShaper(
+            HOSTS, {role: partial(self.start, role) for role in roles}, self.heartbeat, filtered=True
+        )
 
     def asked(self, role: str, op: str) -> list[dict[str, Any]]:
         """Of the newest helper on that host."""
@@ -64,7 +66,7 @@ def helpers() -> Iterator[Helpers]:
 def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
     told = helpers.shaper(EDGE, SERVER).apply(PROFILE)
     assert told == {EDGE: {"shaper": "netem", "by": EDGE}, SERVER: {"shaper": "netem", "by": SERVER}}
-    shared = {"ingress": None, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
+    shared = {"ingress": None, "filtered": True, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
     assert helpers.asked(EDGE, "apply") == [
         {"interface": "eth0", "peer": "192.168.7.1", "egress": {"delay_s": 0.2, "rate_bps": 5e6}, **shared}
     ]

@@ -190,4 +190,5 @@ def test_code_that_came_in_part_is_not_taken(way: Watched, folder: Path) -> None
 def test_folders_are_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert shipping.absolute(Here(), ".pareto") == f"{tmp_path}/.pareto"
+    assert shipping.absolute(Here(), "~/.pareto") == f"{tmp_path}/.pareto"
     assert shipping.absolute(Here(), "/srv/pareto") == "/srv/pareto"

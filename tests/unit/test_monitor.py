@@ -165,6 +165,12 @@ def test_a_source_that_falls_silent_leaves_no_partial_sum(monitor: Program, devi
     }
 
 
+def test_what_has_just_ended_lies_between_two_samples(monitor: Program) -> None:
+    begin(monitor, os.getpid(), interval_s=1000.0)
+    ended_s = time.monotonic()
+    assert monitor.result("collect")["columns"]["at_s"][-1] >= ended_s
+
+
 def test_two_collections_share_one_sample(monitor: Program) -> None:
     begin(monitor, os.getpid())
     collected = []
@@ -188,10 +194,10 @@ def test_begin_again_starts_anew(monitor: Program, child: subprocess.Popen[bytes
     begun_s = time.monotonic()
     begin(monitor, child.pid, interval_s=1000.0)
     columns = monitor.result("collect")["columns"]
-    assert len(columns["at_s"]) == 1
+    assert len(columns["at_s"]) == 2  # at the beginning, and when they were collected
     assert columns["at_s"][0] > begun_s
-    assert columns["energy_j"] == [0.0]
-    assert monitor.result("cost")["samples"] == 1
+    assert columns["energy_j"][0] == 0.0
+    assert monitor.result("cost")["samples"] == 2
     assert psutil.Process(monitor.process.pid).num_threads() == threads  # the sampling before has ended
 
 

@@ -130,5 +130,8 @@ class Playing(NoShaper):
 def test_the_part_of_a_trace_that_passed_meanwhile() -> None:
     edge = Session("pi", FarEnd({"probe": lambda request: reading()}))
     changing = Profile("train", Direction(trace=TRAIN))
-    assert probing.probed(Playing(), edge, changing, TOLERANCE)[1] == (5.0, 6.0)
-    assert probing.probed(Playing(), edge, SHAPED, TOLERANCE)[1] == (0.0, 0.0)  # has none to be in
+    assert probing.probed(Playing(), edge, changing, TOLERANCE, is_local=True)[1] == (5.0, 6.0)
+    assert probing.probed(Playing(), edge, SHAPED, TOLERANCE, is_local=True)[1] == (
+        0.0,
+        0.0,
+    )  # has none to be in

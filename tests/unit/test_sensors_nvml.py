@@ -15,8 +15,11 @@ class NVMLError(Exception):
     pass
 
 
+UUID = "GPU-5e3c2c3a-0d6b-7f4e"
+
+
 class Pynvml:
-    """pynvml with one GPU at index 1; `broken` holds the calls that raise."""
+    """pynvml with one GPU; `broken` holds the calls that raise."""
 
     NVML_CLOCK_SM = 1
     NVMLError = NVMLError
@@ -35,9 +38,9 @@ class Pynvml:
         if "init" in self.broken:
             raise NVMLError("init")
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        if index != 1:
-            raise NVMLError("index")
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != UUID:
+            raise NVMLError("uuid")
         return "gpu 1"
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> object:
@@ -65,14 +68,14 @@ def readings(gpu: nvml.Gpu) -> dict[str, object]:
 
 
 def test_gauges_in_base_units() -> None:
-    gpu = nvml.gpu(1, Pynvml())
+    gpu = nvml.gpu(UUID, Pynvml())
     assert readings(gpu) == {"gpu_percent": 87, "gpu_memory_bytes": 30, "gpu_clock_hz": 1.98e9}
-    assert {x.source for x in gpu.gauges} == {"nvml 1"}
+    assert {x.source for x in gpu.gauges} == {f"nvml {UUID}"}
 
 
 def test_energy_by_the_counter() -> None:
     pynvml = Pynvml()
-    meter = nvml.gpu(1, pynvml).meter
+    meter = nvml.gpu(UUID, pynvml).meter
     assert isinstance(meter, CounterMeter)
     assert meter.sample(0.0) == Metered(0.0, 70.5)
     pynvml.energy_mj += 12_000
@@ -80,7 +83,7 @@ def test_energy_by_the_counter() -> None:
 
 
 def test_power_is_integrated_where_there_is_no_counter() -> None:
-    meter = nvml.gpu(1, Pynvml("energy")).meter
+    meter = nvml.gpu(UUID, Pynvml("energy")).meter
     assert isinstance(meter, PowerMeter)
     meter.sample(0.0)
     assert meter.sample(2.0) == Metered(141.0, 70.5)
@@ -88,7 +91,7 @@ def test_power_is_integrated_where_there_is_no_counter() -> None:
 
 def test_the_counter_alone_gives_power_by_its_rise() -> None:
     pynvml = Pynvml("power")
-    meter = nvml.gpu(1, pynvml).meter
+    meter = nvml.gpu(UUID, pynvml).meter
     assert meter is not None
     meter.sample(0.0)
     pynvml.energy_mj += 12_000
@@ -100,31 +103,35 @@ def test_the_counter_alone_gives_power_by_its_rise() -> None:
     [("utilization", "gpu_percent"), ("memory", "gpu_memory_bytes"), ("clock", "gpu_clock_hz")],
 )
 def test_what_a_device_does_not_support_is_left_out(broken: str, field: str) -> None:
-    found = readings(nvml.gpu(1, Pynvml(broken)))
+    found = readings(nvml.gpu(UUID, Pynvml(broken)))
     assert field not in found
     assert len(found) == 2
 
 
 def test_a_device_that_answers_nothing_has_no_sensor() -> None:
-    assert nvml.gpu(1, Pynvml(*ALL)) == nvml.Gpu()
+    assert nvml.gpu(UUID, Pynvml(*ALL)) == nvml.Gpu()
 
 
 def test_an_error_later_is_a_missing_value() -> None:
     pynvml = Pynvml()
-    gpu = nvml.gpu(1, pynvml)
+    gpu = nvml.gpu(UUID, pynvml)
     assert gpu.meter is not None
     pynvml.broken.update(ALL)
     assert set(readings(gpu).values()) == {None}
     assert gpu.meter.sample(0.0) == Metered(None, None)
 
 
-def test_an_index_that_is_not_there_has_no_sensor() -> None:
-    assert nvml.gpu(0, Pynvml()) == nvml.Gpu()
+def test_a_gpu_that_is_not_there_has_no_sensor() -> None:
+    assert nvml.gpu("GPU-0", Pynvml()) == nvml.Gpu()
+
+
+def test_the_uuid_may_be_as_cuda_tells_it() -> None:
+    assert readings(nvml.gpu(UUID.removeprefix("GPU-"), Pynvml()))["gpu_percent"] == 87
 
 
 def test_without_pynvml_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert nvml.gpu(1, nvml.load()) == nvml.Gpu()
+    assert nvml.gpu(UUID, nvml.load()) == nvml.Gpu()
 
 
 def test_without_a_driver_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:

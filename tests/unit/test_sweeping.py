@@ -73,15 +73,19 @@ def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:
             "name": "pi",
             "ssh": "pi@pi.local",
             "data_address": "192.168.7.2",
+            "data_interface": "",
             "device": "cpu",
             "threads": 4,
+            "python": "",
         },
         "server": {
             "name": "gpu",
             "ssh": "local",
             "data_address": "192.168.7.1",
+            "data_interface": "",
             "device": "cuda:0",
             "threads": 1,
+            "python": "",
         },
     }
     assert sweeping._hosts(sweep.model_copy(update={"testbed": "local"})) is None

@@ -95,7 +95,7 @@ def findings(
         *software.python(case),
         *shaping.netem(case, shaped),
         *shaping.privileges(case, shaped, helper_digest),
-        *shaping.left_behind(case),
+        *shaping.left_behind(case, shaped),
         *network.link(case),
         *machine.storage(case),
         *machine.processor(case),

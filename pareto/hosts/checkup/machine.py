@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pareto.hosts.checkup.case import Case
 from pareto.hosts.finding import Finding
-from pareto.worker.sensors.raspberry import throttled_words
+from pareto.worker.sensors.raspberry import SINCE_BOOT, throttled_words
 
 LEAST_DISK_BYTES = 200e6
 """Code and the weights of a mobile network: with less, nothing runs."""
@@ -17,8 +17,7 @@ ENOUGH_MEMORY_BYTES = 512 * 2**20
 """torch by itself takes about 250 MiB."""
 MOST_CLOCK_OFF_S = 5.0
 
-_SINCE_BOOT = 16
-_LOW_VOLTAGE = 1 | 1 << _SINCE_BOOT
+_LOW_VOLTAGE = 1 | 1 << SINCE_BOOT
 
 
 def storage(case: Case) -> Iterator[Finding]:
@@ -75,7 +74,7 @@ def clock(case: Case, now_s: float) -> Iterator[Finding]:
 
 
 def _throttling(bits: int) -> Finding:
-    now, before = throttled_words(bits), throttled_words(bits >> _SINCE_BOOT)
+    now, before = throttled_words(bits), throttled_words(bits >> SINCE_BOOT)
     if bits & _LOW_VOLTAGE:
         mend = "use the power supply made for this board, and a shorter cable; then sudo reboot"
     else:

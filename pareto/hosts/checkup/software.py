@@ -16,8 +16,6 @@ OLDEST_CUDA = 12
 """What today's builds of torch are for."""
 TESTED = ("torch", "torchvision")
 """Packages of which another version computes something else, or nothing."""
-NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py")
-"""What root's shaping needs, and what tells a GPU's power."""
 
 
 def no_python(case: Case) -> Finding:
@@ -85,7 +83,7 @@ def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> list[Fi
 
 def _packages(case: Case) -> Iterator[Finding]:
     there, pins = case["packages"] or {}, _pins()
-    missing = [name for name in pins if name not in NOT_EVERYWHERE and not there.get(name)]
+    missing = [name for name in pins if name not in packages.NOT_EVERYWHERE and not there.get(name)]
     # As root there is no program with its own pyroute2: it runs from the code that travels.
     missing += ["pyroute2"] if case["uid"] == 0 and not there.get("pyroute2") else []
     given = case.member.python

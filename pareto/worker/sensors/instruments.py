@@ -41,9 +41,9 @@ FIELDS = tuple(x.name for x in fields(Sample) if x.name != "energy_by_source_j")
 
 
 class Instruments:
-    """Raises psutil.NoSuchProcess. `gpu` is NVML's index, or None; `sysfs` holds the folder `sys`."""
+    """Raises psutil.NoSuchProcess. `gpu` is a GPU's UUID, or None; `sysfs` holds the folder `sys`."""
 
-    def __init__(self, pid: int, gpu: int | None, sysfs: Path) -> None:
+    def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = WatchedProcess(pid)
         device = nvml.Gpu() if gpu is None else nvml.gpu(gpu, nvml.load())
         gauges = (

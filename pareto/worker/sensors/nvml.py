@@ -12,6 +12,9 @@ from typing import Any
 from pareto.worker.sensors.energy import CounterMeter, Meter, PowerMeter
 from pareto.worker.sensors.gauge import Gauge, answering
 
+_KINDS = ("GPU-", "MIG-")
+"""How NVML's UUIDs begin; CUDA's own lack it."""
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -34,8 +37,8 @@ def load() -> Any:
     return pynvml
 
 
-def gpu(index: int, nvml: Any) -> Gpu:
-    """The GPU at NVML's `index`, which counts all GPUs whatever CUDA_VISIBLE_DEVICES hides.
+def gpu(uuid: str, nvml: Any) -> Gpu:
+    """The GPU of that UUID. CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it.
 
     `nvml` is what `load` gave. What this device or driver does not support is left out.
     """
@@ -52,10 +55,10 @@ def gpu(index: int, nvml: Any) -> Gpu:
     if nvml is None:
         return Gpu()
     try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(_KINDS) else f"GPU-{uuid}")
     except nvml.NVMLError:
         return Gpu()
-    name = f"nvml {index}"
+    name = f"nvml {uuid}"
     gauges = (
         Gauge("gpu_percent", name, reader(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
         Gauge("gpu_memory_bytes", name, reader(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)),

@@ -13,8 +13,9 @@ import subprocess
 from pareto.worker.sensors.energy import PowerMeter
 from pareto.worker.sensors.gauge import Gauge, answering
 
-_NOW = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
-"""Bits 0 to 3 of `get_throttled`. Bits 16 to 19 say the same of all the time since boot."""
+_WORDS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
+NOW, SINCE_BOOT = 0b1111, 16
+"""Bits 0 to 3 of `get_throttled` say what is so now; bits 16 to 19 the same of all the time since boot."""
 
 _TIMEOUT_S = 2.0
 """A firmware that hangs must not hold up the other sensors for long."""
@@ -24,7 +25,7 @@ _RAIL = re.compile(r"^\s*(\w+)_([AV])\s+\w+\(\d+\)=(-?\d+(?:\.\d+)?)\2\s*$", re.
 
 def throttled_words(bits: int) -> list[str]:
     """What holds this device back now, in words, for what `get_throttled` says."""
-    return [word for bit, word in enumerate(_NOW) if bits >> bit & 1]
+    return [word for bit, word in enumerate(_WORDS) if bits >> bit & 1]
 
 
 def parse_throttled(text: str) -> int | None:

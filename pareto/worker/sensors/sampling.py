@@ -15,12 +15,13 @@ KEPT = 50_000
 
 
 class Sampler:
-    """Calls `take` now and every `interval_s` after until `stop`. `take` is never called by two threads."""
+    """Calls `take` now and every `interval_s` after until `stop`. `take` is never called by two threads at once."""
 
     def __init__(self, take: Callable[[], Sample], interval_s: float, kept: int = KEPT) -> None:
         self._take = take
         self._interval_s = interval_s
         self._lock = threading.Lock()
+        self._taking = threading.Lock()
         self._stopping = threading.Event()
         self._fault: Exception | None = None
         self._samples: deque[Sample] = deque([take()], maxlen=kept)
@@ -45,10 +46,13 @@ class Sampler:
             return list(self._samples)
 
     def collect(self) -> list[Sample]:
-        """The samples since the last call and the last one of that call, so that no interval is lost between."""
+        """The samples since the last call and the last one of that call, so that no interval is lost between.
+
+        One is taken now: what has just ended lies between two samples as well.
+        """
+        self.waiting()  # raises
+        self._sample()
         with self._lock:
-            if self._fault is not None:
-                raise RuntimeError("sampling has ended") from self._fault
             collected = list(self._samples)
             self._samples = deque(collected[-1:], maxlen=self._samples.maxlen)
             return collected
@@ -63,15 +67,20 @@ class Sampler:
             late = sorted(self._late_s)
         return late[math.ceil(0.99 * len(late)) - 1] if late else None
 
+    def _sample(self) -> None:
+        with self._taking:
+            sample = self._take()
+            with self._lock:
+                self._samples.append(sample)
+                self._taken += 1
+
     def _run(self) -> None:
         try:
             due_s = time.monotonic() + self._interval_s
             while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
                 late_s = time.monotonic() - due_s
-                sample = self._take()
+                self._sample()
                 with self._lock:
-                    self._samples.append(sample)
-                    self._taken += 1
                     self._late_s.append(late_s)
                 # Times that have passed are left out: samples in a burst would tell nothing new.
                 due_s += self._interval_s * (1 + max(0, int(late_s / self._interval_s)))
