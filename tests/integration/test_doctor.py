@@ -90,6 +90,7 @@ def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab) -> None:
         code, lines = doctor(lab, lab.testbed())
     finally:
         lab.host("gpu").power_on()
+        lab.wait_for_link()
     assert code == 2
     assert of("gpu", lines)[1].startswith("fault  login: gpu (pi@")
     assert of("gpu", lines)[2] == "       ssh gpu true"

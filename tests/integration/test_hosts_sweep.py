@@ -102,7 +102,7 @@ def test_three_faults_cost_three_trials(lab: Lab, tmp_path: Path) -> None:
     """A worker that is killed, a host that loses its power, a data cable that is pulled."""
     out = tmp_path / "results"
     pi, gpu = lab.host("pi"), lab.host("gpu")
-    job = ("--points", "3,13", "--backend", "tcp", "--trials", "6")
+    job = ("--points", "3,13", "--backend", "tcp", "--quick", "--trials", "6")
     process = sweep(lab, out, *job)
 
     wait_for_rows(process, out, 2)

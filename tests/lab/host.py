@@ -126,7 +126,7 @@ class LabHost:
                 argv, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            _wait(lambda: process.poll() is not None or _listeners(process.pid), f"{self.name} boots")
+            wait(lambda: process.poll() is not None or _listeners(process.pid), f"{self.name} boots")
             if process.poll() is not None:
                 raise LabError(f"{self.name} did not boot: {log_path.read_text(errors='replace').strip()}")
             self._boot = _Boot(process, _child(process.pid))
@@ -159,7 +159,7 @@ class LabHost:
             before = _listeners(self._boot.init)
             os.kill(self._boot.init, signal.SIGHUP)  # it starts itself anew
             init = self._boot.init
-            _wait(lambda: _listeners(init) - before, f"{self.name}'s sshd restarts")
+            wait(lambda: _listeners(init) - before, f"{self.name}'s sshd restarts")
         return self.host_key
 
     # The links.
@@ -181,7 +181,7 @@ class LabHost:
         return self._boot
 
 
-def _wait(true: Callable[[], object], what: str) -> None:
+def wait(true: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + _BOOT_S
     while not true():
         if time.monotonic() > deadline:

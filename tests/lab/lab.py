@@ -14,7 +14,7 @@ import yaml
 from pareto.hosts.local import journal
 from tests.lab import wiring
 from tests.lab.disk import Disk, new_key, write_secret
-from tests.lab.host import LabHost
+from tests.lab.host import LabHost, wait
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder for root alone is made in it)
 _SSH_CONFIG = """\
@@ -80,6 +80,14 @@ class Lab:
 
     def link_up(self) -> None:
         self.hosts["gpu"].set_link(wiring.DATA, up=True)
+        self.wait_for_link()
+
+    def wait_for_link(self) -> None:
+        """Until both ends tell of a carrier, which the kernel does up to a second late."""
+        state = f"cat /sys/class/net/{wiring.DATA}/operstate"
+        for name in ("pi", "gpu"):
+            host = self.hosts[name]
+            wait(lambda host=host: host.run(state) == "up\n", f"{name}'s end of the data link")
 
     def _member(self, name: str, role: str) -> dict[str, Any]:
         host = self.hosts[name]
