@@ -245,12 +245,8 @@ def test_what_a_sweep_runs_with_all_the_same(
 
 def test_what_a_killed_run_left_matters_where_nothing_will_put_it_back() -> None:
     facts = checkup_facts.pi(left_shaped=["eth0"])
-    for shaped in (True, False):
-        found = checkup.findings(
-            PI, facts, shaped=shaped, helper_digest=checkup_facts.DIGEST, now_s=checkup_facts.NOW_S
-        )
-        (one,) = (each for each in found if each.what == "left behind")
-        assert one.fatal is not shaped
+    assert not the_one(facts, shaped=True).fatal
+    assert the_one(facts, shaped=False).fatal
 
 
 BUILD_CUDA_12 = "pip_index: under gpu in lab.yaml, an index with builds for CUDA 12"
