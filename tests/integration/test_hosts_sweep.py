@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from tests.lab import Lab, open_lab
 
-from .conftest import REPOSITORY, wait_until
+from .conftest import REPOSITORY, processes, wait_until
 from .test_sweep import only_run, read
 
 pytestmark = [
@@ -191,3 +191,23 @@ def test_a_host_that_cannot_be_used_is_one_line(lab: Lab, tmp_path: Path, fault:
     assert line.startswith("error: ")
     assert says in line
     assert not list((tmp_path / "out").glob("*")), "a run that measured nothing leaves no folder"
+
+
+def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> None:
+    """No SSH to itself; and the data link is the one over which SSH goes to the other host."""
+    pi, out, folder = lab.host("pi"), tmp_path / "results", tmp_path / "here"
+    route = subprocess.run(["ip", "-j", "route", "get", pi.address], capture_output=True, check=True)
+    (way,) = json.loads(route.stdout)
+    here = {"ssh": "local", "data_address": way["prefsrc"], "data_interface": None, "folder": str(folder)}
+    there = {"data_address": pi.address, "data_interface": "mgmt0"}
+    where = ("--testbed", str(lab.testbed(pi=there, gpu=here)), "--out", str(out))
+    process = start(lab, "--model", "squeezenet1_0", "--netem", "none", "--points", "5", "--quick", *where)
+    said, err = process.communicate(timeout=240)
+    assert process.returncode == 0, said + err
+    (manifest,) = out.glob("*/manifest.json")
+    (session,) = json.loads(manifest.read_text())["sessions"]
+    assert session["testbed"]["hosts"]["server"]["data_interface"] == way["dev"]
+    assert session["hosts"]["server"]["hostname"] == os.uname().nodename
+    assert session["hosts"]["edge"]["hostname"] == "pi"
+    assert list(folder.glob("*.safetensors"))
+    assert not [command for _, command in processes() if "pareto.worker" in command]
