@@ -101,7 +101,8 @@ def _examined(way: Way, member: Member, peer: Member, file: Inventory, *, shaped
         now_s=time.time(),
         testbed=str(file.path),
     )
-    for fatal in (finding for finding in found if finding.fatal):
+    fatal = next((finding for finding in found if finding.fatal), None)
+    if fatal is not None:
         mend = f"; mend it with: {fatal.mend}" if fatal.mend else ""
         raise TestbedError(
             f"{member.name}: {fatal.what}: {fatal.words}{mend} (more: ./pareto.sh doctor --testbed {file.path})"
