@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pyarrow import parquet
 
 from tests.lab import Lab, open_lab
 
-from .conftest import REPOSITORY, processes, wait_until
+from .conftest import processes, wait_until
 from .test_sweep import only_run, read
 
 pytestmark = [
@@ -34,22 +33,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
-def start(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pareto", *arguments],
-        cwd=REPOSITORY,
-        env=lab.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def sweep(lab: Lab, out: Path, *arguments: str) -> subprocess.Popen[str]:
     where = ("--testbed", str(lab.testbed()), "--out", str(out))
-    return start(lab, "--model", "alexnet", "--netem", "none", *where, *arguments)
+    return lab.pareto("--model", "alexnet", "--netem", "none", *where, *arguments)
 
 
 def rows_in(out: Path) -> int:
@@ -126,7 +112,7 @@ def test_three_faults_cost_three_trials(lab: Lab, tmp_path: Path) -> None:
     assert all(reason and "\n" not in reason and "Traceback" not in reason for reason in reasons)
     assert said.count("failed: alexnet") >= 3
 
-    process = start(lab, "--resume", str(only_run(out)))
+    process = lab.pareto("--resume", str(only_run(out)))
     said, err = process.communicate(timeout=240)
     assert process.returncode == 0, said + err
     assert Counter(row["status"] for row in read(only_run(out) / "trials.csv")) == {"ok": 12}
@@ -184,7 +170,7 @@ def test_a_host_that_cannot_be_used_is_one_line(lab: Lab, tmp_path: Path, fault:
     elif fault == "cuda":
         member = {"gpu": {"device": "cuda:0"}}
     job = ("--model", "alexnet", "--netem", netem, "--points", "0", "--quick", "--out", str(tmp_path / "out"))
-    process = start(lab, *job, "--testbed", str(lab.testbed(**member)))
+    process = lab.pareto(*job, "--testbed", str(lab.testbed(**member)))
     said, err = process.communicate(timeout=120)
     assert process.returncode == 2, said + err
     (line,) = err.splitlines()
@@ -201,7 +187,7 @@ def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> No
     here = {"ssh": "local", "data_address": way["prefsrc"], "data_interface": None, "folder": str(folder)}
     there = {"data_address": pi.address, "data_interface": "mgmt0"}
     where = ("--testbed", str(lab.testbed(pi=there, gpu=here)), "--out", str(out))
-    process = start(lab, "--model", "squeezenet1_0", "--netem", "none", "--points", "5", "--quick", *where)
+    process = lab.pareto("--model", "squeezenet1_0", "--netem", "none", "--points", "5", "--quick", *where)
     said, err = process.communicate(timeout=240)
     assert process.returncode == 0, said + err
     (manifest,) = out.glob("*/manifest.json")

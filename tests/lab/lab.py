@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from pareto.hosts.local import journal
+from pareto.hosts.shipping import REPOSITORY
 from tests.lab import wiring
 from tests.lab.disk import Disk, new_key, write_secret
 from tests.lab.host import LabHost, wait
@@ -64,6 +66,19 @@ class Lab:
         path = self.folder / name
         path.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
         return path
+
+    def pareto(self, *arguments: str) -> subprocess.Popen[str]:
+        """The driver, with this home and no terminal."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pareto", *arguments],
+            cwd=REPOSITORY,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
     def know_hosts(self) -> None:
         """Write the hosts' present keys into known_hosts, and nothing else."""

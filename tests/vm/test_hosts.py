@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -19,7 +18,7 @@ from pareto.hosts.lab import open_lab as open_testbed
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Direction, Profile
-from tests.integration.conftest import REPOSITORY, wait_until
+from tests.integration.conftest import wait_until
 from tests.lab import Lab, LabHost, open_lab
 from tests.vm.test_local import SLOW
 
@@ -35,23 +34,10 @@ SWEEP = (
 SLACK_S = 15.0
 
 
-def start(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pareto", *arguments],
-        cwd=REPOSITORY,
-        env=lab.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def pareto(lab: Lab, *arguments: str) -> str:
     """What the command said; it must have ended well."""
     began = time.monotonic()
-    with start(lab, *arguments) as process:
+    with lab.pareto(*arguments) as process:
         said, errors = process.communicate(timeout=380)
     print(f"{said}in {time.monotonic() - began:.0f} s")
     assert process.returncode == 0, said + errors
@@ -138,7 +124,7 @@ def test_what_setup_leaves_lets_the_user_start_one_program_and_nothing_else(host
 
 def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
     out, pi = tmp_path / "results", lab.host("pi")
-    with start(lab, *SWEEP, "--testbed", str(lab.testbed()), "--out", str(out), *SLOW) as process:
+    with lab.pareto(*SWEEP, "--testbed", str(lab.testbed()), "--out", str(out), *SLOW) as process:
         wait_until(lambda: rows(out) or process.poll() is not None, 300)
         shaped = shaping(pi)  # the next trial is at work
         said = process.communicate(timeout=380)
