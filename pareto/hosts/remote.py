@@ -56,6 +56,7 @@ class Remote:
     def _open(self, command: str, module: str) -> Session:
         log = f"{self.host.folder}/{module}.log"
         # The shell stays, to say in the log what the program itself no longer can.
-        killed = f'[ $status -le 128 ] || echo "killed by signal $((status - 128))" >>{shlex.quote(log)}'
+        words = '"killed by signal $((status - 128))$([ $status -ne 137 ] || echo ": out of memory?")"'
+        killed = f"[ $status -le 128 ] || echo {words} >>{shlex.quote(log)}"
         script = f"{{ {command}; }} 2>{shlex.quote(log)}; status=$?; {killed}"
         return Session(self.host.name, self.way.open(script, log))
