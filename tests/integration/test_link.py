@@ -274,7 +274,7 @@ def addressed(namespace: str) -> None:
         ("fe80::1%data0", False, "peer 10.78.0.2, TCP port 2022 spared"),
         ("fe80::1%ssh0", False, "interface"),
         ("", False, "interface"),
-        ("", True, "peer 10.78.0.2"),
+        ("", True, "peer 10.78.0.2, TCP port 22 spared"),
     ],
 )
 def test_an_interface_that_ssh_uses_is_shaped_towards_the_peer_alone(
