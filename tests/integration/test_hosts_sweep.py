@@ -169,7 +169,7 @@ def test_a_host_that_cannot_be_used_is_one_line(lab: Lab, tmp_path: Path, fault:
         gpu.run(f"printf {loud} > /etc/loud && chmod 755 /etc/loud && usermod -s /etc/loud pi")
     elif fault == "cuda":
         member = {"gpu": {"device": "cuda:0"}}
-    job = ("--model", "alexnet", "--netem", netem, "--points", "0", "--quick", "--out", str(tmp_path / "out"))
+    job = ("--model", "squeezenet1_1", "--netem", netem, "--points", "0", "--out", str(tmp_path / "out"))
     process = lab.pareto(*job, "--testbed", str(lab.testbed(**member)))
     said, err = process.communicate(timeout=120)
     assert process.returncode == 2, said + err
