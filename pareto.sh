@@ -76,6 +76,11 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 if [ "${1:-}" = test ]; then
     shift
     cd "$root"
+    # As root, tests make hosts of namespaces, whose user may start one program as root.
+    if [ "$(id -u)" -eq 0 ]; then
+        command -v sudo >/dev/null || apt_install sudo "no sudo on this machine"
+        command -v ip >/dev/null || apt_install iproute2 "no ip on this machine"
+    fi
     if [ $# -eq 0 ]; then
         "$venv/bin/ruff" check
         "$venv/bin/ruff" format --check
