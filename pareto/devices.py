@@ -12,9 +12,8 @@ from pareto.hosts.testbed import Testbed
 START_TIMEOUT_S = 60.0
 IDLE_S = 3.0
 """How long idle power is measured, once a run."""
-_OF_THE_MACHINE = ("energy_j", "power_w")
+_ENERGY = frozenset(("energy_j", "power_w"))
 """What two hosts that are one machine cannot tell apart."""
-_ENERGY = frozenset(_OF_THE_MACHINE)
 
 Series = Mapping[str, list[Any]]
 
@@ -95,7 +94,7 @@ class Devices:
         return {role: session.request("cost") for role, session in self._sessions.items()}
 
     def _tells(self, field: str) -> bool:
-        return not (self._testbed.is_local and field in _OF_THE_MACHINE)
+        return not (self._testbed.is_local and field in _ENERGY)
 
 
 def columns(role: str, series: Series | None, told: Mapping[str, Any], batch_size: int) -> dict[str, Any]:

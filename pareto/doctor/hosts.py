@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -24,7 +23,7 @@ AS_IT_IS = "the link as it is"
 def sections(file: Inventory, *, repair: bool) -> Iterator[tuple[str, list[Finding]]]:
     """A heading and its findings for each host, then for what is between them. Raises TestbedError."""
     members, fine, faults = file.roles, True, 0
-    facts: dict[str, dict[str, Any]] = {}
+    facts: dict[str, Mapping[str, Any]] = {}
     for role, member in members.items():
         peer = members[SERVER if role == EDGE else EDGE]
         found = [*_host(file, member, peer, facts, repair=repair)]
@@ -42,25 +41,16 @@ def sections(file: Inventory, *, repair: bool) -> Iterator[tuple[str, list[Findi
 
 
 def _host(
-    file: Inventory, member: Member, peer: Member, facts: dict[str, dict[str, Any]], *, repair: bool
+    file: Inventory, member: Member, peer: Member, facts: dict[str, Mapping[str, Any]], *, repair: bool
 ) -> Iterator[Finding]:
     try:
         with closing(lab.open_way(member)) as way:
             yield Finding("login", "it answers")
-            told = checkup.ask(way, member, peer.data_address)
             if repair:
-                yield from _repair(way, member, told)
-                told = checkup.ask(way, member, peer.data_address)
-            now_s = time.time()
-            facts[member.name] = told
-            yield from checkup.findings(
-                member,
-                told,
-                shaped=True,
-                helper_digest=privileged.digest(),
-                now_s=now_s,
-                testbed=str(file.path),
-            )
+                yield from _repair(way, member, checkup.ask(way, member, peer.data_address))
+            examined = lab.examine(way, member, peer, file, shaped=True)
+            facts[member.name] = examined.facts
+            yield from examined.findings
     except (Unreachable, TestbedError) as error:
         yield Finding("login", str(error), _login(member), fatal=True)
 
@@ -78,7 +68,7 @@ def _repair(way: Way, member: Member, told: dict[str, Any]) -> Iterator[Finding]
         code = shipping.ship_code(way, shipping.absolute(way, member.folder))
         program = f"cd {shlex.quote(code)} && {shlex.quote(told['executable'])} -B -m pareto.link"
     else:
-        program = f"sudo -n {privileged.LAUNCHER}"
+        program = privileged.COMMAND
     outcome = way.run(f"{program} --repair", timeout_s=REPAIR_TIMEOUT_S)
     if outcome.status != 0:
         # Why it cannot be started, and what to do about it, is among the findings.

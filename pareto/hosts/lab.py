@@ -25,12 +25,23 @@ from pareto.hosts.way import Here, Unreachable, Way
 
 
 @dataclass(frozen=True)
-class _Examined:
+class Examined:
     """A member that was reached: what it told of itself, and what that means for a sweep."""
 
     member: Member
     facts: Mapping[str, Any]
     findings: tuple[Finding, ...]
+
+
+def examine(way: Way, member: Member, peer: Member, file: Inventory, *, shaped: bool) -> Examined:
+    """Look at a host. `shaped`: it will have to shape the link. Raises Unreachable."""
+    facts = checkup.ask(way, member, peer.data_address)
+    now_s = time.time()  # the host told its own a moment ago
+    digest = privileged.digest()
+    found = checkup.findings(
+        member, facts, shaped=shaped, helper_digest=digest, now_s=now_s, testbed=str(file.path)
+    )
+    return Examined(member, facts, tuple(found))
 
 
 @functools.cache
@@ -71,7 +82,7 @@ def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbe
                 undo.callback(ways[role].close)
             for role, way in ways.items():
                 peer = members[SERVER if role == EDGE else EDGE]
-                told[role] = _examined(way, members[role], peer, file, shaped=role in shapers)
+                told[role] = _fit(examine(way, members[role], peer, file, shaped=role in shapers), file)
                 remotes[role] = Remote(_host(way, told[role]), way)
             shaper = _shaper(remotes, told, shapers, heartbeat)
         except Unreachable as error:
@@ -90,27 +101,19 @@ def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbe
         )
 
 
-def _examined(way: Way, member: Member, peer: Member, file: Inventory, *, shaped: bool) -> _Examined:
-    """Look at a host as the doctor does. Raises TestbedError, Unreachable."""
-    facts = checkup.ask(way, member, peer.data_address)
-    found = checkup.findings(
-        member,
-        facts,
-        shaped=shaped,
-        helper_digest=privileged.digest(),
-        now_s=time.time(),
-        testbed=str(file.path),
-    )
-    fatal = next((finding for finding in found if finding.fatal), None)
+def _fit(examined: Examined, file: Inventory) -> Examined:
+    """Raises TestbedError where no sweep would run on it."""
+    fatal = next((finding for finding in examined.findings if finding.fatal), None)
     if fatal is not None:
         mend = f"; mend it with: {fatal.mend}" if fatal.mend else ""
         raise TestbedError(
-            f"{member.name}: {fatal.what}: {fatal.words}{mend} (more: ./pareto.sh doctor --testbed {file.path})"
+            f"{examined.member.name}: {fatal.what}: {fatal.words}{mend} "
+            f"(more: ./pareto.sh doctor --testbed {file.path})"
         )
-    return _Examined(member, facts, tuple(found))
+    return examined
 
 
-def _host(way: Way, examined: _Examined) -> Host:
+def _host(way: Way, examined: Examined) -> Host:
     member = examined.member
     folder = shipping.absolute(way, member.folder)
     return Host(
@@ -126,7 +129,7 @@ def _host(way: Way, examined: _Examined) -> Host:
 
 def _shaper(
     remotes: Mapping[str, Remote],
-    told: Mapping[str, _Examined],
+    told: Mapping[str, Examined],
     shapers: tuple[str, ...],
     heartbeat: Heartbeat,
 ) -> Shaper:
@@ -142,7 +145,7 @@ def _shaper(
 
 
 def _facts(
-    remotes: Mapping[str, Remote], told: Mapping[str, _Examined], shapers: tuple[str, ...], shape_at: str
+    remotes: Mapping[str, Remote], told: Mapping[str, Examined], shapers: tuple[str, ...], shape_at: str
 ) -> dict[str, Any]:
     return {
         "kind": "hosts",

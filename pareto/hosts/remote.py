@@ -39,11 +39,7 @@ class Remote:
 
     def start_privileged(self, *, as_root: bool) -> Session:
         """Start the program that shapes the link; `as_root` where the way to the host is root's own."""
-        return (
-            self.start("pareto.link")
-            if as_root
-            else self._open(f"sudo -n {privileged.LAUNCHER}", "pareto.link")
-        )
+        return self.start("pareto.link") if as_root else self._open(privileged.COMMAND, "pareto.link")
 
     def renew(self) -> None:
         """Make sure that the host answers, logging in again where it does not."""
