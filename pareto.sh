@@ -65,7 +65,7 @@ make_venv() {
 
 # Only what builds a testbed needs a server to log in to.
 case " ${*:-} " in
-    *' --help '* | *' --dry-run '* | ' ' | '  ' | ' report '* | ' netem list '* | ' doctor '* | ' hosts '* | *' --testbed'* | *' --resume'*) ;;
+    *' --help '* | *' --dry-run '* | ' ' | '  ' | ' report '* | ' partitions '* | ' netem list '* | ' doctor '* | ' hosts '* | *' --testbed'* | *' --resume'*) ;;
     *)
         PATH=$PATH:/usr/sbin:/usr/local/sbin command -v sshd >/dev/null ||
             apt_install openssh-server "no sshd on this machine"

@@ -1,4 +1,4 @@
-"""A run folder read back: `trials.csv` as a typed frame, `manifest.json` as far as figures need it."""
+"""A run folder read back: `trials.csv` and `stages.csv` as typed frames, `manifest.json` as far as figures need it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.points import cuts
+
 log = logging.getLogger(__name__)
 
-TEXT = ("run", "model", "point_name", "backend", "netem", "codec", "status", "reason", "started_at")
-WHOLE = ("point", "batch_size", "round")
+TEXT = (
+    *("run", "model", "point_name", "backend", "netem", "codec", "status", "reason", "bottleneck", "host"),
+    "started_at",
+)
+WHOLE = ("batch_size", "round", "position")
 # Bits in hex, not quantities: kept as written.
-VERBATIM = ("edge_throttled", "server_throttled")
+VERBATIM = ("edge_throttled", "server_throttled", "throttled")
 # fmt: off
 COLUMNS = (
     "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "round",
     "status", "reason",
-    "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "server_s", "latency_bound_s",
-    "throughput_ips", "throughput_bound_ips", "in_flight",
+    "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s", "latency_bound_s",
+    "throughput_ips", "throughput_bound_ips", "bottleneck", "in_flight",
     "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
-    "rtt_s", "rate_bps", "retransmits",
+    "top1", "top1_images", "rtt_s", "rate_bps", "retransmits",
     "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c",
     "edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled",
@@ -36,9 +41,16 @@ COLUMNS = (
 )
 # Runs made before these were written lack them: there they are empty, as not measured.
 LATER = (
+    "middle_s", "bottleneck", "top1", "top1_images",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "server_temperature_c", "edge_frequency_hz",
     "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
     "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
+)
+STAGE_COLUMNS = (
+    "run", "model", "point", "backend", "netem", "batch_size", "codec", "round", "position", "host",
+    "first_unit", "last_unit", "compute_s", "best_s", "utilization", "bubble_s",
+    "payload_bytes", "transfer_s", "return_s", "cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes",
+    "temperature_c", "throttled", "energy_j",
 )
 # fmt: on
 STATUSES = ("ok", "invalid", "failed")
@@ -51,14 +63,25 @@ class DatasetError(ValueError):
 def load(runs: Sequence[Path]) -> pd.DataFrame:
     """The trials of one or several run folders, one row a trial, in the order of the files.
 
-    Columns are `COLUMNS`: text (empty text where nothing was written), whole numbers for point, batch_size
-    and round, floats for every measurement (NaN = not measured, nor by a run older than the column). A last
-    line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name.
+    Columns are `COLUMNS`: text (empty text where nothing was written; `point` is text too, to be sorted by
+    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not
+    measured, nor by a run older than the column). A last line that a killed writer left unfinished is left out. An
+    empty `run` becomes the folder's name.
 
     Raises `DatasetError` if a `trials.csv` is missing or malformed.
     """
-    frames = [_typed(_read(run / "trials.csv"), run) for run in runs]
-    return pd.concat(frames, ignore_index=True) if frames else _typed([], Path())
+    frames = [_trials(run) for run in runs]
+    return pd.concat(frames, ignore_index=True) if frames else _typed([], COLUMNS, Path())
+
+
+def stages(run: Path) -> pd.DataFrame:
+    """`stages.csv` of a run folder: one row for each host that took part in a trial, in the order of the file.
+
+    Columns are `STAGE_COLUMNS`, typed as in `load`; empty for a run older than the file. Raises `DatasetError` if it
+    is malformed.
+    """
+    path = run / "stages.csv"
+    return _typed(_read(path, STAGE_COLUMNS) if path.exists() else [], STAGE_COLUMNS, path)
 
 
 def manifest(run: Path) -> dict[str, Any]:
@@ -70,8 +93,17 @@ def manifest(run: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    """The finished rows of a `trials.csv`, as text."""
+def _trials(run: Path) -> pd.DataFrame:
+    path = run / "trials.csv"
+    frame = _typed(_read(path, COLUMNS, LATER), COLUMNS, path)
+    unknown = sorted(set(frame["status"]) - set(STATUSES))
+    if unknown:
+        raise DatasetError(f"{path}: status {unknown[0]!r} is none of {', '.join(STATUSES)}")
+    return frame
+
+
+def _read(path: Path, columns: Sequence[str], later: Sequence[str] = ()) -> list[dict[str, str]]:
+    """The finished rows of a CSV file, as text; empty in the columns `later` where it has none."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -82,7 +114,7 @@ def _read(path: Path) -> list[dict[str, str]]:
     try:
         lines = csv.reader(io.StringIO(finished.decode("utf-8-sig"), newline=""))
         header = next(lines, [])
-        missing = [column for column in COLUMNS if column not in header and column not in LATER]
+        missing = [column for column in columns if column not in header and column not in later]
         if missing:
             raise DatasetError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
         rows = [(lines.line_num, fields) for fields in lines if fields]
@@ -97,23 +129,21 @@ def _read(path: Path) -> list[dict[str, str]]:
     for number, fields in rows:
         if len(fields) != len(header):
             raise DatasetError(f"{path}, line {number}: {len(fields)} fields instead of {len(header)}")
-    return [dict.fromkeys(LATER, "") | dict(zip(header, fields, strict=True)) for _, fields in rows]
+    return [dict.fromkeys(later, "") | dict(zip(header, fields, strict=True)) for _, fields in rows]
 
 
-def _typed(rows: list[dict[str, str]], run: Path) -> pd.DataFrame:
-    frame: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
-    path = run / "trials.csv"
-    unknown = sorted(set(frame["status"]) - set(STATUSES))
-    if unknown:
-        raise DatasetError(f"{path}: status {unknown[0]!r} is none of {', '.join(STATUSES)}")
-    for column in COLUMNS:
+def _typed(rows: list[dict[str, str]], columns: Sequence[str], path: Path) -> pd.DataFrame:
+    frame: pd.DataFrame = pd.DataFrame(rows, columns=list(columns), dtype=object)
+    for column in columns:
         frame[column] = _column(frame[column], f"{path}: column {column}")
-    frame["run"] = frame["run"].replace("", run.name)
+    frame["run"] = frame["run"].replace("", path.parent.name)
     return frame
 
 
 def _column(written: pd.Series, where: str) -> pd.Series:
     try:
+        if written.name == "point":
+            return written.map(_point).astype(str)
         if written.name in WHOLE:
             return written.map(int).astype("int64")
         if written.name in TEXT or written.name in VERBATIM:
@@ -121,6 +151,11 @@ def _column(written: pd.Series, where: str) -> pd.Series:
         return written.map(_number).astype("float64")
     except ValueError as error:
         raise DatasetError(f"{where}: {error}") from error
+
+
+def _point(text: str) -> str:
+    cuts(text)
+    return text
 
 
 def _number(text: str) -> float:

@@ -7,32 +7,46 @@ from typing import Any
 
 import pandas as pd
 
-EDGE, SERVER, BOTH = "edge", "server", "edge + server"
+from analysis.points import hosts
+
+EDGE, MIDDLE, SERVER = "edge", "middle", "server"
+TRIAL = ["run", "model", "point", "backend", "netem", "batch_size", "codec", "round"]
+"""What names a trial in both `trials.csv` and `stages.csv`."""
+
+
+def with_middle(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
+    """The trials with `middle_energy_j`: J per image of all hosts between edge and server that took part.
+
+    NaN where there was none, or where one has no sensor. Takes the frames of `analysis.dataset`.
+    """
+    between = stages[stages["host"].str.startswith(MIDDLE)].groupby(TRIAL, dropna=False)["energy_j"]
+    energy_j = between.sum(min_count=1).where(between.count() == between.size())
+    return trials.merge(energy_j.rename("middle_energy_j").reset_index(), how="left", on=TRIAL)
 
 
 def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     """The devices whose energy counts for the cells of one condition, and that energy: J per image, idle included.
 
-    `cells`: `rounds`, `payload_bytes` and the medians `edge_energy_j` and `server_energy_j`, one row a cell.
-    A device counts if it was measured in every cell that has a valid trial. Both count if both do, else the
-    edge, else the server, else none ("" and NaN): the energy of one point's two devices is never set against
-    the energy of another's one.
+    `cells`: `rounds` and the medians of each device's energy and time (`edge_energy_j`, `middle_energy_j`,
+    `middle_s`, ...), one row a cell. A device counts if it was measured in every cell that has a valid trial. All
+    count if all do that ever took part, else the edge, else the server, else none ("" and NaN): the energy of one
+    point's two devices is never set against the energy of another's one.
 
-    Where nothing crosses the link, the server is asked for nothing, so its share is 0 J: known without a
-    sensor. That alone does not make it measured: some point that uses the server must show its sensor.
+    A device without a time of its own was asked for nothing, so its share is 0 J: known without a sensor. That
+    alone does not make it measured: some point that uses the device must show its sensor.
     """
-    edge = cells["edge_energy_j"]
-    crosses = cells["payload_bytes"] != 0  # an unknown payload may have crossed
-    server = cells["server_energy_j"].where(crosses, 0.0)
     valid = cells["rounds"] > 0
-    has_edge = valid.any() and edge[valid].notna().all()
-    has_server = (valid & crosses).any() and server[valid].notna().all()
-    if has_edge and has_server:
-        return BOTH, (edge + server).where(valid)
-    if has_edge:
-        return EDGE, edge.where(valid)
-    if has_server:
-        return SERVER, server.where(valid)
+    energy_j, measured = {}, {}
+    for device in (EDGE, MIDDLE, SERVER):
+        asked = cells[f"{device}_s"].notna() | (device == EDGE)
+        if (valid & asked).any():
+            energy_j[device] = cells[f"{device}_energy_j"].where(asked, 0.0).where(valid)
+            measured[device] = bool(energy_j[device][valid].notna().all())
+    if measured and all(measured.values()):
+        return " + ".join(energy_j), sum(energy_j.values(), start=pd.Series(0.0, index=cells.index))
+    for device in (EDGE, SERVER):
+        if measured.get(device):
+            return device, energy_j[device]
     return "", pd.Series(float("nan"), index=cells.index)
 
 
@@ -42,12 +56,16 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     The idle power (W) is the manifest's (`sessions[].hosts.<role>.idle_power_w`); several sessions may have several.
     """
     devices = str(rows["energy_of"].iloc[0])
-    roles = devices.split(" + ")
+    between = hosts(str(rows["point"].iloc[0]))[1:-1]
+    roles = [role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))]
     idle = [f"{role} {power}" for role in roles if (power := _idle_power(manifest, role))]
     text = f"Energy: {devices}, by the devices' own sensors during the throughput phase, idle power included"
     text += f" ({', '.join(idle)})" if idle else ""
-    if SERVER in roles and (rows["payload_bytes"] == 0).any():
-        text += "; the server's share is 0 J where nothing crosses the link"
+    unasked = [
+        device for device in (MIDDLE, SERVER) if device in devices and rows[f"{device}_s"].isna().any()
+    ]
+    if unasked:
+        text += f"; the {' and the '.join(unasked)}'s share is 0 J where no tensors reach it"
     return text + "."
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis import energy
 from analysis.dominance import Floats, nondominated
+from analysis.points import order
 
 CONDITION = ["model", "netem", "batch_size", "codec"]
 CELL = [*CONDITION, "backend", "point"]
@@ -19,16 +20,20 @@ MEDIANS = [
     "edge_s",
     "serialize_s",
     "network_s",
+    "middle_s",
     "server_s",
     "payload_bytes",
 ]
-ENERGIES = ["edge_energy_j", "server_energy_j"]
+ENERGIES = ["edge_energy_j", "middle_energy_j", "server_energy_j"]
 COLUMNS = [
     *CELL,
     "point_name",
     "rounds",
     "excluded",
     *MEDIANS,
+    "bottleneck",
+    "top1",
+    "top1_images",
     "latency_efficiency",
     "throughput_efficiency",
     "latency_low_s",
@@ -49,20 +54,23 @@ MIN_ROUNDS = 3
 
 
 def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """One row per cell (model, netem, batch_size, codec, backend, point), sorted by them.
+    """One row per cell (model, netem, batch_size, codec, backend, point), sorted by them, points by their cuts.
 
     Only trials with status `ok` count; `rounds` is their number and `excluded` that of the others. A cell
     without any has `rounds` 0, no figures, and is on no front. Further columns:
 
-    - medians over rounds: latency_s, edge_s, serialize_s, network_s, server_s, latency_bound_s (seconds),
-      throughput_ips, throughput_bound_ips (images/s), payload_bytes. Each is a median of its own: the parts
-      of the latency need not add up to its median exactly.
+    - medians over rounds: latency_s, edge_s, serialize_s, network_s, middle_s, server_s, latency_bound_s
+      (seconds), throughput_ips, throughput_bound_ips (images/s), payload_bytes. Each is a median of its own: the
+      parts of the latency need not add up to its median exactly.
+    - bottleneck: what bounds the throughput in most rounds, a host or a way on a link. top1: share of the images
+      with the right top class, over all rounds; top1_images: how many different ones the longest of them saw.
     - latency_efficiency = bound / measured, throughput_efficiency = measured / bound.
     - on_backend_front: not dominated within its backend; on_front: nor by any other backend's point.
     - latency_low_s, latency_high_s, throughput_low_ips, throughput_high_ips: 95 % interval of the median.
     - probability: share of resamples in which the point is on its backend's front.
 
-    - edge_energy_j, server_energy_j: medians over rounds, J per image. energy_j: what counts of them for this
+    - edge_energy_j, middle_energy_j (if the trials have it: `analysis.energy.with_middle`), server_energy_j:
+      medians over rounds, J per image. energy_j: what counts of them for this
       condition (model, netem, batch_size, codec), and energy_of: of which devices, as `analysis.energy.counted`
       decides. on_energy_front: no point of the condition dominates it in latency, throughput and energy_j.
       Empty and false where no device's energy is known.
@@ -72,7 +80,7 @@ def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.Data
     one round slows all its points, and only their differences decide dominance. Empty with fewer than
     `MIN_ROUNDS` rounds. The same trials, `resamples` and `seed` give the same result, whatever other cells are there.
     """
-    rows: pd.DataFrame = _medians(trials)
+    rows: pd.DataFrame = _cells(trials)
     rows["latency_efficiency"] = rows["latency_bound_s"] / rows["latency_s"]
     rows["throughput_efficiency"] = rows["throughput_ips"] / rows["throughput_bound_ips"]
     rows["on_backend_front"] = _on_front(rows, [*CONDITION, "backend"])
@@ -92,7 +100,10 @@ def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.Data
     return ordered
 
 
-def _medians(trials: pd.DataFrame) -> pd.DataFrame:
+def _cells(trials: pd.DataFrame) -> pd.DataFrame:
+    trials = trials.assign(hits=trials["top1"] * trials["top1_images"])
+    if "middle_energy_j" not in trials:
+        trials["middle_energy_j"] = np.nan
     ok = trials[trials["status"] == "ok"].groupby(CELL, dropna=False)
     every = trials.groupby(CELL, dropna=False)
     rows: pd.DataFrame = every.size().to_frame("excluded")
@@ -101,8 +112,14 @@ def _medians(trials: pd.DataFrame) -> pd.DataFrame:
     rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
     rows["excluded"] -= rows["rounds"]
     rows[[*MEDIANS, *ENERGIES]] = ok[[*MEDIANS, *ENERGIES]].median()
+    rows["bottleneck"] = ok["bottleneck"].agg(lambda steps: steps.mode().iat[0])
+    rows["bottleneck"] = rows["bottleneck"].fillna("")
+    rows["top1"] = ok["hits"].sum() / ok["top1_images"].sum()
+    rows["top1_images"] = ok["top1_images"].max()
     cells: pd.DataFrame = rows.reset_index()
-    return cells
+    return cells.sort_values(
+        CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
+    )
 
 
 def _on_front(rows: pd.DataFrame, within: list[str], *also: str) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from matplotlib.text import Text
 
 from analysis.dominance import Floats, staircase
 from analysis.labels import label, place_labels, settle
+from analysis.points import cuts, undivided
 from analysis.style import (
     WIDTH_IN,
     Series,
@@ -29,16 +30,17 @@ from analysis.style import (
 MARKER_PT = 5.0
 UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 NAMED_LABELS = 16
-"""Up to this many labels carry the point's name; more would not be legible, and the number says it all."""
+"""Up to this many labels carry the point's name; more would not be legible, and the number says it all. Nor would the
+names of a chain's points, which are of several cuts."""
 
 
 def front_figure(rows: pd.DataFrame, caption: str) -> Figure:
     """The points of one model, profile and batch size, from rows of `analysis.front.front`.
 
     Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left. Points
-    on the front of their backend are filled and labelled; so are, without being filled, the two ends (all on
-    the server, all on the edge) that a split has to beat. Whiskers are 95 % intervals of the median, for the
-    points that are on the front in at least one resample.
+    on the front of their backend are filled and labelled; so are, without being filled, those that leave the
+    whole model to one host (all on the server, all on the edge), which a split has to beat. Whiskers are 95 %
+    intervals of the median, for the points that are on the front in at least one resample.
     """
     measured = rows.dropna(subset=["latency_s", "throughput_ips"])
     unit, scale = time_unit(float(measured["latency_s"].max()))
@@ -112,20 +114,22 @@ def _legend(drawn: Iterable[Series]) -> list[Line2D]:
 
 
 def _label(figure: Figure, axes: Axes, drawn: Sequence[Series], scale: float) -> list[Text]:
-    """Label the points on a front, and both ends."""
+    """Label the points on a front, and those that leave the model to one host."""
+    every = pd.concat([one.rows for one in drawn])
+    ends = set(every.loc[undivided(every), "point"])
     labelled = [
         (one, row)
         for one in drawn
         for _, row in one.rows.iterrows()
-        if row["on_backend_front"] or row["point"] == 0 or row["payload_bytes"] == 0
+        if row["on_backend_front"] or row["point"] in ends
     ]
-    named = len(labelled) <= NAMED_LABELS
+    named = len(labelled) <= NAMED_LABELS and len(cuts(labelled[0][1]["point"])) == 1
     texts = [
         label(
             axes,
             row["latency_s"] * scale,
             row["throughput_ips"],
-            point_label(int(row["point"]), str(row["point_name"]) if named else ""),
+            point_label(row["point"], str(row["point_name"]) if named else ""),
             one.colour,
         )
         for one, row in labelled

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import energy
+from analysis import dataset, energy, notes, stages
 from analysis.attribution_figure import attribution_figure
+from analysis.cuts_figure import cuts_figure
 from analysis.dataset import STATUSES, load, manifest
 from analysis.energy_figure import energy_figure
-from analysis.front import front
+from analysis.front import CELL, front
 from analysis.front_figure import front_figure
+from analysis.points import cuts
 from analysis.style import caption, file_stem, save
+from analysis.utilization_figure import utilization_figure
 
 FIGURE = ["model", "netem", "batch_size"]
 """What one figure shows."""
@@ -31,13 +34,15 @@ class Report:
 def report(run_dir: Path) -> Report:
     """Write `front.csv` and, per model and profile, `figures/front-*` and `figures/attribution-*` (PDF, PNG).
 
-    Where devices' energy was measured, `figures/energy-*` too. With more than one batch size in the run,
-    `-b<size>` is added to the names. Trials that are not `ok` are only counted; a model and profile with nothing
+    Where they were measured: `figures/utilization-*` of the chain's steps, `figures/cuts-*` of three hosts,
+    `figures/energy-*` of the devices' energy. With more than one batch size in the run, `-b<size>` is added to the
+    names. Trials that are not `ok` are only counted; a model and profile with nothing
     but such trials get a note instead of figures. The same run gives the same bytes. Raises
     `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
     """
-    trials = load([run_dir])
-    rows = front(trials)
+    trials, staged = load([run_dir]), dataset.stages(run_dir)
+    rows = front(energy.with_middle(trials, staged))
+    medians = stages.medians(staged, trials)
     result = Report(rows, [run_dir / "front.csv"])
     rows.to_csv(result.files[0], index=False, float_format="%.9g", lineterminator="\n")
     if rows.empty:
@@ -57,16 +62,25 @@ def report(run_dir: Path) -> Report:
             continue
         figures.mkdir(exist_ok=True)
         text = caption(group, testbed)
-        result.files += save(front_figure(group, text), figures / file_stem("front", *name))
-        result.files += save(attribution_figure(group, text), figures / file_stem("attribution", *name))
+        made = {
+            "front": front_figure(group, text),
+            "attribution": attribution_figure(stages.stage_times(group, medians), text),
+        }
+        if medians.merge(group.loc[group["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
+            made["utilization"] = utilization_figure(group, medians, text)
+        if len(cuts(group["point"].iloc[0])) == 2:
+            made["cuts"] = cuts_figure(group, text)
         charged = group[group["on_energy_front"].groupby(group["codec"]).transform("any")]
         if charged["energy_of"].nunique() > 1:
             result.notes.append(
                 f"{' '.join(map(str, name))}: no energy figure: its codecs count different devices"
             )
         elif len(charged):
-            text = f"{text} {energy.note(charged, about)}"
-            result.files += save(energy_figure(charged, text), figures / file_stem("energy", *name))
+            made["energy"] = energy_figure(charged, f"{text} {energy.note(charged, about)}")
+        for kind, figure in made.items():
+            result.files += save(figure, figures / file_stem(kind, *name))
+        result.notes += notes.bottlenecks(group, " ".join(map(str, name)))
+    result.notes += notes.differing_top1(trials)
     return result
 
 

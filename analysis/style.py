@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import matplotlib
 import pandas as pd
@@ -17,14 +17,25 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
+
+from analysis.points import order
+
+T = TypeVar("T")
 
 WIDTH_IN = 7.0
 """A page's text width, or two columns of a two-column paper."""
 
 # The "colorblind" palette of seaborn 0.13, so that seven colours do not cost its import.
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")
+STAGE_COLOURS = (COLOURS[2], COLOURS[4], COLOURS[5], "#56b4e9", "#ece133", "#fbafe4")
+"""Of the hosts between edge and server, which have the first two of `COLOURS`; the rest of seaborn's palette."""
+STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
+
+CUT_LIMIT = 12
+"""Characters of the name of each of two cuts."""
 
 LOG_RANGE = 20
 """An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
@@ -86,11 +97,26 @@ def series(rows: pd.DataFrame) -> Iterator[Series]:
     for number, (label, group) in enumerate(groups):
         yield Series(
             label,
-            group.sort_values("point"),
+            group.sort_values("point", key=order),
             COLOURS[number % len(COLOURS)],
             MARKERS[number % len(MARKERS)],
             LINES[number % len(LINES)],
         )
+
+
+def stage_look(role: str) -> tuple[str, str]:
+    """Colour and hatch of a host's stage, the same in every figure."""
+    if role in ("edge", "server"):
+        return (COLOURS[0], "") if role == "edge" else (COLOURS[1], "....")
+    number = int(role.removeprefix("middle") or 1) - 1
+    return STAGE_COLOURS[number % len(STAGE_COLOURS)], STAGE_HATCHES[number % len(STAGE_HATCHES)]
+
+
+def evenly(among: Sequence[T], most: int) -> list[T]:
+    """At most so many of a sequence, in order: the first, the last, and others at even distances."""
+    if len(among) <= most:
+        return list(among)
+    return [among[round(place * (len(among) - 1) / max(most - 1, 1))] for place in range(most)]
 
 
 def ink(colour: str) -> tuple[float, ...]:
@@ -118,12 +144,23 @@ def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float
         axes.set(**{f"{name}lim": (low - margin, high + margin)})
 
 
-def point_label(point: int, name: str, *, limit: int = 16) -> str:
-    """`14 features.13`: the point and its name, cut to `limit` characters; the point alone without one."""
-    if len(name) > limit:
-        # Names share their beginning: what tells them apart is nearer to the end.
-        name = f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
+def point_label(point: int | str, name: str, *, limit: int = 16) -> str:
+    """`14 features.13`: the point and its name, cut to `limit` characters; the point alone without one.
+
+    With two cuts each name is shortened for itself; more cuts have more names than anybody can read.
+    """
+    names = name.split("+")
+    if len(names) > 2:
+        return str(point)
+    name = "+".join(_shortened(each, limit if len(names) == 1 else CUT_LIMIT) for each in names)
     return f"{point} {name}" if name and name != str(point) else str(point)
+
+
+def _shortened(name: str, limit: int) -> str:
+    if len(name) <= limit:
+        return name
+    # Names share their beginning: what tells them apart is nearer to the end.
+    return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
 
 
 def caption(rows: pd.DataFrame, testbed: str) -> str:
@@ -148,20 +185,21 @@ def add_caption(figure: Figure, text: str) -> None:
     figure.supxlabel(textwrap.fill(text, 136), x=0.01, ha="left", fontsize=7, color="0.25", linespacing=1.3)
 
 
-def head(axes: Axes, title: str, entries: Sequence[Artist]) -> None:
-    """A title, and under it a legend: above the axes, where it can hide nothing."""
-    columns = len(entries) if len(entries) <= 6 else 4  # what fits the width
+def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0) -> None:
+    """A title, and under it a legend: above the axes, where it can hide nothing, and what else is there (points)."""
+    columns = len(entries) if len(entries) <= 5 else 4  # what fits the width
     lines = -(-len(entries) // columns)
-    axes.set_title(title, loc="left", pad=6 + 14 * lines)
-    axes.legend(
+    axes.set_title(title, loc="left", pad=6 + 14 * lines + above_pt)
+    legend = axes.legend(
         handles=entries,
         loc="lower left",
-        bbox_to_anchor=(-0.01, 1.0),
         ncols=columns,
         borderaxespad=0.2,
         columnspacing=1.6,
         handletextpad=0.5,
     )
+    above = ScaledTranslation(0, above_pt / 72, axes.figure.dpi_scale_trans)
+    legend.set_bbox_to_anchor((-0.01, 1.0), axes.transAxes + above)
 
 
 def file_stem(*parts: object) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import pandas as pd
 from rich import box
@@ -11,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.front import CONDITION
+from analysis.points import hosts, short_step
 from analysis.style import backends, time_unit
 
 
@@ -18,9 +21,9 @@ def front_table(front: pd.DataFrame) -> RenderableType:
     """One table per model and profile (and batch size and codec): for each backend, the points on its front.
 
     Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency,
-    energy (J per image) where it was measured, and p, the probability that the point is on its backend's front
-    in latency and throughput (empty with too few rounds). A star marks the points on the front of all backends
-    together. Takes the frame of `analysis.front.front`; fits the
+    what bounds the throughput, energy (J per image) and top-1 accuracy where they were measured, and p, the
+    probability that the point is on its backend's front in latency and throughput (empty with too few rounds). A
+    star marks the points on the front of all backends together. Takes the frame of `analysis.front.front`; fits the
     width of the console it is printed to, shortening names first.
     """
     tables: list[RenderableType] = []
@@ -35,31 +38,43 @@ def _table(rows: pd.DataFrame) -> RenderableType:
     title += f", codec {first['codec']}" if first["codec"] not in ("", "none") else ""
     points = rows[rows["on_backend_front"]]
     excluded = int(rows["excluded"].sum())
-    excluded_note = f"; {excluded} trial{'s' if excluded > 1 else ''} excluded" if excluded else ""
     if points.empty:
         return Text(f"{title}: no valid trial, {excluded} excluded\n")
     energy_of = str(points["energy_of"].iloc[0])
-    energy_note = f"; J = energy per image, {energy_of}" if energy_of else ""
+    has_bottleneck, has_top1 = points["bottleneck"].ne("").any(), points["top1"].notna().any()
+    chain = hosts(str(first["point"]))
+    notes = [
+        "* on the front of all backends",
+        "eff. = share of the physical bound",
+        "p = probability of being on the backend's front",
+        "slowest = what bounds images/s" if has_bottleneck else "",
+        _links(chain) if points["bottleneck"].str.contains("-").any() else "",
+        f"J = energy per image, {energy_of}" if energy_of else "",
+        f"top-1 of {_images(points['top1_images'])}" if has_top1 else "",
+        f"{excluded} trial{'s' if excluded > 1 else ''} excluded" if excluded else "",
+    ]
     unit, scale = time_unit(float(points["latency_s"].max()))
     time_digits = 3 if unit == "s" else 2
     table = Table(
         title=f"{title}: Pareto front",
-        caption="* on the front of all backends; eff. = share of the physical bound; p = probability of "
-        f"being on the backend's front{energy_note}{excluded_note}",
+        caption="; ".join(note for note in notes if note),
         title_justify="left",
         caption_justify="left",
         title_style="bold",
         caption_style="",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 1, 0, 0),
+        padding=0,
     )
     table.add_column("backend", no_wrap=True)
     table.add_column("point", justify="right", no_wrap=True)
     # The only column that may be narrowed: its cells, not the column, refuse to wrap.
-    table.add_column("name", min_width=6)
-    energies = ["J"] if energy_of else []
-    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%", *energies, "p"):
+    table.add_column("name", min_width=4)
+    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%"):
+        table.add_column(header, justify="right", no_wrap=True)
+    if has_bottleneck:
+        table.add_column("slowest", no_wrap=True)
+    for header in (*(["J"] if energy_of else []), *(["top-1\n%"] if has_top1 else []), "p"):
         table.add_column(header, justify="right", no_wrap=True)
     for backend in backends(points):
         of_backend = points[points["backend"] == backend].sort_values("latency_s").to_dict("records")
@@ -73,11 +88,25 @@ def _table(rows: pd.DataFrame) -> RenderableType:
                 _figure(row["latency_efficiency"] * 100, 0),
                 _figure(row["throughput_ips"], 2),
                 _figure(row["throughput_efficiency"] * 100, 0),
-                *([_figure(row["energy_j"], 3)] if energy_of else []),
+                *([short_step(row["bottleneck"], len(chain)) or "-"] if has_bottleneck else []),
+                *([_figure(row["energy_j"], 3 if row["energy_j"] < 10 else 2)] if energy_of else []),
+                *([_figure(row["top1"] * 100, 1)] if has_top1 else []),
                 _figure(row["probability"], 2),
             )
         table.add_section()
     return table
+
+
+def _links(chain: Sequence[str]) -> str:
+    """Which hosts the numbered links of a chain join; nothing where there is but one link."""
+    joined = [f"link {number}: {near}-{far}" for number, (near, far) in enumerate(pairwise(chain), 1)]
+    return ", ".join(joined) if len(joined) > 1 else ""
+
+
+def _images(counts: pd.Series) -> str:
+    """`320 images`, or the span where some points saw more of the data than others."""
+    least, most = int(counts.min()), int(counts.max())
+    return f"{most} images" if least == most else f"{least} to {most} images"
 
 
 def _figure(value: float, digits: int) -> str:

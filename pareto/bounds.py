@@ -1,7 +1,7 @@
-"""What physics allows: the least latency and the greatest throughput that a link and two devices can give.
+"""What physics allows: the least latency and the greatest throughput that links and devices can give.
 
-    latency    >= edge + server + delay out + delay back + payload / rate out + result / rate back
-    throughput <= batch / max(edge, server, payload / rate out, result / rate back)
+    latency    >= sum of the stages + over each link: delay out + delay back + payload / rate out + result / rate back
+    throughput <= batch / max(each stage, on each link: payload / rate out, result / rate back)
 
 The rate is the profile's, on the wire: a bound that no protocol overhead loosens. Where the link varies, each term
 is the least it can be: delay less jitter, less a token bucket's burst, at the best moment of the trace's part seen.
@@ -9,55 +9,70 @@ is the least it can be: delay less jitter, less a token bucket's burst, at the b
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from pareto.link.probe import GOODPUT, STILL, Span, delay_range_s
 from pareto.link.profile import Bucket, Direction, Profile
 
 
-def latency_s(
-    profile: Profile,
-    edge_s: float,
-    server_s: float | None,
-    payload_bytes: int,
-    result_bytes: int,
-    seen: Span = STILL,
-) -> float:
-    """Seconds. `server_s` is None at the last point, where nothing crosses."""
-    if server_s is None:
-        return edge_s
-    delays = sum(delay_range_s(way, seen)[0] for way in profile.directions)
-    transfers = sum(
-        _least_transfer_s(way, nbytes, seen, profile.bucket)
-        for way, nbytes in zip(profile.directions, (payload_bytes, result_bytes), strict=True)
-    )
-    return edge_s + server_s + delays + transfers
+@dataclass(frozen=True)
+class Crossing:
+    """What a request and its result put on a link. `seen`: the part of the link's traces that passed meanwhile."""
+
+    link: str
+    profile: Profile
+    payload_bytes: int
+    result_bytes: int
+    seen: Span = STILL
+
+    @property
+    def least_s(self) -> float:
+        """Seconds that one request spends on this link at the least, both ways."""
+        delays = sum(delay_range_s(way, self.seen)[0] for way in self.profile.directions)
+        return delays + sum(self._transfers_s(self.profile.bucket))
+
+    @property
+    def occupied_s(self) -> tuple[float, float]:
+        """Seconds that one of many requests keeps the line busy at the least: out, back.
+
+        A bucket's burst is spent once, and gains nothing here.
+        """
+        return self._transfers_s(None)
+
+    @property
+    def usual_s(self) -> float:
+        """What the slower direction needs for one request at TCP's goodput: to foresee, not to bound."""
+        sizes = zip(self.profile.typical.directions, (self.payload_bytes, self.result_bytes), strict=True)
+        return max(8 * nbytes / way.rate_bps if way.rate_bps else 0.0 for way, nbytes in sizes) / GOODPUT
+
+    def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
+        out, back = self.profile.directions
+        return (
+            _least_transfer_s(out, self.payload_bytes, self.seen, bucket),
+            _least_transfer_s(back, self.result_bytes, self.seen, bucket),
+        )
+
+
+def latency_s(stages_s: Sequence[float], crossings: Sequence[Crossing]) -> float:
+    """Seconds, for the stages that take part and the links that are crossed."""
+    return sum(stages_s) + sum(crossing.least_s for crossing in crossings)
 
 
 def throughput_ips(
-    profile: Profile,
-    batch_size: int,
-    edge_s: float,
-    server_s: float | None,
-    payload_bytes: int,
-    result_bytes: int,
-    seen: Span = STILL,
-) -> float:
-    """Images a second. A bucket's burst is spent once, and gains nothing here."""
-    if server_s is None:
-        return batch_size / edge_s
-    out, back = (
-        _least_transfer_s(way, nbytes, seen)
-        for way, nbytes in zip(profile.directions, (payload_bytes, result_bytes), strict=True)
-    )
-    return batch_size / max(edge_s, server_s, out, back)
+    batch_size: int, stages_s: Mapping[str, float], crossings: Sequence[Crossing]
+) -> tuple[float, str]:
+    """Images a second, and what bounds them: a stage's host, or a link and the way on it ('edge-server out')."""
+    steps_s = dict(stages_s)
+    for crossing in crossings:
+        steps_s |= zip(
+            (f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True
+        )
+    slowest = max(steps_s, key=steps_s.__getitem__)
+    return batch_size / steps_s[slowest], slowest
 
 
-def transfer_s(profile: Profile, payload_bytes: int, result_bytes: int) -> float:
-    """What the slower direction needs for one request at TCP's goodput, in seconds: to foresee, not to bound."""
-    sizes = zip(profile.typical.directions, (payload_bytes, result_bytes), strict=True)
-    return max(8 * nbytes / way.rate_bps if way.rate_bps else 0.0 for way, nbytes in sizes) / GOODPUT
-
-
-def _least_transfer_s(way: Direction, nbytes: int, seen: Span, bucket: Bucket | None = None) -> float:
+def _least_transfer_s(way: Direction, nbytes: int, seen: Span, bucket: Bucket | None) -> float:
     # A reordered packet passes by the line.
     queued = (1 - way.reorder) * nbytes
     if way.trace is not None:

@@ -1,10 +1,11 @@
-"""`netem check`: profiles on a testbed's link, asked against measured."""
+"""`netem check`: profiles on a testbed's links, asked against measured."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 from pareto.hosts import testbeds
 from pareto.hosts.host import TestbedError
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.findings import MESSAGE_BYTES, Finding, Observed, findings
@@ -32,50 +33,63 @@ _UNITS = {"s": ("ms", 1e3), "bit/s": ("Mbit/s", 1e-6), "share": ("%", 100.0)}
 
 def check(
     out: Console,
-    profiles: Sequence[Profile],
+    networks: Sequence[Sequence[Profile]],
     duration_s: float,
     tolerance: Tolerance,
     figures: Path,
     testbed: str,
     shape_at: str,
 ) -> bool:
-    """Probe each profile for `duration_s`, show what was found; whether all was as asked. Raises TestbedError."""
+    """Probe each network for `duration_s` a link, show what was found; whether all was as asked. Raises TestbedError.
+
+    A network is a profile for each link; the local testbed gets as many links.
+    """
     testbeds.require(testbed)
+    profiles = [profile for network in networks for profile in network]
     try:
-        opened = testbeds.open_testbed(testbed, profiles, shape_at=shape_at)
+        opened = testbeds.open_testbed(testbed, profiles, hosts=len(networks[0]) + 1, shape_at=shape_at)
         with closing(opened) as bed, closing(Probers(bed)) as probers:
-            good = [
-                _check(out, bed, probers, profile, duration_s, tolerance, figures) for profile in profiles
-            ]
+            good = []
+            for network in networks:
+                pairs = list(zip(bed.links, network, strict=True))
+                in_force = [probers.shape(link, profile) for link, profile in pairs]
+                for (link, profile), told in zip(pairs, in_force, strict=True):
+                    asked = _Asked(profile, link, told, duration_s, tolerance)
+                    good.append(_check(out, bed, probers, asked, figures))
     except FAULTS as fault:
         raise TestbedError(f"the link could not be probed: {fault}") from fault
     return all(good)
 
 
-def _check(
-    out: Console,
-    bed: Testbed,
-    probers: Probers,
-    profile: Profile,
-    duration_s: float,
-    tolerance: Tolerance,
-    figures: Path,
-) -> bool:
-    in_force = probers.link(profile)
+@dataclass(frozen=True)
+class _Asked:
+    """What is on a link, and how closely to look."""
+
+    profile: Profile
+    link: Link
+    in_force: Mapping[str, Any]
+    duration_s: float
+    tolerance: Tolerance
+
+
+def _check(out: Console, bed: Testbed, probers: Probers, asked: _Asked, figures: Path) -> bool:
+    profile, shaper = asked.profile, asked.link.shaper
+    title, name = f"{profile.name} on {bed.label}", profile.name
+    if len(bed.links) > 1:
+        title, name = f"{asked.link.name}: {title}", f"{name}-{asked.link.name}"
     if not bed.is_local and not profile.shaped:
-        link = in_words(probers.bare())
-        out.print(
-            f"{profile.name} on {bed.label}: {link}; nothing is asked of it", soft_wrap=True, markup=False
-        )
+        link = in_words(probers.bare(asked.link))
+        out.print(f"{title}: {link}; nothing is asked of it", soft_wrap=True, markup=False)
         return True
-    dropped = bed.shaper.state().dropped
-    series = _observe(bed.shaper, probers, profile, duration_s, tolerance)
-    found = findings(profile, series, tolerance)
-    out.print(f"{profile.name} on {bed.label}", soft_wrap=True, markup=False)
+    dropped = shaper.state().dropped
+    series = _observe(probers, asked)
+    found = findings(profile, series, asked.tolerance)
+    out.print(title, soft_wrap=True, markup=False)
     out.print(_table(found))
     lines = [f"off: {one.fault}" for one in found if one.fault]
-    lines += [f"{ignored} has no effect in netem" for ignored in sorted(without_effect(in_force))]
-    lines += [*_pictures(series), _costs(bed.shaper, dropped), _figure(profile, bed.label, series, figures)]
+    lines += [f"{ignored} has no effect in netem" for ignored in sorted(without_effect(asked.in_force))]
+    lines += [*_pictures(series), _costs(shaper, dropped)]
+    lines += [_figure(profile, title, series, figures / f"netem-check-{name}.png")]
     for line in lines:
         out.print(line, soft_wrap=True, markup=False)
     return not any(one.fault for one in found)
@@ -87,19 +101,18 @@ def without_effect(in_force: Mapping[str, Any]) -> set[str]:
     return {name for told in hosts for name in told.get("without_effect", ())}
 
 
-def _observe(
-    shaper: Shaper, probers: Probers, profile: Profile, duration_s: float, tolerance: Tolerance
-) -> list[Observed]:
+def _observe(probers: Probers, asked: _Asked) -> list[Observed]:
     """Readings one after the other; the first has the large sample of datagrams."""
+    profile = asked.profile
     if profile.period_s is not None:
-        shaper.restart(profile.offset_s)
+        asked.link.shaper.restart(profile.offset_s)
     began = time.monotonic()
     series: list[Observed] = []
-    while len(series) < LEAST_READINGS or time.monotonic() - began < duration_s:
+    while len(series) < LEAST_READINGS or time.monotonic() - began < asked.duration_s:
         at_s = time.monotonic() - began
         sample_s = probe.SAMPLE_S if series else SAMPLE_S
         question = probe.question(profile, sample_s, MESSAGE_BYTES if profile.tcp_fills else 0)
-        probed, span = probers.probed(profile, tolerance, question)
+        probed, span = probers.probed(asked.link, profile, asked.tolerance, question)
         series.append(Observed(at_s, span, probed))
     return series
 
@@ -137,7 +150,7 @@ def _pictures(series: Sequence[Observed]) -> list[str]:
         if top:
             shown, scale = _UNITS[unit]
             lines.append(f"{name:>4} {_bars(values, top)} 0 to {_number(top, scale)} {shown}")
-    return [*lines, f"     {len(series)} readings in {series[-1].at_s:.1f} s; out is edge to server"]
+    return [*lines, f"     {len(series)} readings in {series[-1].at_s:.1f} s; out is away from the edge"]
 
 
 def _bars(values: Sequence[float | None], top: float) -> str:
@@ -156,10 +169,9 @@ def _costs(shaper: Shaper, before: int | None) -> str:
     return f"     netem dropped {dropped} packets, those that it was asked to lose among them"
 
 
-def _figure(profile: Profile, label: str, series: Sequence[Observed], folder: Path) -> str:
+def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path) -> str:
     from analysis.link_figure import link_figure
 
-    path = folder / f"netem-check-{profile.name}.png"
     out, back = ([_asked_bps(profile, i, o) for o in series] for i in (0, 1))
     rows: dict[str, Sequence[float | None]] = {
         "at_s": [o.at_s for o in series],
@@ -171,8 +183,8 @@ def _figure(profile: Profile, label: str, series: Sequence[Observed], folder: Pa
         "rate_back_bps": [o.reading.rate_back_bps for o in series],
         "asked_rate_back_bps": back,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    link_figure(rows, f"{profile.name} on {label}").savefig(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    link_figure(rows, title).savefig(path)
     return str(path)
 
 

@@ -23,19 +23,44 @@ app = typer.Typer(
 )
 
 
+Hosts = Annotated[
+    int | None, typer.Option(help="Hosts of the local testbed, a chain from edge to server.  [2]")
+]
+Granularity = Annotated[
+    str | None, typer.Option(help="What lies between points: block, or op for every cut.  [block]")
+]
+LiveTensors = Annotated[int | None, typer.Option(help="The most tensors that may cross at a point.  [1]")]
+Fold = Annotated[
+    bool | None,
+    typer.Option("--fold/--no-fold", help="At op, one point for equivalent neighbours.  [fold]"),
+]
+Input = Annotated[
+    str | None, typer.Option(help="float32, or uint8: bytes, normalised by the first unit.  [float32]")
+]
+
+
 @app.command()
 def run(
     sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
-    model: Annotated[str | None, typer.Option(help="Models, with commas: mobilenetv2,resnet50.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Models, with commas: mobilenetv2,resnet50, or your own net.py:build.")
+    ] = None,
     netem: Annotated[
         str | None,
         typer.Option(
-            help="Network profiles: a file in netem_profiles/ or a name such as 80ms-20mbit.  [none]"
+            help="Network profiles: a file in netem_profiles/ or a name such as 80ms-20mbit; wifi+lte names one a "
+            "link.  [none]"
         ),
     ] = None,
     backend: Annotated[str | None, typer.Option(help="tcp, rpc or both.  [tcp,rpc]")] = None,
-    points: Annotated[str | None, typer.Option(help="all, or numbers: 0,7,14.  [all]")] = None,
-    granularity: Annotated[str | None, typer.Option(help="What lies between points.  [block]")] = None,
+    points: Annotated[
+        str | None,
+        typer.Option(help="all, numbers, names or ranges: 0,features.7,9-12; for three hosts 3+7.  [all]"),
+    ] = None,
+    granularity: Granularity = None,
+    live_tensors: LiveTensors = None,
+    fold: Fold = None,
+    input: Input = None,
     trials: Annotated[
         int | None, typer.Option(help="Rounds: trials of each cell.  [3; 1 with --quick]")
     ] = None,
@@ -43,7 +68,13 @@ def run(
     weights: Annotated[
         str | None, typer.Option(help="seeded, pretrained, or a .safetensors or .pth file.  [seeded]")
     ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="synthetic, cifar10, or folder: a folder for each class.  [synthetic]")
+    ] = None,
+    data_path: Annotated[Path | None, typer.Option(help="Where the data set lies.")] = None,
+    images: Annotated[int | None, typer.Option(help="How many of its images are used.  [16]")] = None,
     testbed: Annotated[str | None, typer.Option(help="local, or a file that names hosts.  [local]")] = None,
+    hosts: Hosts = None,
     edge_cpu: Annotated[
         float | None, typer.Option(help="Share of a core that a local edge gets.  [1.0]")
     ] = None,
@@ -76,6 +107,13 @@ def run(
         "backend": backend,
         "points": points,
         "granularity": granularity,
+        "live_tensors": live_tensors,
+        "fold": fold,
+        "input": input,
+        "dataset": dataset,
+        "data_path": data_path,
+        "images": images,
+        "hosts": hosts,
         "trials": trials,
         "batch_size": batch_size,
         "weights": weights,
@@ -137,6 +175,7 @@ def netem_check(
         list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
     ],
     testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
+    hosts: Hosts = None,
     duration: Annotated[str, typer.Option(help="How long to probe each profile.")] = "5s",
     tolerance: Annotated[str, typer.Option(help="How far the link may be off.")] = "10%",
     rtt_floor: Annotated[str, typer.Option(help="How far its round trip may always be off.")] = "2ms",
@@ -146,18 +185,18 @@ def netem_check(
     out: Annotated[Path, typer.Option(help="Where pictures go.", show_default="results")] = RESULTS,
 ) -> None:
     """Put profiles on the link and measure it: asked against measured, with a verdict and a picture over time."""
-    from pareto import spec
-    from pareto.link import library, units
+    from pareto import request, spec
+    from pareto.link import units
 
     options = {"testbed": testbed, "tolerance": tolerance, "rtt_floor": rtt_floor, "shape_at": shape_at}
-    asked = spec.sweep({"model": "any", "netem": ",".join(profiles), **options})
+    asked = spec.sweep({"model": "any", "netem": ",".join(profiles), "hosts": hosts, **options})
     try:
         seconds = units.delay_s(duration)
     except ValueError as error:
         _refuse(f"--duration: {error}")
     from pareto import checking, screen
 
-    loaded = [library.load(name) for name in asked.netems]
+    loaded = [spec.profiles(name, request.links(asked)) for name in asked.netems]
     where = (asked.testbed, asked.shape_at)
     good = checking.check(screen.console(), loaded, seconds, asked.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from pareto import bounds
+from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session
-from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.plan import RESULT_BYTES, Effort, Trial
+from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, probed, settle
 from pareto.spec import Cell
@@ -34,10 +35,10 @@ MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
 
 
 class Crew:
-    """Edge and server worker, with what they have loaded and which link lies between them.
+    """A worker on each host of the chain, with what they have loaded and which links lie between them.
 
     Its methods raise SessionError, SessionLost, TimeoutError or Unreachable; after any of them, `close`: the next
-    `ready` starts both workers again, on hosts that are logged in to anew where they were lost.
+    `ready` starts all workers again, on hosts that are logged in to anew where they were lost.
     """
 
     def __init__(
@@ -54,19 +55,20 @@ class Crew:
         self._sessions: dict[str, Session] = {}
         self._model: str | None = None
         self._proven: set[Cell] = set()
-        self._profile: Profile | None = None
-        self._ports: dict[str, int] = {}
+        self._network: Sequence[Profile] | None = None
+        self._ports: dict[str, dict[str, int]] = {}
         self._told: dict[str, Any] = {}
-        self._bare: probe.Reading | None = None
+        self._bare: dict[str, probe.Reading] = {}
         self._token = ""
-        self._server_address = testbed.remotes[SERVER].host.data_address
         self._devices = Devices(testbed, sample_s) if sample_s else None
-        self.shaped: dict[str, Any] = {}
+        self.links = testbed.links
+        self.shaped: dict[str, dict[str, Any]] = {}
+        """By network and link, what the shaper read back."""
 
     def start(self) -> None:
-        """Start both workers; they are connected once a link is shaped."""
+        """Start the workers; they are connected once the links are shaped."""
         self._testbed.revive()
-        self._model = self._profile = None
+        self._model = self._network = None
         self._proven.clear()
         self._token = secrets.token_hex(16)
         try:
@@ -75,12 +77,13 @@ class Crew:
                 session = remote.start("pareto.worker", *options)
                 self._testbed.heartbeat.add(session)
                 self._sessions[name] = session
-            self._told = self._both("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
+            self._told = self._all("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
             if self._devices is not None:
                 self._devices.start(self._told)
-            self._ports = self._sessions[SERVER].request(
-                "listen", START_TIMEOUT_S, address=self._server_address, token=self._token
-            )
+            listening = {
+                link.far.role: {"address": link.far.address, "token": self._token} for link in self.links
+            }
+            self._ports = self._all("listen", listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
@@ -98,86 +101,87 @@ class Crew:
         devices = self._devices.facts() if self._devices is not None else {}
         return {name: {**told, **devices.get(name, {})} for name, told in self._told.items()}
 
-    def ready(self, cell: Cell, profile: Profile) -> None:
-        """Have the cell's model loaded on both hosts and its profile on the link, connections warm."""
+    def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
+        """Have the cell's model loaded on all hosts and each link's profile in force, connections warm."""
         if not self._sessions:
             self.start()
         if cell.model != self._model:
             self._load(self._prepared[cell.model])
-        if profile != self._profile:
-            self.link(profile)
+        if network != self._network:
+            self._shape(cell.netem, network)
 
-    def link(self, profile: Profile) -> None:
-        """Put a profile on the link, and open every connection over it."""
-        self._profile = None
-        self.shaped[profile.name] = self.shaper.apply(profile)
+    def probed(
+        self, link: Link, profile: Profile, tolerance: probe.Tolerance
+    ) -> tuple[probe.Probed, probe.Span]:
+        """Measure a link now, with the verdict, and the part of its traces that passed meanwhile."""
+        near = self._sessions[link.near.role]
+        return probed(link.shaper, near, profile, tolerance, is_local=self._testbed.is_local)
+
+    def bare_links(self) -> dict[str, probe.Reading]:
+        """Measure the links between real hosts, before anything is emulated on them; by name."""
+        self._network = None
+        for link in self.links:
+            link.shaper.apply(Profile(NOT_SHAPED))
         self._connect()
-        settle(self.shaper, self._sessions[EDGE], profile, is_local=self._testbed.is_local)
-        for backend in self._backends:
-            self._warm(backend, profile)
-        self._profile = profile
-
-    def probed(self, profile: Profile, tolerance: probe.Tolerance) -> tuple[probe.Probed, probe.Span]:
-        """Measure the link now, with the verdict, and the part of its traces that passed meanwhile."""
-        edge = self._sessions[EDGE]
-        return probed(self.shaper, edge, profile, tolerance, is_local=self._testbed.is_local)
-
-    def bare_link(self) -> probe.Reading:
-        """Measure the link between real hosts, before anything is emulated on it."""
-        self._profile = None
-        self.shaper.apply(Profile(NOT_SHAPED))
-        self._connect()
-        self._bare = bare(self._sessions[EDGE])
+        self._bare = {link.name: bare(self._sessions[link.near.role]) for link in self.links}
         return self._bare
 
-    @property
-    def shaper(self) -> Shaper:
-        return self._testbed.shaper
+    def crossings(
+        self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
+    ) -> list[Crossing]:
+        """What a request of the cell puts on each link that it crosses."""
+        names = [link.name for link in self.links]
+        return crossings(cell, self._prepared[cell.model].facts, network, names, seen)
 
     def trial(
         self,
         trial: Trial,
-        profile: Profile,
-        effort: Effort,
+        network: Sequence[Profile],
         sampled: Callable[[dict[str, Any]], None] | None = None,
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One trial: the edge's report, and what the server says of itself while it ran.
+    ) -> dict[str, dict[str, Any]]:
+        """One trial. By role in the order of the chain: the edge's report, and what the others say of themselves.
 
         `sampled` gets the devices' latest samples meanwhile, about once a second.
         """
         cell = trial.cell
-        facts = self._prepared[cell.model].facts
-        payload = facts.points[cell.point][1] * cell.batch_size
-        result = RESULT_BYTES * cell.batch_size
-        server, edge = self._sessions[SERVER], self._sessions[EDGE]
-        stage = {"point": cell.point, "batch_size": cell.batch_size}
-        staged = self._both("stage", dict.fromkeys(self._sessions, stage), LOAD_TIMEOUT_S)
+        which = {"cuts": cell.cuts, "batch_size": cell.batch_size, "backend": cell.backend}
+        interfaces = {link.near.role: link.near.interface for link in self.links}
+        stage = {
+            role: {**which, "position": position, "interface": interfaces.get(role)}
+            for position, role in enumerate(self._sessions)
+        }
+        staged = self._all("stage", stage, LOAD_TIMEOUT_S)
         compute_s = sum(told["run_s"] for told in staged.values())  # there; the plan's is the driver's own
-        server.request("usage")
-        asked = edge.send(
+        edge, *others = self._sessions
+        self._all("usage", {role: {} for role in others}, LOAD_TIMEOUT_S)
+        asked = self._sessions[edge].send(
             "trial",
-            point=cell.point,
-            batch_size=cell.batch_size,
-            backend=cell.backend,
-            interface=self._testbed.remotes[EDGE].host.data_interface,
+            **which,
+            interface=interfaces[EDGE],
             warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
-            transfer_s=bounds.transfer_s(profile, payload, result),
+            transfer_s=max((it.usual_s for it in self.crossings(cell, network)), default=0.0),
             **{
                 phase: dict(zip(("requests", "seconds"), of, strict=True))
-                for phase, of in asdict(effort).items()
+                for phase, of in asdict(trial.effort).items()
             },
         )
 
         def meanwhile() -> None:
-            server.check()
+            for role in others:
+                self._sessions[role].check()
             if sampled is not None and self._devices is not None:
                 sampled(self._devices.latest())
 
-        report = edge.wait(asked, 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s, meanwhile)
+        timeout_s = 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s
+        report = self._sessions[edge].wait(asked, timeout_s, meanwhile)
         if "latency_s" in report:
             self._proven.add(cell)
         served = len(report["requests"]["throughput"]["started_s"]) if "requests" in report else 0
-        return report, server.request("usage", requests=served)
+        told = self._all("usage", {role: {"requests": served} for role in others}, LOAD_TIMEOUT_S)
+        return {
+            role: {**said, "weights_bytes": staged[role]["weights_bytes"]}
+            for role, said in {edge: report, **told}.items()
+        }
 
     def samples(self) -> dict[str, Series]:
         """By host: what its sensors told since the last time."""
@@ -187,61 +191,83 @@ class Crew:
         """What sampling cost on each host."""
         return self._devices.cost() if self._devices is not None else None
 
+    def _shape(self, name: str, network: Sequence[Profile]) -> None:
+        """Put a profile on each link, and open every connection over them."""
+        self._network = None
+        pairs = list(zip(self.links, network, strict=True))
+        self.shaped[name] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
+        self._connect()
+        for link, profile in pairs:
+            near = self._sessions[link.near.role]
+            settle(link.shaper, near, profile, is_local=self._testbed.is_local)
+            for backend in self._backends:
+                self._warm(link, backend, profile)
+        self._network = network
+
     def _connect(self) -> None:
         """Open every connection anew. What TCP learnt of another link (least RTT, time-out) would mislead it here."""
-        address = self._server_address
         to = {
-            "address": address,
-            "token": self._token,
-            "tcp": self._ports["tcp"],
-            "probe": self._ports["probe"],
+            link.near.role: {
+                "address": link.far.address,
+                "token": self._token,
+                "tcp": self._ports[link.far.role]["tcp"],
+                "probe": self._ports[link.far.role]["probe"],
+            }
+            for link in self.links
         }
-        self._sessions[EDGE].request("connect", START_TIMEOUT_S, **to)
+        self._all("connect", to, START_TIMEOUT_S)
         if "rpc" in self._backends:
+            roles = list(self._sessions)
+            address = self._testbed.remotes[SERVER].host.data_address
             port = self._sessions[SERVER].request("rendezvous", address=address)
             ends = {
-                name: {
-                    "role": name,
+                role: {
+                    "role": role,
+                    "hosts": roles,
                     "address": address,
                     "port": port,
                     "interface": remote.host.data_interface,
                 }
-                for name, remote in self._testbed.remotes.items()
+                for role, remote in self._testbed.remotes.items()
             }
-            self._both("join_rpc", ends, START_TIMEOUT_S)
+            self._all("join_rpc", ends, START_TIMEOUT_S)
 
-    def _warm(self, backend: str, profile: Profile) -> None:
+    def _warm(self, link: Link, backend: str, profile: Profile) -> None:
         """Send bulk until it takes what the link needs for it, so that no request pays for a growing window."""
-        rate_bps, rtt_s = self._carries(profile)
+        rate_bps, rtt_s = self._carries(link, profile)
         # Enough to take the window past bandwidth x delay from its initial ten segments.
         window = 2 * rate_bps / 8 * rtt_s if math.isfinite(rate_bps) else MAX_WARM_BYTES
         nbytes = int(min(max(window, MIN_WARM_BYTES), MAX_WARM_BYTES))
         needed_s = rtt_s + 8 * nbytes / rate_bps
+        near = self._sessions[link.near.role]
         for _ in range(MAX_WARM_UPS):
-            took_s = self._sessions[EDGE].request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
+            took_s = near.request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
             if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
                 return
 
-    def _carries(self, profile: Profile) -> tuple[float, float]:
-        """Payload from edge to server in bit/s, and the round trip: of the profile, on the link beneath it."""
+    def _carries(self, link: Link, profile: Profile) -> tuple[float, float]:
+        """Payload away from the edge in bit/s, and the round trip: of the profile, on the link beneath it."""
         asked_bps = profile.typical.edge_to_server.rate_bps
         rate_bps = asked_bps * probe.GOODPUT if asked_bps else math.inf
-        if self._bare is None:
+        beneath = self._bare.get(link.name)
+        if beneath is None:
             return rate_bps, profile.rtt_s
-        return min(rate_bps, self._bare.rate_bps or math.inf), profile.rtt_s + (self._bare.rtt_s or 0.0)
+        return min(rate_bps, beneath.rate_bps or math.inf), profile.rtt_s + (beneath.rtt_s or 0.0)
 
     def _load(self, prepared: Prepared) -> None:
         self._model = None
         fields = {}
-        for name, remote in self._testbed.remotes.items():
-            data = [_ship(remote, artifact) for artifact in prepared.data.values()]
-            fields[name] = {
-                "model": prepared.name,
+        for role, remote in self._testbed.remotes.items():
+            recipe, data = prepared.recipe, prepared.data.values() if role == EDGE else ()
+            if prepared.code is not None:
+                recipe = recipe.at(Path(_ship(remote, prepared.code, ".py")))
+            fields[role] = {
+                "recipe": recipe.to_dict(),
                 "weights": _ship(remote, prepared.weights),
                 "digest": prepared.weights.digest,
-                "data": data,
+                "data": [_ship(remote, artifact) for artifact in data],
             }
-        loaded = self._both("load", fields, LOAD_TIMEOUT_S)
+        loaded = self._all("load", fields, LOAD_TIMEOUT_S)
         for name, told in loaded.items():
             if told["graph_digest"] != prepared.graph_digest:
                 raise TestbedError(
@@ -250,11 +276,11 @@ class Crew:
                 )
         self._model = prepared.name
 
-    def _both(self, op: str, fields: dict[str, dict[str, Any]], timeout_s: float) -> dict[str, Any]:
-        """Ask both workers at the same time."""
-        asked = {name: session.send(op, **fields[name]) for name, session in self._sessions.items()}
-        return {name: self._sessions[name].wait(number, timeout_s) for name, number in asked.items()}
+    def _all(self, op: str, fields: Mapping[str, dict[str, Any]], timeout_s: float) -> dict[str, Any]:
+        """Ask these workers at the same time; `fields` by role."""
+        asked = {role: self._sessions[role].send(op, **each) for role, each in fields.items()}
+        return {role: self._sessions[role].wait(number, timeout_s) for role, number in asked.items()}
 
 
-def _ship(remote: Any, artifact: Artifact) -> str:
-    return str(remote.ship(artifact.path, f"{artifact.digest}.safetensors"))
+def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:
+    return remote.ship(artifact.path, f"{artifact.digest}{suffix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,8 @@ from dataclasses import dataclass
 from pareto import bounds
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.spec import Cell, Sweep
+from pareto.spec import ALONG, Cell, Sweep
 
-RESULT_BYTES = 4000
-"""A thousand float32 scores: close enough to foresee durations with."""
 OVERHEAD_S = 0.1
 """Control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
 
@@ -24,6 +23,11 @@ class Effort:
     latency: tuple[int, float]
     throughput: tuple[int, float]
 
+    def seeing(self, requests: int) -> Effort:
+        """The same, but not without so many requests: those of the throughput phase, which cost least."""
+        least, seconds = self.throughput
+        return Effort(self.latency, (max(least, requests), seconds))
+
 
 THOROUGH = Effort(latency=(3, 1.9), throughput=(2, 1.9))
 QUICK = Effort(latency=(2, 0.3), throughput=(1, 0.3))
@@ -33,20 +37,30 @@ MAX_WARMUP_REQUESTS = 20
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What planning needs to know of a model. `compute_s`: the whole model's forward pass, one image, here."""
+    """What planning needs to know of a model. Bytes are those of one image.
+
+    points: name and payload bytes of each. compute_s: the whole model's forward pass here. splits: where it is to be
+    cut, a point for each link. images: that each trial is to see, where their labels are known. note: what else the
+    user should know of it.
+    """
 
     points: tuple[tuple[str, int], ...]
     compute_s: float
+    result_bytes: int = 4000
+    splits: tuple[tuple[int, ...], ...] = ()
+    images: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell to be measured in a round. `latency_s`: one request, foreseen; `estimate_s`: all, with its probe."""
+    """A cell to be measured in a round. `latency_s`: one request, foreseen; `estimate_s`: all, with its probes."""
 
     cell: Cell
     round: int
     latency_s: float
     estimate_s: float
+    effort: Effort
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
         """Requests before the clock starts: one to prove a cell's output, and as many as fit into `WARMUP_S`.
@@ -62,7 +76,6 @@ class Trial:
 @dataclass(frozen=True)
 class Plan:
     trials: tuple[Trial, ...]
-    effort: Effort
     rounds: int
 
     @property
@@ -71,30 +84,48 @@ class Plan:
 
 
 def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
-    """Every cell of the sweep, in order; `netems` are its profiles' names."""
+    """Every cell of the sweep, in order; `netems` are the networks' names."""
     return [
-        Cell(model, point, models[model].points[point][0], backend, netem, batch_size)
-        for model in sweep.models
+        Cell(model, cuts, ALONG.join(facts.points[cut][0] for cut in cuts), backend, netem, batch_size)
+        for model, facts in models.items()
         for netem in netems
         for batch_size in sweep.batch_sizes
-        for point in chosen(sweep, models[model])
+        for cuts in facts.splits
         for backend in sweep.backends
     ]
 
 
-def chosen(sweep: Sweep, model: ModelFacts) -> Sequence[int]:
-    return range(len(model.points)) if sweep.points == "all" else sorted(set(sweep.points))
+def crossings(
+    cell: Cell,
+    model: ModelFacts,
+    network: Sequence[Profile],
+    links: Sequence[str],
+    seen: Sequence[probe.Span] | None = None,
+) -> list[bounds.Crossing]:
+    """What a request of the cell puts on each link that it crosses; the others come after these.
+
+    links: their names. seen: for each, the part of its traces that passed meanwhile.
+    """
+    last = len(model.points) - 1
+    result_bytes = model.result_bytes * cell.batch_size
+    return [
+        bounds.Crossing(name, profile, model.points[cut][1] * cell.batch_size, result_bytes, span)
+        for cut, profile, name, span in zip(
+            cell.cuts, network, links, seen or [probe.STILL] * len(links), strict=True
+        )
+        if cut < last
+    ]
 
 
 def make(
     sweep: Sweep,
     models: Mapping[str, ModelFacts],
-    profiles: Mapping[str, Profile],
+    networks: Mapping[str, Sequence[Profile]],
     done: frozenset[tuple[Cell, int]] = frozenset(),
 ) -> Plan:
-    """`sweep.trials` rounds, each every cell once, less what is `done`.
+    """`sweep.trials` rounds, each every cell once, less what is `done`. `networks`: by name, each link's profile.
 
-    In a round the cells of one (model, profile) stay together, for loading a model or reshaping the link between
+    In a round the cells of one (model, network) stay together, for loading a model or reshaping the link between
     any two trials would take longer than they do; the order of these groups, and of the cells in each, is random
     from the sweep's seed.
     """
@@ -104,32 +135,32 @@ def make(
         # Not cryptography: an order that anybody can make again from the manifest.
         shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
         groups: dict[tuple[str, str], list[Cell]] = {}
-        for cell in cells(sweep, models, profiles):
+        for cell in cells(sweep, models, networks):
             groups.setdefault((cell.model, cell.netem), []).append(cell)
         order = list(groups.values())
         shuffled.shuffle(order)
         for group in order:
             shuffled.shuffle(group)
             trials += [
-                _trial(cell, number, effort, models[cell.model], profiles[cell.netem])
+                _trial(cell, number, effort, models[cell.model], networks[cell.netem])
                 for cell in group
                 if (cell, number) not in done
             ]
-    return Plan(tuple(trials), effort, sweep.trials)
+    return Plan(tuple(trials), sweep.trials)
 
 
-def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, profile: Profile) -> Trial:
-    payload = model.points[cell.point][1] * cell.batch_size
+def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, network: Sequence[Profile]) -> Trial:
+    crossed = crossings(cell, model, network, [""] * len(network))
     compute_s = model.compute_s * cell.batch_size
-    crosses = cell.point < len(model.points) - 1
-    transfer_s = bounds.transfer_s(profile, payload, RESULT_BYTES) if crosses else 0.0
-    latency_s = compute_s + transfer_s + (profile.rtt_s if crosses else 0.0)
-    slowest_s = max(
-        transfer_s, compute_s * max(cell.point, len(model.points) - cell.point) / len(model.points)
-    )
-    phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, slowest_s)
-    around_s = 2 * latency_s + probe.duration_s(profile) + OVERHEAD_S  # warm-up, the throughput phase's fill
-    return Trial(cell, number, latency_s, phases_s + around_s)
+    ends = (0, *cell.cuts, len(model.points) - 1)
+    shares = [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
+    steps_s = [compute_s * share for share in shares] + [crossing.usual_s for crossing in crossed]
+    latency_s = compute_s + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
+    effort = effort.seeing(-(-model.images // cell.batch_size))
+    phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, max(steps_s))
+    probing_s = sum(probe.duration_s(profile) for profile in network)
+    around_s = 2 * latency_s + probing_s + OVERHEAD_S  # warm-up, the throughput phase's fill
+    return Trial(cell, number, latency_s, phases_s + around_s, effort)
 
 
 def _phase_s(length: tuple[int, float], request_s: float) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -11,14 +13,21 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
+from pareto import handmade
+from pareto.datasets import feeding
+from pareto.datasets.dataset import DatasetError
+from pareto.datasets.feed import Feed
 from pareto.plan import ModelFacts
-from pareto.spec import SpecError, Sweep
+from pareto.spec import Sweep
+from partitions import memory, proof, registry, weights
 from partitions import model as partitioned
-from partitions import proof, registry, weights
+from partitions.model import PartitionedModel
+from partitions.recipe import Cuts, Recipe
 
-INPUTS = 4
-"""Different inputs that requests take in turn, so that a stale result cannot pass for a fresh one."""
+MAX_DATA_BYTES = 1 << 30
+"""Inputs and answers of one batch size: the edge holds them all, so that none is loaded inside a latency."""
 
 
 @dataclass(frozen=True)
@@ -38,69 +47,150 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model ready to be sent out. `data` holds inputs and references for each batch size."""
+    """A model ready to be sent out.
+
+    code: the Python file that builds a user's own model. data: for each batch size `inputs` (n, batch, channels,
+    height, width), the whole model's answers to them as `reference0`, `reference1`, ... (n, batch, ...), and `labels`
+    (n, batch) where they are known. notes: what the user should know.
+    """
 
     name: str
+    recipe: Recipe
     weights: Artifact
+    code: Artifact | None
     data: dict[int, Artifact]
     graph_digest: str
     facts: ModelFacts
     manifest: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def canonical(sweep: Sweep) -> Sweep:
-    """The sweep with its models' full names and its points checked. Raises SpecError, registry.UnknownModel."""
-    names = tuple(dict.fromkeys(registry.canonical(name) for name in sweep.models))
-    for name in names:
-        last = len(partitioned.describe(name)[0]) - 1
-        if sweep.points != "all":
-            wrong = [point for point in sweep.points if not 0 <= point <= last]
-            if wrong:
-                raise SpecError(
-                    f"{name} has no point {wrong[0]}: its points are 0 (all on the server) to {last}"
-                )
-    return sweep.model_copy(update={"models": names})
+    """The sweep with its models' full names, each once; of a user's own its file. Raises registry.UnknownModel."""
+    names = dict.fromkeys(_lasting(registry.canonical(name)) for name in sweep.models)
+    return sweep.model_copy(update={"models": tuple(names)})
+
+
+def _lasting(name: str) -> str:
+    """A name under which another process finds the model as well."""
+    file, attribute = registry.source(name)
+    return f"{file.resolve()}:{attribute}" if file else name
+
+
+def recipe(name: str, sweep: Sweep) -> Recipe:
+    """How a sweep builds and cuts a model."""
+    file, attribute = registry.source(name)
+    cuts = Cuts(sweep.granularity, sweep.live_tensors, sweep.fold)
+    return Recipe(name, cuts, file, attribute, handmade.find(name, file), sweep.input)
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:
-    """Make everything for a model. Raises weights.WeightsError."""
-    with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
-        return _prepare(name, sweep, Path(folder))
+    """Make everything for a model. Raises weights.WeightsError, DatasetError."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
+            return _prepare(recipe(name, sweep), sweep, Path(folder))
+    finally:
+        memory.give_back_freed()
 
 
-def _prepare(name: str, sweep: Sweep, folder: Path) -> Prepared:
+def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
-    made = weights.make(name, sweep.weights, sweep.seed, folder)
-    model = partitioned.load(name, made.path)
-    generator = torch.Generator().manual_seed(sweep.seed)
-    data = {}
+    dataset = feeding.opened(sweep)
+    made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
+    model = partitioned.load(recipe, made.path)
+    fed = feeding.chosen(sweep, dataset, model.name, model.input_shape, model.results)
+    input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
+    for batch_size in sweep.batch_sizes:
+        _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
+    data, inputs = {}, {}
     compute_s = float("inf")
     for batch_size in sweep.batch_sizes:
-        inputs = torch.randn(INPUTS, batch_size, *model.input_shape, generator=generator)
-        references = []
-        for batch in inputs:
-            started = time.perf_counter()
-            references.append(proof.reference(model, batch))
-            compute_s = min(compute_s, (time.perf_counter() - started) / batch_size)
-        data[batch_size] = _save({"inputs": inputs, "references": torch.stack(references)}, folder)
-    points = model.points
+        tensors, batch_s = _answered(model, fed.feed, batch_size)
+        compute_s = min(compute_s, batch_s / batch_size)
+        images = fed.feed.count(batch_size) * batch_size
+        inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
+        data[batch_size] = _save(tensors, folder)
+    code = _copied(recipe.file, folder) if recipe.file else None
+    points = tuple((point.name, point.payload_bytes) for point in model.points)
+    manifest = {
+        "weights": sweep.weights,
+        "weights_digest": made.digest,
+        "source_digest": code.digest if code else None,
+        "dataset": {**fed.facts, "inputs": inputs},
+    }
     return Prepared(
-        name,
+        recipe.name,
+        recipe,
         Artifact.unlinked(made.path, made.digest),
+        code,
         data,
         model.graph_digest,
-        ModelFacts(tuple((point.name, point.payload_bytes) for point in points), compute_s),
-        {
-            "weights": sweep.weights,
-            "weights_digest": made.digest,
-            "graph_digest": model.graph_digest,
-            "input_shape": model.input_shape,
-            "points": [{"name": p.name, "payload_bytes": p.payload_bytes} for p in points],
-        },
+        ModelFacts(points, compute_s, result_bytes, images=fed.labelled),
+        manifest | _graph_told(recipe, model),
+        fed.notes,
     )
 
 
-def _save(tensors: dict[str, torch.Tensor], folder: Path) -> Artifact:
+def _graph_told(recipe: Recipe, model: PartitionedModel) -> dict[str, Any]:
+    """What the manifest tells of a model's graph and of its cuts."""
+    return {
+        "graph_digest": model.graph_digest,
+        "traced_by": model.traced_by,
+        "granularity": recipe.cuts.granularity,
+        "live_tensors": recipe.cuts.live_tensors,
+        "folded": sum(len(point.folded) for point in model.points),
+        "input": recipe.input,
+        "input_shape": model.input_shape,
+        "points": [
+            {"name": point.name, "payload_bytes": point.payload_bytes, "folded": point.folded}
+            for point in model.points
+        ],
+    }
+
+
+def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> None:
+    nbytes = batches * batch_size * image_bytes
+    if nbytes > MAX_DATA_BYTES:
+        raise DatasetError(
+            f"{batches * batch_size} images for {name} at batch size {batch_size} are, with its answers, "
+            f"{nbytes / 2**30:.1f} GiB, more than the {MAX_DATA_BYTES >> 30} GiB that a host is to hold: "
+            "give fewer --images, or a smaller --batch-size"
+        )
+
+
+def _answered(model: PartitionedModel, feed: Feed, batch_size: int) -> tuple[dict[str, Tensor], float]:
+    """The data of a batch size, as `Prepared` has it, and the seconds of the fastest forward pass.
+
+    Raises DatasetError.
+    """
+    tensors: dict[str, Tensor] = {}
+    fastest_s = float("inf")
+    for index, batch in enumerate(feed.batches(batch_size)):
+        started = time.perf_counter()
+        answers = proof.reference(model, batch)
+        fastest_s = min(fastest_s, time.perf_counter() - started)
+        named = {"inputs": batch, **{f"reference{number}": it for number, it in enumerate(answers)}}
+        for key, tensor in named.items():
+            if key not in tensors:
+                tensors[key] = torch.empty(feed.count(batch_size), *tensor.shape, dtype=tensor.dtype)
+            tensors[key][index] = tensor
+    labels = feed.labels(batch_size)
+    return tensors if labels is None else {**tensors, "labels": labels}, fastest_s
+
+
+def _digest(tensor: Tensor) -> str:
+    """SHA-256 of the tensor's bytes: what was fed, whatever was answered."""
+    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return hashlib.sha256(content).hexdigest()
+
+
+def _copied(file: Path, folder: Path) -> Artifact:
+    copy = folder / "model.py"
+    shutil.copyfile(file, copy)
+    return Artifact.unlinked(copy, weights.file_digest(copy))
+
+
+def _save(tensors: dict[str, Tensor], folder: Path) -> Artifact:
     draft = folder / "data.part"
     save_file(tensors, draft)
     return Artifact.unlinked(draft, weights.file_digest(draft))

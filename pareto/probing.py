@@ -1,4 +1,4 @@
-"""Probing a testbed's link through the program on the edge that has the probe, with the verdict."""
+"""Probing a link of a testbed through the program on its near host that has the probe, with the verdict."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import secrets
 from contextlib import ExitStack
 from typing import Any
 
-from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.link.units import show_delay, show_rate
@@ -23,7 +22,7 @@ MOST_SETTLING = 5
 
 def probed(
     shaper: Shaper,
-    edge: Session,
+    near: Session,
     profile: Profile,
     tolerance: probe.Tolerance,
     question: dict[str, Any] | None = None,
@@ -35,28 +34,28 @@ def probed(
     A profile that asks for nothing promises nothing of a real link, and cannot be off there.
     """
     begun = _position_s(shaper, profile)
-    reply = edge.request("probe", TIMEOUT_S, **(question or probe.question(profile)))
+    reply = near.request("probe", TIMEOUT_S, **(question or probe.question(profile)))
     reading = probe.Reading.of(reply)
     span = begun, _position_s(shaper, profile)
     judged = is_local or profile.shaped
     return probe.Probed(reading, probe.judge(profile, reading, tolerance, span) if judged else ""), span
 
 
-def settle(shaper: Shaper, edge: Session, profile: Profile, *, is_local: bool) -> None:
+def settle(shaper: Shaper, near: Session, profile: Profile, *, is_local: bool) -> None:
     """Open the congestion windows of the probe's own connection by readings that are not used."""
     for _ in range(MOST_SETTLING):
-        if not probed(shaper, edge, profile, probe.Tolerance(), is_local=is_local)[0].fault:
+        if not probed(shaper, near, profile, probe.Tolerance(), is_local=is_local)[0].fault:
             return
 
 
-def bare(edge: Session) -> probe.Reading:
+def bare(near: Session) -> probe.Reading:
     """The link as it is: round trip, and TCP's payload rate each way, by bulk that takes about `BARE_S`."""
     nbytes = dict.fromkeys(("bulk_out", "bulk_back"), FIRST_BULK_BYTES)
-    first = probe.Reading.of(edge.request("probe", TIMEOUT_S, **nbytes))
+    first = probe.Reading.of(near.request("probe", TIMEOUT_S, **nbytes))
     for bulk, rate in zip(nbytes, (first.rate_bps, first.rate_back_bps), strict=True):
         enough = BARE_S * rate / 8 if rate else FIRST_BULK_BYTES
         nbytes[bulk] = int(min(max(enough, FIRST_BULK_BYTES), MOST_BULK_BYTES))
-    return probe.Reading.of(edge.request("probe", TIMEOUT_S, pings=BARE_PINGS, **nbytes))
+    return probe.Reading.of(near.request("probe", TIMEOUT_S, pings=BARE_PINGS, **nbytes))
 
 
 def in_words(link: probe.Reading) -> str:
@@ -92,45 +91,56 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
 
 
 class Probers:
-    """A probe on both hosts of a testbed, and nothing else. Raises SessionError, SessionLost, TimeoutError."""
+    """A probe on each host of a testbed, and nothing else. Raises SessionError, SessionLost, TimeoutError."""
 
     def __init__(self, testbed: Testbed) -> None:
-        self._shaper = testbed.shaper
-        self._is_local = testbed.is_local
-        self._address = testbed.remotes[SERVER].host.data_address
+        self._testbed = testbed
         self._token = secrets.token_hex(16)
         self._sessions: dict[str, Session] = {}
         with ExitStack() as undo:
-            for name, remote in testbed.remotes.items():
+            for role, remote in testbed.remotes.items():
                 session = remote.start("pareto.worker.prober")
                 undo.callback(session.close)
                 testbed.heartbeat.add(session)
                 undo.callback(testbed.heartbeat.remove, session)
-                self._sessions[name] = session
-            listening = self._sessions[SERVER].request("listen", address=self._address, token=self._token)
-            self._port = listening["probe"]
+                self._sessions[role] = session
+            self._ports = {role: self._listen(role) for role in list(testbed.remotes)[1:]}
             self._undo = undo.pop_all()
 
-    def link(self, profile: Profile) -> dict[str, Any]:
-        """Put a profile on the link; what was read back."""
-        in_force = self._shaper.apply(profile)
-        edge = self._sessions[EDGE]
-        edge.request("connect", TIMEOUT_S, address=self._address, probe=self._port, token=self._token)
-        settle(self._shaper, edge, profile, is_local=self._is_local)
+    def shape(self, link: Link, profile: Profile) -> dict[str, Any]:
+        """Put a profile on a link; what was read back."""
+        in_force = link.shaper.apply(profile)
+        near, far = link.near.role, link.far.role
+        self._sessions[near].request("connect", TIMEOUT_S, token=self._token, **self._to(far))
+        settle(link.shaper, self._near(link), profile, is_local=self._testbed.is_local)
         return in_force
 
-    def probed(
-        self, profile: Profile, tolerance: probe.Tolerance, question: dict[str, Any]
-    ) -> tuple[probe.Probed, probe.Span]:
-        edge = self._sessions[EDGE]
-        return probed(self._shaper, edge, profile, tolerance, question, is_local=self._is_local)
+    def reach_s(self, role: str, later: str) -> float:
+        """Connect a host to one after it in the chain, be they neighbours or not; the seconds that took."""
+        return float(self._sessions[role].request("reach", TIMEOUT_S, **self._to(later)))
 
-    def bare(self) -> probe.Reading:
+    def probed(
+        self, link: Link, profile: Profile, tolerance: probe.Tolerance, question: dict[str, Any]
+    ) -> tuple[probe.Probed, probe.Span]:
+        is_local = self._testbed.is_local
+        return probed(link.shaper, self._near(link), profile, tolerance, question, is_local=is_local)
+
+    def bare(self, link: Link) -> probe.Reading:
         """The link as it is now."""
-        return bare(self._sessions[EDGE])
+        return bare(self._near(link))
 
     def close(self) -> None:
         self._undo.close()
+
+    def _to(self, role: str) -> dict[str, Any]:
+        return {"address": self._testbed.remotes[role].host.data_address, "probe": self._ports[role]}
+
+    def _near(self, link: Link) -> Session:
+        return self._sessions[link.near.role]
+
+    def _listen(self, role: str) -> int:
+        address = self._testbed.remotes[role].host.data_address
+        return int(self._sessions[role].request("listen", address=address, token=self._token)["probe"])
 
 
 def _position_s(shaper: Shaper, profile: Profile) -> float:

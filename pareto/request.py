@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pareto import spec
-from pareto.spec import SpecError, Sweep
+from pareto.spec import THIS_MACHINE, SpecError, Sweep
 from pareto.store import StoreError
 
 QUICK_TRIALS = 1
@@ -32,6 +32,15 @@ def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> S
     if fields.get("quick") and "trials" not in fields:
         fields["trials"] = QUICK_TRIALS
     return spec.sweep(fields)
+
+
+def links(sweep: Sweep) -> int:
+    """How many links the testbed that was asked for has. Raises TestbedError for a file that names too few hosts."""
+    if sweep.testbed == THIS_MACHINE:
+        return (sweep.hosts or 2) - 1
+    from pareto.hosts import testbeds
+
+    return testbeds.size(sweep.testbed) - 1
 
 
 def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:

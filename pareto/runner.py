@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from pareto import devices, verdict
+from pareto import devices, stages, verdict
 from pareto.crew import Crew
-from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.host import EDGE
+from pareto.hosts.testbed import Link
 from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -56,17 +57,18 @@ class Runner:
         self,
         crew: Crew,
         store: Store,
-        profiles: Mapping[str, Profile],
+        networks: Mapping[str, Sequence[Profile]],
         tolerance: probe.Tolerance,
         watcher: Watcher,
         clock: Clock,
     ) -> None:
+        """`networks`: by name, the profile of each link."""
         self._crew = crew
         self._store = store
-        self._profiles = profiles
+        self._networks = networks
         self._tolerance = tolerance
         self._watcher = watcher
-        self._last_probe: tuple[float, Profile, probe.Probed] | None = None
+        self._last_probes: dict[str, tuple[float, Profile, probe.Probed]] = {}
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
@@ -85,20 +87,13 @@ class Runner:
                 raise Aborted(f"{failures} trials failed in a row, the last because: {row['reason']}")
             if failures:  # the next trial starts with fresh workers
                 self._crew.close()
-                self._last_probe = None
+                self._last_probes.clear()
 
     def _attempt(self, trial: Trial, plan: Plan) -> Row:
         began = time.monotonic()
-        row: Row = {
-            "run": self._store.run,
-            "model": trial.cell.model,
-            "point": trial.cell.point,
+        row = {
+            **_named(trial, self._store.run),
             "point_name": trial.cell.point_name,
-            "backend": trial.cell.backend,
-            "netem": trial.cell.netem,
-            "batch_size": trial.cell.batch_size,
-            "codec": trial.cell.codec,
-            "round": trial.round,
             "started_at": _now(),
         }
         try:
@@ -109,29 +104,37 @@ class Runner:
         return row
 
     def _measure(self, trial: Trial, plan: Plan) -> Row:
-        cell, profile = trial.cell, self._profiles[trial.cell.netem]
-        self._crew.ready(cell, profile)
-        before = self._recent(profile) or self._probe(trial, profile, "before")
-        if profile.period_s is not None:
-            # Each cell of a round sees the same part of the trace, each round another.
-            share = (trial.round - 1) / plan.rounds
-            self._crew.shaper.restart(profile.offset_s + share * profile.period_s)
-        begun = self._crew.shaper.state()
+        cell, network = trial.cell, self._networks[trial.cell.netem]
+        self._crew.ready(cell, network)
+        links = list(zip(self._crew.links, network, strict=True))
+        before = [self._recent(link, profile) or self._probe(trial, link, profile, "before") for link, profile in links]
+        for link, profile in links:
+            if profile.period_s is not None:
+                # Each cell of a round sees the same part of the trace, each round another.
+                share = (trial.round - 1) / plan.rounds
+                link.shaper.restart(profile.offset_s + share * profile.period_s)
+        begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
-        report, usage = self._crew.trial(trial, profile, plan.effort, sampled)
-        ended = self._crew.shaper.state()
-        after = self._probe(trial, profile, "after")
+        told = self._crew.trial(trial, network, sampled)
+        ended = [link.shaper.state() for link, _ in links]
+        after = [self._probe(trial, link, profile, "after") for link, profile in links]
         samples = self._crew.samples()  # now there is one after the end, too
-        if "requests" in report:
-            self._store.write_requests(cell, trial.round, report["requests"])
-            self._keep(trial, samples, {EDGE: report, SERVER: usage})
-        self.clock.measuring += report.get("measured_s", 0.0)
-        seen = begun.position_s or 0.0, ended.position_s or 0.0
-        row = verdict.row(cell, profile, report, usage, (before, after), seen, samples)
-        if begun.dropped is not None and ended.dropped is not None:
-            row["dropped_packets"] = ended.dropped - begun.dropped
-        if profile.period_s is not None:
-            row["trace_from_s"], row["trace_to_s"] = seen
+        seen = [(was.position_s or 0.0, now.position_s or 0.0) for was, now in zip(begun, ended, strict=True)]
+        crossings = self._crew.crossings(cell, network, seen)
+        self.clock.measuring += told[EDGE].get("measured_s", 0.0)
+        if "requests" in told[EDGE]:
+            self._store.write_requests(cell, trial.round, stages.requests(told))
+            self._keep(trial, samples, told)
+            self._store.append_stages(
+                {**_named(trial, self._store.run), **row} for row in stages.rows(cell, crossings, told, samples)
+            )
+        row = verdict.row(cell, crossings, told, list(zip(before, after, strict=True)), samples)
+        counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
+        if all(was is not None and now is not None for was, now in counts):
+            row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in counts)
+        changing = [span for span, profile in zip(seen, network, strict=True) if profile.period_s is not None]
+        if changing:
+            row["trace_from_s"], row["trace_to_s"] = changing[0]
         return row
 
     def _keep(self, trial: Trial, samples: Mapping[str, devices.Series], told: Mapping[str, Any]) -> None:
@@ -144,20 +147,21 @@ class Runner:
         if kept:
             self._store.write_devices(trial.cell, trial.round, kept)
 
-    def _probe(self, trial: Trial, profile: Profile, when: str) -> probe.Probed:
+    def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         """The link now. A reading that is off is taken once more: a machine's hiccup is not the link's fault."""
-        probed = self._read_link(trial, profile, when)
-        return self._read_link(trial, profile, when) if probed.fault else probed
+        probed = self._read_link(trial, link, profile, when)
+        return self._read_link(trial, link, profile, when) if probed.fault else probed
 
-    def _read_link(self, trial: Trial, profile: Profile, when: str) -> probe.Probed:
+    def _read_link(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         began = time.monotonic()
-        probed, span = self._crew.probed(profile, self._tolerance)
+        probed, span = self._crew.probed(link, profile, self._tolerance)
         ended = time.monotonic()
         self._store.append_link(
             {
                 "at": _now(),
                 "model": trial.cell.model,
                 "netem": profile.name,
+                "link": link.name,
                 "trial": f"{trial.cell.id}-r{trial.round:02d}",
                 "when": when,
                 "verdict": "off" if probed.fault else "ok",
@@ -166,15 +170,17 @@ class Runner:
             }
         )
         self.clock.probing += ended - began
-        self._last_probe = None if probed.fault else (ended, profile, probed)
+        self._last_probes.pop(link.name, None)
+        if not probed.fault:
+            self._last_probes[link.name] = ended, profile, probed
         return probed
 
-    def _recent(self, profile: Profile) -> probe.Probed | None:
+    def _recent(self, link: Link, profile: Profile) -> probe.Probed | None:
         """The last trial's closing probe, if it was of this link, good, and a moment ago."""
-        if self._last_probe is None:
+        if link.name not in self._last_probes:
             return None
-        taken, of, probed = self._last_probe
-        fresh = of == profile and time.monotonic() - taken < RECENT_S
+        taken, of, probed = self._last_probes[link.name]
+        fresh = of == profile and time.monotonic() - taken < RECENT_S * len(self._crew.links)
         return probed if fresh else None
 
 
@@ -198,9 +204,32 @@ def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:
     }
 
 
-def link_facts(profiles: Mapping[str, Profile], shaped: Mapping[str, Any]) -> dict[str, Any]:
-    """For the manifest: each profile as asked, and what the shaper read back."""
-    return {name: {**profile.record(), "in_force": shaped.get(name)} for name, profile in profiles.items()}
+def link_facts(
+    networks: Mapping[str, Sequence[Profile]], links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """For the manifest: by network and link, the profile as asked, and what the shaper read back."""
+    return {
+        name: {
+            link.name: {**profile.record(), "in_force": shaped.get(name, {}).get(link.name)}
+            for link, profile in zip(links, network, strict=True)
+        }
+        for name, network in networks.items()
+    }
+
+
+def _named(trial: Trial, run: str) -> Row:
+    """The columns that say which trial it is."""
+    cell = trial.cell
+    return {
+        "run": run,
+        "model": cell.model,
+        "point": cell.point,
+        "backend": cell.backend,
+        "netem": cell.netem,
+        "batch_size": cell.batch_size,
+        "codec": cell.codec,
+        "round": trial.round,
+    }
 
 
 def _now() -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from pareto.device_series import throttled_now
 from pareto.link.profile import Profile
 from pareto.link.words import describe
-from pareto.plan import ModelFacts, Plan, Trial, chosen
+from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Clock
 from pareto.spec import Cell, Sweep
 from pareto.store import Row
@@ -49,26 +49,30 @@ def plan(
     out: Console,
     sweep: Sweep,
     models: Mapping[str, ModelFacts],
-    profiles: Mapping[str, Profile],
+    networks: Mapping[str, Sequence[Profile]],
     plan: Plan,
 ) -> None:
     """The plan: what will be swept, and how long that takes."""
+    hosts = 1 + max(len(network) for network in networks.values())
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name in sweep.models:
-        points = chosen(sweep, models[name])
-        table.add_row(
-            "model", f"{name}: {len(points)} of {len(models[name].points)} points, {_range(points)}"
-        )
-    for profile in profiles.values():
-        table.add_row("netem", f"{profile.name}: {describe(profile)}")
+    for name, model in models.items():
+        table.add_row("model", f"{name}: {_chosen(model)}")
+        if model.note:
+            table.add_row("", model.note)
+    for name, network in networks.items():
+        for profile in dict.fromkeys(network):
+            table.add_row("netem", f"{profile.name}: {describe(profile)}")
+        if len(network) > 1:
+            table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
     table.add_row("backends", ", ".join(sweep.backends))
     if sweep.batch_sizes != (1,):
         table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
-    table.add_row(
-        "testbed", sweep.testbed + (f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else "")
-    )
+    slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
+    table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow)
+    if sweep.dataset != "synthetic" or sweep.input != "float32":
+        table.add_row("input", f"{sweep.dataset}, {sweep.input}")
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     table.add_row("trials", f"{len(plan.trials)}: {len(cells)} cells, {len(rounds)} of {sweep.trials} rounds")
@@ -201,6 +205,13 @@ def _figures(row: Row) -> str:
     if row.get("latency_s") is None:
         return str(row["status"])
     return f"{row['latency_s'] * 1e3:.1f} ms, {row['throughput_ips']:.2f} images/s"
+
+
+def _chosen(model: ModelFacts) -> str:
+    if len(model.splits[0]) > 1:
+        return f"{len(model.splits)} ways to split it at {len(model.points)} points"
+    points = [cut for (cut,) in model.splits]
+    return f"{len(points)} of {len(model.points)} points, {_range(points)}"
 
 
 def _range(points: Sequence[int]) -> str:

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from pareto.hosts.host import MAX_HOSTS
+from pareto.hosts.inventory import THIS_MACHINE
 from pareto.link import library, units
 from pareto.link.probe import Tolerance
+from pareto.link.profile import Profile
 
 BACKENDS = ("tcp", "rpc")
+ALONG = "+"
+"""Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
 
 
 class SpecError(ValueError):
@@ -24,6 +29,11 @@ def _listed(value: Any) -> Any:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return [value] if isinstance(value, int) else value
+
+
+def _selectors(value: Any) -> Any:
+    """`0,7,features.12`, or numbers from YAML."""
+    return [str(part) for part in _listed(value)]
 
 
 def _share(value: Any) -> Any:
@@ -55,13 +65,20 @@ class Sweep(BaseModel):
     models: Names = Field(alias="model")
     netems: Names = Field(default=("none",), alias="netem")
     backends: Names = Field(default=BACKENDS, alias="backend")
-    points: Literal["all"] | Numbers = "all"
-    granularity: Literal["block"] = "block"
+    points: Annotated[tuple[str, ...], BeforeValidator(_selectors), Field(min_length=1)] = ("all",)
+    granularity: Literal["block", "op"] = "block"
+    live_tensors: int = Field(default=1, ge=1, le=8)
+    fold: bool = True
+    hosts: int | None = Field(default=None, ge=2, le=MAX_HOSTS)
+    input: Literal["float32", "uint8"] = "float32"
+    dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
+    data_path: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
+    images: int | None = Field(default=None, ge=1, le=100_000)
     trials: int = Field(default=3, ge=1, le=1000)
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
     weights: str = "seeded"
     seed: int = Field(default=0, ge=0, lt=2**63)
-    testbed: str = "local"
+    testbed: str = THIS_MACHINE
     edge_cpu: float = Field(default=1.0, ge=0.05, le=1.0)
     threads: int | None = Field(default=None, ge=1, le=256)
     sample: Annotated[float | None, _seconds("sample"), BeforeValidator(_unless_off)] = Field(
@@ -79,10 +96,10 @@ class Sweep(BaseModel):
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination to measure. `point` counts the units that run on the edge."""
+    """One combination to measure. `cuts`: for each link, how many units run before it."""
 
     model: str
-    point: int
+    cuts: tuple[int, ...]
     point_name: str
     backend: str
     netem: str
@@ -90,8 +107,14 @@ class Cell:
     codec: str = "none"
 
     @property
+    def point(self) -> str:
+        """As in trials.csv: `7`, or `3+7` in a chain of three hosts."""
+        return "+".join(map(str, self.cuts))
+
+    @property
     def id(self) -> str:
-        return f"{self.model}-k{self.point:02d}-{self.backend}-{self.netem}-b{self.batch_size}"
+        point = "+".join(f"{cut:02d}" for cut in self.cuts)
+        return f"{self.model}-k{point}-{self.backend}-{self.netem}-b{self.batch_size}"
 
 
 def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
@@ -104,16 +127,40 @@ def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
         if backend not in BACKENDS:
             raise SpecError(f"unknown backend {backend!r}: there are {' and '.join(BACKENDS)}")
     for name in asked.netems:
-        library.load(name)
+        profiles(name)
     if any(size < 1 for size in asked.batch_sizes):
         raise SpecError("--batch-size counts images: 1 or more")
-    if asked.testbed != "local":
-        for option, given in (("--edge-cpu", asked.edge_cpu < 1), ("--threads", asked.threads is not None)):
+    if (asked.dataset == "synthetic") != (asked.data_path is None):
+        raise SpecError(
+            "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"
+        )
+    if asked.testbed != THIS_MACHINE:
+        for option, given in (
+            ("--edge-cpu", asked.edge_cpu < 1),
+            ("--threads", asked.threads is not None),
+            ("--hosts", asked.hosts is not None),
+        ):
             if given:
                 raise SpecError(
-                    f"{option} is for the local testbed: leave it out ({asked.testbed} says threads itself)"
+                    f"{option} is for the local testbed: leave it out, {asked.testbed} says what there is"
                 )
     return asked
+
+
+def profiles(netem: str, links: int = 1) -> tuple[Profile, ...]:
+    """The profile of each link: `wifi+lte` names them in order, a single one is every link's.
+
+    Raises link.profile.ProfileError, and SpecError where they are not as many as the links.
+    """
+    names = [netem] if Path(netem).exists() else netem.split(ALONG)
+    loaded = tuple(library.load(name) for name in names)
+    if len(loaded) == 1:
+        return loaded * links
+    if links not in (1, len(loaded)):
+        raise SpecError(
+            f"--netem {netem} names {len(loaded)} profiles for {links} links: name one a link, or one for all"
+        )
+    return loaded
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -139,6 +186,4 @@ def _first_fault(error: ValidationError, source: str) -> str:
     name = option if source else f"--{option.replace('_', '-')}"
     if fault["type"] == "missing":
         return f"{where}{name} is missing: say which model to sweep, as in --model mobilenetv2"
-    if option == "points":
-        return f"{where}{name} {fault['input']!r}: write all, or numbers such as 0,7,14"
     return f"{where}{name} {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"

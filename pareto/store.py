@@ -1,4 +1,5 @@
-"""results/<run>/: the manifest, a row a trial, every request's times, the devices' sensors, every probe of the link.
+"""results/<run>/: the manifest, a row a trial and one for each host in it, every request's times, the devices' sensors,
+every probe of the links.
 
 trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row cut short
 by a crash is dropped on the next opening.
@@ -11,11 +12,11 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pareto.spec import Cell
+from pareto.spec import ALONG, Cell
 
 TRIAL_COLUMNS = (
     *(
@@ -31,9 +32,10 @@ TRIAL_COLUMNS = (
         "status",
         "reason",
     ),
-    *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "server_s", "latency_bound_s"),
-    *("throughput_ips", "throughput_bound_ips", "in_flight"),
-    *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error"),
+    *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
+    *("latency_bound_s", "throughput_ips", "throughput_bound_ips", "bottleneck", "in_flight"),
+    *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests"),
+    *("max_abs_error", "top1", "top1_images"),
     *("rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s"),
     *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
     *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),
@@ -42,11 +44,18 @@ TRIAL_COLUMNS = (
     *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
     *("started_at", "wall_s"),
 )
+_CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec")
+STAGE_COLUMNS = (
+    *("run", *_CELL_COLUMNS, "round", "position", "host", "first_unit", "last_unit"),
+    *("compute_s", "best_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"),
+    *("cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes", "temperature_c", "throttled", "energy_j"),
+)
 LINK_COLUMNS = (
-    *("at", "model", "netem", "trial", "when", "verdict", "reason"),
+    *("at", "model", "netem", "link", "trial", "when", "verdict", "reason"),
     *("asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps"),
     *("asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s"),
 )
+_FILES = {"trials.csv": TRIAL_COLUMNS, "stages.csv": STAGE_COLUMNS, "link.csv": LINK_COLUMNS}
 Row = dict[str, Any]
 
 
@@ -68,6 +77,7 @@ class Store:
             (store.folder / "requests").mkdir(parents=True)
             store.write_manifest(manifest)
             _append(store.folder / "trials.csv", [TRIAL_COLUMNS])
+            _append(store.folder / "stages.csv", [STAGE_COLUMNS])
             _append(store.folder / "link.csv", [LINK_COLUMNS])
         except OSError as error:
             raise StoreError(
@@ -82,7 +92,7 @@ class Store:
             raise StoreError(f"{folder} is not a run to resume: it has no manifest.json or no trials.csv")
         store = cls(folder)
         try:
-            for name, columns in (("trials.csv", TRIAL_COLUMNS), ("link.csv", LINK_COLUMNS)):
+            for name, columns in _FILES.items():
                 _drop_torn_line(folder / name)
                 with (folder / name).open(newline="") as file:
                     if next(csv.reader(file), None) != list(columns):
@@ -111,8 +121,7 @@ class Store:
         draft.rename(self.folder / "manifest.json")
 
     def rows(self) -> list[dict[str, str]]:
-        with (self.folder / "trials.csv").open(newline="") as file:
-            return list(csv.DictReader(file))
+        return self._read("trials.csv")
 
     def done(self) -> frozenset[tuple[Cell, int]]:
         """Cells and rounds that were measured. A failed trial was not: it is missing, and is done again."""
@@ -120,6 +129,10 @@ class Store:
 
     def append_trial(self, row: Row) -> None:
         _append(self.folder / "trials.csv", [_line(row, TRIAL_COLUMNS)])
+
+    def append_stages(self, rows: Iterable[Row]) -> None:
+        """What each host did in a trial. Before the trial's own row: without that they do not count."""
+        _append(self.folder / "stages.csv", [_line(row, STAGE_COLUMNS) for row in rows])
 
     def append_link(self, row: Row) -> None:
         _append(self.folder / "link.csv", [_line(row, LINK_COLUMNS)])
@@ -161,18 +174,32 @@ class Store:
 
     def drop_failed(self) -> None:
         """Make room for the trials that are done again: each cell has one row a round."""
-        rows = self.rows()
-        kept = [row for row in rows if row["status"] != "failed"]
-        if len(kept) < len(rows):
-            draft = self.folder / "trials.csv.new"
-            draft.unlink(missing_ok=True)
-            _append(draft, [TRIAL_COLUMNS, *([row[c] for c in TRIAL_COLUMNS] for row in kept)])
-            draft.rename(self.folder / "trials.csv")
+        kept = [row for row in self.rows() if row["status"] != "failed"]
+        self._replace("trials.csv", kept)
+        done = {_trial(row) for row in kept}
+        self._replace("stages.csv", [row for row in self._read("stages.csv") if _trial(row) in done])
+
+    def _read(self, name: str) -> list[dict[str, str]]:
+        with (self.folder / name).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def _replace(self, name: str, rows: Sequence[Mapping[str, str]]) -> None:
+        if len(rows) == len(self._read(name)):
+            return
+        draft, columns = self.folder / f"{name}.new", _FILES[name]
+        draft.unlink(missing_ok=True)
+        _append(draft, [columns, *([row[column] for column in columns] for row in rows)])
+        draft.rename(self.folder / name)
+
+
+def _trial(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[column] for column in (*_CELL_COLUMNS, "round"))
 
 
 def _request_schema(pa: Any) -> Any:
     seconds = ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")
-    return pa.schema([("phase", pa.string()), *((name, pa.float64()) for name in seconds)])
+    middle = ("middle_s", pa.list_(pa.float64()))
+    return pa.schema([("phase", pa.string()), *((name, pa.float64()) for name in seconds), middle])
 
 
 def _device_schema(pa: Any) -> Any:
@@ -197,7 +224,7 @@ def _device_schema(pa: Any) -> Any:
 def _cell(row: Mapping[str, str]) -> Cell:
     return Cell(
         row["model"],
-        int(row["point"]),
+        tuple(map(int, row["point"].split(ALONG))),
         row["point_name"],
         row["backend"],
         row["netem"],

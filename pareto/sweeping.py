@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -13,23 +14,25 @@ from typing import Any
 
 from rich.console import Console
 
-from pareto import __version__, plan, screen
+from pareto import __version__, plan, request, screen, splits
 from pareto.crew import Crew
 from pareto.hosts import inventory, testbeds
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.way import FAULTS
-from pareto.link import library
 from pareto.link.profile import Profile
-from pareto.prepare import Prepared, canonical, prepare
+from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, Clock, Runner, link_facts
-from pareto.spec import SpecError, Sweep
+from pareto.spec import ALONG, SpecError, Sweep, profiles
 from pareto.store import Store
+from partitions import model as partitioned
 from partitions.graph import UntraceableModel
 from partitions.registry import UnknownModel
+from partitions.registry import canonical as canonical_name
 from partitions.weights import WeightsError
 
+Networks = dict[str, tuple[Profile, ...]]
 _PACKAGES = ("torch", "torchvision", "safetensors", "paramiko", "pyroute2", "numpy", "pandas", "moocore")
 
 
@@ -41,26 +44,29 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     console = screen.console()
     if not dry_run:
         testbeds.require(sweep.testbed)
-    profiles = _profiles(sweep)
+    links = request.links(sweep)
+    networks = _networks(sweep, links)
     store = Store.resume(resume) if resume is not None else None
     clock, code = Clock(), 0
     try:
         sweep = canonical(sweep)
-        prepared = {name: prepare(name, sweep) for name in sweep.models}
+        names = [canonical_name(model) for model in sweep.models]
+        ways = {name: _splits(name, sweep, links) for name in names}
+        prepared = {name: prepare(name, sweep) for name in names}
     except (UnknownModel, UntraceableModel, WeightsError) as error:
         raise SpecError(str(error)) from error
     if store is not None:
-        _check_same(store, sweep, prepared, profiles)
-    facts = {name: it.facts for name, it in prepared.items()}
-    to_do = plan.make(sweep, facts, profiles, store.done() if store is not None else frozenset())
-    screen.plan(console, sweep, facts, profiles, to_do)
+        _check_same(store, sweep, prepared, networks)
+    facts = {name: replace(it.facts, splits=ways[name]) for name, it in prepared.items()}
+    to_do = plan.make(sweep, facts, networks, store.done() if store is not None else frozenset())
+    screen.plan(console, sweep, facts, networks, to_do)
     if dry_run:
         return 0
     if store is None:
-        store = Store.create(out, _run_name(sweep), _manifest(sweep, prepared, profiles))
+        store = Store.create(out, _run_name(prepared, networks), _manifest(sweep, prepared, networks))
     try:
         if to_do.trials:
-            _measure(console, sweep, prepared, profiles, to_do, store, clock)
+            _measure(console, sweep, prepared, networks, to_do, store, clock)
     except TestbedError:
         store.discard_if_empty()
         raise
@@ -77,16 +83,25 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     return code or int(any(row["status"] != "ok" for row in store.rows()))
 
 
-def _profiles(sweep: Sweep) -> dict[str, Profile]:
-    """The profiles by name, which for a file is the file's. Raises SpecError."""
-    profiles: dict[str, Profile] = {}
+def _networks(sweep: Sweep, links: int) -> Networks:
+    """Each link's profile, by what tells the networks apart: one profile's name, or theirs in order."""
+    networks: Networks = {}
+    known: dict[str, Profile] = {}
     for asked in sweep.netems:
-        profile = library.load(asked)
-        if profiles.setdefault(profile.name, profile) != profile:
-            raise SpecError(
-                f"--netem {asked}: another profile is called {profile.name} too; rename one's file"
-            )
-    return profiles
+        network = profiles(asked, links)
+        for profile in network:
+            if known.setdefault(profile.name, profile) != profile:
+                raise SpecError(
+                    f"--netem {asked}: another profile is called {profile.name} too; rename one's file"
+                )
+        names = [profile.name for profile in network]
+        networks[names[0] if len(set(names)) == 1 else ALONG.join(names)] = network
+    return networks
+
+
+def _splits(name: str, sweep: Sweep, links: int) -> tuple[splits.Split, ...]:
+    """Where to cut a model. Before anything is made of it: bad input must not cost minutes."""
+    return splits.chosen(name, partitioned.describe(recipe(name, sweep))[0], sweep.points, links)
 
 
 def show(console: Console, folder: Path) -> None:
@@ -106,7 +121,7 @@ def _measure(
     console: Console,
     sweep: Sweep,
     prepared: dict[str, Prepared],
-    profiles: dict[str, Profile],
+    networks: Networks,
     to_do: plan.Plan,
     store: Store,
     clock: Clock,
@@ -115,7 +130,8 @@ def _measure(
     session: dict[str, Any] = {"started_at": _now(), "driver": _driver()}
     opened = testbeds.open_testbed(
         sweep.testbed,
-        profiles.values(),
+        [profile for network in networks.values() for profile in network],
+        hosts=sweep.hosts or 2,
         shape_at=sweep.shape_at,
         edge_cpu=sweep.edge_cpu,
         threads=sweep.threads or 1,
@@ -132,18 +148,18 @@ def _measure(
                 session["hosts"] = crew.facts()
                 _tell_versions(console, session["hosts"])
                 if not bed.is_local:
-                    session["bare_link"] = _bare_link(console, crew, sweep, profiles)
+                    session["bare_links"] = _bare_links(console, crew, sweep, networks)
             except FAULTS as error:
                 raise TestbedError(f"the workers did not start: {error}") from error
             store.drop_failed()
             manifest["sessions"] = [*manifest.get("sessions", []), session]
             store.write_manifest(manifest)
             try:
-                Runner(crew, store, profiles, sweep.link_tolerance, progress, clock).run(to_do)
+                Runner(crew, store, networks, sweep.link_tolerance, progress, clock).run(to_do)
             finally:
                 session["ended_at"] = _now()
-                session["link"] = link_facts(profiles, crew.shaped)
-                session["shaping"] = _if_there(crew.shaper.facts)
+                session["links"] = link_facts(networks, bed.links, crew.shaped)
+                session["shaping"] = {link.name: _if_there(link.shaper.facts) for link in bed.links}
                 session["sampling"] = _if_there(crew.sampling)
                 session["trials"] = clock.trials
                 session["measuring_s"] = round(clock.measuring, 3)
@@ -167,14 +183,16 @@ def _tell_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> 
             console.print(f"versions differ: {package} {each}", markup=False)
 
 
-def _bare_link(console: Console, crew: Crew, sweep: Sweep, profiles: Mapping[str, Profile]) -> dict[str, Any]:
-    """The real link before anything is emulated on it, and which profiles it cannot be made to follow."""
-    link = crew.bare_link()
-    console.print(f"the link itself: {in_words(link)}", markup=False)
-    for profile in profiles.values():
-        for line in prospects(profile, link, sweep.link_tolerance):
-            console.print(f"attention: {line}", markup=False)
-    return {"rtt_s": link.rtt_s, "rate_bps": link.rate_bps, "rate_back_bps": link.rate_back_bps}
+def _bare_links(console: Console, crew: Crew, sweep: Sweep, networks: Networks) -> dict[str, Any]:
+    """The real links before anything is emulated on them, and which profiles they cannot be made to follow."""
+    found = crew.bare_links()
+    for number, (name, link) in enumerate(found.items()):
+        console.print(f"the link {name} itself: {in_words(link)}", markup=False)
+        for profile in dict.fromkeys(network[number] for network in networks.values()):
+            for line in prospects(profile, link, sweep.link_tolerance):
+                console.print(f"attention: {line}", markup=False)
+    rates = ("rtt_s", "rate_bps", "rate_back_bps")
+    return {name: {rate: getattr(link, rate) for rate in rates} for name, link in found.items()}
 
 
 def _hosts(sweep: Sweep) -> dict[str, Any] | None:
@@ -187,7 +205,7 @@ def _hosts(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def _check_same(
-    store: Store, sweep: Sweep, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]
+    store: Store, sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks
 ) -> None:
     """A run goes on only with what it was begun with. Raises SpecError."""
     manifest = store.manifest()
@@ -200,22 +218,26 @@ def _check_same(
                 raise SpecError(
                     f"{store.folder} was made with another {what.split('_')[0]} of {name}: start a new run"
                 )
-    for name, profile_now in profiles.items():
-        if manifest["profiles"].get(name) != profile_now.record():
+    for name, record in _records(networks).items():
+        if manifest["profiles"].get(name) != record:
             raise SpecError(
                 f"{store.folder} was made when profile {name} said something else: start a new run"
             )
 
 
-def _manifest(
-    sweep: Sweep, prepared: Mapping[str, Prepared], profiles: Mapping[str, Profile]
-) -> dict[str, Any]:
+def _records(networks: Networks) -> dict[str, Any]:
+    """Each profile by its own name, whichever links have it."""
+    return {profile.name: profile.record() for network in networks.values() for profile in network}
+
+
+def _manifest(sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks) -> dict[str, Any]:
     return {
         "pareto": __version__,
         "created_at": _now(),
         "sweep": sweep.model_dump(mode="json"),
         "models": {name: it.manifest for name, it in prepared.items()},
-        "profiles": {name: it.record() for name, it in profiles.items()},
+        "profiles": _records(networks),
+        "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
         "testbed": sweep.testbed,
         "testbed_hosts": _hosts(sweep),
         "sessions": [],
@@ -231,9 +253,9 @@ def _driver() -> dict[str, Any]:
     }
 
 
-def _run_name(sweep: Sweep) -> str:
-    model = sweep.models[0] if len(sweep.models) == 1 else f"{len(sweep.models)}-models"
-    netem = Path(sweep.netems[0]).stem if len(sweep.netems) == 1 else f"{len(sweep.netems)}-profiles"
+def _run_name(models: Collection[str], networks: Collection[str]) -> str:
+    model = next(iter(models)) if len(models) == 1 else f"{len(models)}-models"
+    netem = next(iter(networks)) if len(networks) == 1 else f"{len(networks)}-profiles"
     return f"{model}-{netem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pareto import bounds, devices
-from pareto.hosts.host import EDGE, SERVER
-from pareto.link.probe import STILL, Probed, Span
-from pareto.link.profile import Profile
+from pareto import bounds, devices, stages
+from pareto.hosts.host import EDGE, ROLES, SERVER
+from pareto.link.probe import Probed
 from pareto.spec import Cell
 from pareto.store import Row
 
@@ -22,18 +21,18 @@ TOO_MANY = 1.10
 
 def row(
     cell: Cell,
-    profile: Profile,
-    report: dict[str, Any],
-    server_usage: dict[str, Any],
-    before_after: tuple[Probed, Probed],
-    seen: Span = STILL,
+    crossings: Sequence[bounds.Crossing],
+    told: Mapping[str, Any],
+    probes: Sequence[tuple[Probed, Probed]],
     samples: Mapping[str, devices.Series] | None = None,
 ) -> Row:
-    """The trial's row, without run, round and times. `report` is what `pareto.worker.trial.run` returned; `seen` the
-    part of the link's traces that passed meanwhile; `samples` what each host's sensors told.
+    """The trial's row, without what names the trial, and without times.
+
+    told: by role in the order of the chain, what `pareto.worker.trial.run` returned on the edge, and the others' usage.
+    probes: of each link, before and after. samples: what each host's sensors told.
     """
     samples = samples or {}
-    told = {EDGE: report, SERVER: server_usage}
+    report, server = told[EDGE], told[SERVER]
     if "latency_s" not in report:
         return {
             "status": "invalid",
@@ -42,55 +41,62 @@ def row(
         }
     latency, throughput = report["requests"]["latency"], report["requests"]["throughput"]
     requests = len(latency["started_s"]) + len(throughput["started_s"])
-    sizes = report["payload_bytes"], report["result_bytes"]
-    bound_s = bounds.latency_s(profile, report["edge_s"], report["server_s"], *sizes, seen)
-    bound_ips = bounds.throughput_ips(
-        profile, cell.batch_size, report["edge_best_s"], report["server_best_s"], *sizes, seen
-    )
+    computed_s = stages.compute_s(told)
+    bound_s = bounds.latency_s(list(computed_s.values()), crossings)
+    bound_ips, bottleneck = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
     faults = [
-        *_link_faults(before_after),
+        *_link_faults(probes, [crossing.link for crossing in crossings]),
         _output_fault(report),
-        _bytes_fault(report, requests),
+        *_bytes_faults(told, crossings, requests),
         _latency_fault(report["latency_s"], bound_s),
         _throughput_fault(report["throughput_ips"], bound_ips),
         *(devices.throttling(role, samples.get(role), told[role]) for role in told),
     ]
     reason = "; ".join(fault for fault in faults if fault)
-    crosses = report["server_s"] is not None
-    readings = [probed.reading for probed in before_after]
+    readings = [[probed.reading for probed in before_after] for before_after in probes]
+    rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
+    rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
     return {
         "status": "invalid" if reason else "ok",
         "reason": reason,
         "latency_s": report["latency_s"],
         "latency_p95_s": _p95(latency),
         "edge_s": report["edge_s"],
-        "serialize_s": report["serialize_s"] if crosses else None,
-        "network_s": _network_s(report) if crosses else None,
-        "server_s": report["server_s"],
+        "serialize_s": report["serialize_s"] if crossings else None,
+        "network_s": _network_s(report) if crossings else None,
+        "middle_s": _middle_s(computed_s),
+        "server_s": computed_s.get(SERVER),
         "latency_bound_s": bound_s,
         "throughput_ips": report["throughput_ips"],
         "throughput_bound_ips": bound_ips,
+        "bottleneck": bottleneck,
         "in_flight": report["in_flight"],
         "payload_bytes": report["payload_bytes"],
         "result_bytes": report["result_bytes"],
         "latency_requests": len(latency["started_s"]),
         "throughput_requests": len(throughput["started_s"]),
         "max_abs_error": report["max_abs_error"],
-        "rtt_s": _mean(reading.rtt_s for reading in readings),
-        "rate_bps": _mean(reading.rate_bps for reading in readings),
-        "retransmits": report["retransmits"],
+        "top1": report["top1"],
+        "top1_images": report["top1_images"],
+        "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
+        "rate_bps": min((rate for rate in rates if rate is not None), default=None),
+        "retransmits": sum(of["retransmits"] for of in told.values() if of.get("retransmits") is not None),
         "edge_cpu_percent": report["cpu_percent"],
-        "server_cpu_percent": server_usage["cpu_percent"],
+        "server_cpu_percent": server["cpu_percent"],
         "edge_rss_bytes": report["rss_bytes"],
-        "server_rss_bytes": server_usage["rss_bytes"],
+        "server_rss_bytes": server["rss_bytes"],
         **devices.columns(EDGE, samples.get(EDGE), report, cell.batch_size),
-        **devices.columns(SERVER, samples.get(SERVER), server_usage, cell.batch_size),
+        **devices.columns(SERVER, samples.get(SERVER), server, cell.batch_size),
     }
 
 
-def _link_faults(before_after: tuple[Probed, Probed]) -> list[str]:
-    judged = zip(("before", "after"), before_after, strict=True)
-    return [f"link off {when} the trial: {probed.fault}" for when, probed in judged if probed.fault]
+def _link_faults(probes: Sequence[tuple[Probed, Probed]], crossed: Sequence[str]) -> Iterator[str]:
+    """Those of links that were crossed come with the link's name where there are several."""
+    for number, before_after in enumerate(probes):
+        link = f"link {crossed[number]}" if len(probes) > 1 and number < len(crossed) else "link"
+        for when, probed in zip(("before", "after"), before_after, strict=True):
+            if probed.fault:
+                yield f"{link} off {when} the trial: {probed.fault}"
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -98,25 +104,35 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(measured) / len(measured) if measured else None
 
 
-def _network_s(report: dict[str, Any]) -> float:
-    """What remains of the latency without both devices' work; no clock of one is compared with the other's."""
-    return float(report["latency_s"] - report["edge_s"] - report["serialize_s"] - report["server_s"])
+def _network_s(report: Mapping[str, Any]) -> float:
+    """What remains of the latency without all hosts' work; no clock of one is compared with another's."""
+    work_s = report["edge_s"] + report["serialize_s"] + sum(report["stages_s"])
+    return float(report["latency_s"] - work_s)
 
 
-def _output_fault(report: dict[str, Any]) -> str:
+def _middle_s(computed_s: Mapping[str, float]) -> float | None:
+    """What the hosts between edge and server computed; None where there are none, or none took part."""
+    middle = [seconds for role, seconds in computed_s.items() if role not in ROLES]
+    return sum(middle) if middle else None
+
+
+def _output_fault(report: Mapping[str, Any]) -> str:
     error, allowed = report["max_abs_error"], report["tolerance"]
     if error <= allowed:
         return ""
     return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
 
 
-def _bytes_fault(report: dict[str, Any], requests: int) -> str:
-    """The data interface must have carried what the requests claim to have sent and received."""
-    for way, size in (("sent", "payload_bytes"), ("received", "result_bytes")):
-        needed, counted = requests * report[size], report[f"{way}_bytes"]
-        if counted < needed:
-            return f"the edge's data interface {way} {counted} bytes, {requests} requests need {needed}"
-    return ""
+def _bytes_faults(
+    told: Mapping[str, Any], crossings: Sequence[bounds.Crossing], requests: int
+) -> Iterator[str]:
+    """Each data interface must have carried what the requests claim to have sent and received."""
+    for (role, usage), crossing in zip(told.items(), crossings, strict=False):
+        for way, nbytes in (("sent", crossing.payload_bytes), ("received", crossing.result_bytes)):
+            needed, counted = requests * nbytes, usage[f"{way}_bytes"]
+            if counted < needed:
+                yield f"the {role}'s data interface {way} {counted} bytes, {requests} requests need {needed}"
+                break
 
 
 def _throughput_fault(throughput_ips: float, bound_ips: float) -> str:

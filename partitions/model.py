@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from . import registry, stage, weights
-from .graph import TracedModel, trace
-from .points import Point, block_points, op_points
+from . import points, registry, stage, weights
+from .graph import TensorSpec, TracedModel
+from .points import Point
+from .recipe import Handmade, Recipe
 from .stage import Stage
-
-GRANULARITIES: dict[str, Callable[[TracedModel], tuple[Point, ...]]] = {
-    "block": block_points,
-    "op": op_points,
-}
+from .tracing import Normalization, trace
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
     """A model without its weights: what it computes, and where it can be cut; `outline` makes one.
 
-    input_shape: of one image, without the batch dimension. graph_digest: SHA-256 of the operators and
-    points; hosts whose torch or torchvision make other graphs of the model have another digest.
+    input_shape: of one image, without the batch dimension. graph_digest: SHA-256 of the operators, the points and the
+    dtype of the images; hosts whose torch or torchvision make other graphs of the model have another digest.
     """
 
     name: str
@@ -34,6 +31,16 @@ class Outline:
     points: tuple[Point, ...]
     graph_digest: str
     traced: TracedModel
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """What the whole model returns, at batch 1."""
+        return tuple(self.traced.specs[node] for node in self.traced.results)
+
+    @property
+    def traced_by(self) -> str:
+        """'torch.fx', 'torch.export' or 'chain'."""
+        return self.traced.traced_by
 
     def paths(self, start: int, end: int) -> set[str]:
         """The parameters and buffers of the units from point `start` to point `end`. Raises ValueError as `cut`."""
@@ -70,49 +77,44 @@ class PartitionedModel(Outline):
         return self.cut(start, end, self.state)
 
     @functools.cached_property
-    def whole(self) -> Stage:
-        """The model in one piece: (images,) -> (logits,)."""
-        return self.stage(0, len(self.points) - 1)
+    def eager(self) -> nn.Module:
+        """The module itself, never traced, on the same tensors."""
+        module = registry.build_structure(self.name)
+        own = (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        )
+        stage.fill(module, {path: self.state[path] for path, _ in own})
+        return module
 
 
-def outline(name: str, granularity: str = "block") -> Outline:
-    """The model without any weights. Raises UnknownModel.
+def outline(recipe: Recipe) -> Outline:
+    """The model without any weights. Raises UnknownModel, UntraceableModel, and ValueError for an unknown point."""
+    if recipe.file is not None:
+        registry.adopt(recipe)
+    name = registry.canonical(recipe.name)
+    it, handmade = registry.entry(name), recipe.handmade or Handmade()
+    normalization = Normalization(it.mean, it.std) if recipe.input == "uint8" else None
+    traced = trace(registry.build_structure(name), it.input_shape, handmade.chain, normalization)
+    found = points.chosen(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
+    return Outline(name, it.input_shape, found, _digest(traced, found), traced)
 
-    granularity: 'block', the blocks that papers count, or 'op', every cut of the graph.
-    """
-    name = registry.canonical(name)
-    return _outline(name, registry.build_structure(name), granularity)
 
-
-def load(name: str, weights_path: Path, granularity: str = "block") -> PartitionedModel:
+def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
     """The whole model with weights from a file that `weights.make` wrote, on the CPU.
 
-    Nothing is initialized at random and no tensor exists twice. Raises UnknownModel, WeightsError.
+    Nothing is initialized at random and no tensor exists twice. Raises as `outline`, and WeightsError.
     """
-    name = registry.canonical(name)
-    structure = registry.build_structure(name)
-    state = {**unsaved_buffers(structure), **weights.read(weights_path, name)}
-    return PartitionedModel(**vars(_outline(name, structure, granularity)), state=state)
+    it = outline(recipe)
+    state = {**it.traced.computed, **weights.read(weights_path, it.name)}
+    return PartitionedModel(**vars(it), state=state)
 
 
 @functools.lru_cache(maxsize=128)
-def describe(name: str, granularity: str = "block") -> tuple[tuple[Point, ...], tuple[int, int, int], str]:
-    """Points, input shape and graph digest of a model. Raises UnknownModel."""
-    it = outline(name, granularity)
+def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, int, int], str]:
+    """Points, input shape and graph digest of a model. Raises as `outline`."""
+    it = outline(recipe)
     return it.points, it.input_shape, it.graph_digest
-
-
-def _outline(name: str, structure: nn.Module, granularity: str) -> Outline:
-    shape = registry.input_shape(name)
-    traced = trace(structure.to("meta"), shape)
-    points = GRANULARITIES[granularity](traced)
-    return Outline(name, shape, points, _digest(traced, points), traced)
-
-
-def unsaved_buffers(structure: nn.Module) -> dict[str, Tensor]:
-    """Buffers that are in no weights file, because the constructor computes them."""
-    saved = structure.state_dict().keys()
-    return {path: buffer for path, buffer in structure.named_buffers() if path not in saved}
 
 
 def _digest(traced: TracedModel, points: tuple[Point, ...]) -> str:

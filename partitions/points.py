@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-from .graph import TracedModel
+from .folding import equivalent
+from .graph import TensorSpec, TracedModel
+from .naming import node_names, operator_name, unique
+from .recipe import Cuts
+from .selection import within
 from .torchvision_compat import models
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """One tensor of a payload. shape: at batch 1, the batch dimension included. dtype: as in 'float32'."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return math.prod(self.shape) * dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -35,12 +24,14 @@ class Point:
     index: how many units run before the cut. name: the unit that ends there ('input', ..., 'output').
     after: the graph node that the cut comes after, '' for the input.
     payload: the tensors that cross the link, at batch 1; none at the last point.
+    folded: the names of the cuts before it that send as much, with only cheap work between, and so are no points.
     """
 
     index: int
     name: str
     after: str
     payload: tuple[TensorSpec, ...]
+    folded: tuple[str, ...] = ()
 
     @property
     def payload_bytes(self) -> int:
@@ -61,52 +52,83 @@ _CONTAINERS = (
     models.vision_transformer.Encoder,
     models.regnet.AnyStage,
     models.maxvit.MaxVitBlock,
+    models._utils.IntermediateLayerGetter,  # the backbone of segmentation models
 )
 
 
-def block_points(traced: TracedModel) -> tuple[Point, ...]:
-    """The points between the blocks of the model, in order, from 'input' to 'output'.
+def find(traced: TracedModel, cuts: Cuts) -> tuple[Point, ...]:
+    """The points of a model, in order, from 'input' to 'output'.
 
-    A boundary at which more than one tensor is live is left out: its unit merges with the next.
+    At granularity 'block' a boundary at which more tensors are live than may cross is left out: its unit merges with
+    the next.
     """
-    return _points(traced, _boundaries(traced))
+    if cuts.granularity == "block":
+        return _points(traced, _boundaries(traced), cuts.live_tensors)
+    return _points(traced, enumerate(node_names(traced)), cuts.live_tensors, cuts.fold)
 
 
-def op_points(traced: TracedModel) -> tuple[Point, ...]:
-    """Every cut of the graph that leaves exactly one tensor live, in order, from 'input' to 'output'."""
-    return _points(traced, ((index, node.name) for index, node in enumerate(traced.nodes)))
+def chosen(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
+    """The points after the cuts of these names, however many tensors are live there, between 'input' and 'output'.
+
+    names: of nodes, as at granularity 'op', or of modules, for the last cut within. Raises ValueError for a name
+    without a cut, and for names that are not in the order of the graph.
+    """
+    cuts = {
+        point.name: point for point in _points(traced, enumerate(node_names(traced)), len(traced.nodes))[1:-1]
+    }
+    position = {node.name: index for index, node in enumerate(traced.nodes)}
+    boundaries = list[tuple[int, str]]()
+    for name in names:
+        found = within(name, cuts)
+        if not found:
+            nearest = difflib.get_close_matches(name, cuts, n=3, cutoff=0.0)
+            raise ValueError(f"no cut is named {name!r}: did you mean {', '.join(nearest)}?")
+        index = position[cuts[found[-1]].after]
+        if boundaries and index <= boundaries[-1][0]:
+            raise ValueError(
+                f"the cut {name!r} does not come after {boundaries[-1][1]!r}: name cuts in their order"
+            )
+        boundaries.append((index, name))
+    return _points(traced, boundaries, len(traced.nodes))
 
 
-def _points(traced: TracedModel, boundaries: Iterator[tuple[int, str]]) -> tuple[Point, ...]:
+def _points(
+    traced: TracedModel, boundaries: Iterable[tuple[int, str]], live_tensors: int, fold: bool = False
+) -> tuple[Point, ...]:
     """Number those of `boundaries` (node index, unit name) that go forward and can be cut."""
-    end = traced.nodes.index(traced.result)
-    cuts = {0: "input"}
+    end = len(traced.nodes) - 1
+    indices, names = [0], []
     for index, name in boundaries:
-        if max(cuts) < index < end and traced.cuttable[index]:
-            cuts[index] = name
-    cuts[end] = "output"
+        if indices[-1] < index < end and traced.cuttable[index] and len(traced.live[index]) <= live_tensors:
+            indices.append(index)
+            names.append(name)
+    indices.append(end)
+    distinct = ("input", *unique(names), "output")
+    groups = equivalent(traced, indices) if fold else [[place] for place in range(len(indices))]
     points = []
-    for number, (index, name) in enumerate(cuts.items()):
-        payload = () if index == end else tuple(_spec(traced, node) for node in traced.live[index])
-        points.append(Point(number, name, traced.nodes[index].name if index else "", payload))
+    for number, (*folded, place) in enumerate(groups):
+        node = traced.nodes[indices[place]]
+        payload = (
+            () if place == len(names) + 1 else tuple(traced.specs[it] for it in traced.live[indices[place]])
+        )
+        after = node.name if place else ""
+        points.append(Point(number, distinct[place], after, payload, tuple(distinct[it] for it in folded)))
     return tuple(points)
-
-
-def _spec(traced: TracedModel, node: fx.Node) -> TensorSpec:
-    value: Tensor = traced.values[node]
-    return TensorSpec(tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
 def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
     """Last node (its index) and name of each unit but the last."""
     module, scopes = traced.module, [_scopes(node) for node in traced.nodes]
-    used = {parent for scope in scopes for path in scope for parent in _with_parents(path)}
-    children = [name for name, _ in module.named_children() if name in used]
-    if len(children) < 2:
+    used = set[str]().union(*scopes)
+    prefix = ""
+    while len(parts := _children(module, prefix, used)) == 1:  # nothing but a wrapper
+        prefix = f"{parts[0]}."
+    if not parts:
         return
-    classifier = next(i for i, scope in enumerate(scopes) if children[-1] in scope)
+    *_, head = parts
+    classifier = next(index for index, scope in enumerate(scopes) if head in scope)
 
-    units = list(_units(module, "", {path for path in used if path.split(".")[0] != children[-1]}))
+    units = list(_units(module, prefix, {path for path in used if head not in _with_parents(path)}))
     if len(units[0].paths) > 1:
         units[0] = _Unit("stem", units[0].paths)
     ends = [_last(scopes, unit.paths) for unit in units]
@@ -115,19 +137,21 @@ def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
     # What has no module of its own follows the last unit (flatten, functional pooling): it belongs to that
     # unit if it pools, else it is a unit.
     if ends[-1] < classifier - 1 and not _pools(module, units[-1]):
-        units.append(_Unit("pool", ()))
+        last = traced.nodes[classifier - 1]
+        units.append(_Unit(operator_name(last) if operator_name(last) == "interpolate" else "pool", ()))
         ends.append(classifier - 1)
     ends[-1] = classifier - 1
     yield from zip(ends, (unit.name for unit in units), strict=True)
 
 
 def _scopes(node: fx.Node) -> set[str]:
-    """Paths of the modules in whose forward the node runs."""
-    return {path for path, _ in node.meta.get("nn_module_stack", {}).values()}
+    """Paths of the modules in whose forward the node runs, and of those that these are in: nobody calls a list."""
+    paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    return {parent for path in paths for parent in _with_parents(path)}
 
 
 def _with_parents(path: str) -> Iterator[str]:
-    """'a.b.c', 'a.b', 'a': a ModuleList is in no node's scope, since nobody calls it."""
+    """'a.b.c', 'a.b', 'a'."""
     while path:
         yield path
         path = path.rpartition(".")[0]
@@ -137,10 +161,16 @@ def _last(scopes: list[set[str]], paths: tuple[str, ...]) -> int:
     return max(index for index, scope in enumerate(scopes) if not scope.isdisjoint(paths))
 
 
+def _children(module: nn.Module, prefix: str, used: set[str]) -> list[str]:
+    """Paths of a container's parts, those left out that no node uses; prefix: '' or 'path.of.container.'."""
+    owner = module.get_submodule(prefix.removesuffix("."))
+    return [prefix + name for name, _ in owner.named_children() if prefix + name in used]
+
+
 def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[_Unit]:
-    """The units within a container, in the order of its children; modules that no node uses are left out."""
-    children = [(prefix + name, child) for name, child in module.named_children() if prefix + name in used]
-    layered = prefix == "features." and all(_is_leaf(child) for _, child in children)
+    """The units within a container, in the order of its children."""
+    children = [(path, module.get_submodule(path)) for path in _children(module, prefix, used)]
+    layered = prefix.endswith("features.") and all(_is_leaf(child) for _, child in children)
     for leaf, group in itertools.groupby(children, key=lambda item: _is_leaf(item[1])):
         paths = dict(group)
         if leaf and not layered:
@@ -148,7 +178,7 @@ def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[_Unit]:
             continue
         for path, child in paths.items():
             if _is_container(path, child):
-                yield from _units(child, f"{path}.", used)
+                yield from _units(module, f"{path}.", used)
             else:
                 yield _Unit(path, (path,))
 
@@ -159,7 +189,7 @@ def _is_leaf(module: nn.Module) -> bool:
 
 def _is_container(path: str, module: nn.Module) -> bool:
     """Whether the module merely holds blocks, rather than being one."""
-    if isinstance(module, _CONTAINERS) or path == "features":
+    if isinstance(module, _CONTAINERS) or path.split(".")[-1] == "features":
         return True
     plain = type(module) in (nn.Sequential, nn.ModuleList)
     return plain and not all(_is_leaf(child) for child in module.children())

@@ -1,39 +1,39 @@
-"""The models that can be partitioned: every torchvision classification model, by name."""
+"""The models that can be partitioned, by name: torchvision's, Ultralytics' YOLO, and those of a user's own file."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import re
-from typing import Any
+from pathlib import Path
 
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from .torchvision_compat import models
+from . import torchvision_models, user_file, yolo
+from .entry import Entry, UnknownModel
+from .recipe import Recipe
+from .structure import without_memory
+from .user_file import register
 
+__all__ = [
+    "Entry",
+    "UnknownModel",
+    "adopt",
+    "build",
+    "build_structure",
+    "canonical",
+    "entry",
+    "input_shape",
+    "names",
+    "register",
+    "source",
+]
 
-class UnknownModel(ValueError):
-    """No model has this name, or more than one has; the message is one line with the nearest names."""
-
-
-# Auxiliary heads are for training only: no inference graph runs them, so they are not built.
-# transform_input would differ between random and pretrained weights: one graph whichever weights are used.
-_WITHOUT_AUXILIARY = {"aux_logits": False, "transform_input": False, "init_weights": False}
-_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "googlenet": _WITHOUT_AUXILIARY,
-    "inception_v3": _WITHOUT_AUXILIARY,
-}
-
-
-@functools.cache
-def _names() -> tuple[str, ...]:
-    return tuple(models.list_models(module=models))
+_adopted: dict[str, Entry] = {}  # users' models
 
 
 def names() -> list[str]:
-    """Canonical names of all models, sorted."""
-    return list(_names())
+    """Canonical names of all models, sorted: of a package that is not installed none, of users' files those seen."""
+    return sorted((*torchvision_models.names(), *yolo.names(), *_adopted))
 
 
 def _squash(name: str) -> str:
@@ -43,9 +43,13 @@ def _squash(name: str) -> str:
 def canonical(name: str) -> str:
     """The registered name for `name`, whatever its case and separators: 'MobileNet-V2' -> 'mobilenet_v2'.
 
-    Raises UnknownModel for a name that fits no model, or several (regnetx16gf: 16 or 1.6 GF).
+    For 'path/to/file.py:build' the file is run, and its model registered as 'file.build'; without ':build' it must
+    have one builder under `register`. Raises UnknownModel for a name that fits no model, or several (regnetx16gf: 16
+    or 1.6 GF), and for a file that has no model.
     """
-    known = _names()
+    if user_file.is_reference(name):
+        return _adopt(user_file.load(name))
+    known = names()
     if name in known:
         return name
     matches = [candidate for candidate in known if _squash(candidate) == _squash(name)]
@@ -53,43 +57,56 @@ def canonical(name: str) -> str:
         return matches[0]
     if matches:
         raise UnknownModel(f"model {name!r} is ambiguous: {' or '.join(matches)}?")
+    if _squash(name) in yolo.NAMES:
+        raise UnknownModel(f"{_squash(name)} needs the package ultralytics: {yolo.INSTALL}")
     squashed = {_squash(candidate): candidate for candidate in known}
     nearest = difflib.get_close_matches(_squash(name), squashed, n=3, cutoff=0.0)
     raise UnknownModel(f"unknown model {name!r}: did you mean {', '.join(squashed[n] for n in nearest)}?")
 
 
+def entry(name: str) -> Entry:
+    """All that is known of a model. Raises UnknownModel."""
+    name = canonical(name)
+    if name in _adopted:
+        return _adopted[name]
+    return yolo.entry(name) if name in yolo.NAMES else torchvision_models.entry(name)
+
+
+def source(name: str) -> tuple[Path | None, str]:
+    """For a user's own model its file and the builder's name in it, else (None, ''). Raises UnknownModel."""
+    it = entry(name)
+    return it.file, it.attribute
+
+
+def adopt(recipe: Recipe) -> None:
+    """Make a user's own model known by the name that it has elsewhere. Raises UnknownModel."""
+    if recipe.file is not None:
+        _adopted[recipe.name] = user_file.read(recipe.file, recipe.attribute, recipe.name)
+
+
+def _adopt(found: Entry) -> str:
+    known = _adopted.get(found.name, found)
+    if known.file != found.file:
+        raise UnknownModel(
+            f"{known.file} and {found.file} both have a model {found.name}: rename one of the files"
+        )
+    _adopted[found.name] = found
+    return found.name
+
+
 def input_shape(name: str) -> tuple[int, int, int]:
-    """Channels, height and width that the model's default weights were evaluated at; downloads nothing."""
-    transforms = models.get_model_weights(canonical(name)).DEFAULT.transforms
-    size = int(transforms.keywords["crop_size"])
-    return (3, size, size)
+    """Channels, height and width of one image; downloads nothing. Raises UnknownModel."""
+    return entry(name).input_shape
 
 
 def build(name: str) -> nn.Module:
-    """A new float32 model in eval mode, gradients off, with torchvision's random initialization.
+    """A new float32 model in eval mode, gradients off, with random weights from the current global RNG.
 
-    The weights come from the current global RNG.
+    Raises UnknownModel.
     """
-    name = canonical(name)
-    arguments = dict(_ARGUMENTS.get(name, {}))
-    if name.startswith("vit_"):  # its position embedding is as long as the image is large
-        arguments["image_size"] = input_shape(name)[1]
-    model: nn.Module = models.get_model(name, weights=None, **arguments)
-    return model.eval().requires_grad_(False)
+    return entry(name).module().requires_grad_(False)
 
 
 def build_structure(name: str) -> nn.Module:
-    """The same model with its parameters on the meta device: neither allocated nor initialized.
-
-    Buffers are real, since constructors compute with them. `torch.device("meta")` would take those along,
-    and RegNet, which computes its widths with tensors, could not be built.
-    """
-
-    def without_memory(_module: nn.Module, _name: str, parameter: nn.Parameter) -> nn.Parameter:
-        return nn.Parameter(parameter.to("meta"), requires_grad=False)
-
-    hook = register_module_parameter_registration_hook(without_memory)  # type: ignore[arg-type]
-    try:
-        return build(name)
-    finally:
-        hook.remove()
+    """The same model with its parameters on the meta device; its buffers are real. Raises UnknownModel."""
+    return without_memory(lambda: build(name))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from . import registry, weights
-from .model import Outline, unsaved_buffers
+from . import weights
+from .memory import give_back_freed
+from .model import Outline
 from .stage import Stage
 
 
@@ -44,19 +44,12 @@ class ResidentStage:
         self.stage.to("meta")
         self.stage = Stage(None)
         self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
-        _give_back_freed_memory(self._device)
+        give_back_freed()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
         missing = wanted - self._state.keys()
         if saved := [path for path in self._reader.keys if path in missing]:
             self._state.update((path, it.to(self._device)) for path, it in self._reader.read(saved))
-        if computed := wanted - self._state.keys():
-            buffers = unsaved_buffers(registry.build_structure(self._outline.name))
-            self._state.update((path, buffers[path].to(self._device)) for path in computed)
+        for path in wanted - self._state.keys():
+            self._state[path] = self._outline.traced.computed[path].to(self._device)
         self.stage = self._outline.cut(start, end, self._state)
-
-
-def _give_back_freed_memory(device: torch.device) -> None:
-    """Return to the system what allocators keep for later: else a device's memory use tells of stages gone by."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's; other C libraries have none
-        trim(0)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

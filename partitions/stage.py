@@ -9,7 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, fx, nn
 
-from .graph import TracedModel, propagate, target_of
+from .graph import TracedModel, target_of
+from .protection import protect_inputs
 
 Payload = tuple[Tensor, ...]
 
@@ -51,14 +52,26 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
     graph.output(tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs))
 
     called = {str(node.target): target_of(traced.module, node) for node in graph.nodes}
-    body = fx.GraphModule({path: copy.deepcopy(it) for path, it in called.items() if it is not None}, graph)
+    body = fx.GraphModule({path: _copied(it) for path, it in called.items() if it is not None}, graph)
     # An input is contiguous, whatever strides the same value has within the whole model.
     examples = [
-        torch.empty(traced.values[n].shape, dtype=traced.values[n].dtype, device="meta") for n in inputs
+        torch.empty_like(traced.values[node], memory_format=torch.contiguous_format) for node in inputs
     ]
-    _protect_inputs(body, examples)
-    _fill(body, state)
+    protect_inputs(body, examples)
+    fill(body, state)
     return Stage(body)
+
+
+def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:
+    """A module of its own, with the same tensors until it is given others; a deep copy would take far longer."""
+    if isinstance(target, Tensor):
+        return target
+    module = copy.copy(target)
+    module._parameters, module._buffers = module._parameters.copy(), module._buffers.copy()
+    module._modules = {
+        name: child and cast(nn.Module, _copied(child)) for name, child in module._modules.items()
+    }
+    return module
 
 
 def paths(traced: TracedModel, start: str, end: str) -> set[str]:
@@ -83,7 +96,7 @@ def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
     return position[start], position[end]
 
 
-def _fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Replace every parameter and buffer of `module` by that of `state`, sharing its memory."""
     for path, _ in list(module.named_parameters(remove_duplicate=False)):
         parent, _, name = path.rpartition(".")
@@ -92,70 +105,3 @@ def _fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     for path, _ in list(module.named_buffers(remove_duplicate=False)):
         parent, _, name = path.rpartition(".")
         module.get_submodule(parent)._buffers[name] = state[path].detach()
-
-
-def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
-    """Rewrite the graph so that it neither writes to its inputs nor returns their memory.
-
-    An in-place activation right behind a cut would overwrite a buffer that the caller still uses; out of
-    place it costs no more. What the graph does to its inputs is observed in runs on the meta device.
-    """
-    writer, aliases = _observe(body, examples)
-    while writer is not None:
-        if _read_after(writer, aliases) or not _make_out_of_place(body, writer):
-            _copy_inputs(body)
-        writer, aliases = _observe(body, examples)
-    output = next(node for node in body.graph.nodes if node.op == "output")
-    with body.graph.inserting_before(output):
-        for result in aliases.intersection(output.all_input_nodes):
-            output.replace_input_with(result, body.graph.call_method("clone", (result,)))
-    body.graph.lint()
-    body.recompile()
-
-
-def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[fx.Node | None, set[fx.Node]]:
-    """The first node that writes to the memory of an input, and those before it whose value lies there."""
-    inputs = {tensor.untyped_storage()._cdata for tensor in examples}
-    before = [tensor._version for tensor in examples]  # counts writes, also those through a view
-    aliases: set[fx.Node] = set()
-    readers: set[fx.Node] = set()
-    for node, value in zip(body.graph.nodes, propagate(body, *examples), strict=False):
-        if [tensor._version for tensor in examples] != before:
-            return node, aliases
-        readers.discard(node)
-        tensors = [
-            t for t in (value if isinstance(value, tuple | list) else [value]) if isinstance(t, Tensor)
-        ]
-        if any(tensor.untyped_storage()._cdata in inputs for tensor in tensors):
-            aliases.add(node)
-            readers.update(node.users)
-        if not readers:  # no later node can reach that memory
-            break
-    return None, aliases
-
-
-def _read_after(writer: fx.Node, aliases: set[fx.Node]) -> bool:
-    """Whether something after `writer` reads what it wrote otherwise than from its result."""
-    return any(writer < user for node in aliases for user in node.users)
-
-
-def _make_out_of_place(body: fx.GraphModule, writer: fx.Node) -> bool:
-    """Switch off the `inplace` option of a module or function; False where there is none."""
-    if writer.op == "call_module":
-        module = body.get_submodule(str(writer.target))
-        if getattr(module, "inplace", False):
-            module.inplace = False  # type: ignore[assignment]
-            return True
-    elif writer.kwargs.get("inplace"):
-        writer.kwargs = {**writer.kwargs, "inplace": False}
-        return True
-    return False
-
-
-def _copy_inputs(body: fx.GraphModule) -> None:
-    """Let the graph work on copies of its inputs."""
-    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
-    with body.graph.inserting_after(inputs[-1]):
-        for node in inputs:
-            duplicate = body.graph.call_method("clone", (node,))
-            node.replace_all_uses_with(duplicate, lambda user, own=duplicate: user is not own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -14,12 +15,12 @@ from typing import Any, BinaryIO, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from . import registry
+from .memory import give_back_freed
 from .seeded import seeded
-from .torchvision_compat import models
 
 
 class WeightsError(ValueError):
@@ -34,25 +35,32 @@ class Weights:
     digest: str
 
 
-# Pretrained files carry auxiliary heads, which `registry.build` leaves out.
-_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+# Pretrained files carry auxiliary heads also for models that are built without them.
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 
 
 def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     """Write the weights of a model to <directory>/<digest>.safetensors; the same tensors give the same file.
 
-    source: 'seeded' (random from `seed`), 'pretrained' (torchvision's default, downloaded by it), or the
+    source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not), or the
     path of a state dict: .safetensors, .pt or .pth. seed: for 'seeded' only; the global RNG is left alone.
+    None of the weights stays in memory.
     Raises UnknownModel, and WeightsError where the source cannot be had or does not fit the model.
     """
     name = registry.canonical(name)
+    made = _write(_checked(_state(name, source, seed), name, source), directory)
+    give_back_freed()
+    return made
+
+
+def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
     if source == "seeded":
-        state: Mapping[str, Tensor] = seeded(name, seed).state_dict()
-    elif source == "pretrained":
-        state = _pretrained(name)
-    else:
-        state = _from_file(Path(source))
-    return _write(_checked(state, name, source), directory)
+        return seeded(name, seed).state_dict()
+    if source == "pretrained":
+        return _pretrained(name)
+    if source.endswith(".safetensors"):
+        return read(Path(source), name)  # the format's own reader would have the file in memory besides
+    return _from_file(Path(source))
 
 
 class Reader:
@@ -136,25 +144,24 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _pretrained(name: str) -> Mapping[str, Tensor]:
+    published = registry.entry(name).pretrained
+    if published is None:
+        raise WeightsError(f"no pretrained weights for {name}: give a file of them (--weights), or 'seeded'")
     try:
-        state: Mapping[str, Tensor] = models.get_model(name, weights="DEFAULT", progress=False).state_dict()
+        return published()
     except (OSError, RuntimeError) as error:  # no network, no such file, a broken download
         raise WeightsError(f"no pretrained weights for {name}: {_one_line(error)}") from error
-    return state
 
 
 def _from_file(path: Path) -> Mapping[str, Tensor]:
-    """The state dict in a file, also one that a training script wrapped as 'state_dict' or 'model'."""
-    if path.suffix not in (".safetensors", ".pt", ".pth"):
+    """The state dict in a pickle, also one that a training script wrapped as 'state_dict' or 'model'."""
+    if path.suffix not in (".pt", ".pth"):
         raise WeightsError(
             f"{str(path)!r} is not 'seeded', 'pretrained', or a .safetensors, .pt or .pth file"
         )
     try:
-        if path.suffix == ".safetensors":
-            content: Any = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         raise WeightsError(f"cannot read weights from {path}: {_one_line(error)}") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -172,8 +179,12 @@ def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, T
 
 def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dict[str, torch.dtype]:
     """The model's keys in its order, with its dtypes. Raises WeightsError unless `shapes` are the model's."""
-    expected = registry.build_structure(name).state_dict()
-    given = {key: tuple(shape) for key, shape in shapes.items() if not key.startswith(_AUXILIARY)}
+    expected = _state_of(name)
+    given = {
+        key: tuple(shape)
+        for key, shape in shapes.items()
+        if key in expected or not key.startswith(_AUXILIARY)
+    }
     faults = {
         "missing": [key for key in expected if key not in given],
         "unexpected": [key for key in given if key not in expected],
@@ -189,6 +200,12 @@ def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dic
     if found:
         raise WeightsError(f"weights from {source} do not fit {name}: {'; '.join(found)}")
     return {key: tensor.dtype for key, tensor in expected.items()}
+
+
+@functools.lru_cache(maxsize=16)
+def _state_of(name: str) -> Mapping[str, Tensor]:
+    """The model's state dict on the meta device: a name stays one model's, and to build one takes time."""
+    return {key: tensor.to("meta") for key, tensor in registry.build_structure(name).state_dict().items()}
 
 
 def _write(state: dict[str, Tensor], directory: Path) -> Weights:

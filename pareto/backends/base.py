@@ -25,20 +25,22 @@ class BackendError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """A result, and what the server's own clock says about it. Durations in seconds."""
+    """A result, and what the later hosts' own clocks say about it. Durations in seconds.
+
+    stages_s: of each stage's computing, in the order of the chain; empty where no other host took part.
+    """
 
     request_id: int
     tensors: Tensors
-    server_s: float
+    stages_s: tuple[float, ...]
     serialize_s: float
 
 
 class Stage(Protocol):
-    """A served stage: what it is, what it takes and gives, and the work itself."""
+    """A served stage: what it is, what it takes, and the work itself."""
 
     fingerprint: bytes
     takes: Layout
-    gives: Layout
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         """The outputs, and how long computing them took in seconds."""
@@ -69,15 +71,24 @@ class Client(Protocol):
 
 
 class Server(Protocol):
-    def serve(self, stage: Stage) -> None:
-        """Answer requests with `stage` from now on. No request may be in flight."""
+    def serve(self, stage: Stage, onward: Client | None = None) -> None:
+        """Answer requests with `stage` from now on. No request may be in flight.
+
+        With `onward`, what the stage makes of a request goes on to the next host, whose result is the answer.
+        """
 
     def close(self) -> None: ...
 
 
-def fingerprint(model_digest: str, graph_digest: str, point: int, batch_size: int) -> bytes:
-    """8 bytes that name a stage; each request carries them, so that two different models never talk."""
-    return sha256(f"{model_digest} {graph_digest} {point} {batch_size}".encode()).digest()[:8]
+def fingerprint(
+    model_digest: str, graph_digest: str, cuts: Sequence[int], position: int, batch_size: int
+) -> bytes:
+    """8 bytes that name a stage; each request carries them, so that two different models never talk.
+
+    cuts: the points at which the model is cut, one for each link. position: of the host in the chain, the edge's is 0.
+    """
+    named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size}"
+    return sha256(named.encode()).digest()[:8]
 
 
 def layout(tensors: Sequence[Tensor]) -> Layout:

@@ -9,7 +9,7 @@ import hmac
 import secrets
 import socket
 
-VERSION = 1
+VERSION = 2
 TIMEOUT_S = 10.0
 PEER_TIMEOUT_S = 60
 """Longer than any outage of an emulated link, and than a stage that keeps its peer waiting with full buffers."""

@@ -1,7 +1,10 @@
 """Tensors over torch.distributed.rpc on TensorPipe, held to the link.
 
 Only the uv transport and the basic channel are allowed: TensorPipe's others (shared memory, cross-memory
-attach) skip the link when both ends share a machine. The agents live for the run.
+attach) skip the link when both ends share a machine. The agents live for the run; each is known by its host's role.
+
+A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host
+takes for it, and is answered from there. So any number can be in flight.
 
 RPC has no authentication of its own and unpickles what it is sent. It is bound to the data address: run it on
 a link that you trust.
@@ -11,10 +14,9 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,15 +24,15 @@ import torch
 from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from pareto.backends.base import BackendError, Layout, Reply, Stage, Tensors
+from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
+from pareto.backends.pipeline import Pipeline, Request
 
-CLIENT, SERVER = "edge", "server"
 WORKER_THREADS = 4
 INIT_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 300.0
 
-_stage: Stage | None = None
-_computing = threading.Lock()
+_server: RpcServer | None = None
+"""Who answers the requests that this process' agent gets."""
 _rendezvous: dict[str, Callable[[], Iterator[tuple[TCPStore, int, int]]]] = {}
 """How the next `join` meets its peer; torch lets a scheme's handler be registered only once."""
 
@@ -40,14 +42,23 @@ def listen(address: str) -> socket.socket:
     return socket.create_server((address, 0))
 
 
-def join(name: str, address: str, port: int, interface: str, listener: socket.socket | None = None) -> None:
-    """Start this process's agent; returns when both are there. Raises BackendError within a minute.
+def join(
+    name: str,
+    hosts: Sequence[str],
+    address: str,
+    port: int,
+    interface: str,
+    listener: socket.socket | None = None,
+) -> None:
+    """Start this process's agent; returns when those of all `hosts` are there. Raises BackendError within a minute.
 
-    `listener` is given on the side that hosts the store, the server.
+    name: of this host, one of `hosts`, which are in the order of the chain. The last one has the store, at `address`
+    and `port`, and is given its `listener`. Every host must be able to reach every other one: they all meet. torch
+    counts meetings: processes that met before cannot meet a new one.
     """
     os.environ["TP_SOCKET_IFNAME"] = interface
     os.environ["GLOO_SOCKET_IFNAME"] = interface
-    rank = 0 if listener is not None else 1
+    rank, world = len(hosts) - 1 - list(hosts).index(name), len(hosts)
 
     def rendezvous() -> Iterator[tuple[TCPStore, int, int]]:
         # The store takes a duplicate: it closes what it is given.
@@ -55,13 +66,13 @@ def join(name: str, address: str, port: int, interface: str, listener: socket.so
         store = TCPStore(
             address,
             port,
-            2,
+            world,
             is_master=rank == 0,
             timeout=timedelta(seconds=INIT_TIMEOUT_S),
             wait_for_workers=False,
             master_listen_fd=fd,
         )
-        yield store, rank, 2
+        yield store, rank, world
 
     if "pareto" not in _rendezvous:
         register_rendezvous_handler(  # type: ignore[no-untyped-call]
@@ -77,21 +88,24 @@ def join(name: str, address: str, port: int, interface: str, listener: socket.so
     )
     try:
         rpc.init_rpc(  # type: ignore[no-untyped-call]
-            name, rank=rank, world_size=2, rpc_backend_options=options
+            name, rank=rank, world_size=world, rpc_backend_options=options
         )
     except RuntimeError as error:
         raise BackendError(f"rpc did not start: {str(error).splitlines()[0]}") from error
 
 
 def leave() -> None:
-    """End this process's agent, so that it can `join` again."""
+    """End this process's agent, so that it can `join` again. What it was asked is answered before."""
+    if _server is not None:
+        _server.finish()
     rpc.shutdown(graceful=False)
 
 
 class RpcClient:
-    """The edge's end; `join` comes first."""
+    """The end towards the next host, by its role; `join` comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
         self._fingerprint = bytes(8)
         self._in_flight: deque[tuple[int, Any]] = deque()
 
@@ -100,47 +114,95 @@ class RpcClient:
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         started = time.perf_counter()
-        future = rpc.rpc_async(SERVER, _run, args=(self._fingerprint, tensors))
+        try:
+            future = rpc.rpc_async(self._peer, _run, args=(self._fingerprint, request_id, tensors))
+        except RuntimeError as error:
+            raise self._fault(error) from error
         self._in_flight.append((request_id, future))
         return time.perf_counter() - started
 
     def receive(self) -> Reply:
         request_id, future = self._in_flight.popleft()
         try:
-            tensors, server_s = future.wait()
-        except Exception as error:  # whatever the server raised, or a RuntimeError of the agent
-            raise BackendError(f"rpc: {str(error).strip().splitlines()[-1]}") from error
-        return Reply(request_id, tensors, server_s, 0.0)
+            answer: _Answer = future.wait()
+        except RuntimeError as error:  # the agent's
+            raise self._fault(error) from error
+        if isinstance(answer, str):
+            raise BackendError(f"{self._peer} says: {answer}")
+        return Reply(request_id, *answer)
 
     def warm(self, nbytes: int) -> None:
         try:
-            rpc.rpc_sync(SERVER, _swallow, args=(torch.zeros(nbytes, dtype=torch.uint8),))
+            rpc.rpc_sync(self._peer, _swallow, args=(torch.zeros(nbytes, dtype=torch.uint8),))
         except RuntimeError as error:
-            raise BackendError(f"rpc: {error}") from error
+            raise self._fault(error) from error
 
     def close(self) -> None:
         self._in_flight.clear()
 
+    def _fault(self, error: Exception) -> BackendError:
+        return BackendError(f"rpc to {self._peer}: {str(error).strip().splitlines()[-1]}")
+
 
 class RpcServer:
-    """The server's end; `join` comes first."""
+    """The end towards the previous host, one in a process; `join` comes first."""
 
-    def serve(self, stage: Stage) -> None:
-        global _stage
-        _stage = stage
+    def __init__(self) -> None:
+        global _server
+        self._served: tuple[Stage, Client | None] | None = None
+        self._pipeline = Pipeline("rpc")
+        _server = self
+
+    def serve(self, stage: Stage, onward: Client | None = None) -> None:
+        self._served = (stage, onward)
+
+    def finish(self) -> None:
+        """Answer everything that has come: an answer through an agent that is gone would crash the process."""
+        self._served = None
+        ending, self._pipeline = self._pipeline, Pipeline("rpc")
+        ending.close()
 
     def close(self) -> None:
-        global _stage
-        _stage = None
+        global _server
+        _server = None
+        self._pipeline.close()
+
+    def take(
+        self, fingerprint: bytes, number: int, tensors: Tensors, answered: torch.futures.Future[_Answer]
+    ) -> None:
+        """Have a request worked on; `answered` gets its answer."""
+        served = self._served
+        if served is None or fingerprint != served[0].fingerprint:
+            answered.set_result("the request is for another model or point than the one served here")
+            return
+
+        def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+            answered.set_result((result, stages_s, serialize_s))
+
+        def fail(text: str) -> None:
+            if not answered.done():
+                answered.set_result(text)
+
+        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=_nothing))
 
 
-def _run(fingerprint: bytes, tensors: Tensors) -> tuple[Tensors, float]:
-    """Runs on the server, in one of the agent's threads; a stage computes one request at a time."""
-    stage = _stage
-    if stage is None or fingerprint != stage.fingerprint:
-        raise BackendError("the request is for another model or point than the one served here")
-    with _computing:
-        return stage.run(tensors)
+_Answer = tuple[Tensors, tuple[float, ...], float] | str
+"""A result, each stage's seconds and those spent serialising. Or what went wrong: futures do not carry exceptions."""
+
+
+@rpc.functions.async_execution  # type: ignore[untyped-decorator]
+def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Future[_Answer]:
+    """Runs in one of the agent's threads, and is over long before its future has a value."""
+    answered: torch.futures.Future[_Answer] = torch.futures.Future()
+    if _server is None:
+        answered.set_result("nothing is served here")
+    else:
+        _server.take(fingerprint, number, tensors, answered)
+    return answered
+
+
+def _nothing() -> None:
+    """The payload's memory is not used again."""
 
 
 def _swallow(data: torch.Tensor) -> int:

@@ -1,7 +1,8 @@
 """The tcp backend's wire format: a fixed binary header, tensor descriptors, raw tensor bytes.
 
-    header      magic "PRT1", version u16, kind u8, tensors u8, request id u64, fingerprint 8 bytes,
-                server seconds f64, serialize seconds f64, body bytes u64          (48 bytes, big endian)
+    header      magic "PRT1", version u16, kind u8, tensors u8, request id u64, fingerprint 8 bytes, stages u8,
+                7 bytes of zero, seconds of each stage 7 x f64 (0.0 where there is none), serialize seconds f64,
+                body bytes u64                                                     (104 bytes, big endian)
     descriptor  dtype code u8, rank u8, 2 bytes of zero, dims 8 x u32              (36 bytes a tensor)
     body        the tensors' bytes one after another, in the sender's byte order (little endian everywhere
                 this runs), or UTF-8 text in an error
@@ -12,6 +13,7 @@ layout it takes, and everything else is refused.
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 from collections.abc import Callable
@@ -24,13 +26,16 @@ from torch import Tensor
 from pareto.backends.base import BackendError, Layout, Tensors
 
 MAGIC = b"PRT1"
-VERSION = 1
-HEADER = struct.Struct("!4sHBBQ8sddQ")
+VERSION = 2
+MAX_STAGES = 7
+"""Later stages that a reply can tell of: a chain has eight hosts at most."""
+HEADER = struct.Struct(f"!4sHBBQ8sB7x{MAX_STAGES}ddQ")
 DESCRIPTOR = struct.Struct("!BBxx8I")
 MAX_RANK = 8
 MAX_TENSORS = 16
 MAX_TEXT = 4096
 
+_NO_STAGE = (0.0,) * MAX_STAGES
 _CODES = {
     "float32": 1,
     "float16": 2,
@@ -54,10 +59,12 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Header:
+    """stages_s, serialize_s: in a reply, as in `base.Reply`."""
+
     kind: Kind
     request_id: int = 0
     fingerprint: bytes = bytes(8)
-    server_s: float = 0.0
+    stages_s: tuple[float, ...] = ()
     serialize_s: float = 0.0
     tensors: int = 0
     body_bytes: int = 0
@@ -85,8 +92,9 @@ def views(tensors: Tensors) -> list[memoryview]:
 def _bytes_of(tensor: Tensor) -> memoryview:
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise BackendError("only contiguous tensors in host memory can be sent")
-    # numpy knows neither bfloat16 nor autograd: look at the storage as bytes
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    # numpy knows neither bfloat16 nor autograd: look at the storage as bytes. A single element may have any stride.
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def empty(layout: Layout) -> Tensors:
@@ -105,7 +113,9 @@ def body_bytes(layout: Layout) -> int:
 
 
 def send(sock: socket.socket, header: Header, descriptors: bytes, body: list[memoryview]) -> None:
-    """One message, gathered from where its parts lie."""
+    """One message, gathered from where its parts lie. Raises OSError, and BackendError for too many stages."""
+    if len(header.stages_s) > MAX_STAGES:
+        raise BackendError(f"{len(header.stages_s)} later stages, at most {MAX_STAGES}")
     head = HEADER.pack(
         MAGIC,
         VERSION,
@@ -113,7 +123,9 @@ def send(sock: socket.socket, header: Header, descriptors: bytes, body: list[mem
         header.tensors,
         header.request_id,
         header.fingerprint,
-        header.server_s,
+        len(header.stages_s),
+        *header.stages_s,
+        *_NO_STAGE[len(header.stages_s) :],
         header.serialize_s,
         sum(view.nbytes for view in body),
     )
@@ -129,16 +141,17 @@ def send(sock: socket.socket, header: Header, descriptors: bytes, body: list[mem
 def receive_header(sock: socket.socket, buffer: bytearray) -> Header:
     """The next message's header, checked for form. Raises BackendError, EOFError at the end of the stream."""
     receive_into(sock, [memoryview(buffer)], at_start=True)
-    magic, version, kind, tensors, request_id, fingerprint, server_s, serialize_s, size = HEADER.unpack(
-        buffer
-    )
+    magic, version, kind, tensors, request_id, fingerprint, stages, *seconds, size = HEADER.unpack(buffer)
     if magic != MAGIC:
         raise BackendError("the peer does not speak this protocol")
     if version != VERSION:
         raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
     if kind not in Kind.__members__.values():
         raise BackendError(f"unknown kind of message {kind}")
-    return Header(Kind(kind), request_id, fingerprint, server_s, serialize_s, tensors, size)
+    if stages > MAX_STAGES:
+        raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
+    *stages_s, serialize_s = seconds
+    return Header(Kind(kind), request_id, fingerprint, tuple(stages_s[:stages]), serialize_s, tensors, size)
 
 
 def receive_tensors(
@@ -169,14 +182,15 @@ def receive_text(sock: socket.socket, header: Header) -> str:
     return text.decode(errors="replace")
 
 
-def discard(sock: socket.socket, nbytes: int) -> None:
-    """Read a body and forget it."""
-    scratch = memoryview(bytearray(min(nbytes, 1 << 18)))
-    while nbytes:
-        count = sock.recv_into(scratch[: min(nbytes, len(scratch))])
+def discard(sock: socket.socket, nbytes: int | None = None) -> None:
+    """Read a body and forget it, or all that still comes. EOFError where the stream ends."""
+    left = math.inf if nbytes is None else nbytes
+    scratch = memoryview(bytearray(int(min(left, 1 << 18))))
+    while left:
+        count = sock.recv_into(scratch[: int(min(left, len(scratch)))])
         if not count:
             raise EOFError
-        nbytes -= count
+        left -= count
 
 
 def receive_into(sock: socket.socket, parts: list[memoryview], *, at_start: bool = False) -> None:

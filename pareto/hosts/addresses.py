@@ -1,4 +1,4 @@
-"""Which of a host's addresses is on the link between the hosts: a proposal, which the user can change in the file."""
+"""Which of a host's addresses is on the link to another: a proposal, which the user can change in the file."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ class Address:
 
 @dataclass(frozen=True)
 class Choice:
+    """reaches: whether the other host's data address is in one network with it."""
+
     address: Address
     why: str
+    reaches: bool = False
 
 
 def choose(way: Way, peer: str, peer_name: str) -> Choice:
@@ -57,7 +60,7 @@ def choose(way: Way, peer: str, peer_name: str) -> Choice:
     if peer:
         near = [each for each in best_first if ipaddress.IPv4Address(peer) in each.network.network]
         if near:
-            return Choice(near[0], f"in one network with {peer_name}, {peer}" + _over(near))
+            return Choice(near[0], f"in one network with {peer_name}, {peer}" + _over(near), reaches=True)
     far = f"; none is in one network with {peer_name}, {peer}: check both" if peer else ""
     for each in best_first:
         if each.interface == arrived_at:

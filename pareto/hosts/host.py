@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)
+MIDDLE = "middle"
+MAX_HOSTS = 8
+
+
+def chain(hosts: int) -> tuple[str, ...]:
+    """The roles of so many hosts, from the edge on: edge, middle1, middle2, ..., server."""
+    return (EDGE, *(f"{MIDDLE}{number}" for number in range(1, hosts - 1)), SERVER)
 
 
 class TestbedError(Exception):
@@ -15,8 +22,18 @@ class TestbedError(Exception):
 
 
 @dataclass(frozen=True)
+class End:
+    """Where a link meets a host."""
+
+    role: str
+    address: str
+    interface: str
+
+
+@dataclass(frozen=True)
 class Host:
-    """folder: where code, weights and logs go, absolute. python: the interpreter that has the worker's packages."""
+    """data_address: its own, on the link towards the edge; of the edge, on its only link. data_interface: which has it.
+    folder: where code, weights and logs go, absolute. python: the interpreter that has the worker's packages."""
 
     name: str
     data_address: str

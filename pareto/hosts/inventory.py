@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
 
-from pareto.hosts.host import EDGE, ROLES, SERVER, TestbedError
+from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
 from pareto.link.yaml_file import YamlFile
 
 THIS_MACHINE = "local"
 """What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
 DEFAULT_FOLDER = ".pareto"
+PARTS = (EDGE, MIDDLE, SERVER)
+"""What a file says of a host's role."""
 _KEYS = (
-    *("role", "ssh", "port", "user", "key", "data_address", "data_interface"),
+    *(
+        "role",
+        "ssh",
+        "port",
+        "user",
+        "key",
+        "data_address",
+        "data_interface",
+        "next_address",
+        "next_interface",
+    ),
     *("device", "threads", "python", "folder", "pip_index"),
 )
 DEVICE = re.compile(r"cpu|cuda:\d+")
@@ -28,10 +42,11 @@ _OPTION = re.compile(r"[^\s-]\S*")
 class Member:
     """One host as the file describes it.
 
-    ssh: a name that OpenSSH's configuration knows, or an address, either with `user@`; or `local`, this machine.
-    data_interface: found by its address where it is not said. python: an interpreter that has the packages; else
-    `hosts setup` makes one. folder: in the user's home unless absolute. pip_index: for `hosts setup`, where packages
-    come from (a CUDA build of torch, say).
+    role: edge, middle or server. ssh: a name that OpenSSH's configuration knows, or an address, either with `user@`;
+    or `local`, this machine. data_interface: found by its address where it is not said. python: an interpreter that
+    has the packages; else `hosts setup` makes one. folder: in the user's home unless absolute. pip_index: for `hosts
+    setup`, where packages come from (a CUDA build of torch, say). next_address, next_interface: of a middle host that
+    has others towards the next host than towards the one before it.
     """
 
     name: str
@@ -47,10 +62,23 @@ class Member:
     python: str = ""
     folder: str = DEFAULT_FOLDER
     pip_index: str = ""
+    next_address: str = ""
+    next_interface: str = ""
 
     @property
     def is_here(self) -> bool:
         return self.ssh == THIS_MACHINE
+
+
+@dataclass(frozen=True)
+class Side:
+    """A host's side of one of its links: its own address there, its interface (empty: the one that has the address),
+    and the other host's address.
+    """
+
+    address: str
+    interface: str
+    peer: str
 
 
 @dataclass(frozen=True)
@@ -60,19 +88,30 @@ class Inventory:
     path: Path
     members: tuple[Member, ...]
 
-    def of(self, role: str) -> Member:
-        return next(member for member in self.members if member.role == role)
-
     @property
     def roles(self) -> dict[str, Member]:
-        """Edge first. Raises TestbedError where the file lacks one."""
-        for role in ROLES:
-            if not any(member.role == role for member in self.members):
+        """In the order of the chain. Raises TestbedError where the file has no edge or no server."""
+        by_part = {part: [member for member in self.members if member.role == part] for part in PARTS}
+        for part in ROLES:
+            if not by_part[part]:
                 raise TestbedError(
-                    f"{self.path}: no host has the role {role}: add one, or ./pareto.sh hosts add USER@ADDRESS "
-                    f"--role {role} --testbed {self.path}"
+                    f"{self.path}: no host has the role {part}: add one, or ./pareto.sh hosts add USER@ADDRESS "
+                    f"--role {part} --testbed {self.path}"
                 )
-        return {role: self.of(role) for role in ROLES}
+        members = [member for part in PARTS for member in by_part[part]]
+        return dict(zip(chain(len(members)), members, strict=True))
+
+    @property
+    def sides(self) -> dict[str, tuple[Side, ...]]:
+        """By role: of each of its links, that towards the edge first. Raises TestbedError as `roles` does."""
+        hosts = list(self.roles.items())
+        found: dict[str, tuple[Side, ...]] = {role: () for role, _ in hosts}
+        for (role, near), (next_role, far) in pairwise(hosts):
+            own = near.next_address or near.data_address
+            interface = near.next_interface if near.next_address else near.data_interface
+            found[role] += (Side(own, interface, far.data_address),)
+            found[next_role] += (Side(far.data_address, far.data_interface, own),)
+        return found
 
 
 def load(path: Path) -> Inventory:
@@ -93,13 +132,21 @@ def load(path: Path) -> Inventory:
     members = tuple(file.member(name, entry) for name, entry in entries.items())
     for index, member in enumerate(members):
         for other in members[:index]:
-            for what in ("role", "data_address"):
-                if getattr(other, what) == getattr(member, what):
-                    raise file.fault(
-                        entries[member.name],
-                        f"{other.name} and {member.name} have the same {what} {getattr(member, what)}",
-                    )
+            for what, value in _clashes(other, member):
+                raise file.fault(
+                    entries[member.name], f"{other.name} and {member.name} have the same {what} {value}"
+                )
+    if len(members) > MAX_HOSTS:
+        raise file.fault(entries[members[MAX_HOSTS].name], f"a chain has at most {MAX_HOSTS} hosts")
     return Inventory(path, members)
+
+
+def _clashes(one: Member, other: Member) -> Iterator[tuple[str, str]]:
+    """What only one host can have."""
+    if one.role == other.role != MIDDLE:
+        yield "role", one.role
+    for address in {one.data_address, one.next_address} & {other.data_address, other.next_address} - {""}:
+        yield "data_address", address
 
 
 class _File(YamlFile):
@@ -118,12 +165,22 @@ class _File(YamlFile):
             if key in said and not good:
                 raise self.fault(items[key], f"{key} {said[key]!r}: {wanted}")
 
-        check("role", said["role"] in ROLES, f"use {' or '.join(ROLES)}")
+        check("role", said["role"] in PARTS, f"use {EDGE}, {MIDDLE} or {SERVER}")
         check(
             "ssh", bool(_OPTION.fullmatch(said["ssh"])), "a name or address, as in pi@192.168.7.2, or local"
         )
         check("user", bool(_OPTION.fullmatch(said.get("user", ""))), "a user's name")
         check("data_address", _is_ipv4(said["data_address"]), "an IPv4 address on the link between the hosts")
+        for key in ("next_address", "next_interface"):
+            check(key, said["role"] == MIDDLE, "only a middle host has a next one beside the one before it")
+        following = said.get("next_address", "")
+        check("next_address", _is_ipv4(following), "an IPv4 address on the link to the next host")
+        check("next_address", following != said["data_address"], "as data_address: leave it out")
+        check(
+            "next_interface",
+            bool(following),
+            "say next_address too, its address on the link to the next host",
+        )
         check("port", _is_number(said.get("port", ""), 65535), "a port from 1 to 65535")
         check("threads", _is_number(said.get("threads", ""), 256), "a number from 1 to 256")
         check(
@@ -143,6 +200,8 @@ class _File(YamlFile):
             said.get("python", ""),
             said.get("folder", DEFAULT_FOLDER),
             said.get("pip_index", ""),
+            following,
+            said.get("next_interface", ""),
         )
 
 

@@ -15,7 +15,7 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import DEFAULT_FOLDER, Inventory, Member
 
 HEADER = """\
-# A testbed: two hosts and how to reach them. Every key: docs/real-hardware.md
+# A testbed: its hosts and how to reach them. Every key: docs/real-hardware.md
 #   ./pareto.sh hosts setup --testbed {path}
 #   ./pareto.sh doctor --testbed {path}
 hosts:
@@ -51,6 +51,8 @@ def entry(member: Member, indent: str = _INDENT) -> str:
         "key": "" if member.key is None else str(member.key),
         "data_address": member.data_address,
         "data_interface": member.data_interface,
+        "next_address": member.next_address,
+        "next_interface": member.next_interface,
         "device": member.device,
         "threads": str(member.threads) if member.threads != 1 else "",
         "python": member.python,

@@ -6,21 +6,22 @@ import functools
 import getpass
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from pareto.hosts import checkup, login, privileged, shipping, ssh
 from pareto.hosts.finding import Finding
-from pareto.hosts.host import EDGE, ROLES, SERVER, Host, TestbedError
-from pareto.hosts.inventory import Inventory, Member
+from pareto.hosts.host import EDGE, End, Host, TestbedError
+from pareto.hosts.inventory import Inventory, Member, Side
 from pareto.hosts.keys import Keyring
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, SessionError, SessionLost
-from pareto.hosts.shaping import NetemShaper, NoShaper, Shaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.shaping import NetemShaper, NoShaper, Shaper, who_shapes
+from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import Here, Unreachable, Way
 
 
@@ -29,19 +30,29 @@ class Examined:
     """A member that was reached: what it told of itself, and what that means for a sweep."""
 
     member: Member
+    sides: tuple[Side, ...]
     facts: Mapping[str, Any]
     findings: tuple[Finding, ...]
 
 
-def examine(way: Way, member: Member, peer: Member, file: Inventory, *, shaped: bool) -> Examined:
-    """Look at a host. `shaped`: it will have to shape the link. Raises Unreachable."""
-    facts = checkup.ask(way, member, peer.data_address)
+def examine(way: Way, member: Member, sides: tuple[Side, ...], file: Inventory, *, shaped: bool) -> Examined:
+    """Look at a host. `shaped`: it will have to shape a link. Raises Unreachable."""
+    facts = checkup.ask(way, member, sides)
     now_s = time.time()  # the host told its own a moment ago
     digest = privileged.digest()
     found = checkup.findings(
-        member, facts, shaped=shaped, helper_digest=digest, now_s=now_s, testbed=str(file.path)
+        member, sides, facts, shaped=shaped, helper_digest=digest, now_s=now_s, testbed=str(file.path)
     )
-    return Examined(member, facts, tuple(found))
+    return Examined(member, sides, facts, tuple(found))
+
+
+def shaping(file: Inventory, shape_at: str = "both") -> list[tuple[str, ...]]:
+    """Of each link, the roles of those that shape it: in a chain of more than two hosts that on the edge's side.
+
+    So no host shapes two links, which it may have on one interface. Raises TestbedError as `Inventory.roles` does.
+    """
+    roles = list(file.roles)
+    return [who_shapes(*pair, shape_at if len(roles) == 2 else EDGE) for pair in pairwise(roles)]
 
 
 @functools.cache
@@ -70,8 +81,8 @@ def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbe
 
     `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`.
     """
-    members = file.roles
-    shapers = (ROLES if shape_at == "both" else (shape_at,)) if shaped else ()
+    members, sides = file.roles, file.sides
+    shapers = shaping(file, shape_at) if shaped else [()] * (len(members) - 1)
     with ExitStack() as undo:
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
@@ -81,21 +92,20 @@ def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbe
                 ways[role] = open_way(member)
                 undo.callback(ways[role].close)
             for role, way in ways.items():
-                peer = members[SERVER if role == EDGE else EDGE]
-                told[role] = _fit(examine(way, members[role], peer, file, shaped=role in shapers), file)
+                shapes = any(role in roles for roles in shapers)
+                told[role] = _fit(examine(way, members[role], sides[role], file, shaped=shapes), file)
                 remotes[role] = Remote(_host(way, told[role]), way)
-            shaper = _shaper(remotes, told, shapers, heartbeat)
+            links = _links(remotes, told, shapers, heartbeat, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error
         except (SessionError, SessionLost, TimeoutError) as error:
             raise TestbedError(f"the link cannot be shaped: {error}") from error
-        undo.callback(shaper.close)
         return Testbed(
             remotes,
-            shaper,
+            links,
             heartbeat,
             _label(remotes),
-            _facts(remotes, told, shapers, shape_at),
+            _facts(remotes, told, links, shaped=shaped),
             is_local=False,
             undo=undo.pop_all(),
         )
@@ -119,7 +129,7 @@ def _host(way: Way, examined: Examined) -> Host:
     return Host(
         member.name,
         member.data_address,
-        checkup.interface_of(examined.facts, member),
+        checkup.interface_of(examined.facts, examined.sides[0]),
         folder,
         str(examined.facts["executable"]),
         member.device,
@@ -127,30 +137,45 @@ def _host(way: Way, examined: Examined) -> Host:
     )
 
 
-def _shaper(
+def _links(
     remotes: Mapping[str, Remote],
     told: Mapping[str, Examined],
-    shapers: tuple[str, ...],
+    shapers: Sequence[tuple[str, ...]],
     heartbeat: Heartbeat,
-) -> Shaper:
-    if not shapers:
-        return NoShaper()
+    undo: ExitStack,
+) -> tuple[Link, ...]:
     starts = {
-        role: partial(remotes[role].start_privileged, as_root=told[role].facts["uid"] == 0)
-        for role in shapers
+        role: partial(remote.start_privileged, as_root=told[role].facts["uid"] == 0)
+        for role, remote in remotes.items()
     }
-    hosts = {role: remote.host for role, remote in remotes.items()}
-    # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
-    return NetemShaper(hosts, starts, heartbeat, filtered=True)
+    links = []
+    for (near_role, far_role), roles in zip(pairwise(remotes), shapers, strict=True):
+        near, far = _end(near_role, told[near_role], -1), _end(far_role, told[far_role], 0)
+        shaper: Shaper = NoShaper()
+        if roles:
+            by_role = {role: starts[role] for role in roles}
+            # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
+            shaper = NetemShaper(near, far, by_role, heartbeat, filtered=True)
+            undo.callback(shaper.close)
+        links.append(Link(near, far, shaper))
+    return tuple(links)
+
+
+def _end(role: str, examined: Examined, side: int) -> End:
+    own = examined.sides[side]
+    return End(role, own.address, checkup.interface_of(examined.facts, own))
 
 
 def _facts(
-    remotes: Mapping[str, Remote], told: Mapping[str, Examined], shapers: tuple[str, ...], shape_at: str
+    remotes: Mapping[str, Remote],
+    told: Mapping[str, Examined],
+    links: Sequence[Link],
+    *,
+    shaped: bool,
 ) -> dict[str, Any]:
     return {
         "kind": "hosts",
-        "shaper": "netem" if shapers else "none",
-        "shape_at": shape_at,
+        "shaper": "netem" if shaped else "none",
         "hosts": {
             role: {
                 "name": remote.host.name,
@@ -162,6 +187,7 @@ def _facts(
             }
             for role, remote in remotes.items()
         },
+        "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in links],
     }
 
 

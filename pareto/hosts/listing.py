@@ -31,13 +31,19 @@ def show(
     )
     rows = [_HEADINGS]
     for member, state in zip(members, states, strict=True):
-        address = member.data_address + (f" ({member.data_interface})" if member.data_interface else "")
+        address = _address(member.data_address, member.data_interface)
+        if member.next_address:
+            address += f", {_address(member.next_address, member.next_interface)}"
         words = state[1] if state is not None else f"no answer in {within_s:g} s"
         rows.append((member.name, member.role, member.ssh, address, member.device, words))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     return all(state is not None and state[0] for state in states)
+
+
+def _address(address: str, interface: str) -> str:
+    return f"{address} ({interface})" if interface else address
 
 
 def _state(member: Member, open_way: Callable[[Member], Way], requirements: Path) -> tuple[bool, str]:

@@ -18,26 +18,32 @@ from functools import partial
 from typing import Any
 
 from pareto.hosts import ssh
-from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
+from pareto.hosts.host import EDGE, End, Host, TestbedError, chain
 from pareto.hosts.keys import Keyring
 from pareto.hosts.local import sshd
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
-from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper
+from pareto.hosts.shaping import NetemShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import FAULTS
 
 BUILD_TIMEOUT_S = 60.0
 
 
 def open_local(
-    *, edge_cpu: float = 1.0, threads: int = 1, shaper: str = "auto", shape_at: str = "both"
+    *,
+    hosts: int = 2,
+    edge_cpu: float = 1.0,
+    threads: int = 1,
+    shaper: str = "auto",
+    shape_at: str = "both",
 ) -> Testbed:
-    """Build the testbed. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+    """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
 
-    `shape_at`: `both` shapes what each host sends on that host; `edge` both directions there, with netem alone.
+    `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
+    with netem alone.
     """
     key, public = ssh.new_key()
     keyring = Keyring.of(key)
@@ -51,7 +57,7 @@ def open_local(
             built = keeper.request(
                 "build",
                 BUILD_TIMEOUT_S,
-                hosts=[{"name": EDGE, "cpu_share": edge_cpu}, {"name": SERVER, "cpu_share": 1.0}],
+                hosts=[{"name": it, "cpu_share": edge_cpu if it == EDGE else 1.0} for it in chain(hosts)],
                 user=getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
@@ -61,16 +67,15 @@ def open_local(
             for name, told in built["hosts"].items():
                 remotes[name] = Remote(_host(name, told, threads), ssh.Ssh(logins[name], keyring))
                 undo.callback(remotes[name].close)
-            way = _shaper(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
+            links = _links(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
-        undo.callback(way.close)
         return Testbed(
             remotes,
-            way,
+            links,
             heartbeat,
             _label(built),
-            {**_facts(built), "shape_at": shape_at},
+            _facts(built),
             is_local=True,
             undo=undo.pop_all(),
         )
@@ -124,7 +129,7 @@ def _host(name: str, told: dict[str, Any], threads: int) -> Host:
     )
 
 
-def _shaper(
+def _links(
     built: dict[str, Any],
     keeper: Session,
     remotes: Mapping[str, Remote],
@@ -133,20 +138,26 @@ def _shaper(
     heartbeat: Heartbeat,
     shape_at: str,
     undo: ExitStack,
-) -> Shaper:
+) -> tuple[Link, ...]:
+    ends = [(End(**told["near"]), End(**told["far"])) for told in built["links"]]
     if built["shaper"] == "relay":
         if shape_at != "both":
             raise TestbedError(
                 f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
             )
-        return RelayShaper(keeper)
+        return tuple(Link(near, far, RelayShaper(keeper, number)) for number, (near, far) in enumerate(ends))
     starts = {}
-    for name in remotes if shape_at == "both" else (shape_at,):
+    shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
+    for name in {role: None for roles in shaping for role in roles}:
         as_root = Remote(remotes[name].host, ssh.Ssh(replace(logins[name], user="root"), keyring))
         undo.callback(as_root.close)
         starts[name] = partial(as_root.start_privileged, as_root=True)
-    hosts = {name: remote.host for name, remote in remotes.items()}
-    return NetemShaper(hosts, starts, heartbeat, filtered=False)
+    links = []
+    for (near, far), roles in zip(ends, shaping, strict=True):
+        shaper = NetemShaper(near, far, {role: starts[role] for role in roles}, heartbeat, filtered=False)
+        undo.callback(shaper.close)
+        links.append(Link(near, far, shaper))
+    return tuple(links)
 
 
 def _facts(built: dict[str, Any]) -> dict[str, Any]:
@@ -158,10 +169,12 @@ def _facts(built: dict[str, Any]) -> dict[str, Any]:
         "initial_window_segments": built["initial_window_segments"],
         "sysctls": built["sysctls"],
         "hosts": {name: {k: told[k] for k in kept} for name, told in built["hosts"].items()},
+        "links": built["links"],
     }
 
 
 def _label(built: dict[str, Any]) -> str:
+    count = ("two", "three", "four", "five", "six", "seven", "eight")[len(built["hosts"]) - 2]
     slow = built["hosts"][EDGE]["cpu_share"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
-    return f"local: two namespaces on one machine, {built['shaper']}{edge}"
+    return f"local: {count} namespaces on one machine, {built['shaper']}{edge}"

@@ -18,8 +18,8 @@ from pathlib import Path
 import paramiko
 
 from pareto.hosts import addresses, inventory_entry, keys, known_hosts, login, ssh
-from pareto.hosts.host import ROLES, TestbedError
-from pareto.hosts.inventory import DEVICE, NAME, THIS_MACHINE, Inventory, Member
+from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
+from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, Inventory, Member
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
 from pareto.hosts.way import Here, Unreachable, Way
@@ -88,10 +88,12 @@ def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> Member:
 
 def _checked(wanted: Wanted, file: Inventory) -> Wanted:
     """Raises TestbedError for what can be known to be wrong before anything is asked or done."""
-    if wanted.role not in ROLES:
-        raise TestbedError(f"role {wanted.role!r}: use {' or '.join(ROLES)}")
+    if wanted.role not in PARTS:
+        raise TestbedError(f"role {wanted.role!r}: use {EDGE}, {MIDDLE} or {SERVER}")
+    if len(file.members) == MAX_HOSTS:
+        raise TestbedError(f"{file.path} has {MAX_HOSTS} hosts, and a chain has no more")
     for member in file.members:
-        if member.role == wanted.role:
+        if member.role == wanted.role != MIDDLE:
             raise TestbedError(
                 f"{file.path} has {member.name} for the role {wanted.role}: take it out, or use another file"
             )
@@ -209,10 +211,19 @@ def _described(way: Way, wanted: Wanted, file: Inventory, terminal: Terminal) ->
     for member in file.members:
         if member.name == name:
             raise TestbedError(f"{file.path} has a host {name} already: give another --name")
-    peer = next(iter(file.members), None)
-    choice = addresses.choose(way, peer.data_address if peer else "", peer.name if peer else "")
+    before, after = _neighbours(wanted.role, file)
+    if before is not None:
+        choice = addresses.choose(way, before.next_address or before.data_address, before.name)
+    else:
+        choice = addresses.choose(way, after.data_address if after else "", after.name if after else "")
     address = choice.address
     terminal.say(f"{name}: data address {address} on {address.interface} ({choice.why})")
+    onward = None
+    if wanted.role == MIDDLE and after is not None:
+        following = addresses.choose(way, after.data_address, after.name)
+        if following.reaches and following.address != address:
+            onward = following.address
+            terminal.say(f"{name}: next address {onward} on {onward.interface} ({following.why})")
     return Member(
         name,
         wanted.role,
@@ -223,7 +234,18 @@ def _described(way: Way, wanted: Wanted, file: Inventory, terminal: Terminal) ->
         wanted.user,
         wanted.key,
         wanted.device,
+        next_address=str(onward) if onward else "",
+        next_interface=onward.interface if onward else "",
     )
+
+
+def _neighbours(role: str, file: Inventory) -> tuple[Member | None, Member | None]:
+    """Between whom a new host will be, of those that the file has so far: a middle one is the last of them."""
+    later = PARTS[PARTS.index(role) + 1 :]
+    members = sorted(file.members, key=lambda member: PARTS.index(member.role))
+    before = [member for member in members if member.role not in later]
+    after = [member for member in members if member.role in later]
+    return before[-1] if before else None, after[0] if after else None
 
 
 def _name(way: Way, wanted: Wanted) -> str:

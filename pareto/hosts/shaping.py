@@ -1,4 +1,4 @@
-"""Putting a profile on a testbed's link, whichever way the testbed shapes: one interface for both."""
+"""Putting a profile on a link of a testbed, whichever way the testbed shapes: one interface for both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pareto.hosts.host import Host, TestbedError
+from pareto.hosts.host import End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Profile
@@ -39,7 +39,7 @@ class Shaper(Protocol):
     def state(self) -> LinkState: ...
 
     def facts(self) -> dict[str, Any]:
-        """What the shaping itself cost, for the manifest."""
+        """Who shapes the link, and what that cost, for the manifest."""
 
     def revive(self) -> None:
         """Start again what was lost with a host; the profile has to be applied anew."""
@@ -69,32 +69,44 @@ class NoShaper:
 
 
 class RelayShaper:
-    """The local testbed's process in the middle, reached through the testbed's keeper."""
+    """The local testbed's process in the middle of a link, reached through the testbed's keeper.
 
-    def __init__(self, keeper: Session) -> None:
+    link: the link's number, counted from the edge.
+    """
+
+    def __init__(self, keeper: Session, link: int) -> None:
         self._keeper = keeper
+        self._link = link
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        return dict(self._keeper.request("shape", **profile.to_dict()))
+        return dict(self._ask("shape", **profile.to_dict()))
 
     def restart(self, position_s: float) -> None:
         # What an outage holds back keeps its place in the queue, and would hold back what comes after it.
         deadline = time.monotonic() + DRAIN_S
-        while (left_s := self._keeper.request("stats")["draining_s"]) > 0 and time.monotonic() < deadline:
+        while (left_s := self._ask("stats")["draining_s"]) > 0 and time.monotonic() < deadline:
             time.sleep(min(left_s, DRAIN_S))
-        self._keeper.request("restart", position_s=position_s)
+        self._ask("restart", position_s=position_s)
 
     def state(self) -> LinkState:
-        stats = self._keeper.request("stats")
+        stats = self._ask("stats")
         return LinkState(stats["dropped"], stats["position_s"])
 
     def facts(self) -> dict[str, Any]:
         kept = ("cpu_s", "cpu_share", "late_p99_s", "scheduling", "dropped", "lost")
-        return {"relay": {key: value for key, value in self._keeper.request("stats").items() if key in kept}}
+        return {"relay": {key: value for key, value in self._ask("stats").items() if key in kept}}
 
     def revive(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def _ask(self, op: str, **fields: Any) -> Any:
+        return self._keeper.request(op, link=self._link, **fields)
+
+
+def who_shapes(near: str, far: str, shape_at: str) -> tuple[str, ...]:
+    """Which of a link's hosts shape it with netem: `both`, what each sends; else `near`, both directions."""
+    return (near, far) if shape_at == "both" else (near,)
 
 
 class NetemShaper:
@@ -105,39 +117,39 @@ class NetemShaper:
 
     def __init__(
         self,
-        hosts: Mapping[str, Host],
+        near: End,
+        far: End,
         starts: Mapping[str, Callable[[], Session]],
         heartbeat: Heartbeat,
         *,
         filtered: bool,
     ) -> None:
-        """`hosts` by role, edge first; `starts` start the helper on those that have one.
+        """`starts` start the helper on those of the link's hosts that have one, by role.
 
         `filtered`: only what the two say to each other is shaped, and of that not SSH.
         """
-        self._hosts = hosts
+        self._ends = {near.role: near, far.role: far}
         self._starts = starts
         self._heartbeat = heartbeat
         self._filtered = filtered
         self._sessions: dict[str, Session] = {}
         self._patience_s = 0.0
         try:
-            for role in starts:
-                self._start(role)
+            self._start(*starts)
         except BaseException:
             self.close()
             raise
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        ways = dict(zip(self._hosts, profile.directions, strict=True))
+        ways = dict(zip(self._ends, profile.directions, strict=True))
         shared = {"bucket": asdict(profile.bucket) if profile.bucket else None, "offset_s": profile.offset_s}
         asked = {}
         for role, session in self._sessions.items():
-            (peer,) = (other for other in self._hosts if other != role)
+            (peer,) = (other for other in self._ends if other != role)
             asked[role] = session.send(
                 "apply",
-                interface=self._hosts[role].data_interface,
-                peer=self._hosts[peer].data_address,
+                interface=self._ends[role].interface,
+                peer=self._ends[peer].address,
                 egress=ways[role].to_dict(),
                 ingress=None if peer in self._sessions else ways[peer].to_dict(),
                 filtered=self._filtered,
@@ -158,7 +170,7 @@ class NetemShaper:
         return LinkState(sum(told["dropped"] for told in stats), max(positions, default=None))
 
     def facts(self) -> dict[str, Any]:
-        return {}
+        return {"netem": {"at": list(self._starts)}}
 
     def revive(self) -> None:
         for role, session in list(self._sessions.items()):
@@ -174,15 +186,18 @@ class NetemShaper:
         for session in self._sessions.values():
             self._stop(session)
 
-    def _start(self, role: str) -> None:
-        """Raises TestbedError where the host cannot shape."""
-        session = self._starts[role]()
-        self._sessions[role] = session
-        self._heartbeat.add(session)
-        if not session.request("supported", 3 * ANSWER_TIMEOUT_S)["netem"]:
-            raise TestbedError(
-                f"{session.name}: its kernel has no sch_netem; ./pareto.sh doctor tells how to get it"
-            )
+    def _start(self, *roles: str) -> None:
+        """Side by side, for a small device takes seconds. Raises TestbedError where a host cannot shape."""
+        asked = {}
+        for role in roles:
+            session = self._sessions[role] = self._starts[role]()
+            self._heartbeat.add(session)
+            asked[session] = session.send("supported")
+        for session, number in asked.items():
+            if not session.wait(number, 3 * ANSWER_TIMEOUT_S)["netem"]:
+                raise TestbedError(
+                    f"{session.name}: its kernel has no sch_netem; ./pareto.sh doctor tells how to get it"
+                )
 
     def _stop(self, session: Session) -> None:
         self._heartbeat.remove(session)
@@ -192,6 +207,6 @@ class NetemShaper:
         """Ask all helpers at the same time."""
         asked = []
         for role, session in self._sessions.items():
-            interface = self._hosts[role].data_interface
+            interface = self._ends[role].interface
             asked.append((session, session.send(op, interface=interface, **fields)))
         return [session.wait(number) for session, number in asked]

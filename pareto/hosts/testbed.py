@@ -1,4 +1,4 @@
-"""A testbed as the driver sees it: an edge and a server within reach, and the link between them to shape."""
+"""A testbed as the driver sees it: a chain of hosts within reach, and the links between neighbours to shape."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from pareto.hosts.host import End
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat
 from pareto.hosts.shaping import Shaper
@@ -17,16 +18,29 @@ RETURN_TIMEOUT_S = 60.0
 RETRY_S = 1.0
 
 
+@dataclass(frozen=True)
+class Link:
+    """What joins two neighbours; `near` is on the edge's side."""
+
+    near: End
+    far: End
+    shaper: Shaper
+
+    @property
+    def name(self) -> str:
+        return f"{self.near.role}-{self.far.role}"
+
+
 @dataclass
 class Testbed:
-    """`remotes` by role, edge first.
+    """`remotes` by role, in the order of the chain; `links[i]` joins the hosts i and i + 1.
 
-    is_local: hosts and link are made on this machine. Then the link is nothing but what its profile says, and the
+    is_local: hosts and links are made on this machine. Then a link is nothing but what its profile says, and the
     machine's sensors cannot tell the hosts apart.
     """
 
     remotes: dict[str, Remote]
-    shaper: Shaper
+    links: tuple[Link, ...]
     heartbeat: Heartbeat
     label: str
     facts: dict[str, Any]
@@ -47,7 +61,8 @@ class Testbed:
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(RETRY_S)
-        self.shaper.revive()
+        for link in self.links:
+            link.shaper.revive()
 
     def close(self) -> None:
         """Put everything back and log out."""

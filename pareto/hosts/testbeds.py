@@ -21,14 +21,28 @@ def require(name: str) -> None:
         inventory.load(Path(name)).roles  # noqa: B018  (raises where one is missing)
 
 
+def size(name: str) -> int:
+    """How many hosts a testbed file has. Raises TestbedError."""
+    return len(inventory.load(Path(name)).roles)
+
+
 def open_testbed(
-    name: str, profiles: Iterable[Profile], *, shape_at: str, edge_cpu: float = 1.0, threads: int = 1
+    name: str,
+    profiles: Iterable[Profile],
+    *,
+    hosts: int = 2,
+    shape_at: str,
+    edge_cpu: float = 1.0,
+    threads: int = 1,
 ) -> Testbed:
-    """`local`, or the hosts of a testbed file. `edge_cpu` and `threads` are the local one's. Raises TestbedError."""
+    """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
+
+    `hosts`, `edge_cpu` and `threads` are the local one's.
+    """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import open_local
 
-        return open_local(edge_cpu=edge_cpu, threads=threads, shape_at=shape_at)
+        return open_local(hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at)
     from pareto.hosts.lab import open_lab
 
     shaped = any(profile.shaped for profile in profiles)

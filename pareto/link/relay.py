@@ -1,7 +1,8 @@
 """The relay: a link in user space, for machines whose kernel has no sch_netem.
 
 ``python -m pareto.link.relay --edge IFACE --server IFACE`` runs as root in a network namespace between those
-of the two hosts and forwards frames as a netem qdisc on each sender's egress would. It speaks `pareto.jsonlines`:
+of two neighbours and forwards frames as a netem qdisc on each sender's egress would; in a chain of more hosts each
+link has one, and `edge` is the neighbour on the edge's side. It speaks `pareto.jsonlines`:
 
 - ``apply`` with the fields of a profile (`Profile.to_dict`) puts it in force for the frames that arrive from then
   on; its traces begin at its `offset_s`. It answers what is in force: each direction's fields and `limit_bytes`

@@ -1,17 +1,18 @@
 """`python -m pareto.worker`: one device of a testbed, unprivileged, told what to do over `pareto.jsonlines`.
 
 - `facts`: what this host is, and where it computes
-- `load` model, weights, digest, data: the model, without its weights; inputs and its answers to them
-- `listen` address, token (server): the ports of tcp and probe
-- `connect` address, tcp, probe, token (edge): new connections to them
-- `rendezvous` address (server): the port of a new rpc store
-- `join_rpc` role, address, port, interface: both ends' rpc agents meet, anew if they had met
-- `warm` backend, nbytes (edge): seconds that so much bulk took
-- `stage` point, batch_size: hold this device's stage and no other; the server serves it from now on
-- `trial` point, batch_size, backend, lengths of the phases, transfer_s, interface (edge): one trial
-- `probe` bulk_out, bulk_back, more by name (edge): the link, measured; see `ProbeClient.measure`
-- `usage` requests (server, optional): CPU share since the last call, memory; since `stage`: peak of memory, GPU time,
-  and when it worked, also on the last so many requests
+- `load` recipe, weights, digest, data: the model, without its weights; on the edge, inputs and its answers to them
+- `listen` address, token (all but the edge): the ports of tcp and probe, for the host before
+- `connect` address, tcp, probe, token (all but the last): new connections to the host behind
+- `rendezvous` address (last): the port of a new rpc store
+- `join_rpc` role, hosts, address, port, interface: all hosts' rpc agents meet, anew if they had met
+- `warm` backend, nbytes (all but the last): seconds that so much bulk took to the host behind
+- `stage` cuts, position, batch_size, backend, interface: hold this device's stage and no other; serve it from now on.
+  `position` counts hosts from the edge, which is 0; `interface` leads to the host behind, None on the last one
+- `trial` cuts, batch_size, backend, lengths of the phases, transfer_s, interface (edge): one trial
+- `probe` bulk_out, bulk_back, more by name (all but the last): the link behind, measured; see `ProbeClient.measure`
+- `usage` requests (optional; all but the edge): CPU share since the last call, memory; since `stage`: peak of memory,
+  GPU time, bytes on the interface, and when it worked, also on the last so many requests
 
 A figure that could not be had is None. Windows are from and to on this host's `time.monotonic`.
 """
@@ -22,7 +23,8 @@ import argparse
 import socket
 import sys
 import time
-from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,75 +32,48 @@ import torch
 from safetensors.torch import load_file
 
 from pareto.backends import rpc, wire
-from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint, layout
+from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Handler, Refused, serve
 from pareto.worker import device, host, trial
 from pareto.worker.device import Device, said_out_of_memory
-from pareto.worker.phases import MAX_THROUGHPUT_REQUESTS, Length, NoLink
+from pareto.worker.phases import Length, NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer, Reading
+from pareto.worker.served import NO_REQUEST, Runs, ServedStage
 from partitions import model as partitioned
 from partitions import weights
+from partitions.graph import TensorSpec
+from partitions.recipe import Recipe
 from partitions.resident import ResidentStage
 from partitions.stage import Stage
 
 
-class Runs:
-    """When a served stage worked. Times are on this host's `time.monotonic`."""
+@dataclass(frozen=True)
+class _Split:
+    """How the chain is to work: `cuts[i]` units of the model run before its link i."""
 
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._ended: deque[float] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
+    cuts: tuple[int, ...]
+    batch_size: int
+    backend: str
 
-    def note(self, began: float, ended: float) -> None:
-        if self._began is None:
-            self._began = began
-        self._ended.append(ended)
+    @classmethod
+    def of(cls, request: dict[str, Any]) -> _Split:
+        return cls(tuple(request["cuts"]), request["batch_size"], request["backend"])
 
-    def windows(self, requests: int) -> dict[str, Any]:
-        """From the first run to the last; and from the end of the first to that of the last of the last `requests`
-        runs, with the number of ends after the first. None: it did not run, or not so often.
-        """
-        last = list(self._ended)[-requests:] if 2 <= requests <= len(self._ended) else None
-        return {
-            "trial_window": (self._began, self._ended[-1]) if self._ended else None,
-            "throughput_window": (last[0], last[-1]) if last else None,
-            "throughput_window_requests": len(last) - 1 if last else None,
-        }
+    def bounds(self, position: int, model: partitioned.Outline) -> tuple[int, int]:
+        """The points between which the host at `position` computes."""
+        points = (0, *self.cuts, len(model.points) - 1)
+        return points[position], points[position + 1]
 
+    def reaches(self, position: int, model: partitioned.Outline) -> bool:
+        """Whether the host at `position` takes part: its predecessors leave something to do."""
+        return position <= len(self.cuts) and (
+            position == 0 or self.cuts[position - 1] < len(model.points) - 1
+        )
 
-class ServedStage:
-    """The last stage of a split, as a server runs it: whatever stage is resident, under this fingerprint.
-
-    So it keeps no weights when it is no longer served; threads of the backends hold on to it till the next request.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        resident: ResidentStage,
-        runs: Runs,
-        name: bytes,
-        takes: Layout = (),
-        gives: Layout = (),
-    ) -> None:
-        self.fingerprint = name
-        self.takes = takes
-        self.gives = gives
-        self._device = device
-        self._resident = resident
-        self._runs = runs
-
-    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        began = time.perf_counter()
-        outputs = self._device.run(self._resident.stage, tensors)
-        ended = time.perf_counter()
-        self._runs.note(began, ended)
-        return outputs, ended - began
-
-
-_NO_REQUEST = b""
-"""A fingerprint that no request has: they are of 8 bytes."""
+    def __str__(self) -> str:
+        cuts = "+".join(map(str, self.cuts))
+        return f"point {cuts} at batch size {self.batch_size} over {self.backend}"
 
 
 class Worker:
@@ -109,9 +84,9 @@ class Worker:
         self._digest = ""
         self._model: partitioned.Outline | None = None
         self._resident: ResidentStage | None = None
-        self._staged: tuple[int, int] | None = None
+        self._staged: _Split | None = None
         self._data: dict[int, trial.Data] = {}
-        self._servers: list[Server] = []
+        self._servers: dict[str, Server] = {}
         self._runs = Runs()
         self._clients: dict[str, Client] = {}
         self._probe: ProbeClient | None = None
@@ -119,6 +94,8 @@ class Worker:
         self._rpc_joined = False
         self._since = (time.perf_counter(), time.process_time())
         self._peak = host.PeakMemory()
+        self._interface: str | None = None
+        self._before: host.Counters | None = None
 
     def facts(self, request: dict[str, Any]) -> dict[str, Any]:
         return {**host.facts(), **self._device.facts()}
@@ -132,21 +109,20 @@ class Worker:
             self._hold(self._resident, 0, 0)  # let go of the old one first: a small device cannot hold two
         self._model = self._resident = None
         self._data.clear()
-        model = partitioned.outline(request["model"])
+        model = partitioned.outline(Recipe.of_dict(request["recipe"]))
         self._resident = ResidentStage(model, path, self._device.name)
         self._model = model
         self._digest = request["digest"]
         for data_path in request["data"]:
             # copied out of the file's mapping, in which they lie at odd addresses
-            tensors = {key: tensor.clone() for key, tensor in load_file(data_path).items()}
-            data = trial.Data(tuple(tensors["inputs"]), tuple(tensors["references"]))
+            data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
             self._data[data.inputs[0].shape[0]] = data
         return {"graph_digest": model.graph_digest, "rss_bytes": host.resident_bytes()}
 
     def listen(self, request: dict[str, Any]) -> dict[str, int]:
         address, token = request["address"], request["token"]
         tcp, probe = TcpServer(address, token), ProbeServer(address, token)
-        self._servers = [tcp, rpc.RpcServer()]
+        self._servers = {"tcp": tcp, "rpc": rpc.RpcServer()}
         return {"tcp": tcp.port, "probe": probe.port}
 
     def connect(self, request: dict[str, Any]) -> None:
@@ -164,9 +140,11 @@ class Worker:
     def join_rpc(self, request: dict[str, Any]) -> None:
         if self._rpc_joined:
             rpc.leave()
-        rpc.join(request["role"], request["address"], request["port"], request["interface"], self._rpc_store)
+        role, hosts = request["role"], request["hosts"]
+        rpc.join(role, hosts, request["address"], request["port"], request["interface"], self._rpc_store)
         self._rpc_joined = True
-        self._clients["rpc"] = rpc.RpcClient()
+        for behind in hosts[hosts.index(role) + 1 :][:1]:
+            self._clients["rpc"] = rpc.RpcClient(behind)
 
     def warm(self, request: dict[str, Any]) -> float:
         started = time.perf_counter()
@@ -174,41 +152,39 @@ class Worker:
         return time.perf_counter() - started
 
     def stage(self, request: dict[str, Any]) -> dict[str, float]:
-        point, batch_size = request["point"], request["batch_size"]
+        split, position = _Split.of(request), request["position"]
         model, resident = self._loaded()
-        data = self._data[batch_size]
-        last = len(model.points) - 1
+        start, end = split.bounds(position, model)
+        self._hold(resident, start, end)
+        takes = _layout(model.points[start].payload, split.batch_size)
         run_s = 0.0
-        if not self._servers:
-            self._hold(resident, 0, point)
-            run_s = self._warm_up(resident.stage, tuple(data.inputs[:1]))
-        else:
-            self._hold(resident, point, last)
-            takes = tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in model.points[point].payload)
-            if point < last:
-                run_s = self._warm_up(resident.stage, tuple(tensor.zero_() for tensor in wire.empty(takes)))
-            self._runs = Runs()
-            name, gives = self._fingerprint(point, batch_size), layout(data.references[:1])
-            self._serve(ServedStage(self._device, resident, self._runs, name, takes, gives))
-        self._staged = (point, batch_size)
+        if start < end:
+            data = self._data.get(split.batch_size)
+            example = (data.inputs[0],) if data else tuple(it.zero_() for it in wire.empty(takes))
+            run_s = self._warm_up(resident.stage, example)
+        self._runs = Runs()
+        if position > 0 and split.reaches(position, model):
+            served = ServedStage(
+                self._device, resident, self._runs, self._fingerprint(split, position), takes
+            )
+            self._servers[split.backend].serve(served, self._onward(split, position))
+        self._staged = split
         self._device.forget()
         self._peak.begin()
+        self._interface = request["interface"]
+        self._before = host.counters(self._interface) if self._interface else None
         return {"weights_bytes": resident.nbytes, "rss_bytes": host.resident_bytes(), "run_s": run_s}
 
     def trial(self, request: dict[str, Any]) -> dict[str, Any]:
-        point, batch_size = request["point"], request["batch_size"]
-        model, resident = self._loaded()
-        if self._staged != (point, batch_size):
-            raise Refused(f"point {point} at batch size {batch_size} is not what was staged")
-        data = self._data[batch_size]
-        crosses = point < len(model.points) - 1
-        client: Client = self._clients[request["backend"]] if crosses else NoLink()
-        client.open(self._fingerprint(point, batch_size), layout(data.references[:1]))
+        split = _Split.of(request)
+        _, resident = self._loaded()
+        if self._staged != split:
+            raise Refused(f"{split} is not what was staged")
         return trial.run(
-            client,
+            self._onward(split, 0) or NoLink(),
             self._device,
             resident.stage,
-            data,
+            self._data[split.batch_size],
             warmup_requests=request["warmup_requests"],
             latency=Length(**request["latency"]),
             throughput=Length(**request["throughput"]),
@@ -231,17 +207,32 @@ class Worker:
             "peak_rss_bytes": self._peak.nbytes(),
             "gpu_s": self._device.gpu_s(),
             **self._runs.windows(request.get("requests", 0)),
+            **self._traffic(),
         }
 
     def _hold(self, resident: ResidentStage, start: int, end: int) -> None:
         """Have another stage in memory; until it is served, none is, also where this fails."""
         self._staged = None
-        self._serve(ServedStage(self._device, resident, Runs(), _NO_REQUEST))
+        for server in self._servers.values():
+            server.serve(ServedStage(self._device, resident, Runs(), NO_REQUEST))
         resident.change(start, end)
 
-    def _serve(self, stage: ServedStage) -> None:
-        for server in self._servers:
-            server.serve(stage)
+    def _onward(self, split: _Split, position: int) -> Client | None:
+        """To the host behind, for what leaves this one; None where the result is complete here."""
+        model, _ = self._loaded()
+        if not split.reaches(position + 1, model):
+            return None
+        client = self._clients[split.backend]
+        client.open(self._fingerprint(split, position + 1), _layout(model.results, split.batch_size))
+        return client
+
+    def _traffic(self) -> dict[str, int | None]:
+        """On the interface towards the host behind, since `stage`."""
+        names = ("sent_bytes", "received_bytes", "retransmits")
+        if self._interface is None or self._before is None:
+            return dict.fromkeys(names)
+        now = host.counters(self._interface)
+        return {name: getattr(now, name) - getattr(self._before, name) for name in names}
 
     def _warm_up(self, stage: Stage, tensors: Tensors) -> float:
         """Compute for nothing: first calls allocate memory and choose kernels. Seconds that the last one took."""
@@ -255,8 +246,13 @@ class Worker:
             raise Refused("no model is loaded")
         return self._model, self._resident
 
-    def _fingerprint(self, point: int, batch_size: int) -> bytes:
-        return fingerprint(self._digest, self._loaded()[0].graph_digest, point, batch_size)
+    def _fingerprint(self, split: _Split, position: int) -> bytes:
+        graph_digest = self._loaded()[0].graph_digest
+        return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size)
+
+
+def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
+    return tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in specs)
 
 
 def _answering(handler: Handler) -> Handler:

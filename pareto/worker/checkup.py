@@ -3,7 +3,8 @@
 It reads one JSON object on stdin and prints one on stdout. It needs the standard library alone, and no syntax newer
 than Python 3.7, so that a host which is not set up can tell what it lacks. A fact that cannot be had is null.
 
-Asked: `data_address`, `peer` (the other host's), `device`, `folder`, `launcher` (the privileged program's path).
+Asked: `data_address`, `peers` (its neighbours' addresses), `device`, `folder`, `launcher` (the privileged program's
+path).
 Sizes are in bytes, `clock_s` is the wall clock, speeds are in Mbit/s.
 """
 
@@ -65,8 +66,7 @@ def facts(asked: dict[str, Any]) -> dict[str, Any]:
         "privileged": lambda: _privileged(launcher),
         "left_shaped": _left_shaped,
         "interfaces": _interfaces,
-        "peer": lambda: str(asked["peer"]),
-        "route": lambda: _route(str(asked.get("peer"))),
+        "routes": lambda: {str(peer): _had(partial(_route, str(peer))) for peer in asked["peers"]},
         "listens": lambda: _listens(address),
         "disk_free_bytes": lambda: _disk_free(str(asked.get("folder"))),
         "memory_bytes": lambda: _memory("MemTotal"),
@@ -265,7 +265,7 @@ def _addresses() -> list[tuple[str, str]]:
 
 
 def _route(peer: str) -> dict[str, str | None]:
-    """How packets to the other host would leave; none is sent. Raises OSError where there is no way."""
+    """How packets to another host would leave; none is sent. Raises OSError where there is no way."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))
         source = probe.getsockname()[0]

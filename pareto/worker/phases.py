@@ -1,6 +1,6 @@
 """The two phases of a trial, written once against the backend protocol. Runs on the first device.
 
-Every time is from this host's monotonic clock; what the server says are durations on its own.
+Every time is from this host's monotonic clock; what the later hosts say are durations on their own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from pareto.backends.base import BackendError, Client, Reply, Tensors
+from pareto.backends.base import BackendError, Client, Reply, Tensors, layout
 
 Compute = Callable[[Tensors], Tensors]
 
@@ -37,14 +38,14 @@ class Length:
 class Sample:
     """One request. Seconds; `started_s` and `finished_s` count from the start of the phase.
 
-    `server_s` is None where no server took part.
+    `stages_s` is of the later stages, in the order of the chain: empty where no other host took part.
     """
 
     started_s: float
     finished_s: float
     edge_s: float
     serialize_s: float
-    server_s: float | None
+    stages_s: tuple[float, ...]
 
     @property
     def latency_s(self) -> float:
@@ -56,8 +57,9 @@ class Phase:
     origin_s: float
     """When it began, on the clock of `time.monotonic`, which on Linux is also that of `time.perf_counter`."""
     samples: list[Sample]
-    outputs: list[tuple[int, Tensor]]
-    """Which input each result belongs to, and the result: checked after the clock has stopped."""
+    outputs: list[tuple[int, Tensors]]
+    """Which input each result belongs to, and the result: checked after the clock has stopped. Of results that are
+    equal to the last bit one is there."""
 
 
 class NoLink:
@@ -74,7 +76,7 @@ class NoLink:
 
     def receive(self) -> Reply:
         request_id, tensors = self._done.get()
-        return Reply(request_id, tensors, math.nan, 0.0)
+        return Reply(request_id, tensors, (), 0.0)
 
     def warm(self, nbytes: int) -> None: ...
 
@@ -84,7 +86,7 @@ class NoLink:
 def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: Length) -> Phase:
     """One request in flight, from input ready to result in hand."""
     samples: list[Sample] = []
-    outputs: list[tuple[int, Tensor]] = []
+    outputs = _Outputs()
     origin = time.perf_counter()
     while len(samples) < MAX_LATENCY_REQUESTS:
         if len(samples) >= length.requests and time.perf_counter() - origin >= length.seconds:
@@ -99,8 +101,8 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
         finished = time.perf_counter()
         _in_order(reply, number)
         samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
-        outputs.append((which, reply.tensors[0]))
-    return Phase(origin, samples, outputs)
+        outputs.add(which, reply.tensors)
+    return Phase(origin, samples, outputs.kept)
 
 
 def in_flight(latency_s: float, slowest_s: float) -> int:
@@ -126,7 +128,7 @@ def throughput(
     sent: queue.SimpleQueue[tuple[int, float, float, float] | None] = queue.SimpleQueue()
     started_at: list[tuple[float, float]] = []
     samples: list[Sample] = []
-    outputs: list[tuple[int, Tensor]] = []
+    outputs = _Outputs()
     faults: list[Exception] = []
     origin = time.perf_counter()
 
@@ -153,8 +155,8 @@ def throughput(
                 finished = time.perf_counter()
                 _in_order(reply, number)
                 samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
-                outputs.append((number % len(inputs), reply.tensors[0]))
                 permits.release()
+                outputs.add(number % len(inputs), reply.tensors)
         except Exception as error:
             fail(error)
 
@@ -177,7 +179,7 @@ def throughput(
             thread.join()
     if faults:
         raise faults[0]
-    return Phase(origin, samples, outputs)
+    return Phase(origin, samples, outputs.kept)
 
 
 def rate(samples: Sequence[Sample], batch_size: int) -> float:
@@ -195,6 +197,28 @@ def window(phase: Phase) -> tuple[tuple[float, float], int]:
     return (ended[0], ended[-1]), len(ended) - 1
 
 
+def busy_s(phase: Phase) -> float:
+    """Seconds that the edge computed within `window`."""
+    first, last = phase.samples[0].finished_s, phase.samples[-1].finished_s
+    runs = ((sample.started_s, sample.started_s + sample.edge_s) for sample in phase.samples)
+    return sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)
+
+
+class _Outputs:
+    """The results of a phase, without repetitions: all of a segmentation's would not fit into the memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[int, Tensors]] = []
+        self._latest: dict[int, Tensors] = {}
+
+    def add(self, which: int, tensors: Tensors) -> None:
+        latest = self._latest.get(which, ())
+        if layout(latest) == layout(tensors) and all(map(torch.equal, latest, tensors)):
+            return
+        self._latest[which] = tensors
+        self.kept.append((which, tensors))
+
+
 def _sample(
     origin: float, started: float, computed: float, finished: float, serialize_s: float, reply: Reply
 ) -> Sample:
@@ -203,7 +227,7 @@ def _sample(
         finished_s=finished - origin,
         edge_s=computed - started,
         serialize_s=serialize_s + reply.serialize_s,
-        server_s=None if math.isnan(reply.server_s) else reply.server_s,
+        stages_s=reply.stages_s,
     )
 
 

@@ -1,16 +1,21 @@
 """`python -m pareto.worker.prober`: the probe by itself, for checking a link. It needs no torch.
 
-- `listen` address, token (server): the port of the probe
-- `connect` address, probe, token (edge): a new connection to it
-- `probe` bulk_out, bulk_back, more by name (edge): the link, measured; see `ProbeClient.measure`
+- `listen` address, token (on a link's far host): the port of the probe
+- `connect` address, probe, token (on its near host): a new connection to it
+- `probe` bulk_out, bulk_back, more by name (on its near host): the link, measured; see `ProbeClient.measure`
+- `reach` address, probe: whether any host's probe can be connected to; the seconds that took
 """
 
 from __future__ import annotations
 
+import socket
+import time
 from typing import Any
 
 from pareto.jsonlines import Refused, serve
 from pareto.worker.probe import ProbeClient, ProbeServer, Reading
+
+REACH_S = 10.0
 
 
 class Prober:
@@ -32,10 +37,15 @@ class Prober:
             raise Refused("not connected")
         return self._client.measure(**request)
 
+    def reach(self, request: dict[str, Any]) -> float:
+        began = time.perf_counter()
+        with socket.create_connection((request["address"], request["probe"]), REACH_S):
+            return time.perf_counter() - began
+
 
 def main() -> None:
     prober = Prober()
-    serve({name: getattr(prober, name) for name in ("listen", "connect", "probe")})
+    serve({name: getattr(prober, name) for name in ("listen", "connect", "probe", "reach")})
 
 
 if __name__ == "__main__":

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
 
-from pareto.backends.base import Client
+from pareto.backends.base import Client, Tensors
 from pareto.worker import host, phases
 from pareto.worker.device import Device
 from pareto.worker.phases import Length, Phase, Sample
@@ -22,10 +23,22 @@ from partitions.stage import Stage
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs, each a batch, and what the whole model makes of them."""
+    """Inputs, each a batch of shape (batch, 3, H, W), float32 or uint8, and what the whole model makes of them.
+
+    labels: of each batch, shape (batch,), int64, where they are known.
+    """
 
     inputs: Sequence[Tensor]
-    references: Sequence[Tensor]
+    references: Sequence[Tensors]
+    labels: Sequence[Tensor] | None = None
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Data:
+        """From a data file's tensors: `inputs`, `reference0`, `reference1` and so on, `labels` where known."""
+        names = itertools.takewhile(tensors.__contains__, (f"reference{i}" for i in itertools.count()))
+        references = tuple(zip(*(tensors[name] for name in names), strict=True))
+        labels = tuple(tensors["labels"]) if "labels" in tensors else None
+        return cls(tuple(tensors["inputs"]), references, labels)
 
 
 def run(
@@ -44,11 +57,14 @@ def run(
 
     Nothing is timed unless the warm-up's results are the whole model's: else the report says only how far off.
 
-    `transfer_s` is what the link needs at least for one payload or result: with the stage times it decides how
-    many requests must be in flight.
+    `transfer_s` is what the slowest link needs at least for one payload or result: with the stage times it decides
+    how many requests must be in flight.
 
     Windows are on this host's `time.monotonic`, for setting this host's other metrics beside them: the trial's two
     phases, and the part of the second from its first completion to its last, with the completions after the first.
+
+    `stages_s`, `stages_best_s`: of the later hosts that took part, in the order of the chain. `top1`: the share of
+    right classes in `top1_images` images, each counted once.
     """
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
@@ -65,28 +81,33 @@ def run(
         device.forget()
         before = host.counters(interface)
         lone = phases.latency(client, compute, data.inputs, latency)
-        edge_s, server_s = _median(lone, "edge_s"), _median(lone, "server_s")
-        slowest_s = max(edge_s or 0.0, server_s or 0.0, transfer_s)
+        edge_s, *stages_s = _per_stage(statistics.median, lone)
+        slowest_s = max(edge_s, *stages_s, transfer_s)
         latency_s = statistics.median(sample.latency_s for sample in lone.samples)
         depth = phases.in_flight(latency_s, slowest_s)
         many = phases.throughput(client, compute, data.inputs, throughput, slowest_s, depth)
         after = host.counters(interface)
     throughput_window, throughput_window_requests = phases.window(many)
+    means = (_per_stage(statistics.fmean, phase) for phase in (lone, many))
+    edge_best_s, *stages_best_s = (min(both) for both in zip(*means, strict=True))
+    top1, top1_images = _top1([warm, lone, many], data)
     return {
         "latency_s": latency_s,
         "edge_s": edge_s,
-        "serialize_s": _median(lone, "serialize_s"),
-        "server_s": server_s,
+        "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
+        "stages_s": stages_s,
         "gpu_s": device.gpu_s(),
         "throughput_ips": phases.rate(many.samples, batch_size),
         # the faster of the two phases: what the stage can do, for the bound
-        "edge_best_s": _least_mean([lone, many], "edge_s"),
-        "server_best_s": _least_mean([lone, many], "server_s"),
+        "edge_best_s": edge_best_s,
+        "stages_best_s": stages_best_s,
         "in_flight": depth,
         "payload_bytes": payload_bytes,
-        "result_bytes": 0 if isinstance(client, phases.NoLink) else lone.outputs[0][1].nbytes,
+        "result_bytes": 0 if isinstance(client, phases.NoLink) else sum(t.nbytes for t in lone.outputs[0][1]),
         "max_abs_error": _error([warm, lone, many], data),
         "tolerance": tolerance,
+        "top1": top1,
+        "top1_images": top1_images,
         "sent_bytes": after.sent_bytes - before.sent_bytes,
         "received_bytes": after.received_bytes - before.received_bytes,
         "retransmits": after.retransmits - before.retransmits,
@@ -96,6 +117,7 @@ def run(
         "trial_window": (before.clock_s, after.clock_s),
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
+        "throughput_busy_s": phases.busy_s(many),
         "measured_s": after.clock_s - before.clock_s,
         "requests": {"latency": _columns(lone.samples), "throughput": _columns(many.samples)},
     }
@@ -112,18 +134,10 @@ def _no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _median(phase: Phase, column: str) -> float | None:
-    values = [value for sample in phase.samples if (value := getattr(sample, column)) is not None]
-    return statistics.median(values) if values else None
-
-
-def _least_mean(measured: Sequence[Phase], column: str) -> float | None:
-    means = []
-    for phase in measured:
-        values = [value for sample in phase.samples if (value := getattr(sample, column)) is not None]
-        if values:
-            means.append(statistics.fmean(values))
-    return min(means) if means else None
+def _per_stage(average: Callable[[Iterable[float]], float], phase: Phase) -> list[float]:
+    """Of the edge and each later stage: the average of its computing times."""
+    times = ((sample.edge_s, *sample.stages_s) for sample in phase.samples)
+    return [average(column) for column in zip(*times, strict=True)]
 
 
 def _error(measured: Sequence[Phase], data: Data) -> float:
@@ -134,6 +148,16 @@ def _error(measured: Sequence[Phase], data: Data) -> float:
         for which, output in phase.outputs
     )
     return max(errors, default=0.0)
+
+
+def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | None]:
+    """The share of images whose greatest logit is their label's, and of how many; None where that is not known."""
+    results = {which: output[0] for phase in measured for which, output in phase.outputs}
+    if data.labels is None or any(logits.dim() != 2 for logits in results.values()):
+        return None, None
+    right = [logits.argmax(1) == data.labels[which] for which, logits in results.items()]
+    images = sum(map(len, right))
+    return sum(int(each.sum()) for each in right) / images, images
 
 
 def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:

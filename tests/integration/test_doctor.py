@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pareto.hosts.finding import Finding
 from tests.integration.conftest import REPOSITORY
 from tests.lab import Lab, open_lab
 
@@ -97,19 +99,20 @@ def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab) -> None:
     assert "ok     login: it answers" in of("pi", lines)
 
 
-LINK = """
-import sys
+LINKS = """
+import json, sys
+from dataclasses import astuple
 from pathlib import Path
 from pareto.doctor import hosts
 from pareto.hosts import inventory
-for finding in hosts._link(inventory.load(Path(sys.argv[1]))):
-    print(finding.fatal, finding.words, finding.mend, sep="|")
+print(json.dumps([astuple(finding) for finding in hosts._links(inventory.load(Path(sys.argv[1])))]))
 """
 
 
-def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
+def links(lab: Lab) -> list[Finding]:
+    """What the doctor says of them, were the hosts fine."""
     done = subprocess.run(
-        [sys.executable, "-c", LINK, str(lab.testbed())],
+        [sys.executable, "-c", LINKS, str(lab.testbed())],
         cwd=REPOSITORY,
         env=lab.environment,
         capture_output=True,
@@ -117,7 +120,39 @@ def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
         timeout=200,
         check=True,
     )
-    fatal, words, mend = done.stdout.strip().split("|")
-    assert (fatal, mend) == ("False", ""), done.stdout
-    assert "round trip" in words
-    assert "/s out, " in words
+    return [Finding(*fields) for fields in json.loads(done.stdout)]
+
+
+def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
+    (found,) = links(lab)
+    assert (found.what, found.mend, found.fatal) == ("link", "", False)
+    assert "round trip" in found.words
+    assert "/s out, " in found.words
+
+
+def test_a_chain(tmp_path: Path) -> None:
+    """With a network between each two neighbours: what it lacks, and that the commands mend it."""
+    with open_lab(tmp_path, middle="cables") as lab:
+        code, lines = doctor(lab, lab.testbed())
+        assert code == 2
+        mid, gpu = lab.host("mid"), lab.host("gpu")
+        said = of("mid", lines)
+        assert said[0] == "middle1 mid (mid)"
+        for address, interface, peer in (
+            (mid.data_address, "data0", lab.host("pi").data_address),
+            (mid.next_address, "data1", gpu.data_address),
+        ):
+            assert any(line.startswith(f"ok     data link: {address} on {interface}") for line in said)
+            assert f"ok     route: packets to {peer} leave through {interface}" in said
+        assert any(line.startswith("fault  rights: ") for line in said)
+        assert not any(line.startswith("fault") for line in of("gpu", lines)), "it has nothing to shape"
+        *fine, rpc = links(lab)
+        assert [(one.what, one.fatal) for one in fine] == [
+            ("link edge-middle1", False),
+            ("link middle1-server", False),
+        ]
+        assert rpc.what == "rpc"
+        for step in rpc.mend.split("; "):
+            name, command = step.removeprefix("on ").split(": ")
+            lab.host(name).run(command.removeprefix("sudo "))
+        assert [one.what for one in links(lab)] == ["link edge-middle1", "link middle1-server"]

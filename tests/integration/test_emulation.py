@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import signal
@@ -11,8 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pareto import checking
 from pareto.link import qdisc
+from pareto.link.library import load
+from pareto.link.probe import Tolerance
 
 from .conftest import REPOSITORY, left_behind, processes, wait_until
 
@@ -47,6 +52,21 @@ def test_a_link_is_checked_thing_by_thing(tmp_path: Path) -> None:
     assert "off" not in [line.split()[-1] for line in done.stdout.splitlines() if line.strip()]
     assert max(len(line) for line in done.stdout.splitlines() if str(tmp_path) not in line) <= 80
     for name in ("20ms-20mbit", "20ms-20mbit-5%"):
+        assert (tmp_path / f"netem-check-{name}.png").stat().st_size > 5000
+
+
+def test_each_link_of_a_chain_is_checked(tmp_path: Path) -> None:
+    said = io.StringIO()
+    network = [load("20ms-20mbit"), load("5ms-50mbit")]
+    assert checking.check(
+        Console(file=said, width=80), [network], 1.0, Tolerance(), tmp_path, "local", "both"
+    ), said.getvalue()
+    tables = said.getvalue().split("edge-middle1: 20ms-20mbit on local: three namespaces")[1]
+    first, second = tables.split("middle1-server: 5ms-50mbit on local: three namespaces")
+    for table, asked_ms in ((first, "20"), (second, "5")):
+        (line,) = (line for line in table.splitlines() if line.startswith("RTT"))
+        assert line.split()[2] == asked_ms
+    for name in ("20ms-20mbit-edge-middle1", "5ms-50mbit-middle1-server"):
         assert (tmp_path / f"netem-check-{name}.png").stat().st_size > 5000
 
 

@@ -96,7 +96,7 @@ def set_up(
 
 
 def helper(lab: Lab) -> Session:
-    way = opened(inventory.load(lab.testbed()).of("edge"))
+    way = opened(inventory.load(lab.testbed()).roles["edge"])
     return Session("pi", way.open(privileged.COMMAND + " 2>/dev/null", "/dev/null"))
 
 
@@ -174,7 +174,7 @@ def test_packages_go_over_and_a_lost_host_is_gone_on_with(lab: Lab, lines: list[
         if "making" in line:
             threading.Timer(1.0, lambda: [os.kill(pid, 9) for pid in lab.host("pi").pids("sshd: pi")]).start()
 
-    member = inventory.load(lab.testbed(pi=wanted)).of("edge")
+    member = inventory.load(lab.testbed(pi=wanted)).roles["edge"]
     assert not setup.set_up([member], opened, say=cut, ask=None, requirements=requirements)
     assert any("lost" in line for line in lines), lines
     assert wait_until(lambda: not lab.host("pi").pids("-m venv"))

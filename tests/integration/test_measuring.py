@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pareto import plan, spec, verdict
+from pareto import plan, spec, stages, verdict
 from pareto.crew import Crew
+from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.link import probe
@@ -36,38 +39,62 @@ def prepared() -> Prepared:
     return prepare(MODEL, SWEEP)
 
 
-@pytest.fixture(scope="module")
-def crew(prepared: Prepared) -> Iterator[Crew]:
-    with closing(open_local()) as bed, closing(Crew(bed, {MODEL: prepared}, ("tcp", "rpc"))) as crew:
+def crew_of(prepared: Prepared, hosts: int) -> Iterator[Crew]:
+    with (
+        closing(open_local(hosts=hosts)) as bed,
+        closing(Crew(bed, {MODEL: prepared}, ("tcp", "rpc"))) as crew,
+    ):
         crew.start()
         yield crew
 
 
-def cell(point: int, backend: str, profile: Profile, prepared: Prepared) -> Cell:
-    return Cell(MODEL, point, prepared.facts.points[point][0], backend, profile.name, 1)
+@pytest.fixture(scope="module")
+def crew(prepared: Prepared) -> Iterator[Crew]:
+    yield from crew_of(prepared, 2)
 
 
-def measure(crew: Crew, it: Cell, profile: Profile) -> tuple[dict[str, object], dict[str, object]]:
-    """The worker's report, and the row it makes."""
-    crew.ready(it, profile)
-    before, _ = crew.probed(profile, probe.Tolerance())
-    report, usage = crew.trial(Trial(it, 1, 0.2, 5.0), profile, EFFORT)
-    after, _ = crew.probed(profile, probe.Tolerance())
-    row = verdict.row(it, profile, report, usage, (before, after))
-    return report, row
+@pytest.fixture(scope="module")
+def chain(prepared: Prepared) -> Iterator[Crew]:
+    yield from crew_of(prepared, 3)
+
+
+def cell(prepared: Prepared, backend: str, netem: str, *cuts: int) -> Cell:
+    name = "+".join(prepared.facts.points[cut][0] for cut in cuts)
+    return Cell(MODEL, cuts, name, backend, netem, 1)
+
+
+def measure(
+    crew: Crew, it: Cell, *network: Profile, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """What each host's worker says of a trial, and the row it makes. `meanwhile` is called before the trial."""
+
+    def probed() -> list[probe.Probed]:
+        """As the runner does, once more where a reading is off: this machine is shared."""
+        readings = []
+        for link, profile in zip(crew.links, network, strict=True):
+            reading, _ = crew.probed(link, profile, probe.Tolerance())
+            readings.append(crew.probed(link, profile, probe.Tolerance())[0] if reading.fault else reading)
+        return readings
+
+    crew.ready(it, network)
+    before = probed()
+    meanwhile()
+    told = crew.trial(Trial(it, 1, 0.2, 5.0, EFFORT), network)
+    probes = list(zip(before, probed(), strict=True))
+    return told, verdict.row(it, crew.crossings(it, network), told, probes)
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
 def test_the_payload_crosses_the_link(crew: Crew, prepared: Prepared, backend: str) -> None:
     """By the interface's own counters: TensorPipe would rather go through memory where both ends share a machine."""
     profile = load("5ms-50mbit")
-    report, row = measure(crew, cell(5, backend, profile, prepared), profile)
-    requests = row["latency_requests"] + row["throughput_requests"]  # type: ignore[operator]
+    told, row = measure(crew, cell(prepared, backend, profile.name, 5), profile)
+    requests = row["latency_requests"] + row["throughput_requests"]
     payload = prepared.facts.points[5][1]
-    assert report["payload_bytes"] == payload == 100_352
-    assert requests * payload <= report["sent_bytes"] < 1.15 * requests * payload  # type: ignore[operator]
+    assert told[EDGE]["payload_bytes"] == payload == 100_352
+    assert requests * payload <= told[EDGE]["sent_bytes"] < 1.15 * requests * payload
     assert row["status"] == "ok", row["reason"]
-    assert row["latency_s"] >= row["latency_bound_s"] > payload * 8 / 50e6 + 0.005  # type: ignore[operator]
+    assert row["latency_s"] >= row["latency_bound_s"] > payload * 8 / 50e6 + 0.005
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
@@ -79,23 +106,60 @@ def test_compute_and_transfer_overlap_in_the_throughput_phase(
     rate_mbit = max(1, round(payload * 8 / prepared.facts.compute_s / 1e6))
     profile = load(f"5ms-{rate_mbit}mbit")
     for _ in range(3):  # the machine is shared: a stall in one phase only is not the pipeline's fault
-        _, row = measure(crew, cell(10, backend, profile, prepared), profile)
-        gain = row["throughput_ips"] * row["latency_s"]  # type: ignore[operator]
+        _, row = measure(crew, cell(prepared, backend, profile.name, 10), profile)
+        gain = row["throughput_ips"] * row["latency_s"]
         if gain >= 1.5:
             break
     assert gain >= 1.5, row
-    assert row["max_abs_error"] <= 1e-3  # type: ignore[operator]
+    assert row["max_abs_error"] <= 1e-3
+
+
+@pytest.mark.parametrize("backend", ["tcp", "rpc"])
+def test_a_chain_of_three_hosts_sends_each_payload_over_its_own_link(
+    chain: Crew, prepared: Prepared, backend: str
+) -> None:
+    network = load("5ms-50mbit"), load("10ms-20mbit")
+    it = cell(prepared, backend, "5ms-50mbit+10ms-20mbit", 5, 13)
+    told, row = measure(chain, it, *network)
+    assert row["status"] == "ok", row["reason"]
+    assert row["max_abs_error"] <= 1e-3
+    requests = row["latency_requests"] + row["throughput_requests"]
+    payloads = [prepared.facts.points[cut][1] for cut in it.cuts]
+    for role, payload in zip((EDGE, f"{MIDDLE}1"), payloads, strict=True):
+        assert requests * payload <= told[role]["sent_bytes"] < 1.2 * requests * payload + 20_000
+    parts = [row[name] for name in ("edge_s", "middle_s", "server_s", "network_s", "serialize_s")]
+    assert all(part > 0 for part in parts)
+    assert sum(parts) == pytest.approx(row["latency_s"], rel=0.3)
+    assert (
+        row["latency_s"] >= row["latency_bound_s"] > 0.015 + payloads[0] * 8 / 50e6 + payloads[1] * 8 / 20e6
+    )
+    for each in stages.rows(it, chain.crossings(it, network), told, {}):
+        assert 0 < each["utilization"] <= 1
+        assert each["bubble_s"] >= 0
+
+
+def test_a_chain_may_end_in_the_middle_and_its_middle_may_have_nothing_to_do(
+    chain: Crew, prepared: Prepared
+) -> None:
+    network = (load("5ms-50mbit"),) * 2
+    last = len(prepared.facts.points) - 1
+    for cuts, taking_part in {(10, last): 2, (10, 10): 3, (last, last): 1}.items():
+        told, row = measure(chain, cell(prepared, "rpc", "5ms-50mbit", *cuts), *network)
+        assert row["status"] == "ok", row["reason"]
+        assert len(told[EDGE]["stages_s"]) == taking_part - 1
+        assert (row["server_s"] is None) == (taking_part < 3)
+        assert (told[SERVER]["weights_bytes"] == 0) == (taking_part < 3)
 
 
 def test_latency_stays_near_its_bound_on_a_slow_link(crew: Crew, prepared: Prepared) -> None:
     """No slow start after idle, no delayed acknowledgement, no queueing in super-packets: what is left is physics."""
     profile = load("200ms-5mbit")
     shares = []
-    for point in (0, 5, 10, 16):
-        _, row = measure(crew, cell(point, "tcp", profile, prepared), profile)
+    for point in (5, 10, 13, 16):
+        _, row = measure(crew, cell(prepared, "tcp", profile.name, point), profile)
         assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
-        assert row["latency_s"] >= row["latency_bound_s"]  # type: ignore[operator]
-        shares.append(row["latency_bound_s"] / row["latency_s"])  # type: ignore[operator]
+        assert row["latency_s"] >= row["latency_bound_s"]
+        shares.append(row["latency_bound_s"] / row["latency_s"])
     assert sorted(shares)[1] >= 0.90, shares
 
 
@@ -103,16 +167,12 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
     crew: Crew, prepared: Prepared
 ) -> None:
     asked, real = load("5ms-50mbit"), load("25ms-50mbit")
-    it = cell(16, "tcp", asked, prepared)
-    crew.ready(it, asked)
-    before, _ = crew.probed(asked, probe.Tolerance())
-    crew._testbed.shaper.apply(real)  # somebody else's hand on the link
-    try:
-        report, usage = crew.trial(Trial(it, 1, 0.2, 5.0), asked, EFFORT)
-        after, _ = crew.probed(asked, probe.Tolerance())
-        row = verdict.row(it, asked, report, usage, (before, after))
+    it = cell(prepared, "tcp", asked.name, 16)
+    shaper = crew.links[0].shaper
+    try:  # somebody else's hand on the link
+        _, row = measure(crew, it, asked, meanwhile=lambda: shaper.apply(real))
     finally:
-        crew._testbed.shaper.apply(asked)
+        shaper.apply(asked)
     assert row["status"] == "invalid"
     assert "RTT" in row["reason"]
 
@@ -120,9 +180,9 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
 def test_all_on_the_edge_sends_nothing(crew: Crew, prepared: Prepared) -> None:
     profile = load("5ms-50mbit")
     last = len(prepared.facts.points) - 1
-    report, row = measure(crew, cell(last, "rpc", profile, prepared), profile)
+    told, row = measure(crew, cell(prepared, "rpc", profile.name, last), profile)
     assert row["status"] == "ok", row["reason"]
-    assert (report["payload_bytes"], report["result_bytes"]) == (0, 0)
+    assert (told[EDGE]["payload_bytes"], told[EDGE]["result_bytes"]) == (0, 0)
     assert row["server_s"] is None
 
 
@@ -136,7 +196,11 @@ def test_other_weights_on_a_host_are_refused(crew: Crew, prepared: Prepared, tmp
     path = remote.ship(damaged, "damaged.safetensors")
     with pytest.raises(SessionError, match="arrived damaged"):
         crew._sessions["edge"].request(
-            "load", model=MODEL, weights=path, digest=prepared.weights.digest, data=[]
+            "load",
+            recipe=prepared.recipe.to_dict(),
+            weights=path,
+            digest=prepared.weights.digest,
+            data=[],
         )
 
 
@@ -145,13 +209,12 @@ def test_estimates_are_of_the_right_size(crew: Crew, prepared: Prepared) -> None
     asked = canonical(
         spec.sweep({"model": MODEL, "netem": "50ms-20mbit", "points": "1", "backend": "tcp", "trials": 1})
     )
-    profiles = {"50ms-20mbit": load("50ms-20mbit")}
-    made = plan.make(asked, {MODEL: prepared.facts}, profiles)
+    network = (load("50ms-20mbit"),)
+    made = plan.make(asked, {MODEL: replace(prepared.facts, splits=((1,),))}, {"50ms-20mbit": network})
     (trial,) = made.trials
-    profile = profiles["50ms-20mbit"]
     crew._model = None  # the test before this one left no model on the edge
-    crew.ready(trial.cell, profile)
+    crew.ready(trial.cell, network)
     began = time.monotonic()
-    crew.trial(trial, profile, made.effort)
-    crew.probed(profile, probe.Tolerance())
+    crew.trial(trial, network)
+    crew.probed(crew.links[0], network[0], probe.Tolerance())
     assert time.monotonic() - began == pytest.approx(trial.estimate_s, rel=0.35)

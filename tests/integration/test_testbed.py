@@ -22,9 +22,12 @@ from pareto.hosts.keys import Keyring
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shaping import RelayShaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import Unreachable
 from pareto.link.library import load
+from pareto.link.probe import Tolerance, question
+from pareto.link.profile import Direction, Profile
+from pareto.probing import Probers
 
 from .conftest import REPOSITORY, left_behind, processes, wait_until
 
@@ -41,6 +44,12 @@ def bed() -> Iterator[Testbed]:
         yield bed
 
 
+@pytest.fixture
+def chain() -> Iterator[Testbed]:
+    with closing(open_local(hosts=3)) as bed:
+        yield bed
+
+
 def run(bed: Testbed, host: str, command: str) -> str:
     done = bed.remotes[host].way.run(command)
     return (done.out + done.err).strip()
@@ -53,7 +62,7 @@ def test_hosts_are_apart_and_joined_by_the_link_alone(bed: Testbed) -> None:
     assert {run(bed, name, "readlink /proc/self/ns/net") for name in (EDGE, SERVER)}.isdisjoint(
         {str(Path("/proc/self/ns/net").readlink())}
     )
-    bed.shaper.apply(load("none"))
+    bed.links[0].shaper.apply(load("none"))
     listen = (
         f"{sys.executable} -c \"import socket; s = socket.create_server(('{server.data_address}', 0)); "
         + ("print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')\"")
@@ -131,7 +140,7 @@ def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: Testbed
 
 def test_segmentation_offloads_are_off_on_slow_links_only(bed: Testbed) -> None:
     def switched_on(profile: str) -> set[str]:
-        in_force = bed.shaper.apply(load(profile))["offloads"]
+        in_force = bed.links[0].shaper.apply(load(profile))["offloads"]
         return {name for host in in_force.values() for name, on in host.items() if on}
 
     before = switched_on("none")
@@ -141,17 +150,73 @@ def test_segmentation_offloads_are_off_on_slow_links_only(bed: Testbed) -> None:
 
 
 def test_a_refused_profile_leaves_the_session_usable(bed: Testbed) -> None:
-    assert isinstance(bed.shaper, RelayShaper)
+    shaper = bed.links[0].shaper
+    assert isinstance(shaper, RelayShaper)
     with pytest.raises(SessionError):
-        bed.shaper._keeper.request("shape", edge_to_server={"delay_s": -1.0}, server_to_edge={})
-    assert bed.shaper.apply(load("none"))["shaper"] == "relay"
+        shaper._keeper.request("shape", link=0, edge_to_server={"delay_s": -1.0}, server_to_edge={})
+    assert shaper.apply(load("none"))["shaper"] == "relay"
+
+
+ONE = Profile("one", Direction(0.01, 50e6), Direction(0.02, 20e6))
+OTHER = Profile("other", Direction(0.04, 8e6), Direction(0.0, 12e6))
+
+
+def test_each_link_of_a_chain_has_its_own_profile(chain: Testbed) -> None:
+    """And hosts that are no neighbours meet through those between them."""
+
+    def off(link: Link, profile: Profile) -> str:
+        """A reading that is off is taken once more, as in a sweep."""
+        asked = question(profile)
+        faults = (probers.probed(link, profile, Tolerance(), asked)[0].fault for _ in range(2))
+        return next(faults) and next(faults)
+
+    first, second = chain.links
+    assert (first.name, second.name) == ("edge-middle1", "middle1-server")
+    with closing(Probers(chain)) as probers:
+        probers.shape(first, ONE)
+        probers.shape(second, OTHER)
+        assert (off(first, ONE), off(second, OTHER)) == ("", "")
+        forwarded = [link.shaper.facts()["relay"]["dropped"] for link in chain.links]
+        assert forwarded == [0, 0]
+        passing = min(probers.reach_s(EDGE, SERVER) for _ in range(3))
+        assert passing == pytest.approx(0.07, abs=0.005)
+        probers.shape(first, load("none"))
+        assert (off(first, load("none")), off(second, OTHER)) == ("", "")
+
+
+def test_every_address_of_a_chain_is_reached_with_its_congestion_control(chain: Testbed) -> None:
+    addresses = {end.address: end.role for link in chain.links for end in (link.near, link.far)}
+    assert len(addresses) == 4
+    for role in chain.remotes:
+        for address in (address for address, of in addresses.items() if of != role):
+            code = (
+                "import socket; s = socket.socket()\n"
+                f"try: s.connect(('{address}', 9))\n"
+                "except ConnectionRefusedError: print('refused')\n"
+                "s = socket.socket(); s.setblocking(False); "
+                f"s.connect_ex(('{address}', 9)); print(s.getsockopt(6, socket.TCP_CONGESTION, 16).decode())"
+            )
+            said = run(chain, role, f'{sys.executable} -c "{code}"').strip("\0\n").split()
+            assert said == ["refused", chain.facts["congestion_control"]], (role, address)
+    assert run(chain, "middle1", "ls /sys/class/net; cat /proc/net/dev").count("data1:") == 1
+
+
+def test_a_relay_that_dies_takes_one_link_with_it(chain: Testbed) -> None:
+    first, second = chain.links
+    for link in chain.links:
+        link.shaper.apply(load("none"))
+    (pid,) = (pid for pid, command in processes() if "--edge middle1 --server server" in command)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SessionError, match="relay middle1-server"):
+        second.shaper.apply(OTHER)
+    assert first.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
 
 
 DRIVER = """
 import sys, time
 from pareto.hosts.local_testbed import open_local
-bed = open_local(edge_cpu=0.5)
-session = bed.remotes["edge"].start("pareto.worker")
+bed = open_local(hosts=3, edge_cpu=0.5)
+session = bed.remotes["middle1"].start("pareto.worker")
 session.request("facts", 120)
 print("ready", flush=True)
 time.sleep(600)

@@ -1,4 +1,4 @@
-"""python -m tests.lab [--jump]: a lab to try things in by hand, until Ctrl-C or end of file."""
+"""python -m tests.lab [--jump] [--middle lan|cables]: a lab to try things in by hand, until Ctrl-C or end of file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from tests.lab.lab import Lab, open_lab
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     parser.add_argument("--jump", action="store_true", help="gpu is reached through a third host only")
+    parser.add_argument(
+        "--middle",
+        choices=("lan", "cables"),
+        default="",
+        help="a host between the two: all in one network, or it has one with each",
+    )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         print("makes network namespaces: needs root", file=sys.stderr)
@@ -31,7 +37,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, end)
     with (
         tempfile.TemporaryDirectory(prefix="lab-") as folder,
-        open_lab(Path(folder), jump=arguments.jump) as lab,
+        open_lab(Path(folder), jump=arguments.jump, middle=arguments.middle) as lab,
     ):
         print(_how_to(lab), flush=True)
         with suppress(KeyboardInterrupt):

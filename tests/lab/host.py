@@ -35,7 +35,9 @@ class _Boot:
 
 
 class LabHost:
-    """port, user: of its sshd. data_address, data_interface: of the link to the other host; empty for the jump host."""
+    """port, user: of its sshd. data_address, data_interface: of the link to the other hosts; empty for the jump host.
+    next_address, next_interface: of a host in the middle that has a second link.
+    """
 
     def __init__(self, journal: Journal, place: wiring.Place, disk: Disk) -> None:
         self.name = place.name
@@ -43,6 +45,8 @@ class LabHost:
         self.address = place.addresses[wiring.MANAGEMENT][0]
         self.data_address = place.addresses.get(wiring.DATA, ("", 0))[0]
         self.data_interface = wiring.DATA if self.data_address else ""
+        self.next_address = place.addresses.get(wiring.ONWARD, ("", 0))[0]
+        self.next_interface = wiring.ONWARD if self.next_address else ""
         self.home = Path("/home", USER)
         self._journal = journal
         self._place = place

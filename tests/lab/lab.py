@@ -36,7 +36,9 @@ Host *
 
 
 class Lab:
-    """hosts: `pi` (edge), `gpu` (server) and perhaps `jump`. home: the driver's $HOME. key: its private key."""
+    """hosts: `pi` (edge), `gpu` (server), perhaps `mid` between them and `jump`. home: the driver's $HOME. key: its
+    private key.
+    """
 
     def __init__(self, folder: Path, hosts: Mapping[str, LabHost], key: Path) -> None:
         self.folder = folder
@@ -59,7 +61,8 @@ class Lab:
 
     def testbed(self, name: str = "testbed.yaml", /, **overrides: Mapping[str, Any]) -> Path:
         """A testbed file. `gpu={"device": "cuda:0", "python": None}` sets one key of that host and leaves one out."""
-        hosts = {"pi": self._member("pi", "edge"), "gpu": self._member("gpu", "server")}
+        roles = {"pi": "edge", "mid": "middle", "gpu": "server"}
+        hosts = {name: self._member(name, role) for name, role in roles.items() if name in self.hosts}
         for host, keys in overrides.items():
             merged = {**hosts.get(host, {}), **keys}
             hosts[host] = {key: value for key, value in merged.items() if value is not None}
@@ -98,19 +101,21 @@ class Lab:
         self.wait_for_link()
 
     def wait_for_link(self) -> None:
-        """Until both ends tell of a carrier, which the kernel does up to a second late."""
-        state = f"cat /sys/class/net/{wiring.DATA}/operstate"
-        for name in ("pi", "gpu"):
-            host = self.hosts[name]
-            wait(lambda host=host: host.run(state) == "up\n", f"{name}'s end of the data link")
+        """Until all ends tell of a carrier, which the kernel does up to a second late."""
+        for host in self.hosts.values():
+            for interface in filter(None, (host.data_interface, host.next_interface)):
+                state = f"cat /sys/class/net/{interface}/operstate"
+                wait(lambda host=host, state=state: host.run(state) == "up\n", f"{host.name}'s {interface}")
 
     def _member(self, name: str, role: str) -> dict[str, Any]:
         host = self.hosts[name]
+        onward = {"next_address": host.next_address, "next_interface": host.next_interface}
         return {
             "role": role,
             "ssh": name,
             "data_address": host.data_address,
             "data_interface": host.data_interface,
+            **(onward if host.next_address else {}),
             "device": "cpu",
             "threads": 1,
             "python": sys.executable,
@@ -128,9 +133,10 @@ class Lab:
 
 
 @contextmanager
-def open_lab(folder: Path, *, jump: bool = False) -> Iterator[Lab]:
+def open_lab(folder: Path, *, jump: bool = False, middle: str = "") -> Iterator[Lab]:
     """Hosts that answer. `folder` gets the driver's home, the testbed file, and until the end the hosts' disks.
 
+    `middle`: how a host between the two is joined to them, `lan` or `cables` (see `wiring`).
     Nothing but the home and the testbed file is left afterwards. After a SIGKILL the hosts die with the thread that
     opened the lab; the rest is removed by the next lab, the next local testbed or `pareto.sh doctor --repair`.
     """
@@ -153,7 +159,7 @@ def open_lab(folder: Path, *, jump: bool = False) -> Iterator[Lab]:
         for made in (disks, memory):
             notes.note("folder", str(made))
             made.mkdir(mode=0o700)
-        places = wiring.build(notes, jump=jump)
+        places = wiring.build(notes, jump=jump, middle=middle)
         hosts = {
             name: LabHost(notes, place, Disk(disks / name, memory / name, name, pair.public))
             for name, place in places.items()

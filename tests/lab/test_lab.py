@@ -260,6 +260,24 @@ def test_with_a_jump_host_gpu_is_reached_through_it_only(tmp_path: Path) -> None
     assert traces(lab) == []
 
 
+def test_a_host_in_the_middle_of_one_network(tmp_path: Path) -> None:
+    with open_lab(tmp_path, middle="lan") as lab:
+        hosts = inventory.load(lab.testbed()).roles
+        assert {role: host.name for role, host in hosts.items()} == {
+            "edge": "pi",
+            "middle1": "mid",
+            "server": "gpu",
+        }
+        for name in ("pi", "gpu"):
+            reach = f"exec 3<>/dev/tcp/{lab.host(name).data_address}/9"
+            assert "Connection refused" in ssh(lab, "mid", reach).stderr
+        lab.host("mid").power_off()
+        lab.host("mid").power_on()
+        lab.wait_for_link()
+        assert "Connection refused" in ssh(lab, "mid", reach).stderr
+    assert traces(lab) == []
+
+
 def test_the_testbed_file_is_one_that_is_understood(lab: Lab) -> None:
     hosts = inventory.load(lab.testbed(gpu={"threads": 2, "python": None})).roles
     assert [(role, host.name, host.threads) for role, host in hosts.items()] == [

@@ -6,6 +6,8 @@
     paretolab<slot>m1 ---- management ----------------------------- mgmt0
 
 With a jump host, the far end of gpu's mgmt0 is the jump's lan0, and the root namespace has a link to the jump alone.
+With a host in the middle, mid, either the data0 of all three are in one network, joined by a bridge in a namespace of
+its own (`lan`), or mid's data0 is joined to pi's and its data1 to gpu's, each pair a network (`cables`).
 Addresses come from RFC 2544's range like the local testbed's, from the upper half of it, which that one leaves free.
 """
 
@@ -19,7 +21,8 @@ from pyroute2 import IPRoute, netns
 
 from pareto.hosts.local.journal import Journal
 
-DATA, MANAGEMENT, LAN = "data0", "mgmt0", "lan0"
+DATA, ONWARD, MANAGEMENT, LAN = "data0", "data1", "mgmt0", "lan0"
+BRIDGE = "br0"
 
 
 @dataclass
@@ -34,11 +37,15 @@ class Place:
     boots: int = 0
 
 
-def build(journal: Journal, *, jump: bool) -> dict[str, Place]:
-    """Namespaces and links of all hosts; every interface is up when this returns."""
+def build(journal: Journal, *, jump: bool = False, middle: str = "") -> dict[str, Place]:
+    """Namespaces and links of all hosts; every interface is up when this returns.
+
+    middle: `lan`, `cables`, or nothing where there is no such host.
+    """
     management, data = f"198.18.{128 + journal.slot}", f"198.19.{128 + journal.slot}"
-    pi = _place(journal, "pi", {MANAGEMENT: (f"{management}.2", 30), DATA: (f"{data}.1", 24)})
-    gpu = _place(journal, "gpu", {MANAGEMENT: (f"{management}.6", 30), DATA: (f"{data}.2", 24)})
+    prefix, gpus = (25, f"{data}.129") if middle == "cables" else (24, f"{data}.2")
+    pi = _place(journal, "pi", {MANAGEMENT: (f"{management}.2", 30), DATA: (f"{data}.1", prefix)})
+    gpu = _place(journal, "gpu", {MANAGEMENT: (f"{management}.6", 30), DATA: (gpus, prefix)})
     places = [pi, gpu]
     _to_root(journal, pi, f"paretolab{journal.slot}m0", f"{management}.1")
     if jump:
@@ -54,7 +61,19 @@ def build(journal: Journal, *, jump: bool) -> dict[str, Place]:
             ip.route("add", dst=f"{management}.4/30", oif=_index(ip, here), scope="link")
     else:
         _to_root(journal, gpu, f"paretolab{journal.slot}m1", f"{management}.5")
-    _pair(pi, DATA, gpu, DATA)
+    if not middle:
+        _pair(pi, DATA, gpu, DATA)
+    else:
+        addresses = {MANAGEMENT: (f"{management}.14", 30), DATA: (f"{data}.3", prefix)}
+        onward = {ONWARD: (f"{data}.130", prefix)} if middle == "cables" else {}
+        mid = _place(journal, "mid", addresses | onward)
+        places.append(mid)
+        _to_root(journal, mid, f"paretolab{journal.slot}m3", f"{management}.13")
+        if middle == "cables":
+            _pair(pi, DATA, mid, DATA)
+            _pair(mid, ONWARD, gpu, DATA)
+        else:
+            _lan(journal, [pi, mid, gpu])
     for place in places:
         plug_in(place)
     return {place.name: place for place in places}
@@ -128,6 +147,19 @@ def _to_root(journal: Journal, place: Place, here: str, address: str) -> None:
 def _pair(one: Place, interface: str, other: Place, others: str) -> None:
     with IPRoute(netns=one.namespace) as ip:
         ip.link("add", ifname=interface, kind="veth", peer={"ifname": others, "net_ns_fd": other.namespace})
+
+
+def _lan(journal: Journal, places: list[Place]) -> None:
+    """Join the data0 of these."""
+    switch = _place(journal, "lan", {})
+    with IPRoute(netns=switch.namespace) as ip:
+        ip.link("add", ifname=BRIDGE, kind="bridge")
+        bridge = _index(ip, BRIDGE)
+        ip.link("set", index=bridge, state="up")
+        for place in places:
+            peer = {"ifname": DATA, "net_ns_fd": place.namespace}
+            ip.link("add", ifname=place.name, kind="veth", peer=peer)
+            ip.link("set", index=_index(ip, place.name), master=bridge, state="up")
 
 
 def _index(ip: IPRoute, name: str) -> int:

@@ -72,9 +72,9 @@ def trials(
                     | {
                         "latency_s": edge_s + serialize + network + server_s,
                         "edge_s": edge_s,
-                        "serialize_s": serialize,
-                        "network_s": network,
-                        "server_s": server_s,
+                        "serialize_s": serialize if kib else "",
+                        "network_s": network if kib else "",
+                        "server_s": server_s if kib else "",
                         "latency_bound_s": edge + server + wire,
                         "throughput_ips": bound_ips * 0.94 / slower * jitter[2],
                         "throughput_bound_ips": bound_ips,

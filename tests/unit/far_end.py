@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
-from pareto.hosts.host import EDGE, ROLES, SERVER, Host
+from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.hosts.shaping import NoShaper, Shaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import End, Link, Testbed
 from pareto.jsonlines import Refused
 
 HOSTS = {
@@ -85,18 +87,24 @@ class StandIn:
         self.started.append(Session(self.host.name, self.wires[-1]))
         return self.started[-1]
 
+    def ship(self, data: bytes | Path, name: str) -> str:
+        return f"{self.host.folder}/{name}"
+
     def renew(self) -> None: ...
 
 
 def bed_of(
     remotes: Mapping[str, StandIn], *, is_local: bool = False, shaper: Shaper | None = None
 ) -> Testbed:
+    """The hosts in their order, with `shaper` on every link."""
+    ends = [End(role, it.host.data_address, it.host.data_interface) for role, it in remotes.items()]
+    links = tuple(Link(near, far, shaper or NoShaper()) for near, far in itertools.pairwise(ends))
     undo = ExitStack()
     heartbeat = Heartbeat()
     undo.callback(heartbeat.stop)
     return Testbed(
-        {role: cast(Remote, remotes[role]) for role in ROLES if role in remotes},
-        shaper or NoShaper(),
+        {role: cast(Remote, remote) for role, remote in remotes.items()},
+        links,
         heartbeat,
         "stand-ins",
         {},

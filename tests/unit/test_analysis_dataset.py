@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.dataset import COLUMNS, LATER, DatasetError, load, manifest
+from analysis.dataset import COLUMNS, LATER, STAGE_COLUMNS, DatasetError, load, manifest, stages
 
+from . import example_chain
 from .example_run import trials, write
 
 
@@ -17,7 +18,8 @@ def test_types_and_values(tmp_path: Path) -> None:
     rows = trials(rounds=1)
     rows[4] |= {"status": "failed", "reason": 'Boom\n  at line 3, "x"', "latency_s": "", "point_name": ""}
     frame = load([write(tmp_path, rows)])
-    assert frame["point"].dtype == np.int64
+    assert frame["point"][:3].tolist() == ["0", "1", "2"]
+    assert frame["round"].dtype == np.int64
     assert frame["latency_s"].dtype == np.float64
     assert frame.loc[4, "reason"] == 'Boom\n  at line 3, "x"'
     assert frame.loc[4, "point_name"] == ""
@@ -53,7 +55,8 @@ def test_a_line_torn_inside_a_quoted_newline_is_left_out(tmp_path: Path) -> None
         (b"latency_p95_s,", b"", "no column latency_p95_s"),
         (b",ok,", b",fine,", "status 'fine'"),
         (b"mobilenetv2,3,", b"mobilenetv2,three,", "column point"),
-        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", "line 5: 52 fields instead of 51"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3+,", "column point"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", "line 5: 56 fields instead of 55"),
         (b"example", b"\xff\xfe", "not a CSV"),
     ],
 )
@@ -73,15 +76,19 @@ def without(path: Path, *columns: str) -> None:
 
 def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> None:
     rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
+    rows[0] |= {"bottleneck": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
     path = write(tmp_path, rows) / "trials.csv"
     new = load([tmp_path])
     assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
+    assert new.loc[0, ["bottleneck", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
     without(path, *LATER)
     old = load([tmp_path])
     assert list(old.columns) == list(COLUMNS)
     assert old["edge_gpu_s"].dtype == np.float64
     assert old["edge_gpu_s"].isna().all()
     assert old["server_throttled"].eq("").all()
+    assert old["bottleneck"].eq("").all()
+    assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
     assert old["edge_energy_j"].eq(0.25).all()
     pd.testing.assert_frame_equal(old.drop(columns=list(LATER)), new.drop(columns=list(LATER)))
 
@@ -131,3 +138,34 @@ def test_the_example_is_a_valid_run(tmp_path: Path) -> None:
     frame = load([write(tmp_path, trials())])
     assert len(frame) == 3 * 2 * 22
     assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
+
+
+def test_the_stages_of_a_chain(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
+    staged[0]["throttled"] = "0x4"
+    frame = stages(example_chain.write(tmp_path, rows, staged))
+    assert list(frame.columns) == list(STAGE_COLUMNS)
+    assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
+    assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
+    assert frame["position"].dtype == np.int64
+    assert frame["throttled"][0] == "0x4"
+    assert frame["payload_bytes"].isna().tolist() == [False, False, True, False, True], (
+        "the last sends nothing"
+    )
+    assert frame["utilization"].between(0, 1).all()
+
+
+def test_a_run_without_stages_has_none(tmp_path: Path) -> None:
+    assert stages(write(tmp_path, trials(rounds=1))).empty
+    (tmp_path / "stages.csv").write_text("run,model\n")
+    with pytest.raises(DatasetError, match=r"stages\.csv: no column point"):
+        stages(tmp_path)
+
+
+def test_the_example_chain_keeps_within_its_bounds(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials(example_chain.splits(2, range(0, 22, 3)))
+    frame = load([example_chain.write(tmp_path, rows, staged)])
+    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
+    assert (frame["throughput_ips"] <= frame["throughput_bound_ips"] * (1 + 1e-9)).all()
+    assert (frame["throughput_ips"] >= 0.9 * frame["throughput_bound_ips"]).all(), "the chain is saturated"
+    assert {"edge", "middle1", "edge-middle1 out"} <= set(frame["bottleneck"])

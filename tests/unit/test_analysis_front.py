@@ -10,7 +10,9 @@ import pytest
 from analysis.dataset import load
 from analysis.dominance import Bools, Floats, nondominated, staircase
 from analysis.front import COLUMNS, front
+from analysis.points import short_step, undivided
 
+from . import example_chain
 from .example_run import trials, write
 
 
@@ -76,10 +78,10 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
             | {
                 name: np.nan
                 for name in rows[0]
-                if rows[0][name] == "" and name.endswith(("_s", "_bytes", "_j"))
+                if rows[0][name] == "" and name.endswith(("_s", "_bytes", "_j", "top1", "top1_images"))
             }
             | {
-                "point": point,
+                "point": str(point),
                 "round": number,
                 "latency_s": seconds,
                 "throughput_ips": throughput[point][number],
@@ -121,14 +123,14 @@ def test_excluded_trials_are_counted_and_never_averaged_in(tmp_path: Path, statu
         if row["round"] == 0 and row["point"] == 3:
             row |= {"status": status, "latency_s": 1e-9, "throughput_ips": 1e9, "reason": "no"}
     marked = front(load([write(tmp_path / "marked", rows)]))
-    assert marked.loc[marked["point"] == 3, "excluded"].tolist() == [1, 1]
-    assert marked.loc[marked["point"] == 3, "rounds"].tolist() == [2, 2]
+    assert marked.loc[marked["point"] == "3", "excluded"].tolist() == [1, 1]
+    assert marked.loc[marked["point"] == "3", "rounds"].tolist() == [2, 2]
     pd.testing.assert_frame_equal(marked.drop(columns="excluded"), clean.drop(columns="excluded"))
 
 
 def test_a_point_without_valid_trials_stays_visible_and_off_the_front() -> None:
     data = frame({0: [1, 1, 1], 1: [0.1, 0.1, 0.1]}, {0: [5, 5, 5], 1: [9, 9, 9]})
-    data.loc[data["point"] == 1, "status"] = "failed"
+    data.loc[data["point"] == "1", "status"] = "failed"
     rows = front(data)
     assert rows["rounds"].tolist() == [3, 0]
     assert rows["excluded"].tolist() == [0, 3]
@@ -149,10 +151,10 @@ def test_fronts_are_per_backend_and_over_all_of_them() -> None:
     rows = front(pd.concat([tcp, rpc, other])).set_index(["netem", "backend", "point"])
     backend_front, whole_front = rows["on_backend_front"], rows["on_front"]
     assert backend_front["200ms-5mbit"].to_dict() == {
-        ("rpc", 0): True, ("rpc", 1): True, ("tcp", 0): True, ("tcp", 1): False,
+        ("rpc", "0"): True, ("rpc", "1"): True, ("tcp", "0"): True, ("tcp", "1"): False,
     }  # fmt: skip
     assert whole_front["200ms-5mbit"].to_dict() == {
-        ("rpc", 0): False, ("rpc", 1): True, ("tcp", 0): True, ("tcp", 1): False,
+        ("rpc", "0"): False, ("rpc", "1"): True, ("tcp", "0"): True, ("tcp", "1"): False,
     }  # fmt: skip
     assert whole_front["other"].all()
 
@@ -200,3 +202,62 @@ def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
 
 def test_no_trials_at_all() -> None:
     assert front(load([])).empty
+
+
+def test_points_are_in_the_order_of_their_cuts(tmp_path: Path) -> None:
+    wanted = ["2+2", "2+10", "3+7", "3+10", "4+4", "10+11"]
+    chain, staged = example_chain.trials([tuple(map(int, point.split("+"))) for point in reversed(wanted)])
+    rows = front(load([example_chain.write(tmp_path / "chain", chain, staged)]))
+    assert rows.groupby("backend")["point"].agg(list).tolist() == [wanted, wanted]
+    two_hosts = front(load([write(tmp_path / "two", trials(rounds=1))]))
+    assert two_hosts["point"].tolist() == [str(point) for point in range(22)] * 2
+    assert two_hosts["point_name"].tolist()[2:12:9] == ["features.1", "features.10"]
+
+
+def test_intervals_stay_with_their_points_whatever_their_order() -> None:
+    """Text puts 10 before 2, and both before 3."""
+    values = {point: [point + step / 100 for step in range(5)] for point in (2, 3, 10)}
+    rows = front(frame(values, {point: [1.0] * 5 for point in values})).set_index("point")
+    for point in values:
+        low, high = rows.loc[str(point), ["latency_low_s", "latency_high_s"]]
+        assert point <= low <= high <= point + 0.04
+
+
+def test_bottleneck_and_top1_of_a_cell() -> None:
+    data = frame({0: [1, 2, 3], 1: [1, 2, 3]}, {0: [1] * 3, 1: [1] * 3})
+    data["bottleneck"] = ["edge", "server", "edge", "server", "server", "edge"]
+    data["top1"], data["top1_images"] = [0.5, 0.75, 1.0, *[np.nan] * 3], [2, 4, 2, *[np.nan] * 3]
+    rows = front(data)
+    assert rows["bottleneck"].tolist() == ["edge", "server"]
+    assert rows["top1"][0] == pytest.approx(6 / 8)
+    assert rows["top1_images"][0] == 4
+    assert rows.loc[1, ["top1", "top1_images"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        (["0", "1", "7"], ["0", "7"]),
+        (["0+0", "0+3", "0+7", "3+3", "3+7", "7+7"], ["0+0", "0+7", "7+7"]),
+        (["0+0", "0+3", "3+3"], ["0+0"]),
+    ],
+    ids=["two hosts", "three hosts", "the last point was not asked for"],
+)
+def test_points_that_leave_the_model_to_one_host(points: list[str], found: list[str]) -> None:
+    payloads = [0 if set(point.split("+")) == {"7"} else 9 for point in points]
+    rows = pd.DataFrame({"point": points, "payload_bytes": payloads})
+    assert rows.loc[undivided(rows), "point"].tolist() == found
+
+
+@pytest.mark.parametrize(
+    ("step", "links", "short"),
+    [
+        ("edge", 1, "edge"),
+        ("edge-server out", 1, "link out"),
+        ("edge-middle1 back", 2, "link 1 back"),
+        ("middle2-server out", 3, "link 3 out"),
+        ("middle1", 2, "middle1"),
+    ],
+)
+def test_steps_by_their_short_names(step: str, links: int, short: str) -> None:
+    assert short_step(step, links + 1) == short

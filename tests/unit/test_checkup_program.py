@@ -18,18 +18,19 @@ from typing import Any
 import pytest
 
 from pareto.hosts import checkup as judge
-from pareto.hosts.inventory import Member
+from pareto.hosts.inventory import Member, Side
 from pareto.hosts.way import Here, Unreachable
 from pareto.worker import checkup
 
 REPOSITORY = Path(__file__).parents[2]
 ASKED = {
     "data_address": "127.0.0.1",
-    "peer": "127.0.0.9",
+    "peers": ["127.0.0.9"],
     "device": "cpu",
     "folder": "/nowhere/.pareto",
     "launcher": "/nowhere/pareto-link",
 }
+SIDES = (Side("127.0.0.1", "", "127.0.0.9"),)
 HERE = Member("pi", "edge", "local", "127.0.0.1", python=sys.executable)
 Tool = Callable[[str, str], Path]
 
@@ -50,7 +51,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
     return put
 
 
-def told(*options: str, **changed: str) -> tuple[dict[str, Any], str]:
+def told(*options: str, **changed: Any) -> tuple[dict[str, Any], str]:
     """Its facts, and its stderr."""
     done = subprocess.run(
         [sys.executable, *options, "-m", "pareto.worker.checkup"],
@@ -78,8 +79,7 @@ def test_what_this_machine_tells() -> None:
     (loopback,) = (each for each in facts["interfaces"] if each["name"] == "lo")
     assert loopback["addresses"] == ["127.0.0.1/8"]
     assert (loopback["up"], loopback["carrier"], loopback["wireless"]) == (True, True, False)
-    assert facts["route"] == {"source": "127.0.0.1", "interface": "lo"}
-    assert facts["peer"] == "127.0.0.9"
+    assert facts["routes"] == {"127.0.0.9": {"source": "127.0.0.1", "interface": "lo"}}
     assert facts["listens"] is True
     assert facts["disk_free_bytes"] > 1_000_000
     assert 1 << 28 < facts["memory_available_bytes"] <= facts["memory_bytes"]
@@ -109,9 +109,10 @@ def test_its_syntax_is_old_enough_to_say_that_a_python_is_too_old() -> None:
 
 
 def test_addresses_that_are_not_here() -> None:
-    facts, _ = told(data_address="203.0.113.77", peer="127.0.0.1")
+    facts, _ = told(data_address="203.0.113.77", peers=["127.0.0.1", "no address"])
     assert "assign" in facts["listens"]
-    assert facts["route"]["interface"] == "lo"
+    assert facts["routes"]["127.0.0.1"]["interface"] == "lo"
+    assert facts["routes"]["no address"] is None
 
 
 def test_the_stamp_of_what_is_installed(tmp_path: Path) -> None:
@@ -231,9 +232,9 @@ def test_an_interface_that_a_living_program_shapes_is_not_left_behind(
 
 
 def test_asked_over_a_way(tmp_path: Path) -> None:
-    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path / "of it")), "127.0.0.9")
+    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path / "of it")), SIDES)
     assert facts["executable"] == sys.executable
-    assert facts["peer"] == "127.0.0.9"
+    assert list(facts["routes"]) == ["127.0.0.9"]
     assert facts["clock_s"] == pytest.approx(time.time(), abs=5)
 
 
@@ -242,7 +243,7 @@ def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path
     python = tmp_path / "venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\ntouch {tmp_path}/used\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=""), "127.0.0.9")
+    judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=""), SIDES)
     assert (tmp_path / "used").exists()
 
 
@@ -257,29 +258,29 @@ def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path
 )
 def test_a_python_that_does_not_work(tool: Tool, tmp_path: Path, script: str, facts: str) -> None:
     member = replace(HERE, folder=str(tmp_path), python=str(tool("broken", script)))
-    assert judge.ask(Here(), member, "127.0.0.9") == {"python": None, "fault": facts}
+    assert judge.ask(Here(), member, SIDES) == {"python": None, "fault": facts}
 
 
 def test_no_python(tmp_path: Path) -> None:
     member = replace(HERE, folder=str(tmp_path), python=str(tmp_path / "python"))
-    assert judge.ask(Here(), member, "127.0.0.9") == {"python": None, "fault": ""}
+    assert judge.ask(Here(), member, SIDES) == {"python": None, "fault": ""}
 
 
 def test_a_python_that_is_older_than_the_program_itself(tool: Tool, tmp_path: Path) -> None:
     member = replace(HERE, folder=str(tmp_path))
     old = tool("old", """[ "$1" = -c ] || exit 1; echo '{"python": "3.6"}' >&2; exit 1""")
-    assert judge.ask(Here(), replace(member, python=str(old)), "127.0.0.9") == {"python": "3.6"}
+    assert judge.ask(Here(), replace(member, python=str(old)), SIDES) == {"python": "3.6"}
 
 
 def test_what_a_shell_says_when_it_starts_is_passed_over(tool: Tool, tmp_path: Path) -> None:
     chatty = tool("chatty", f'[ "$1" = -c ] || echo "Welcome to pi"; exec {sys.executable} "$@"')
-    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=str(chatty)), "127.0.0.9")
+    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=str(chatty)), SIDES)
     assert facts["executable"] == sys.executable
 
 
 def test_a_folder_that_cannot_be_made() -> None:
     with pytest.raises(Unreachable):
-        judge.ask(Here(), replace(HERE, folder="/proc/none"), "127.0.0.9")
+        judge.ask(Here(), replace(HERE, folder="/proc/none"), SIDES)
 
 
 def test_packets_to_an_address_of_this_host_leave_by_no_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def pareto(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         (["--model", "mobilnetv2"], "did you mean mobilenet_v2"),
         (["--model", "mobilenetv2", "--netem", "fiveg"], "there is no netem profile 'fiveg'"),
         (["--model", "mobilenetv2", "--netem", "10mbit-"], "'10mbit-' is malformed"),
-        (["--model", "mobilenetv2", "--points", "0,99"], "mobilenet_v2 has no point 99: its points are 0"),
+        (["--model", "mobilenetv2", "--points", "0,99"], "mobilenet_v2: no point '99': the points are 0"),
         (["--model", "mobilenetv2", "--backend", "udp"], "unknown backend 'udp'"),
         (["--model", "mobilenetv2", "--trials", "many"], "'--trials'"),
         (["--model", "alexnet", "--weights", "nowhere.pth"], "cannot read weights from nowhere.pth"),

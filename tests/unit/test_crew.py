@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pareto.crew import Crew
-from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import NoShaper
 from pareto.hosts.testbed import Testbed
@@ -18,15 +20,22 @@ from pareto.jsonlines import Refused
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.plan import QUICK, ModelFacts, Trial
-from pareto.prepare import Prepared
+from pareto.prepare import Artifact, Prepared
 from pareto.spec import Cell
+from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
-PIDS = {EDGE: 11, SERVER: 22}
+MIDDLE = "middle1"
+PIDS = {EDGE: 11, MIDDLE: 33, SERVER: 22}
+CHAIN = {
+    EDGE: HOSTS[EDGE],
+    MIDDLE: Host("hub", "192.168.7.9", "eth1", "/home/ada/.pareto", "python3"),
+    SERVER: HOSTS[SERVER],
+}
 NONE = Profile("none")
-CELL = Cell("alexnet", 1, "pool", "tcp", NONE.name, 2)
+CELL = Cell("alexnet", (1,), "pool", "tcp", NONE.name, 2)
 FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
-WATTS = {EDGE: 2.5, SERVER: None}
+WATTS = {EDGE: 2.5, MIDDLE: None, SERVER: None}
 COLUMNS = {"at_s": [1.0, 2.0], "energy_j": [0.0, 3.0]}
 
 
@@ -50,6 +59,7 @@ class Ends:
         default_factory=lambda: {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6}
     )
     report: dict[str, Any] = field(default_factory=lambda: {"max_abs_error": 1.0, "tolerance": 0.1})
+    digest: str = "g"
     late: int = 0
     run_s: float = 0.01
     begins: Callable[[], dict[str, Any]] = lambda: {"sensors": {"energy_j": "powercap"}}
@@ -62,7 +72,8 @@ class Ends:
             "connect": lambda request: None,
             "probe": lambda request: self.link,
             "warm": lambda request: next(self.warm_s),
-            "stage": lambda request: {"run_s": self.run_s},
+            "load": lambda request: {"graph_digest": self.digest},
+            "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99},
             "usage": lambda request: {"cpu_percent": 1.0, **request},
             "trial": self.trial,
         }
@@ -97,20 +108,29 @@ def ends() -> Ends:
     return Ends()
 
 
-@pytest.fixture
-def bed(ends: Ends) -> Iterator[Testbed]:
+def made(hosts: dict[str, Host], ends: Ends) -> Testbed:
     def program(role: str) -> Callable[[str], FarEnd]:
         return lambda module: ends.start(role, module)
 
-    with closing(
-        bed_of({role: StandIn(HOSTS[role], program(role)) for role in HOSTS}, shaper=Shaper())
-    ) as bed:
+    return bed_of({role: StandIn(host, program(role)) for role, host in hosts.items()}, shaper=Shaper())
+
+
+@pytest.fixture
+def bed(ends: Ends) -> Iterator[Testbed]:
+    with closing(made(HOSTS, ends)) as bed:
         yield bed
 
 
-def crew_of(bed: Testbed, sample_s: float | None = 0.2) -> Crew:
-    prepared = Prepared.__new__(Prepared)
-    object.__setattr__(prepared, "facts", FACTS)
+@pytest.fixture
+def chain(ends: Ends) -> Iterator[Testbed]:
+    with closing(made(CHAIN, ends)) as bed:
+        yield bed
+
+
+def crew_of(bed: Testbed, sample_s: float | None = 0.2, code: Artifact | None = None) -> Crew:
+    weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
+    recipe = Recipe("alexnet", file=Path("net.py") if code else None, attribute="build")
+    prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {})
     return Crew(bed, {"alexnet": prepared}, ("tcp",), sample_s)
 
 
@@ -133,6 +153,55 @@ def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
         assert set(crew.sampling() or {}) == set(HOSTS)
     assert all(end.closed for end in ends.all)
     assert bed.heartbeat._sessions == []
+
+
+def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> None:
+    network = [NONE, Profile("slow", Direction(0.95, 4e6))]
+    ends.warm_s = itertools.repeat(0.0)
+    with closing(crew_of(chain)) as crew:
+        crew.ready(CELL, network)
+        crew.ready(CELL, network)
+    assert [ends.worker(role).of("listen") != [] for role in CHAIN] == [False, True, True]
+    for role, address in ((EDGE, "192.168.7.9"), (MIDDLE, "192.168.7.1")):
+        (connected,) = ends.worker(role).of("connect")
+        assert connected["address"] == address
+    assert ends.worker(SERVER).of("connect") == []
+    assert [len(ends.worker(role).of("warm")) for role in CHAIN] == [1, 1, 0]
+    slow = int(2 * 4e6 * 1448 / 1514 / 8 * 0.95)
+    assert [asked["nbytes"] for asked in ends.worker(MIDDLE).of("warm")] == [slow]
+    assert set(crew.shaped) == {CELL.netem}
+    assert list(crew.shaped[CELL.netem]) == ["edge-middle1", "middle1-server"]
+
+
+def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, ends: Ends) -> None:
+    ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
+    cell = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
+    with closing(crew_of(chain)) as crew:
+        crew.start()
+        told = crew.trial(Trial(cell, 1, 1.0, 1.0, QUICK), [NONE, NONE])
+    assert list(told) == [EDGE, MIDDLE, SERVER]
+    assert [told[role].get("requests") for role in (MIDDLE, SERVER)] == [5, 5]
+    for position, (role, interface) in enumerate(((EDGE, "eth0"), (MIDDLE, "eth1"), (SERVER, None))):
+        (staged,) = ends.worker(role).of("stage")
+        assert (staged["position"], staged["cuts"], staged["interface"]) == (position, [0, 1], interface)
+
+
+def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, ends: Ends) -> None:
+    ends.warm_s = itertools.repeat(0.0)
+    with closing(crew_of(chain, code=Artifact(Path("net.py"), "c"))) as crew:
+        crew.ready(CELL, [NONE, NONE])
+    loads = {role: ends.worker(role).of("load")[0] for role in CHAIN}
+    assert [len(loads[role]["data"]) for role in CHAIN] == [1, 0, 0]
+    for role, host in CHAIN.items():
+        recipe = Recipe.of_dict(loads[role]["recipe"])
+        assert (recipe.file, recipe.attribute) == (Path(f"{host.folder}/c.py"), "build")
+        assert loads[role]["weights"] == f"{host.folder}/w.safetensors"
+
+
+def test_a_host_that_traces_another_graph_is_named(bed: Testbed, ends: Ends) -> None:
+    ends.digest = "another"
+    with closing(crew_of(bed)) as crew, pytest.raises(TestbedError, match="edge traces another graph of alexnet"):
+        crew.ready(CELL, [NONE])
 
 
 def test_without_sampling_there_is_no_monitor(bed: Testbed, ends: Ends) -> None:
@@ -171,10 +240,11 @@ def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
 def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: Ends) -> None:
     with closing(crew_of(bed)) as crew:
         crew.start()
-        link = crew.bare_link()
+        (link,) = crew.bare_links().values()
     assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
-    assert isinstance(bed.shaper, Shaper)
-    assert [profile.shaped for profile in bed.shaper.applied] == [False]
+    shaper = bed.links[0].shaper
+    assert isinstance(shaper, Shaper)
+    assert [profile.shaped for profile in shaper.applied] == [False]
     (connected,) = ends.worker(EDGE).of("connect")
     assert (connected["address"], connected["tcp"], connected["probe"]) == ("192.168.7.1", 5001, 5002)
 
@@ -184,8 +254,8 @@ def test_warming_up_takes_the_link_beneath_into_account(bed: Testbed, ends: Ends
     ends.warm_s = iter([0.9, 0.5, 0.34, 0.1])
     with closing(crew_of(bed)) as crew:
         crew.start()
-        crew.bare_link()
-        crew.link(NONE)
+        crew.bare_links()
+        crew.ready(CELL, [NONE])
     assert [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")] == [1 << 18] * 3
 
 
@@ -194,8 +264,8 @@ def test_a_profile_slower_than_the_link_beneath_decides(bed: Testbed, ends: Ends
     ends.warm_s = iter([9.0] * 5)
     with closing(crew_of(bed)) as crew:
         crew.start()
-        crew.bare_link()
-        crew.link(profile)
+        crew.bare_links()
+        crew.ready(CELL, [profile])
     goodput_bps = 4e6 * 1448 / 1514
     assert {asked["nbytes"] for asked in ends.worker(EDGE).of("warm")} == {int(2 * goodput_bps / 8 * 1.0)}
 
@@ -203,21 +273,23 @@ def test_a_profile_slower_than_the_link_beneath_decides(bed: Testbed, ends: Ends
 def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends: Ends) -> None:
     with closing(crew_of(bed)) as crew:
         crew.start()
-        assert crew.probed(NONE, Tolerance())[0].fault == ""
+        (link,) = crew.links
+        assert crew.probed(link, NONE, Tolerance())[0].fault == ""
         bed.is_local = True
-        assert crew.probed(NONE, Tolerance())[0].fault.startswith("RTT 50 ms, asked 0 ms")
+        assert crew.probed(link, NONE, Tolerance())[0].fault.startswith("RTT 50 ms, asked 0 ms")
 
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:
     ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
     with closing(crew_of(bed)) as crew:
         crew.start()
-        report, usage = crew.trial(Trial(CELL, 1, 1.0, 1.0), NONE, QUICK, lambda latest: None)
-        again, _ = crew.trial(Trial(CELL, 2, 1.0, 1.0), NONE, QUICK)
-    assert report == again == ends.report
-    assert usage["requests"] == 5
-    for role in HOSTS:
-        assert ends.worker(role).of("stage") == [{"point": 1, "batch_size": 2}] * 2
+        told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
+        again = crew.trial(Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
+    assert told["edge"] == again["edge"] == {**ends.report, "weights_bytes": 99}
+    assert told["server"]["requests"] == 5
+    for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
+        asked = {"cuts": [1], "position": position, "batch_size": 2, "backend": "tcp", "interface": interface}
+        assert ends.worker(role).of("stage") == [asked] * 2
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == ("eth0", {"requests": 2, "seconds": 0.3})
     assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
@@ -228,7 +300,7 @@ def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed,
     with closing(crew_of(bed)) as crew:
         crew.start()
         for ends.run_s in (0.001, 0.001, 5.0):
-            crew.trial(Trial(CELL, 1, 0.01, 1.0), NONE, QUICK)
+            crew.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
     assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [20, 20, 0]
 
 
@@ -241,16 +313,16 @@ def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: End
         crew._sessions[SERVER].ping()
         ends.worker(SERVER).dead = False
         with pytest.raises(SessionLost, match="gpu ended"):
-            crew.trial(Trial(CELL, 1, 0.1, 1.0), NONE, QUICK)
+            crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE])
 
 
 def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> None:
     ends.late = 2
     shown: list[dict[str, Any]] = []
-    trial = Trial(CELL, 1, 0.1, 1.0)
+    trial = Trial(CELL, 1, 0.1, 1.0, QUICK)
     with closing(crew_of(bed)) as crew:
         crew.start()
-        crew.trial(trial, NONE, QUICK, shown.append)
+        crew.trial(trial, [NONE], shown.append)
     assert shown == [{role: {"at_s": 1.0, "energy_j": 3.0} for role in HOSTS}] * 2
 
 
@@ -260,4 +332,4 @@ def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> 
         crew.start()
         ends.monitor(EDGE).dead = True
         with pytest.raises(SessionLost, match="pi ended"):
-            crew.trial(Trial(CELL, 1, 0.1, 1.0), NONE, QUICK, lambda latest: None)
+            crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda latest: None)

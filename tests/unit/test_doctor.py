@@ -13,10 +13,12 @@ from pareto import doctor
 from pareto.doctor import hosts, local
 from pareto.hosts import checkup, lab, privileged
 from pareto.hosts.finding import Finding
-from pareto.hosts.host import TestbedError
-from pareto.hosts.inventory import Member
+from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
+from pareto.hosts.inventory import Inventory, Member
 from pareto.hosts.way import Outcome, Unreachable
+from pareto.jsonlines import Refused
 from tests.unit import checkup_facts
+from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 TESTBED = """\
 hosts:
@@ -58,8 +60,8 @@ class Lab:
         self.link = [Finding("link", "round trip 0.3 ms")]
         self.links_tried = 0
         monkeypatch.setattr(lab, "open_way", self._open_way)
-        monkeypatch.setattr(checkup, "ask", lambda way, member, peer: dict(self.facts[member.name]))
-        monkeypatch.setattr(hosts, "_link", self._link)
+        monkeypatch.setattr(checkup, "ask", lambda way, member, sides: dict(self.facts[member.name]))
+        monkeypatch.setattr(hosts, "_links", self._links)
         monkeypatch.setattr(privileged, "digest", lambda: checkup_facts.DIGEST)
         monkeypatch.setattr("time.time", lambda: checkup_facts.NOW_S)
 
@@ -73,7 +75,7 @@ class Lab:
             raise Unreachable(f"{member.name} does not answer: is it on?")
         return self.ways[member.name]
 
-    def _link(self, file: object) -> list[Finding]:
+    def _links(self, file: object) -> list[Finding]:
         self.links_tried += 1
         return self.link
 
@@ -193,6 +195,97 @@ def test_a_file_that_is_no_testbed(tmp_path: Path) -> None:
     file.write_text("hosts:\n  pi: {role: edge, ssh: pi, data_address: 192.168.7.2}\n")
     with pytest.raises(TestbedError, match="role server"):
         doctor.examine(Console(file=io.StringIO()), str(file), repair=False)
+
+
+MIDDLE = "  mid: {role: middle, ssh: mid.lab, data_address: 192.168.7.3}\n"
+
+
+def test_every_host_of_a_chain_is_examined(real: Lab) -> None:
+    """The last one shapes nothing: it may lack what that needs."""
+    real.file.write_text(TESTBED + MIDDLE)
+    to = {
+        name: {
+            peer: {"source": address, "interface": card}
+            for peer in ("192.168.7.1", "192.168.7.2", "192.168.7.3")
+        }
+        for name, address, card in (
+            ("pi", "192.168.7.2", "eth0"),
+            ("mid", "192.168.7.3", "eth0"),
+            ("gpu", "192.168.7.1", "enp3s0"),
+        )
+    }
+    cards = [checkup_facts.interface("eth0", "192.168.7.3/24")]
+    real.facts["mid"] = checkup_facts.pi(interfaces=cards, routes=to["mid"])
+    real.ways["mid"] = FakeWay(Outcome(0, "nothing to repair\n", ""), real.facts["mid"])
+    real.facts["pi"]["routes"], real.facts["gpu"]["routes"] = to["pi"], to["gpu"]
+    real.facts["gpu"] |= {"netem_supported": False, "netem": "absent"}
+    fine, lines = real.examine()
+    assert fine, lines
+    headings = [line for line in lines if line.endswith((".local)", ".lab)"))]
+    assert headings == ["edge pi (pi@pi.local)", "middle1 mid (mid.lab)", "server gpu (gpu.lab)"]
+    of_middle = lines[lines.index(headings[1]) : lines.index(headings[2])]
+    for peer in ("192.168.7.1", "192.168.7.2"):
+        assert f"ok     route: packets to {peer} leave through eth0" in of_middle
+    of_last = lines[lines.index(headings[2]) : lines.index("between them")]
+    assert "ok     netem: not needed here: the host before it shapes the link" in of_last
+    assert not any(" rights:" in line for line in of_last)
+    real.facts["mid"] |= {"netem_supported": False, "netem": "absent"}
+    assert not real.examine()[0]
+
+
+def links_of(monkeypatch: pytest.MonkeyPatch, deaf: tuple[str, str] | None) -> list[Finding]:
+    """What is said of the links of a chain. `deaf`: the name of a host that does not hear another, whose address."""
+
+    def prober(name: str) -> FarEnd:
+        def connect(request: dict[str, Any]) -> float:
+            if deaf == (name, request["address"]):
+                raise Refused("TimeoutError: timed out")
+            return 0.001
+
+        def reach(request: dict[str, Any]) -> float:
+            assert (name, request["address"]) == ("pi", "192.168.7.1"), "neighbours have met already"
+            return connect(request)
+
+        reading = {"rtt_s": 0.0003, "rate_bps": 94e6, "rate_back_bps": 93e6}
+        answers = {
+            "listen": lambda request: {"probe": 1},
+            "connect": connect,
+            "reach": reach,
+            "probe": lambda request: reading,
+        }
+        return FarEnd(answers)
+
+    middle = Host("mid", "192.168.7.3", "eth0", "/home/mid/.pareto", "python3")
+    chain = {EDGE: HOSTS[EDGE], "middle1": middle, SERVER: HOSTS[SERVER]}
+    stand_ins = {
+        role: StandIn(host, lambda module, name=host.name: prober(name))  # type: ignore[misc]
+        for role, host in chain.items()
+    }
+    monkeypatch.setattr(lab, "open_lab", lambda file, *, shaped: bed_of(stand_ins))
+    return hosts._links(Inventory(Path("lab.yaml"), ()))
+
+
+def test_each_link_of_a_chain_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    whats = ["link edge-middle1", "link middle1-server"]
+    found = links_of(monkeypatch, None)
+    assert [(one.what, one.fatal) for one in found] == [(what, False) for what in whats]
+    assert found[0].words == "round trip 0.3 ms, 94 Mbit/s out, 93 Mbit/s back"
+    found = links_of(monkeypatch, ("mid", "192.168.7.1"))
+    assert [(one.what, one.fatal) for one in found] == [(whats[0], False), (whats[1], True)]
+    assert found[1].words.startswith(
+        "no connection from mid to 192.168.7.1 (mid: TimeoutError: timed out): on gpu"
+    )
+    assert found[1].mend == "sudo ufw allow from 192.168.7.3"
+
+
+def test_what_rpc_needs_of_hosts_that_are_no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, found = links_of(monkeypatch, ("pi", "192.168.7.1"))
+    assert (found.what, found.fatal) == ("rpc", False)
+    assert found.words == "no connection from pi to 192.168.7.1, gpu's: --backend tcp alone would run"
+    assert found.mend == (
+        "on pi: sudo ip route add 192.168.7.1 via 192.168.7.3; on mid: sudo sysctl -w net.ipv4.ip_forward=1; "
+        "on gpu: sudo ip route add 192.168.7.2 via 192.168.7.3"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import Member
 
 PI = Member("pi", "edge", "pi@192.168.7.2", "192.168.7.2", "eth0")
+MIDDLE = Member("mid", "middle", "mid", "192.168.7.3", next_address="192.168.8.3", next_interface="eth1")
 GPU = Member("gpu", "server", "gpu", "192.168.7.1", device="cuda:0", threads=8, python="/opt/python")
 
 
@@ -89,6 +90,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
         replace(PI, name="1.5", ssh="@home", pip_index="https://example.org/simple?a=b#c"),
         replace(PI, ssh="fe80::"),
         GPU,
+        MIDDLE,
     ],
 )
 def test_every_value_is_read_back_as_it_was(tmp_path: Path, member: Member) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pareto.hosts import checkup, inventory, lab, privileged
-from pareto.hosts.host import EDGE, SERVER, TestbedError
-from pareto.hosts.inventory import Inventory, Member
+from pareto.hosts.host import EDGE, SERVER, End, TestbedError
+from pareto.hosts.inventory import Inventory, Member, Side
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import NetemShaper, NoShaper
@@ -49,7 +49,7 @@ class Bench:
     file: Inventory
     facts: dict[str, dict[str, Any]]
     ways: dict[str, Hosts] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[tuple[str, list[str]]] = field(default_factory=list)
     helpers: dict[str, FarEnd] = field(default_factory=dict)
     as_root: dict[str, bool] = field(default_factory=dict)
     supported: dict[str, Any] = field(default_factory=lambda: {"netem": True})
@@ -57,8 +57,8 @@ class Bench:
     def open_way(self, member: Member) -> Way:
         return self.ways.setdefault(member.name, Hosts())
 
-    def ask(self, way: Way, member: Member, peer_address: str) -> dict[str, Any]:
-        self.asked.append((member.name, peer_address))
+    def ask(self, way: Way, member: Member, sides: Sequence[Side]) -> dict[str, Any]:
+        self.asked.append((member.name, [side.peer for side in sides]))
         return self.facts[member.name]
 
     def start_privileged(self, remote: Remote, *, as_root: bool) -> Session:
@@ -97,7 +97,7 @@ def test_hosts_as_the_file_and_they_themselves_say(bench: Bench, tmp_path: Path)
     assert (edge.folder, edge.python) == (f"{tmp_path}/.pareto", "/home/pi/.pareto/venv/bin/python")
     assert (edge.device, edge.threads) == ("cpu", 4)
     assert (server.data_interface, server.folder, server.device) == ("enp3s0", "/srv/pareto", "cuda:0")
-    assert bench.asked == [("pi", "192.168.7.1"), ("gpu", "192.168.7.2")]
+    assert bench.asked == [("pi", ["192.168.7.1"]), ("gpu", ["192.168.7.2"])]
     assert all(way.closed for way in bench.ways.values())
 
 
@@ -128,7 +128,7 @@ def test_a_sweep_that_shapes_nothing_needs_nothing_to_shape_with(bench: Bench, f
     with pytest.raises(TestbedError, match=r"^pi: "):
         lab.open_lab(bench.file, shaped=True)
     with closing(lab.open_lab(bench.file, shaped=False)) as bed:
-        assert isinstance(bed.shaper, NoShaper)
+        assert isinstance(bed.links[0].shaper, NoShaper)
         assert bed.facts["shaper"] == "none"
     assert bench.helpers == {}
 
@@ -139,11 +139,12 @@ def test_a_host_at_which_nothing_is_shaped_needs_nothing_to_shape_with(
 ) -> None:
     bench.facts["gpu"] |= facts
     with closing(lab.open_lab(bench.file, shaped=True, shape_at="edge")) as bed:
-        assert isinstance(bed.shaper, NetemShaper)
-        bed.shaper.apply(Profile("delayed", Direction(0.2)))
+        (link,) = bed.links
+        assert isinstance(link.shaper, NetemShaper)
+        link.shaper.apply(Profile("delayed", Direction(0.2)))
         (asked,) = bench.helpers["pi"].of("apply")
         assert (asked["interface"], asked["egress"]) == ("eth0", {"delay_s": 0.2})
-        assert (bed.facts["shaper"], bed.facts["shape_at"]) == ("netem", "edge")
+        assert bed.facts["shaper"] == "netem"
     assert list(bench.helpers) == ["pi"]
     assert bench.helpers["pi"].closed
 
@@ -193,3 +194,83 @@ def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyP
         lab.open_lab(bench.file, shaped=False)
     assert bench.ways["pi"].closed
     assert bench.asked == []  # all are logged in to before any is looked at, which takes its time
+
+
+CHAIN = """\
+hosts:
+  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2}
+  gpu: {role: server, ssh: gpu.lab, data_address: 192.168.8.1, device: "cuda:0"}
+  mid: {role: middle, ssh: mid.lab, data_address: 192.168.7.3, next_address: 192.168.8.3}
+"""
+
+
+@pytest.fixture
+def chain(bench: Bench) -> Bench:
+    """A host between the two, with a card for each."""
+    bench.file.path.write_text(CHAIN)
+    now = {"privileged": SHAPES, "clock_s": time.time()}
+    cards = [
+        checkup_facts.interface("eth0", "192.168.7.3/24"),
+        checkup_facts.interface("eth1", "192.168.8.3/24"),
+    ]
+    ways = {
+        "192.168.7.2": {"source": "192.168.7.3", "interface": "eth0"},
+        "192.168.8.1": {"source": "192.168.8.3", "interface": "eth1"},
+    }
+    bench.facts["mid"] = checkup_facts.pi(**now, interfaces=cards, routes=ways)
+    bench.facts["pi"]["routes"] = {"192.168.7.3": {"source": "192.168.7.2", "interface": "eth0"}}
+    bench.facts["gpu"] |= {
+        "interfaces": [checkup_facts.interface("enp3s0", "192.168.8.1/24")],
+        "routes": {"192.168.8.3": {"source": "192.168.8.1", "interface": "enp3s0"}},
+    }
+    bench.file = inventory.load(bench.file.path)
+    return bench
+
+
+@pytest.mark.parametrize("shape_at", ["both", "edge"])
+def test_in_a_chain_each_link_is_shaped_where_it_begins(chain: Bench, shape_at: str) -> None:
+    chain.facts["gpu"] |= NO_NETEM
+    profiles = [
+        Profile(name, Direction(delay_s), Direction(2 * delay_s))
+        for name, delay_s in (("a", 0.1), ("b", 0.3))
+    ]
+    with closing(lab.open_lab(chain.file, shaped=True, shape_at=shape_at)) as bed:
+        assert list(bed.remotes) == [EDGE, "middle1", SERVER]
+        assert bed.label == "edge pi (cpu), middle1 mid (cpu), server gpu (cuda:0)"
+        assert [(link.near, link.far) for link in bed.links] == [
+            (End(EDGE, "192.168.7.2", "eth0"), End("middle1", "192.168.7.3", "eth0")),
+            (End("middle1", "192.168.8.3", "eth1"), End(SERVER, "192.168.8.1", "enp3s0")),
+        ]
+        middle = bed.remotes["middle1"].host
+        assert (middle.data_address, middle.data_interface) == ("192.168.7.3", "eth0")
+        for link, profile in zip(bed.links, profiles, strict=True):
+            link.shaper.apply(profile)
+    assert list(chain.helpers) == ["pi", "mid"]
+    for name, interface, peer, delay_s in (
+        ("pi", "eth0", "192.168.7.3", 0.1),
+        ("mid", "eth1", "192.168.8.1", 0.3),
+    ):
+        (asked,) = chain.helpers[name].of("apply")
+        assert (asked["interface"], asked["peer"], asked["filtered"]) == (interface, peer, True)
+        assert (asked["egress"], asked["ingress"]) == ({"delay_s": delay_s}, {"delay_s": 2 * delay_s})
+        assert chain.helpers[name].closed
+    assert chain.asked == [
+        ("pi", ["192.168.7.3"]),
+        ("mid", ["192.168.7.2", "192.168.8.1"]),
+        ("gpu", ["192.168.8.3"]),
+    ]
+
+
+def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench) -> None:
+    chain.facts["mid"] |= NO_NETEM
+    with pytest.raises(TestbedError, match=r"^mid: netem: "):
+        lab.open_lab(chain.file, shaped=True)
+    lab.open_lab(chain.file, shaped=False).close()
+
+
+def test_a_middle_host_without_its_second_address(chain: Bench) -> None:
+    chain.facts["mid"]["interfaces"] = chain.facts["mid"]["interfaces"][:1]
+    with pytest.raises(
+        TestbedError, match=r"^mid: data link: the next address 192\.168\.8\.3 is not on this host"
+    ):
+        lab.open_lab(chain.file, shaped=False)

@@ -34,13 +34,15 @@ def test_each_host_has_a_line_with_what_it_can(host: ExampleHost) -> None:
     members = [
         host.member(name="ready", python=sys.executable, data_interface="eth0"),
         host.member(name="new", role="server", ssh="gpu", device="cuda:0"),
+        host.member(name="between", role="middle", next_address="10.0.1.2", next_interface="eth1"),
     ]
     show = {"say": host.lines.append, "requirements": host.requirements}
     assert listing.show(members, open_way, **show)  # type: ignore[arg-type]
     assert host.lines == [
-        "name   role    ssh    data address     device  state",
-        "ready  edge    local  10.0.0.2 (eth0)  cpu     reachable, set up",
-        "new    server  gpu    10.0.0.2         cuda:0  reachable, not set up",
+        "name     role    ssh    data address               device  state",
+        "ready    edge    local  10.0.0.2 (eth0)            cpu     reachable, set up",
+        "new      server  gpu    10.0.0.2                   cuda:0  reachable, not set up",
+        "between  middle  local  10.0.0.2, 10.0.1.2 (eth1)  cpu     reachable, not set up",
     ]
     host.lines.clear()
     began = time.monotonic()

@@ -120,10 +120,49 @@ def test_this_machine_needs_no_login(host: ExampleHost) -> None:
     ]
 
 
+BENCH = "hosts:\n  pi: {role: edge, ssh: pi, data_address: 192.168.7.1}\n"
+SERVER = "  gpu: {role: server, ssh: gpu, data_address: 192.168.8.1}\n"
+MIDDLE = "  mid: {role: middle, ssh: mid, data_address: 192.168.7.3, next_address: 192.168.8.3}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "role", "addresses"),
+    [
+        (BENCH + SERVER, "middle", ("192.168.7.2 eth0", "192.168.8.2 eth1")),
+        ("hosts:\n" + SERVER + BENCH[7:], "middle", ("192.168.7.2 eth0", "192.168.8.2 eth1")),
+        (BENCH + SERVER.replace("8.1", "7.9"), "middle", ("192.168.7.2 eth0", " ")),
+        (BENCH, "middle", ("192.168.7.2 eth0", " ")),
+        (BENCH + SERVER + MIDDLE, "middle", ("192.168.8.2 eth1", " ")),
+        (BENCH + MIDDLE, "server", ("192.168.8.2 eth1", " ")),
+        (BENCH + SERVER.replace("8.1", "9.1"), "middle", ("192.168.7.2 eth0", " ")),
+    ],
+)
+def test_a_host_in_the_middle_has_an_address_towards_each_side(
+    host: ExampleHost, before: str, role: str, addresses: tuple[str, str]
+) -> None:
+    has(host, lo=LOOPBACK, wlan0=AIR, eth0=WIRED, eth1="192.168.8.2/24")
+    path = host.home / "lab.yaml"
+    path.write_text(before)
+    member = pairing.add(Wanted("local", role, "new"), path, Terminal(host.lines.append))
+    assert inventory.load(path).members[-1] == member
+    own, onward = addresses
+    assert f"{member.data_address} {member.data_interface}" == own
+    assert f"{member.next_address} {member.next_interface}" == onward
+    assert any("next address" in line for line in host.lines) == bool(member.next_address)
+
+
+def test_a_chain_that_is_full(host: ExampleHost) -> None:
+    path = host.home / "lab.yaml"
+    more = [f"  m{i}: {{role: middle, ssh: m{i}, data_address: 192.168.7.{10 + i}}}\n" for i in range(6)]
+    path.write_text(BENCH + SERVER + "".join(more))
+    with pytest.raises(TestbedError, match="has 8 hosts, and a chain has no more"):
+        pairing.add(Wanted("local", "middle", "new"), path, Terminal(host.lines.append))
+
+
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        (Wanted("pi@10.0.0.3", "edgy"), "role 'edgy': use edge or server"),
+        (Wanted("pi@10.0.0.3", "edgy"), "role 'edgy': use edge, middle or server"),
         (Wanted("pi@10.0.0.3", "server"), "has gpu for the role server"),
         (Wanted("pi@10.0.0.3", "edge", "gpu"), "has a host gpu already: give another --name"),
         (Wanted("pi@10.0.0.3", "edge", "my pi"), "--name 'my pi': use letters"),

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError
-from pareto.hosts.shaping import LinkState, NetemShaper, NoShaper
+from pareto.hosts.shaping import LinkState, NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Bucket, Direction, Profile
 from tests.unit.far_end import HOSTS, FarEnd
 
 OUT, BACK = Direction(0.2, 5e6), Direction(0.03, None)
 PROFILE = Profile("200ms-5mbit", OUT, BACK)
+NEAR, FAR = (End(role, host.data_address, host.data_interface) for role, host in HOSTS.items())
 
 
 @dataclass
@@ -47,9 +48,8 @@ class Helpers:
         return Session(HOSTS[role].name, end)
 
     def shaper(self, *roles: str) -> NetemShaper:
-        return NetemShaper(
-            HOSTS, {role: partial(self.start, role) for role in roles}, self.heartbeat, filtered=True
-        )
+        starts = {role: partial(self.start, role) for role in roles}
+        return NetemShaper(NEAR, FAR, starts, self.heartbeat, filtered=True)
 
     def asked(self, role: str, op: str) -> list[dict[str, Any]]:
         """Of the newest helper on that host."""
@@ -85,6 +85,26 @@ def test_alone_a_host_shapes_what_arrives_too(
     assert list(helpers.shaper(role).apply(PROFILE)) == [role]
     (asked,) = helpers.asked(role, "apply")
     assert (asked["egress"], asked["ingress"]) == (egress, ingress)
+    assert helpers.shaper(role).facts() == {"netem": {"at": [role]}}
+
+
+def test_who_shapes() -> None:
+    assert who_shapes("middle1", "server", "both") == ("middle1", "server")
+    assert who_shapes("middle1", "server", "edge") == ("middle1",)
+
+
+def test_each_link_has_a_relay_of_its_own() -> None:
+    """Which of them is meant goes with each request to the program that keeps them all."""
+    stats = {"draining_s": 0.0, "dropped": 3, "position_s": 1.5, "cpu_share": 0.2}
+    keeper = FarEnd({op: lambda request: stats for op in ("shape", "restart", "stats")})
+    shaper = RelayShaper(Session("local testbed", keeper), 1)
+    shaper.apply(PROFILE)
+    shaper.restart(7.5)
+    assert shaper.state() == LinkState(3, 1.5)
+    assert shaper.facts() == {"relay": {"cpu_share": 0.2, "dropped": 3}}
+    assert keeper.of("shape") == [{"link": 1, **PROFILE.to_dict()}]
+    assert keeper.of("restart") == [{"link": 1, "position_s": 7.5}]
+    assert keeper.of("stats") == [{"link": 1}] * 3
 
 
 def test_bucket_and_offset_are_for_both(helpers: Helpers) -> None:

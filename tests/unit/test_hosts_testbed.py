@@ -123,3 +123,15 @@ def test_a_testbed_file_is_needed_whole(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("ssh: local", "shh: local"))
     with pytest.raises(TestbedError, match=rf"{path}:3: unknown key 'shh' \(did you mean ssh"):
         testbeds.require(str(path))
+
+
+def test_how_many_hosts_a_file_has(tmp_path: Path) -> None:
+    path = tmp_path / "lab.yaml"
+    hosts = ["edge", "server", "middle", "middle"]
+    entries = [
+        f"  {role[0]}{number}: {{role: {role}, ssh: host{number}, data_address: 192.168.7.{number}}}\n"
+        for number, role in enumerate(hosts, start=1)
+    ]
+    for count in (2, 3, 4):
+        path.write_text("hosts:\n" + "".join(entries[:count]))
+        assert testbeds.size(str(path)) == count

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from partitions import model as partitions_model
-from partitions import proof, registry, weights
+from partitions import preprocess, proof, registry, weights
+from partitions.recipe import Cuts, Recipe
 from partitions.resident import ResidentStage
 from partitions.seeded import seeded
 
@@ -21,7 +22,7 @@ SAMPLED = {
     "inception_v3": 96,
     "mnasnet0_5": 64,
     "regnet_y_400mf": 64,
-    "shufflenet_v2_x0_5": 64,
+    "shufflenet_v2_x0_5": 224,
     "squeezenet1_1": 64,
     "swin_t": 224,
 }
@@ -42,7 +43,7 @@ def load(tmp_path_factory):
     def cached(name):
         if name not in loaded:
             file = weights.make(name, "seeded", 7, tmp_path_factory.mktemp("weights"))
-            loaded[name] = partitions_model.load(name, file.path)
+            loaded[name] = partitions_model.load(Recipe(name), file.path)
         return loaded[name]
 
     return cached
@@ -60,9 +61,9 @@ def assert_split_equals_whole(model, inputs, indices):
         with torch.inference_mode():
             crossing = model.stage(0, index)((inputs,))
             sent = [tensor.clone() for tensor in crossing]
-            (result,) = model.stage(index, last)(crossing)
+            result = model.stage(index, last)(crossing)
         at = f"{model.name} at point {index}, {model.points[index].name}"
-        assert torch.equal(result, expected), at
+        assert all(torch.equal(a, b) for a, b in zip(result, expected, strict=True)), at
         assert torch.equal(inputs, kept), at
         assert all(torch.equal(a, b) for a, b in zip(crossing, sent, strict=True)), at
         assert all(tensor.is_contiguous() for tensor in crossing), at
@@ -72,28 +73,31 @@ def assert_split_equals_whole(model, inputs, indices):
 @pytest.mark.parametrize("name", SIZES)
 def test_every_split_equals_the_whole_bit_for_bit(name, load):
     model = load(name)
-    expected = assert_split_equals_whole(model, images(SIZES[name]), range(len(model.points)))
+    (expected,) = assert_split_equals_whole(model, images(SIZES[name]), range(len(model.points)))
     assert expected.shape == (2, 1000)
-    assert proof.max_abs_error(expected[0], expected[1]) > 100 * proof.tolerance(expected)
+    assert proof.max_abs_error(expected[:1], expected[1:]) > 100 * proof.tolerance([expected])
 
 
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_splits_of_other_families(name, load):
     model = load(name)
     last = len(model.points) - 1
-    expected = assert_split_equals_whole(
+    (expected,) = assert_split_equals_whole(
         model, images(SAMPLED[name]), [1, last // 3, 2 * last // 3, last - 1]
     )
-    assert proof.max_abs_error(expected[0], expected[1]) > 10 * proof.tolerance(expected)
+    assert proof.max_abs_error(expected[:1], expected[1:]) > 10 * proof.tolerance([expected])
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "swin_t", "mnasnet0_5"])
-def test_the_graph_computes_what_the_module_computes(name, load):
-    """Also: weights survive the file, and computed buffers are right."""
+def test_references_are_what_the_module_computes(name, load):
+    """Also: weights survive the file, computed buffers are right, and nothing is in memory twice."""
     inputs = images((SIZES | SAMPLED)[name])
+    model = load(name)
     with torch.inference_mode():
         expected = seeded(name, 7)(inputs.clone())
-    assert torch.equal(proof.reference(load(name), inputs), expected)
+    assert torch.equal(proof.reference(model, inputs)[0], expected)
+    held = {tensor.data_ptr() for tensor in (*model.eager.parameters(), *model.eager.buffers())}
+    assert held == {tensor.data_ptr() for tensor in model.state.values()}
 
 
 @pytest.mark.parametrize("name", [*SIZES, "swin_t"])
@@ -127,19 +131,86 @@ def test_three_stages_make_a_whole(load):
     with torch.inference_mode():
         for start, end in ((0, 3), (3, 8), (8, len(model.points) - 1)):
             payload = model.stage(start, end)(payload)
-    assert torch.equal(payload[0], proof.reference(model, inputs))
+    assert torch.equal(payload[0], proof.reference(model, inputs)[0])
 
 
-def test_op_granularity_splits_equal_the_whole(tmp_path):
+@pytest.mark.parametrize(("name", "live_tensors", "points"), [("squeezenet1_1", 2, 60), ("resnet18", 3, 69)])
+def test_op_granularity_splits_equal_the_whole(name, live_tensors, points, tmp_path):
+    file = weights.make(name, "seeded", 0, tmp_path)
+    model = partitions_model.load(Recipe(name, Cuts("op", live_tensors, fold=False)), file.path)
+    last = len(model.points) - 1
+    assert last >= points
+    assert max(len(point.payload) for point in model.points) == 2
+    assert_split_equals_whole(model, images(64), range(0, last, 5))
+
+
+def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path):
     file = weights.make("squeezenet1_1", "seeded", 0, tmp_path)
-    model = partitions_model.load("squeezenet1_1", file.path, granularity="op")
-    assert len(model.points) > 30
-    assert_split_equals_whole(model, images(64), range(len(model.points)))
+    as_bytes = partitions_model.load(Recipe("squeezenet1_1", input="uint8"), file.path)
+    as_floats = partitions_model.load(Recipe("squeezenet1_1"), file.path)
+    inputs = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    entry = registry.entry("squeezenet1_1")
+    values = preprocess.normalized(inputs, entry.mean, entry.std)
+    assert [point.name for point in as_bytes.points] == [point.name for point in as_floats.points]
+    first, *others = (
+        (ours.payload_bytes, theirs.payload_bytes)
+        for ours, theirs in zip(as_bytes.points, as_floats.points, strict=True)
+    )
+    assert first == (3 * 224 * 224, 3 * 224 * 224 * 4)
+    assert all(ours == theirs for ours, theirs in others)
+    expected = assert_split_equals_whole(as_bytes, inputs, [0, 1, len(as_bytes.points) - 1])
+    assert torch.equal(expected[0], proof.reference(as_floats, values)[0])
+
+
+def test_normalising_follows_the_definition():
+    image = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
+    mean, std = (0.5, 0.25, 0.0), (0.5, 0.25, 1.0)
+    result = preprocess.normalized(image, mean, std)
+    assert result.dtype == torch.float32
+    for channel in range(3):
+        expected = (image[0, channel].double() / 255 - mean[channel]) / std[channel]
+        assert torch.allclose(result[0, channel].double(), expected, atol=1e-6)
+
+
+def test_a_model_with_several_results(tmp_path):
+    source = tmp_path / "two.py"
+    source.write_text(TWO_HEADS)
+    name = registry.canonical(f"{source}:Two")
+    recipe = Recipe(name, Cuts("op", 3), *registry.source(name))
+    model = partitions_model.load(recipe, weights.make(name, "seeded", 0, tmp_path).path)
+    assert [(spec.shape, spec.dtype) for spec in model.results] == [
+        ((1, 5), "float32"),
+        ((1, 2, 8, 8), "float32"),
+    ]
+    assert model.traced_by == "torch.fx"
+    outputs = assert_split_equals_whole(model, images(8), range(len(model.points)))
+    assert [tuple(output.shape) for output in outputs] == [(2, 5), (2, 2, 8, 8)]
+
+
+TWO_HEADS = """
+from torch import nn
+
+class Two(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.mask = nn.Conv2d(4, 2, 1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        mask = self.mask(x)
+        return {"out": self.head(x.mean((2, 3))), "aux": mask}
+"""
 
 
 def test_describe_and_load_agree(load):
     model = load("alexnet")
-    assert (model.points, model.input_shape, model.graph_digest) == partitions_model.describe("AlexNet")
+    assert (model.points, model.input_shape, model.graph_digest) == partitions_model.describe(
+        Recipe("AlexNet")
+    )
     assert model.name == "alexnet"
     assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.state.values())
 
@@ -170,9 +241,9 @@ def test_buffers_that_no_file_holds_come_from_the_constructor(monkeypatch, tmp_p
     torch.save(built.state_dict(), tmp_path / "own.pt")
     file = weights.make("alexnet", str(tmp_path / "own.pt"), 0, tmp_path)
     inputs = images(8)
-    result = proof.reference(partitions_model.load("alexnet", file.path), inputs)
+    (result,) = proof.reference(partitions_model.load(Recipe("alexnet"), file.path), inputs)
     assert torch.equal(result, built(inputs))
-    outline = partitions_model.outline("alexnet")
+    outline = partitions_model.outline(Recipe("alexnet"))
     it = ResidentStage(outline, file.path)
     last = len(outline.points) - 1
     it.change(0, last)
@@ -190,7 +261,7 @@ def test_buffers_that_no_file_holds_come_from_the_constructor(monkeypatch, tmp_p
 def resident(name, tmp_path):
     """A resident stage of the model that `load` has whole."""
     file = weights.make(name, "seeded", 7, tmp_path)
-    return ResidentStage(partitions_model.outline(name), file.path)
+    return ResidentStage(partitions_model.outline(Recipe(name)), file.path)
 
 
 def tensors_of(stage):
@@ -222,7 +293,7 @@ def test_a_resident_stage_holds_its_own_tensors_and_no_others(name, load, tmp_pa
 @pytest.mark.parametrize("name", ["mobilenet_v2", "swin_t"])
 def test_resident_stages_compute_what_the_whole_computes(name, load, tmp_path):
     inputs = images((SIZES | SAMPLED)[name])
-    expected = proof.reference(load(name), inputs)
+    (expected,) = proof.reference(load(name), inputs)
     last = len(load(name).points) - 1
     edge, server = resident(name, tmp_path), resident(name, tmp_path)
     for index in (1, last - 1, last // 2, last, 0):
@@ -277,19 +348,19 @@ def test_a_stage_that_cannot_be_read_leaves_none(tmp_path):
 def test_a_resident_stage_refuses_a_file_of_another_model_at_once(tmp_path):
     file = weights.make("squeezenet1_1", "seeded", 7, tmp_path)
     with pytest.raises(weights.WeightsError, match="do not fit resnet18"):
-        ResidentStage(partitions_model.outline("resnet18"), file.path)
+        ResidentStage(partitions_model.outline(Recipe("resnet18")), file.path)
 
 
 def test_error_measures():
     one = torch.tensor([1.0, -2.0])
-    assert proof.max_abs_error(one, one) == 0
-    assert proof.max_abs_error(one, torch.tensor([1.0, -2.5])) == 0.5
-    assert proof.max_abs_error(one, torch.tensor([1.0])) == math.inf
-    assert proof.max_abs_error(one, one.double()) == math.inf
+    assert proof.max_abs_error([one], [one]) == 0
+    assert proof.max_abs_error([one, one], [one, torch.tensor([1.0, -2.5])]) == 0.5
+    for another in ([torch.tensor([1.0])], [one.double()], [one, one], []):
+        assert proof.max_abs_error([one], another) == math.inf
     for bad in (math.nan, math.inf):
         broken = torch.tensor([1.0, bad])
-        assert proof.max_abs_error(one, broken) == math.inf
-        assert proof.max_abs_error(broken, one) == math.inf
-        assert proof.max_abs_error(broken, broken) == math.inf
-    assert proof.tolerance(torch.tensor([0.1])) == 1e-4
-    assert proof.tolerance(torch.tensor([0.1, -50.0])) == pytest.approx(5e-3)
+        assert proof.max_abs_error([one], [broken]) == math.inf
+        assert proof.max_abs_error([one, broken], [one, one]) == math.inf
+        assert proof.max_abs_error([broken], [broken]) == math.inf
+    assert proof.tolerance([torch.tensor([0.1])]) == 1e-4
+    assert proof.tolerance([torch.tensor([0.1]), torch.tensor([0.1, -50.0])]) == pytest.approx(5e-3)

@@ -11,13 +11,16 @@ import torch
 
 import partitions
 from partitions import registry, torchvision_compat
+from partitions.torchvision_compat import models
+
+FrozenBatchNorm2d = models.detection.backbone_utils.misc_nn_ops.FrozenBatchNorm2d
 
 
-def test_names_are_classification_models_only():
+def test_names_are_of_models_of_images():
     names = registry.names()
-    assert names == sorted(names)
-    assert {"mobilenet_v2", "alexnet", "vit_b_16"} <= set(names)
-    assert not any("quantized" in name or "3d" in name or "rcnn" in name for name in names)
+    assert names == sorted(set(names))
+    assert {"mobilenet_v2", "alexnet", "vit_b_16", "fcn_resnet50", "retinanet_resnet50_fpn"} <= set(names)
+    assert not any("quantized" in name or "3d" in name or "raft" in name for name in names)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +54,89 @@ def test_a_name_of_two_models_is_refused_rather_than_guessed():
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("mobilenetv2", 224), ("inception_v3", 299), ("efficientnet_b1", 240), ("vit_h_14", 518)],
+    [
+        ("mobilenetv2", 224),
+        ("inception_v3", 299),
+        ("efficientnet_b1", 240),
+        ("vit_h_14", 518),
+        ("fcn_resnet50", 520),
+        ("ssd300_vgg16", 300),
+    ],
 )
 def test_input_shape(name, size):
     assert registry.input_shape(name) == (3, size, size)
+
+
+def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
+    entry = registry.entry("MobileNetV2")
+    assert (entry.name, entry.mean, entry.std) == (
+        "mobilenet_v2",
+        (0.485, 0.456, 0.406),
+        (0.229, 0.224, 0.225),
+    )
+    assert (len(entry.classes), entry.classes[0], entry.classes[-1]) == (1000, "tench", "toilet tissue")
+    assert entry.pretrained is not None
+    assert registry.source("mobilenet_v2") == (None, "")
+    assert registry.entry("efficientnet_v2_l").mean == (0.5, 0.5, 0.5)
+    assert registry.entry("ssdlite320_mobilenet_v3_large").std == (0.5, 0.5, 0.5)
+    assert registry.entry("fcn_resnet50").classes == ()
+
+
+@pytest.mark.parametrize("name", models.list_models(module=models.segmentation))
+def test_segmentation_models_have_the_parameters_that_their_trained_weights_have(name):
+    expected = models.get_model_weights(name).DEFAULT.meta["num_params"]
+    assert sum(parameter.numel() for parameter in registry.build_structure(name).parameters()) == expected
+
+
+def test_a_segmentation_model_returns_its_maps():
+    model = registry.build_structure("lraspp_mobilenet_v3_large").to("meta")
+    assert model(torch.empty(1, 3, 64, 64, device="meta"))["out"].shape == (1, 21, 64, 64)
+
+
+ONE_STAGE = [name for name in models.list_models(module=models.detection) if "rcnn" not in name]
+
+
+@pytest.mark.parametrize("name", ONE_STAGE)
+def test_a_one_stage_detector_is_its_network_up_to_the_heads(name):
+    model, shape = registry.build_structure(name).to("meta"), registry.input_shape(name)
+    outputs = model(torch.empty(2, *shape, device="meta"))
+    assert type(model).__name__ in ("RetinaNet", "FCOS", "SSD")
+    assert isinstance(model, models.detection.RetinaNet | models.detection.FCOS | models.detection.ssd.SSD)
+    assert outputs["bbox_regression"].shape[0] == 2
+    assert outputs["cls_logits"].shape == (*outputs["bbox_regression"].shape[:2], 91)
+
+
+@pytest.mark.parametrize("name", sorted(set(models.list_models(module=models.detection)) - set(ONE_STAGE)))
+def test_a_two_stage_detector_is_refused_in_one_line(name):
+    with pytest.raises(
+        registry.UnknownModel, match=f"{name} has no static graph: .* --model FILE.py:FUNCTION"
+    ) as info:
+        registry.build_structure(name)
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("name", ["retinanet_resnet50_fpn", "fcos_resnet50_fpn"])
+def test_trained_detectors_with_frozen_normalization_fit(name, monkeypatch):
+    """Their trained form is another; here it is made without the download, so with random weights."""
+    with monkeypatch.context() as patched:
+        patched.setattr(models.WeightsEnum, "get_state_dict", lambda *_, **__: {})
+        patched.setattr(torch.nn.Module, "load_state_dict", lambda *_, **__: None)
+        trained = models.get_model(name, weights="DEFAULT").eval()
+    for norm in trained.modules():
+        if isinstance(norm, FrozenBatchNorm2d):  # so small that what is added to the variance shows
+            norm.running_var.fill_(1e-4)
+            norm.weight.fill_(1e-2)
+    monkeypatch.setattr(models, "get_model", lambda *_, **__: trained)
+    state = registry.entry(name).pretrained()
+    monkeypatch.undo()
+    model, images = registry.build_structure(name), torch.randn(1, 3, 64, 64)
+    model.load_state_dict(state, assign=True)
+    with torch.no_grad():
+        expected = trained.head(list(trained.backbone(images).values()))
+        for key, output in model(images).items():
+            torch.testing.assert_close(
+                output, expected[key], rtol=0, atol=1e-4 * float(expected[key].abs().max())
+            )
 
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])

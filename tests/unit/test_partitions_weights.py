@@ -16,6 +16,15 @@ from partitions.weights import WeightsError
 SMALL = "squeezenet1_1"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Several would wait for each other where other programs run."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def test_the_same_seed_gives_the_same_file_and_leaves_the_rng_alone(tmp_path):
     before = torch.get_rng_state()
     first = weights.make(SMALL, "seeded", 1, tmp_path / "a")
@@ -234,3 +243,23 @@ def test_pretrained_weights_lose_their_auxiliary_heads(name, head, monkeypatch, 
     written = weights.read(made.path, name)
     assert written.keys() == registry.build_structure(name).state_dict().keys()
     assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
+
+
+def test_auxiliary_heads_that_the_model_runs_are_kept(monkeypatch, tmp_path):
+    name = "deeplabv3_mobilenet_v3_large"
+    published = registry.build(name).state_dict()
+    assert any(key.startswith("aux_classifier.") for key in published)
+    monkeypatch.setattr(
+        "torchvision.models._api.load_state_dict_from_url", lambda *_args, **_options: published
+    )
+    written = weights.read(weights.make(name, "pretrained", 0, tmp_path).path, name)
+    assert written.keys() == published.keys()
+    assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
+
+
+def test_a_users_own_model_has_no_pretrained_weights(tmp_path):
+    file = tmp_path / "model_of_test_weights.py"
+    file.write_text("from torch import nn\ndef build():\n    return nn.Conv2d(3, 4, 1)\n")
+    name = registry.canonical(f"{file}:build")
+    with pytest.raises(WeightsError, match=f"no pretrained weights for {name}: .*--weights"):
+        weights.make(name, "pretrained", 0, tmp_path)

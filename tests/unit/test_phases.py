@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
 
 from pareto.backends.base import BackendError, Layout, Reply, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
@@ -24,13 +22,13 @@ class Sleeping:
 
     def __init__(self, takes: Layout, seconds: float = 0.0) -> None:
         self.fingerprint = NAME
-        self.takes = self.gives = takes
+        self.takes = takes
         self._seconds = seconds
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         started = time.perf_counter()
         time.sleep(self._seconds)
-        return (tensors[0] + 1,), time.perf_counter() - started
+        return (tensors[0] + 1, tensors[0][:, 0].long()), time.perf_counter() - started
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def connect(server: TcpServer, seconds: float = 0.0) -> TcpClient:
     takes = layout(INPUTS[:1])
     server.serve(Sleeping(takes, seconds))
     client = TcpClient("127.0.0.1", server.port, "t")
-    client.open(NAME, takes)
+    client.open(NAME, (*takes, ("int64", (1,))))
     return client
 
 
@@ -68,10 +66,10 @@ def test_latency_lasts_until_both_requests_and_seconds_are_there(server: TcpServ
 def test_latency_covers_every_part_and_one_request_is_in_flight(server: TcpServer) -> None:
     phase = phases.latency(connect(server, 0.02), slow(0.01), INPUTS, Length(5, 0.0))
     for sample in phase.samples:
-        assert sample.server_s is not None
+        (server_s,) = sample.stages_s
         assert sample.edge_s >= 0.01
-        assert sample.server_s >= 0.02
-        assert sample.latency_s >= sample.edge_s + sample.serialize_s + sample.server_s
+        assert server_s >= 0.02
+        assert sample.latency_s >= sample.edge_s + sample.serialize_s + server_s
     assert all(a.finished_s <= b.started_s for a, b in zip(phase.samples, phase.samples[1:], strict=False))
 
 
@@ -81,8 +79,31 @@ def test_results_belong_to_their_inputs(server: TcpServer) -> None:
         phases.latency(client, slow(0), INPUTS, Length(9, 0.0)),
         phases.throughput(client, slow(0), INPUTS, Length(30, 0.0), 1.0, depth=5),
     ):
-        assert len(phase.outputs) == len(phase.samples)
-        assert all(torch.equal(output, INPUTS[which] + 1) for which, output in phase.outputs)
+        assert len(phase.samples) > len(INPUTS)
+        assert sorted(which for which, _ in phase.outputs) == list(range(len(INPUTS)))  # equal ones once
+        for which, (first, second) in phase.outputs:
+            assert torch.equal(first, INPUTS[which] + 1)
+            assert second.tolist() == [which]
+
+
+class Straying(Sleeping):
+    """Every third result is another one."""
+
+    def __init__(self, takes: Layout) -> None:
+        super().__init__(takes)
+        self._ran = 0
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        self._ran += 1
+        return (tensors[0] + (self._ran % 3 == 0),), 0.0
+
+
+def test_no_result_that_differs_is_passed_over(server: TcpServer) -> None:
+    server.serve(Straying(layout(INPUTS[:1])))
+    client = TcpClient("127.0.0.1", server.port, "t")
+    client.open(NAME, layout(INPUTS[:1]))
+    phase = phases.latency(client, slow(0), INPUTS[:1], Length(9, 0.0))
+    assert [int(result[0, 0]) for _, (result,) in phase.outputs] == [0, 1, 0, 1, 0, 1]
 
 
 def test_stages_overlap_in_the_throughput_phase(server: TcpServer) -> None:
@@ -124,7 +145,7 @@ class Failing:
         self._left -= 1
         if self._left < 0:
             raise BackendError("gone")
-        return Reply(0 if self._left else 99, (torch.zeros(1),), 0.0, 0.0)
+        return Reply(0 if self._left else 99, (torch.zeros(1),), (), 0.0)
 
     def warm(self, nbytes: int) -> None: ...
 
@@ -146,20 +167,20 @@ def test_a_reply_to_another_request_is_noticed() -> None:
 
 def test_without_a_link_the_edge_alone_is_measured() -> None:
     alone = phases.latency(NoLink(), slow(0.01), INPUTS, Length(3, 0.0))
-    assert all(s.server_s is None and s.edge_s >= 0.01 for s in alone.samples)
+    assert all(s.stages_s == () and s.edge_s >= 0.01 for s in alone.samples)
     many = phases.throughput(NoLink(), slow(0.01), INPUTS, Length(10, 0.0), 0.01, depth=2)
     assert phases.rate(many.samples, 1) == pytest.approx(1 / many.samples[5].edge_s, rel=0.5)
 
 
 def test_rate_leaves_the_fill_out_and_counts_images() -> None:
     done = [1.0, 1.1, 1.2, 1.3]
-    samples = [Sample(0.0, t, 0.0, 0.0, 0.0) for t in done]
+    samples = [Sample(0.0, t, 0.0, 0.0, ()) for t in done]
     assert phases.rate(samples, 1) == pytest.approx(10.0)
     assert phases.rate(samples, 8) == pytest.approx(80.0)
 
 
 def test_the_window_of_a_phase_is_that_of_its_rate_on_the_hosts_clock() -> None:
-    samples = [Sample(0.0, t, 0.0, 0.0, 0.0) for t in (1.0, 1.25, 1.5)]
+    samples = [Sample(0.0, t, 0.0, 0.0, ()) for t in (1.0, 1.25, 1.5)]
     assert phases.window(Phase(100.0, samples, [])) == ((101.0, 101.5), 2)
     began = time.monotonic()
     (first, last), completed = phases.window(
@@ -167,6 +188,19 @@ def test_the_window_of_a_phase_is_that_of_its_rate_on_the_hosts_clock() -> None:
     )
     assert began < first < last < time.monotonic()
     assert completed == 5
+
+
+def test_busy_is_what_the_edge_computed_within_the_window() -> None:
+    """From 1.0 to 3.0: half of the first run, the second, and nothing of the third, which ends the phase."""
+    runs = [(0.5, 1.0), (1.5, 0.25), (3.0, 0.5)]
+    done = [1.0, 2.0, 3.0]
+    samples = [
+        Sample(started, ended, edge_s, 0.0, ()) for (started, edge_s), ended in zip(runs, done, strict=True)
+    ]
+    assert phases.busy_s(Phase(100.0, samples, [])) == 0.5 + 0.25
+    alone = phases.throughput(NoLink(), slow(0.01), INPUTS, Length(10, 0.0), 0.01, depth=2)
+    (first, last), completed = phases.window(alone)
+    assert completed * 0.01 <= phases.busy_s(alone) <= last - first
 
 
 def test_both_clocks_of_this_host_are_one() -> None:
@@ -183,13 +217,3 @@ def test_both_clocks_of_this_host_are_one() -> None:
 def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
     assert phases.in_flight(latency_s, slowest_s) == depth
     assert depth == 64 or depth * slowest_s >= latency_s
-
-
-def test_no_server_time_is_not_a_time_of_zero() -> None:
-    assert math.isnan(NoLinkReply().server_s)
-
-
-def NoLinkReply() -> Reply:
-    client = NoLink()
-    client.send(0, (Tensor(),))
-    return client.receive()

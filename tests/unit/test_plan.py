@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,8 @@ from pareto.plan import ModelFacts, Plan
 from pareto.spec import Cell, Sweep
 
 MODELS = {
-    "a": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03),
-    "b": ModelFacts((("input", 600_000), ("output", 0)), 0.01),
+    "a": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,))),
+    "b": ModelFacts((("input", 600_000), ("output", 0)), 0.01, splits=((0,), (1,))),
 }
 
 
@@ -23,7 +24,8 @@ def sweep(**fields: object) -> Sweep:
 
 
 def make(asked: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
-    return plan.make(asked, MODELS, {name: library.load(name) for name in asked.netems}, done)
+    models = {name: MODELS[name] for name in asked.models}
+    return plan.make(asked, models, {name: [library.load(name)] for name in asked.netems}, done)
 
 
 def test_every_round_has_every_cell_once() -> None:
@@ -59,18 +61,47 @@ def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
     assert rest.trials == tuple(t for t in whole.trials if (t.cell, t.round) not in done)
 
 
-def test_points_are_chosen_by_number() -> None:
-    asked = sweep(model="a", points="2,0,2", backend="tcp", netem="none")
-    assert [(cell.point, cell.point_name) for cell in plan.cells(asked, MODELS, asked.netems)] == [
-        (0, "input"),
-        (2, "output"),
+def test_a_cell_is_named_by_its_cuts() -> None:
+    asked = sweep(model="a", backend="tcp", netem="none")
+    chain = {"a": replace(MODELS["a"], splits=((0, 1), (1, 2)))}
+    assert [(cell.point, cell.point_name, cell.id) for cell in plan.cells(asked, chain, asked.netems)] == [
+        ("0+1", "input+mid", "a-k00+01-tcp-none-b1"),
+        ("1+2", "mid+output", "a-k01+02-tcp-none-b1"),
     ]
+
+
+def test_only_links_before_the_last_point_are_crossed() -> None:
+    model = replace(MODELS["a"], result_bytes=40)
+    network, names = [library.load("none"), library.load("20ms-20mbit")], ["edge-middle1", "middle1-server"]
+
+    def crossed(*cuts: int) -> list[tuple[str, str, int, int]]:
+        cell = Cell("a", cuts, "", "tcp", "x", 2)
+        found = plan.crossings(cell, model, network, names, [(0.0, 1.0), (2.0, 3.0)])
+        assert [it.seen for it in found] == [(0.0, 1.0), (2.0, 3.0)][: len(found)]
+        return [(it.link, it.profile.name, it.payload_bytes, it.result_bytes) for it in found]
+
+    assert crossed(0, 1) == [
+        ("edge-middle1", "none", 1_200_000, 80),
+        ("middle1-server", "20ms-20mbit", 200_000, 80),
+    ]
+    assert crossed(1, 2) == [("edge-middle1", "none", 200_000, 80)]
+    assert crossed(2, 2) == []
+
+
+def test_a_trial_lasts_until_every_image_was_seen() -> None:
+    asked = sweep(model="a", backend="tcp", netem="200ms-5mbit", batch_size="1,4", trials=1)
+    models = {"a": replace(MODELS["a"], images=10, splits=((0,),))}
+    made = plan.make(asked, models, {"200ms-5mbit": [library.load("200ms-5mbit")]})
+    efforts = {trial.cell.batch_size: trial.effort.throughput[0] for trial in made.trials}
+    assert efforts == {1: 10, 4: 3}
+    transfer_s = 8 * 600_000 / 5e6
+    assert {t.cell.batch_size for t in made.trials if t.estimate_s > 10 * transfer_s} == {1, 4}
 
 
 def test_phases_follow_the_link() -> None:
     """A cell lasts as long as its least requests need, and never under the phases' seconds."""
     asked = sweep(model="a", netem="none,200ms-5mbit", backend="tcp", trials=1)
-    estimate = {(t.cell.netem, t.cell.point): t.estimate_s for t in make(asked).trials}
+    estimate = {(t.cell.netem, *t.cell.cuts): t.estimate_s for t in make(asked).trials}
     transfer_s = 600_000 * 8 / 5e6
     least = plan.THOROUGH.latency[0] * (transfer_s + 0.2) + plan.THOROUGH.throughput[0] * transfer_s
     assert estimate["200ms-5mbit", 0] > least
@@ -85,15 +116,17 @@ def test_phases_follow_the_link() -> None:
 def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     netem: str, proven: bool, requests: int
 ) -> None:
-    asked = sweep(model="a", netem=netem, backend="tcp", points="0", trials=1)
-    assert make(asked).trials[0].warmup_requests(proven) == requests
+    asked = sweep(model="a", netem=netem, backend="tcp", trials=1)
+    (trial,) = (trial for trial in make(asked).trials if trial.cell.cuts == (0,))
+    assert trial.warmup_requests(proven) == requests
 
 
 def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
     """MobileNetV2's payloads at 200 ms and 5 Mbit/s: the job the project is known by."""
     kib = [588, 1568, 784, 294, 294, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0]
-    models = {"m": ModelFacts(tuple((str(i), int(size * 1024)) for i, size in enumerate(kib)), 0.03)}
-    profiles = {"200ms-5mbit": library.load("200ms-5mbit")}
+    points = tuple((str(i), int(size * 1024)) for i, size in enumerate(kib))
+    models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
+    networks = {"200ms-5mbit": [library.load("200ms-5mbit")]}
     for options, limit_s in (({}, 15 * 60 - 30), ({"quick": True, "trials": 1}, 3 * 60 - 30)):
         asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", **options})
-        assert plan.make(asked, models, profiles).estimate_s < limit_s
+        assert plan.make(asked, models, networks).estimate_s < limit_s

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from pareto import probing
+from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import LinkState, NoShaper
 from pareto.link.library import load
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.link.trace import Step, Trace
-from tests.unit.far_end import FarEnd
+from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 SHAPED = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
 NONE = load("none")
@@ -135,3 +138,59 @@ def test_the_part_of_a_trace_that_passed_meanwhile() -> None:
         0.0,
         0.0,
     )  # has none to be in
+
+
+MIDDLE = Host("mid", "192.168.7.3", "eth0", "/home/mid/.pareto", "python3")
+
+
+class Chain:
+    """Three hosts that answer as probes: a round trip of as many seconds as the host's port has thousands."""
+
+    def __init__(self) -> None:
+        hosts = {EDGE: HOSTS[EDGE], "middle1": MIDDLE, SERVER: HOSTS[SERVER]}
+        self.ends = {role: self._prober(1000 * number) for number, role in enumerate(hosts)}
+        stand_ins = {
+            role: StandIn(host, lambda module, role=role: self.ends[role]) for role, host in hosts.items()
+        }
+        self.bed = bed_of(stand_ins)
+
+    def _prober(self, port: int) -> FarEnd:
+        return FarEnd(
+            {
+                "listen": lambda request: {"probe": port},
+                "connect": lambda request: None,
+                "reach": lambda request: 0.07,
+                "probe": lambda request: reading(rtt_s=port / 1000, rate_bps=1e9, rate_back_bps=1e9),
+            }
+        )
+
+
+@pytest.fixture
+def chain() -> Iterator[Chain]:
+    chain = Chain()
+    yield chain
+    chain.bed.close()
+
+
+def test_each_link_is_probed_from_its_near_host(chain: Chain) -> None:
+    with closing(probing.Probers(chain.bed)) as probers:
+        first, second = chain.bed.links
+        for link in (first, second):
+            assert probers.shape(link, NONE) == {}
+        assert [probers.bare(link).rtt_s for link in (first, second)] == [0.0, 1.0]
+        found, _ = probers.probed(second, NONE, TOLERANCE, {"bulk_out": 1, "bulk_back": 1})
+        assert found.reading.rtt_s == 1.0
+        assert probers.reach_s(EDGE, SERVER) == 0.07
+    assert chain.ends[EDGE].of("reach") == [{"address": "192.168.7.1", "probe": 2000}]
+    assert [end.of("listen") for end in chain.ends.values()] == [
+        [],
+        [{"address": "192.168.7.3", "token": probers._token}],
+        [{"address": "192.168.7.1", "token": probers._token}],
+    ]
+    assert [end.of("connect") for end in chain.ends.values()] == [
+        [{"address": "192.168.7.3", "probe": 1000, "token": probers._token}],
+        [{"address": "192.168.7.1", "probe": 2000, "token": probers._token}],
+        [],
+    ]
+    assert all(end.closed for end in chain.ends.values())
+    assert chain.bed.heartbeat._sessions == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -9,22 +11,26 @@ from typing import Any, cast
 import pytest
 from pyarrow import parquet
 
+from pareto.bounds import Crossing
 from pareto.crew import Crew
 from pareto.hosts.session import SessionLost
-from pareto.hosts.shaping import LinkState
+from pareto.hosts.shaping import LinkState, Shaper
+from pareto.hosts.testbed import End, Link
 from pareto.hosts.way import Unreachable
 from pareto.link.probe import Probed, Reading, Tolerance
 from pareto.link.profile import Profile
-from pareto.plan import QUICK, Plan, Trial
+from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner
 from pareto.spec import Cell
 from pareto.store import Row, Store
 from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
 
 NONE = Profile("none")
-CELL = Cell("mobilenet_v2", 7, "features.6", "tcp", NONE.name, 1)
-TRIAL = Trial(CELL, 1, 0.4, 4.0)
+CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", NONE.name, 1)
+TRIAL = Trial(CELL, 1, 0.4, 4.0, QUICK)
+FACTS = ModelFacts(tuple((f"features.{i}", 100_352) for i in range(12)), 0.01)
 SAMPLES = {"edge": SENSED, "server": SENSED}
+END = End("edge", "192.168.7.2", "eth0")
 LATEST = {"edge": {"cpu_percent": 7.0}}
 
 
@@ -39,25 +45,30 @@ class StandInCrew:
     dropped: list[int | None] = field(default_factory=lambda: [None])
     closed: int = 0
 
-    def ready(self, cell: Cell, profile: Profile) -> None:
+    def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
         if self.faults:
             raise self.faults.pop(0)
 
-    def probed(self, profile: Profile, tolerance: Tolerance) -> tuple[Probed, tuple[float, float]]:
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return (Link(END, END, cast(Shaper, self)),)
+
+    def crossings(self, cell: Cell, network: Sequence[Profile], seen: Any) -> list[Crossing]:
+        return crossings(cell, FACTS, network, ["edge-server"], seen)
+
+    def probed(
+        self, link: Link, profile: Profile, tolerance: Tolerance
+    ) -> tuple[Probed, tuple[float, float]]:
         good = Probed(Reading(0.0003, None, None), "")
         return (self.readings.pop(0) if self.readings else good), (0.0, 0.0)
 
-    def trial(self, trial: Trial, profile: Profile, effort: Any, sampled: Any) -> tuple[Any, Any]:
+    def trial(self, trial: Trial, network: Any, sampled: Any) -> dict[str, Any]:
         if sampled is not None:
             sampled(LATEST)
-        return self.report, {**USAGE, **WINDOWS}
+        return {"edge": self.report, "server": {**USAGE, **WINDOWS}}
 
     def samples(self) -> dict[str, Any]:
         return self.samples_told
-
-    @property
-    def shaper(self) -> StandInCrew:
-        return self
 
     def state(self) -> LinkState:
         return LinkState(self.dropped.pop(0) if len(self.dropped) > 1 else self.dropped[0], None)
@@ -88,8 +99,8 @@ def store(tmp_path: Path) -> Store:
 
 def run(crew: StandInCrew, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
     follower = Follower(is_live)
-    runner = Runner(cast(Crew, crew), store, {NONE.name: NONE}, Tolerance(), follower, Clock())
-    runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), QUICK, trials))
+    runner = Runner(cast(Crew, crew), store, {NONE.name: (NONE,)}, Tolerance(), follower, Clock())
+    runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), trials))
     return follower
 
 
@@ -101,6 +112,26 @@ def test_a_trials_samples_are_kept_from_its_beginning_on(store: Store) -> None:
     assert table["host"] == ["edge"] * 5 + ["server"] * 5
     assert table["at_s"][:5] == [-0.5, 0.5, 1.5, 2.5, 3.5]  # the trial began at 0.5
     assert table["energy_j"][:5] == SENSED["energy_j"]
+
+
+def test_what_each_host_did_is_kept_beside_the_trial(store: Store) -> None:
+    busy = {"throughput_busy_s": 1.5}
+    crew = StandInCrew(report=report(**WINDOWS, **busy, weights_bytes=7))
+    run(crew, store, trials=2)
+    with (store.folder / "stages.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["round"], row["position"], row["host"]) for row in rows] == [
+        ("1", "0", "edge"),
+        ("1", "1", "server"),
+        ("2", "0", "edge"),
+        ("2", "1", "server"),
+    ]
+    edge, server = rows[:2]
+    assert (edge["first_unit"], edge["last_unit"], edge["payload_bytes"]) == ("0", "7", "100352")
+    assert (edge["utilization"], edge["bubble_s"], edge["weights_bytes"]) == ("0.5", "0.25", "7")
+    assert (server["first_unit"], server["payload_bytes"], server["utilization"]) == ("7", "", "")
+    table = parquet.read_table(store.folder / "requests" / f"{CELL.id}-r01.parquet").to_pydict()
+    assert set(table["server_s"]) == {0.1}
 
 
 def test_without_samples_there_is_no_file_of_them(store: Store) -> None:

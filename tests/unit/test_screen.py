@@ -14,9 +14,13 @@ from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
 from pareto.worker.sensors.instruments import FIELDS
 
-FACTS = {"mobilenet_v2": ModelFacts(tuple((f"features.{i}", 100_000) for i in range(12)), 0.03)}
+FACTS = {
+    "mobilenet_v2": ModelFacts(
+        tuple((f"features.{i}", 100_000) for i in range(12)), 0.03, splits=tuple((i,) for i in range(12))
+    )
+}
 SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25})
-PROFILES = {name: library.load(name) for name in SWEEP.netems}
+NETWORKS = {name: (library.load(name),) for name in SWEEP.netems}
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def text(out: Console) -> str:
 
 
 def made() -> Plan:
-    return plan.make(SWEEP, FACTS, PROFILES)
+    return plan.make(SWEEP, FACTS, NETWORKS)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,7 @@ def test_durations(seconds: float, shown: str) -> None:
 
 
 def test_the_plan_says_what_will_be_done(out: Console) -> None:
-    screen.plan(out, SWEEP, FACTS, PROFILES, made())
+    screen.plan(out, SWEEP, FACTS, NETWORKS, made())
     shown = text(out)
     for part in (
         "12 of 12 points, 0 to 11",
@@ -54,6 +58,22 @@ def test_the_plan_says_what_will_be_done(out: Console) -> None:
     ):
         assert part in shown
     assert f"about {screen.duration(made().estimate_s)}" in shown
+
+
+def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
+    splits = ((0, 0), (0, 3), (3, 7))
+    facts = {"mine": ModelFacts(FACTS["mobilenet_v2"].points, 0.03, splits=splits, note="40 cuts, 12 points")}
+    networks = {"wifi+lte": spec.profiles("wifi+lte", 2)}
+    sweep = spec.sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
+    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
+    shown = " ".join(text(out).split())
+    for part in (
+        "mine: 3 ways to split it at 12 points 40 cuts, 12 points",
+        "on the links in order: wifi, lte",
+        "local, 3 hosts",
+        "synthetic, uint8",
+    ):
+        assert part in shown
 
 
 def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console) -> None:

@@ -16,7 +16,7 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
     asked = spec.sweep({"model": "mobilenetv2, resnet18", "netem": "200ms-5mbit,none", "points": "0,7"})
     assert asked.models == ("mobilenetv2", "resnet18")
     assert asked.netems == ("200ms-5mbit", "none")
-    assert asked.points == (0, 7)
+    assert asked.points == ("0", "7")
     assert asked.backends == ("tcp", "rpc")
     assert asked.trials == 3
 
@@ -26,7 +26,14 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
     [
         ({}, "--model is missing"),
         ({"model": "m", "backend": "udp"}, "unknown backend 'udp': there are tcp and rpc"),
-        ({"model": "m", "points": "a"}, "--points 'a': write all, or numbers"),
+        ({"model": "m", "points": []}, "--points []"),
+        ({"model": "m", "hosts": 1}, "--hosts 1"),
+        ({"model": "m", "live_tensors": 0}, "--live-tensors 0"),
+        ({"model": "m", "input": "int8"}, "--input 'int8'"),
+        ({"model": "m", "dataset": "imagenet"}, "--dataset 'imagenet'"),
+        ({"model": "m", "dataset": "folder"}, "--data-path says where a data set lies: give it with"),
+        ({"model": "m", "data_path": "/tmp"}, "and only then"),
+        ({"model": "m", "testbed": "lab.yaml", "hosts": 3}, "--hosts is for the local testbed: leave it out"),
         ({"model": "m", "trials": 0}, "--trials 0"),
         ({"model": "m", "batch_size": "0"}, "--batch-size counts images"),
         ({"model": "m", "edge_cpu": 2.0}, "--edge-cpu 2.0"),
@@ -88,6 +95,23 @@ def test_the_papers_sweep_is_valid() -> None:
     assert len(asked.models) == 6
     assert set(asked.netems) == {"none", "200ms-5mbit"}
     assert asked.trials == 5
+
+
+def test_each_link_has_a_profile() -> None:
+    assert [it.name for it in spec.profiles("wifi+lte", 2)] == ["wifi", "lte"]
+    assert [it.name for it in spec.profiles("wifi", 3)] == ["wifi"] * 3
+    with pytest.raises(SpecError, match=r"--netem wifi\+lte names 2 profiles for 3 links: name one a link"):
+        spec.profiles("wifi+lte", 3)
+    with pytest.raises(ProfileError):
+        spec.sweep({"model": "m", "netem": "wifi+nonsense"})
+
+
+def test_points_may_be_numbers_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: alexnet\npoints: [0, features.3, 4-9]\n")
+    assert request.sweep(file, {}, None).points == ("0", "features.3", "4-9")
+    file.write_text("model: alexnet\npoints: 7\n")
+    assert request.sweep(file, {}, None).points == ("7",)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

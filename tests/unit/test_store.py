@@ -11,9 +11,9 @@ from pyarrow import parquet
 
 from analysis.dataset import COLUMNS
 from pareto.spec import Cell
-from pareto.store import LINK_COLUMNS, TRIAL_COLUMNS, Store, StoreError
+from pareto.store import LINK_COLUMNS, STAGE_COLUMNS, TRIAL_COLUMNS, Store, StoreError
 
-CELL = Cell("mobilenet_v2", 7, "features.6", "tcp", "none", 1)
+CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 
 
 def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
@@ -39,7 +39,8 @@ def store(tmp_path: Path) -> Store:
 
 def test_the_columns_are_the_documented_ones(store: Store) -> None:
     readme = (Path(__file__).parents[2] / "results" / "README.md").read_text()
-    for name, columns in (("trials.csv", TRIAL_COLUMNS), ("link.csv", LINK_COLUMNS)):
+    files = (("trials.csv", TRIAL_COLUMNS), ("stages.csv", STAGE_COLUMNS), ("link.csv", LINK_COLUMNS))
+    for name, columns in files:
         assert (store.folder / name).read_text() == ",".join(columns) + "\n"
         assert [c for c in columns if f"`{c}`" not in readme] == []
 
@@ -89,13 +90,41 @@ def test_resuming_does_failed_trials_again_but_keeps_invalid_ones(store: Store) 
 
 def test_requests_are_kept_in_order(store: Store) -> None:
     columns = {name: [3.0, 1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s")}
-    phase = {**columns, "server_s": [None, 0.5]}
+    phase = {**columns, "middle_s": [[], [0.25]], "server_s": [None, 0.5]}
     store.write_requests(CELL, 2, {"latency": phase, "throughput": phase})
     (file,) = (store.folder / "requests").iterdir()
     table = parquet.read_table(file)
     assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
     assert table.column("phase").to_pylist() == ["latency"] * 2 + ["throughput"] * 2
     assert table.column("server_s").to_pylist() == [None, 0.5] * 2
+    assert table.column("middle_s").to_pylist() == [[], [0.25]] * 2
+
+
+def stage(number: int, host: str, **fields: Any) -> dict[str, Any]:
+    named = {key: value for key, value in trial(number).items() if key not in ("point_name", "status")}
+    return {**named, "host": host, **fields}
+
+
+def hosts_of(store: Store) -> list[tuple[str, str]]:
+    with (store.folder / "stages.csv").open(newline="") as file:
+        return [(row["round"], row["host"]) for row in csv.DictReader(file)]
+
+
+def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None:
+    for number in (1, 2, 3):
+        store.append_stages([stage(number, "edge", utilization=0.5), stage(number, "server")])
+        if number < 3:
+            store.append_trial(trial(number, "failed" if number == 1 else "ok"))
+    again = Store.resume(store.folder)
+    again.drop_failed()
+    assert hosts_of(again) == [("2", "edge"), ("2", "server")]
+
+
+def test_a_chains_cell_is_read_back(store: Store) -> None:
+    chain = Cell("mobilenet_v2", (3, 12), "features.2+features.11", "rpc", "wifi+lte", 1)
+    named = {"point": chain.point, "point_name": chain.point_name, "backend": "rpc", "netem": "wifi+lte"}
+    store.append_trial(trial(1, **named))
+    assert store.done() == {(chain, 1)}
 
 
 def test_sensors_are_kept_host_by_host(store: Store) -> None:

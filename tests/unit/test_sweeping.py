@@ -92,12 +92,11 @@ def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:
 
 
 def begun(folder: Path, sweep: Sweep) -> Store:
-    profiles = {name: library.load(name) for name in sweep.netems}
-    return Store.create(folder, "run", sweeping._manifest(sweep, {}, profiles))
+    return Store.create(folder, "run", sweeping._manifest(sweep, {}, sweeping._networks(sweep, 1)))
 
 
 def check(store: Store, sweep: Sweep) -> None:
-    sweeping._check_same(store, sweep, {}, {name: library.load(name) for name in sweep.netems})
+    sweeping._check_same(store, sweep, {}, sweeping._networks(sweep, 1))
 
 
 @pytest.mark.parametrize(
@@ -133,31 +132,50 @@ def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(sweep: Sweep, tmp_p
         check(store, sweep)
 
 
+def test_networks_are_told_apart_by_their_profiles_in_order(sweep: Sweep) -> None:
+    asked = sweep.model_copy(update={"netems": ("wifi", "wifi+lte", "lte+lte")})
+    networks = sweeping._networks(asked, 2)
+    assert {name: [it.name for it in network] for name, network in networks.items()} == {
+        "wifi": ["wifi", "wifi"],
+        "wifi+lte": ["wifi", "lte"],
+        "lte": ["lte", "lte"],
+    }
+    assert set(sweeping._records(networks)) == {"wifi", "lte"}
+
+
+def test_profiles_of_one_name_must_be_one(sweep: Sweep, tmp_path: Path) -> None:
+    file = tmp_path / "wifi.yaml"
+    file.write_text("edge_to_server: {delay: 9ms}\n")
+    asked = sweep.model_copy(update={"netems": ("wifi", str(file))})
+    with pytest.raises(SpecError, match="another profile is called wifi too"):
+        sweeping._networks(asked, 1)
+
+
 @dataclass
 class Linked:
-    """In place of a crew that measures the link beneath."""
+    """In place of a crew that measures the links beneath."""
 
     link: Reading
 
-    def bare_link(self) -> Reading:
-        return self.link
+    def bare_links(self) -> dict[str, Reading]:
+        return {"edge-server": self.link}
 
 
 def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
-    profiles = {name: library.load(name) for name in ("none", *sweep.netems)}
-    return sweeping._bare_link(out, cast(Crew, Linked(link)), sweep, profiles)
+    networks = {name: (library.load(name),) for name in ("none", *sweep.netems)}
+    return sweeping._bare_links(out, cast(Crew, Linked(link)), sweep, networks)
 
 
 def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep) -> None:
     kept = told(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
-    assert kept == {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}
-    assert said(out) == ["the link itself: round trip 0.4 ms, 94 Mbit/s out, 93 Mbit/s back"]
+    assert kept == {"edge-server": {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}}
+    assert said(out) == ["the link edge-server itself: round trip 0.4 ms, 94 Mbit/s out, 93 Mbit/s back"]
 
 
 def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(out: Console, sweep: Sweep) -> None:
     told(out, sweep, Reading(0.03, 3e6, 3e6))
     first, slow, narrow = said(out)
-    assert first.startswith("the link itself: ")
+    assert first.startswith("the link edge-server itself: ")
     assert slow.startswith("attention: 200ms-5mbit: the link's own round trip of 30 ms")
     assert narrow.startswith("attention: 200ms-5mbit: the link itself carries only 3 Mbit/s out")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import torch
@@ -12,10 +15,10 @@ from torch import Tensor
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
-from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 
 TOKEN = "a token"  # noqa: S105
-NAME = fingerprint("weights", "graph", 3, 1)
+NAME = fingerprint("weights", "graph", (3,), 1, 1)
 
 
 class Doubling:
@@ -23,11 +26,13 @@ class Doubling:
 
     def __init__(self, takes: Layout, work: Callable[[Tensor], Tensor] = lambda x: 2 * x) -> None:
         self.fingerprint = NAME
-        self.takes = self.gives = takes
+        self.takes = takes
+        self.ran = 0
         self._work = work
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         started = time.perf_counter()
+        self.ran += 1
         return tuple(self._work(t) for t in tensors), time.perf_counter() - started
 
 
@@ -50,6 +55,7 @@ PAYLOADS = [
     (torch.randint(0, 255, (3, 3), dtype=torch.uint8),),
     (torch.randn(8).to(torch.bfloat16), torch.randn(()), torch.empty(0, 4)),
     (torch.randn(1, 64, 160, 160),),
+    (torch.arange(8).reshape(1, 8)[:, 0], torch.randn(3, 4)[1:]),
 ]
 
 
@@ -62,7 +68,8 @@ def test_tensors_arrive_bit_for_bit(server: TcpServer, payload: Tensors) -> None
     assert reply.request_id == 7
     assert layout(reply.tensors) == layout(payload)
     assert all(torch.equal(a, b) for a, b in zip(reply.tensors, payload, strict=True))
-    assert reply.server_s >= 0
+    (server_s,) = reply.stages_s
+    assert server_s >= 0
 
 
 def test_many_in_flight_come_back_in_order_and_keep_their_values(server: TcpServer) -> None:
@@ -110,7 +117,7 @@ def test_warming_does_not_disturb_requests(server: TcpServer) -> None:
 def test_another_model_or_point_is_refused(server: TcpServer) -> None:
     payload = (torch.ones(4),)
     server.serve(Doubling(layout(payload)))
-    ours = client(server, layout(payload), fingerprint("weights", "graph", 4, 1))
+    ours = client(server, layout(payload), fingerprint("weights", "graph", (4,), 1, 1))
     ours.send(1, payload)
     with pytest.raises(BackendError, match="another model or point"):
         ours.receive()
@@ -141,7 +148,134 @@ def test_a_fault_in_the_stage_reaches_the_edge(server: TcpServer) -> None:
     server.serve(Doubling(layout((torch.ones(4),)), fail))
     ours = client(server, layout((torch.ones(4),)))
     ours.send(1, (torch.ones(4),))
-    with pytest.raises(BackendError, match="ValueError: no such layer"):
+    with pytest.raises(BackendError, match=r"127\.0\.0\.1 says: ValueError: no such layer"):
+        ours.receive()
+
+
+def test_a_fault_is_heard_also_by_who_is_still_sending(server: TcpServer) -> None:
+    """More than the connection holds: a broken pipe would tell nobody what is wrong."""
+    server.serve(Doubling(layout((torch.ones(4),))))
+    ours = client(server, (), fingerprint("weights", "graph", (3,), 1, 8))
+    for number in range(3):
+        ours.send(number, (torch.ones(8 << 20),))
+    with pytest.raises(BackendError, match="another model or point"):
+        ours.receive()
+
+
+def test_a_large_result_is_sent_while_the_next_request_is_computed(server: TcpServer) -> None:
+    """A segmentation's is larger than what the connection holds."""
+    payload = (torch.ones(4),)
+    second = threading.Event()
+
+    def enlarge(x: Tensor) -> Tensor:
+        if x[0] == 2:
+            second.set()
+        return x[0].expand(32 << 20).contiguous()
+
+    server.serve(Doubling(layout(payload), enlarge))
+    ours = client(server, (("float32", (32 << 20,)),))
+    ours.send(1, (torch.full((4,), 1.0),))
+    ours.send(2, (torch.full((4,), 2.0),))
+    assert second.wait(10)  # nobody has received the first result
+    assert [float(ours.receive().tensors[0][-1]) for _ in range(2)] == [1.0, 2.0]
+
+
+@pytest.mark.timeout(20)
+def test_closing_wakes_who_waits_for_a_reply(server: TcpServer) -> None:
+    ours = client(server, ())
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(ours.receive)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        ours.close()
+        with pytest.raises(BackendError):
+            waiting.result(10)
+
+
+def test_uint8_images_cross_as_bytes(server: TcpServer) -> None:
+    images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
+    server.serve(Doubling(layout((images,)), lambda x: x.float() / 255))
+    ours = client(server, layout((images.float(),)))
+    assert wire.body_bytes(layout((images,))) == 2 * 3 * 5 * 7
+    ours.send(1, (images,))
+    assert torch.equal(ours.receive().tensors[0], images.float() / 255)
+
+
+class Frozen:
+    """A next host that lets us in and then does not read until told."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        with ThreadPoolExecutor() as pool:
+            port = self._listener.getsockname()[1]
+            connecting = pool.submit(TcpClient, "127.0.0.1", port, TOKEN)
+            self._sock, _ = self._listener.accept()
+            handshake.admit(self._sock, TOKEN)
+            self._sock.settimeout(20)
+            self.client = connecting.result(10)
+
+    def read(self, takes: Layout) -> tuple[int, Tensor]:
+        """A request's number, and its first element."""
+        asked = wire.receive_header(self._sock, bytearray(wire.HEADER.size))
+        (tensor,) = wire.receive_tensors(self._sock, asked, takes, wire.empty)
+        return asked.request_id, tensor[:1]
+
+    def answer(self, number: int, result: Tensor) -> None:
+        reply = wire.Header(wire.Kind.REPLY, number, stages_s=(0.5, 0.25), serialize_s=9, tensors=1)
+        wire.send(self._sock, reply, wire.describe(layout((result,))), wire.views((result,)))
+
+    def close(self) -> None:
+        self._sock.close()
+        self._listener.close()
+
+
+@pytest.fixture
+def frozen() -> Iterator[Frozen]:
+    with closing(Frozen()) as frozen:
+        yield frozen
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("factor", [1, 2], ids=["passes on", "doubles"])
+def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
+    server: TcpServer, frozen: Frozen, factor: int
+) -> None:
+    """In the middle of a chain; the output of a stage without units is the buffer that its payload came into."""
+    takes, gives = (("float32", (2 << 20,)),), layout((torch.ones(1),))
+    stage = Doubling(takes, (lambda x: x) if factor == 1 else (lambda x: 2 * x))
+    frozen.client.open(NAME, gives)
+    server.serve(stage, frozen.client)
+    ours = client(server, gives)
+    payloads = [torch.full((2 << 20,), float(i)) for i in range(16)]
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(lambda: [ours.send(i, (payload,)) for i, payload in enumerate(payloads)])
+        while stage.ran < BUFFERS:  # it computes beside sending
+            pass
+        with pytest.raises(TimeoutError):
+            sending.result(0.3)
+        assert stage.ran == BUFFERS
+        read = [frozen.read(takes)]
+        for _ in payloads[1:]:
+            read.append(frozen.read(takes))  # the next one comes before any is answered
+            frozen.answer(*read.pop(0))
+        frozen.answer(*read.pop())
+        sending.result(10)
+        replies = [ours.receive() for _ in payloads]
+    assert [float(reply.tensors[0]) for reply in replies] == [factor * i for i in range(16)]
+    assert {reply.stages_s[1:] for reply in replies} == {(0.5, 0.25)}
+    assert all(reply.serialize_s > 9 for reply in replies)
+
+
+def test_a_reply_to_another_request_from_further_on_is_a_fault(server: TcpServer, frozen: Frozen) -> None:
+    takes = layout((torch.ones(4),))
+    frozen.client.open(NAME, layout((torch.ones(1),)))
+    frozen.client.send(5, (torch.ones(4),))  # somebody else's
+    server.serve(Doubling(takes), frozen.client)
+    ours = client(server, layout((torch.ones(1),)))
+    ours.send(6, (torch.ones(4),))
+    frozen.answer(*frozen.read(takes))
+    with pytest.raises(BackendError, match="the reply to request 5 came in place of 6"):
         ours.receive()
 
 
@@ -176,7 +310,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def header(**fields: int) -> bytes:
-    values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "body": 16} | fields
+    values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "stages": 0, "body": 16} | fields
     return wire.HEADER.pack(
         wire.MAGIC,
         values["version"],
@@ -184,7 +318,8 @@ def header(**fields: int) -> bytes:
         values["tensors"],
         1,
         bytes(8),
-        0.0,
+        values["stages"],
+        *[0.0] * wire.MAX_STAGES,
         0.0,
         values["body"],
     )
@@ -193,9 +328,10 @@ def header(**fields: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"GET / HTTP/1.1\r\n" + bytes(40), "does not speak this protocol"),
+        (b"GET / HTTP/1.1\r\n" + bytes(100), "does not speak this protocol"),
         (header(version=9), "speaks protocol version 9"),
         (header(kind=77), "unknown kind"),
+        (header(stages=8), "tells of 8 later stages, at most 7"),
     ],
 )
 def test_headers_are_checked(data: bytes, says: str) -> None:
@@ -204,6 +340,17 @@ def test_headers_are_checked(data: bytes, says: str) -> None:
         theirs.sendall(data)
         with pytest.raises(BackendError, match=says):
             wire.receive_header(ours, bytearray(wire.HEADER.size))
+
+
+@pytest.mark.parametrize("stages_s", [(), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)])
+def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        sent = wire.Header(wire.Kind.REPLY, 1 << 40, NAME, stages_s, 0.25)
+        wire.send(theirs, sent, b"", [])
+        assert wire.receive_header(ours, bytearray(wire.HEADER.size)) == sent
+        with pytest.raises(BackendError, match="8 later stages, at most 7"):
+            wire.send(theirs, wire.Header(wire.Kind.REPLY, stages_s=(0.0,) * 8), b"", [])
 
 
 def test_a_size_from_the_network_never_decides_what_is_allocated() -> None:

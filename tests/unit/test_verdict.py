@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from pareto import verdict
+from pareto.bounds import Crossing
 from pareto.link.probe import Probed, Reading, judge
 from pareto.link.profile import Direction, Profile
 from pareto.spec import Cell
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
-CELL = Cell("mobilenet_v2", 7, "features.6", "tcp", PROFILE.name, 1)
+CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
 GOOD = Reading(0.2003, 4.78e6, None)
-USAGE = {"cpu_percent": 5.0, "rss_bytes": 3 << 20}
+USAGE = {"cpu_percent": 5.0, "rss_bytes": 3 << 20, "retransmits": None}
+CROSSING = Crossing("edge-server", PROFILE, 100_352, 4000)
 COLUMN = [0.1] * 6
 
 
@@ -25,21 +27,23 @@ def report(**changes: Any) -> dict[str, Any]:
         "finished_s": [0.5 * i + 0.4 for i in range(6)],
         "edge_s": COLUMN,
         "serialize_s": COLUMN,
-        "server_s": COLUMN,
+        "stages_s": [[0.1]] * 6,
     }
     told: dict[str, Any] = {
         "latency_s": 0.4,
         "edge_s": 0.010,
         "serialize_s": 0.0005,
-        "server_s": 0.015,
+        "stages_s": [0.015],
         "throughput_ips": 5.9,
         "edge_best_s": 0.009,
-        "server_best_s": 0.012,
+        "stages_best_s": [0.012],
         "in_flight": 4,
         "payload_bytes": 100_352,
         "result_bytes": 4000,
         "max_abs_error": 0.0,
         "tolerance": 1e-4,
+        "top1": None,
+        "top1_images": None,
         "sent_bytes": 12 * 100_352 + 5_000,
         "received_bytes": 12 * 4000 + 500,
         "retransmits": 0,
@@ -52,7 +56,8 @@ def report(**changes: Any) -> dict[str, Any]:
 
 def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
     first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
-    return verdict.row(CELL, PROFILE, told, USAGE, (first, last))
+    crossed = [CROSSING] if told.get("stages_s") else []
+    return verdict.row(CELL, crossed, {"edge": told, "server": USAGE}, [(first, last)])
 
 
 def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
@@ -63,6 +68,8 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
     assert made["latency_bound_s"] == pytest.approx(0.010 + 0.015 + 0.2 + 100_352 * 8 / 5e6)
     assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 100_352))
     assert made["rtt_s"] == pytest.approx(0.2003)
+    assert made["bottleneck"] == "edge-server out"
+    assert made["middle_s"] is made["top1"] is None
 
 
 @pytest.mark.parametrize(
@@ -106,13 +113,12 @@ def test_an_unproven_split_has_no_figures() -> None:
 
 def test_where_nothing_crosses_nothing_is_invented() -> None:
     made = row(
-        report(
-            server_s=None, server_best_s=None, payload_bytes=0, result_bytes=0, sent_bytes=0, latency_s=0.0101
-        )
+        report(stages_s=[], stages_best_s=[], payload_bytes=0, result_bytes=0, sent_bytes=0, latency_s=0.0101)
     )
     assert made["status"] == "ok"
     assert made["server_s"] is made["network_s"] is made["serialize_s"] is None
     assert made["latency_bound_s"] == 0.010
+    assert made["bottleneck"] == "edge"
 
 
 def test_no_p95_from_too_few_requests() -> None:
@@ -124,6 +130,64 @@ def test_no_p95_from_too_few_requests() -> None:
     many["sent_bytes"] = many["received_bytes"] = 10**9
     assert row(few)["latency_p95_s"] is None
     assert row(many)["latency_p95_s"] == pytest.approx(0.4 + 0.190)
+
+
+CHAIN = [
+    CROSSING,
+    Crossing("middle1-server", Profile("50ms-1mbit", Direction(0.05, 1e6)), 8000, 4000),
+]
+SECOND = {"sent_bytes": 10**6, "received_bytes": 10**6, "retransmits": 3}
+
+
+def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) -> dict[str, Any]:
+    """A trial of three hosts; `off`: what is wrong with the second link after it."""
+    told = {
+        "edge": report(
+            **{"stages_s": [0.02, 0.015], "stages_best_s": [0.018, 0.012], "latency_s": 0.6} | changes
+        ),
+        "middle1": {**USAGE, **second},
+        "server": USAGE,
+    }
+    readings = [(Probed(GOOD, ""),) * 2, (Probed(Reading(0.05, 0.95e6, None), ""), Probed(GOOD, off))]
+    cell = Cell(CELL.model, (7, 9), "features.6+features.8", "tcp", "x", 1)
+    return verdict.row(cell, CHAIN, told, readings)
+
+
+def test_a_chains_times_add_up_over_all_of_it() -> None:
+    made = chain_row()
+    assert (made["status"], made["reason"]) == ("ok", "")
+    assert (made["middle_s"], made["server_s"]) == (0.02, 0.015)
+    work_s = 0.010 + 0.0005 + 0.02 + 0.015
+    assert made["network_s"] == pytest.approx(0.6 - work_s)
+    links_s = 0.2 + 100_352 * 8 / 5e6 + 0.05 + 8000 * 8 / 1e6
+    assert made["latency_bound_s"] == pytest.approx(0.045 + links_s)
+    assert (made["rtt_s"], made["rate_bps"]) == (pytest.approx(0.2003 + (0.05 + 0.2003) / 2), 2.865e6)
+    assert made["retransmits"] == 3
+
+
+def test_a_chain_whose_last_hosts_have_nothing_to_do() -> None:
+    made = verdict.row(
+        Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
+        CHAIN[:1],
+        {
+            "edge": report(stages_s=[0.02], stages_best_s=[0.3], throughput_ips=3.0),
+            "middle1": USAGE,
+            "server": USAGE,
+        },
+        [(Probed(GOOD, ""),) * 2] * 2,
+    )
+    assert (made["status"], made["middle_s"], made["server_s"]) == ("ok", 0.02, None)
+    assert made["bottleneck"] == "middle1"
+
+
+def test_each_links_bytes_are_counted_where_they_leave() -> None:
+    made = chain_row({**SECOND, "sent_bytes": 12 * 8000 - 1})
+    assert made["reason"] == "the middle1's data interface sent 95999 bytes, 12 requests need 96000"
+
+
+def test_the_link_that_was_off_is_named() -> None:
+    made = chain_row(off="RTT 300 ms, asked 50 ms")
+    assert made["reason"] == "link middle1-server off after the trial: RTT 300 ms, asked 50 ms"
 
 
 SENSED: dict[str, list[Any]] = {
@@ -142,7 +206,8 @@ WINDOWS = {
 
 def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
     good = Probed(GOOD, "")
-    return verdict.row(cell, PROFILE, report(**WINDOWS), {**USAGE, **WINDOWS}, (good, good), samples=samples)
+    told = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
+    return verdict.row(cell, [CROSSING], told, [(good, good)], samples)
 
 
 def test_the_sensors_columns_are_each_hosts_own() -> None:
@@ -156,7 +221,7 @@ def test_the_sensors_columns_are_each_hosts_own() -> None:
 
 
 def test_energy_is_an_images_not_a_requests() -> None:
-    batches = Cell(CELL.model, CELL.point, CELL.point_name, CELL.backend, CELL.netem, 4)
+    batches = Cell(CELL.model, CELL.cuts, CELL.point_name, CELL.backend, CELL.netem, 4)
     assert sensed_row({"edge": SENSED}, batches)["edge_energy_j"] == pytest.approx(12.0 / (6 * 4))
 
 

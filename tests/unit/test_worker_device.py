@@ -15,6 +15,7 @@ from pareto.worker import device
 from pareto.worker.device import Cpu, Cuda, said_out_of_memory
 from partitions import model as partitioned
 from partitions import proof, resident, weights
+from partitions.recipe import Recipe
 from partitions.stage import Stage
 from tests.program import REPO
 
@@ -222,10 +223,11 @@ def test_nothing_goes_to_a_gpu_for_a_stage_without_units(monkeypatch: pytest.Mon
 def test_a_real_gpu_computes_what_the_cpu_computes(tmp_path: object) -> None:
     file = weights.make("mobilenet_v2", "seeded", 0, tmp_path)  # type: ignore[arg-type]
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    expected = proof.reference(partitioned.load("mobilenet_v2", file.path), images)
+    recipe = Recipe("mobilenet_v2")
+    expected = proof.reference(partitioned.load(recipe, file.path), images)
     gpu = device.named("cuda:0")
-    it = resident.ResidentStage(partitioned.outline("mobilenet_v2"), file.path, gpu.name)
-    last = len(partitioned.describe("mobilenet_v2")[0]) - 1
+    it = resident.ResidentStage(partitioned.outline(recipe), file.path, gpu.name)
+    last = len(partitioned.describe(recipe)[0]) - 1
     for index in (0, last // 2, last):
         payload = (images,)
         for bounds in ((0, index), (index, last)):
@@ -235,7 +237,7 @@ def test_a_real_gpu_computes_what_the_cpu_computes(tmp_path: object) -> None:
                 payload_out = gpu.run(it.stage, payload)
             payload = payload_out
             assert all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in payload)
-        assert proof.max_abs_error(payload[0], expected) <= proof.tolerance(expected)
+        assert proof.max_abs_error(payload, expected) <= proof.tolerance(expected)
     median = gpu.gpu_s()
     assert median is not None
     assert median > 0

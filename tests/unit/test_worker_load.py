@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,52 +17,73 @@ from safetensors.torch import save_file
 
 from pareto.jsonlines import Refused
 from pareto.worker import device, host
-from pareto.worker.__main__ import Runs, Worker
+from pareto.worker.__main__ import Worker
+from pareto.worker.served import Runs
 from partitions import model as partitioned
 from partitions import proof, registry, weights
+from partitions.recipe import Recipe
 from tests.program import Program
 
 MODEL = "squeezenet1_1"
-LAST = len(partitioned.describe(MODEL)[0]) - 1
+RECIPE = Recipe(MODEL)
+LAST = len(partitioned.describe(RECIPE)[0]) - 1
 MIB = 1 << 20
+AT_EDGE = {"position": 0, "batch_size": 1, "backend": "tcp", "interface": None}
 
 
 @pytest.fixture(scope="module")
-def loading(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def loading(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The `load` request of a small model."""
     folder = tmp_path_factory.mktemp("load")
     made = weights.make(MODEL, "seeded", 3, folder)
-    model = partitioned.load(MODEL, made.path)
+    model = partitioned.load(RECIPE, made.path)
     inputs = torch.randn(2, 1, *model.input_shape, generator=torch.Generator().manual_seed(1))
-    references = torch.stack([proof.reference(model, batch) for batch in inputs])
-    save_file({"inputs": inputs, "references": references}, folder / "data")
-    return {"model": MODEL, "weights": str(made.path), "digest": made.digest, "data": [str(folder / "data")]}
+    references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
+    labels = references.argmax(2)
+    labels[1] += 1  # one in two is wrong
+    save_file({"inputs": inputs, "reference0": references, "labels": labels}, folder / "data")
+    return {
+        "recipe": RECIPE.to_dict(),
+        "weights": str(made.path),
+        "digest": made.digest,
+        "data": [str(folder / "data")],
+    }
 
 
-class Pair:
-    """Two workers in this process, connected over loopback."""
+class Chain:
+    """Workers in this process, connected over loopback: two, or more with `hosts`."""
 
-    def __init__(self, loading: dict[str, Any]) -> None:
-        self.edge, self.server = Worker(device.named("cpu")), Worker(device.named("cpu"))
-        ports = self.server.listen({"address": "127.0.0.1", "token": "t"})
-        self.edge.connect({"address": "127.0.0.1", "token": "t", **ports})
-        for worker in self.both:
-            worker.load(loading)
+    def __init__(self, loading: dict[str, Any], hosts: int = 2) -> None:
+        self.hosts = [Worker(device.named("cpu")) for _ in range(hosts)]
+        to = {"address": "127.0.0.1", "token": "t"}
+        for near, far in itertools.pairwise(self.hosts):
+            near.connect({**to, **far.listen(to)})
+        for worker in self.hosts:
+            worker.load(loading if worker is self.edge else {**loading, "data": []})
 
     @property
-    def both(self) -> tuple[Worker, Worker]:
-        return self.edge, self.server
+    def edge(self) -> Worker:
+        return self.hosts[0]
 
-    def stage(self, point: int) -> list[dict[str, int]]:
-        return [worker.stage({"point": point, "batch_size": 1}) for worker in self.both]
+    @property
+    def server(self) -> Worker:
+        return self.hosts[-1]
 
-    def trial(self, point: int) -> dict[str, Any]:
+    def stage(self, *cuts: int) -> list[dict[str, float]]:
+        return [self.stage_at(position, *cuts) for position in range(len(self.hosts))]
+
+    def stage_at(self, position: int, *cuts: int) -> dict[str, float]:
+        interface = "lo" if position < len(self.hosts) - 1 else None
+        where = {"position": position, "interface": interface}
+        return self.hosts[position].stage({"cuts": cuts, "batch_size": 1, "backend": "tcp", **where})
+
+    def trial(self, *cuts: int, backend: str = "tcp") -> dict[str, Any]:
         length = {"requests": 4, "seconds": 0.0}
         return self.edge.trial(
             {
-                "point": point,
+                "cuts": cuts,
                 "batch_size": 1,
-                "backend": "tcp",
+                "backend": backend,
                 "warmup_requests": 2,
                 "latency": length,
                 "throughput": length,
@@ -71,14 +94,24 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(loading: dict[str, Any]) -> Iterator[Pair]:
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield Pair(loading)
+    yield
     torch.set_num_threads(threads)
 
 
-def test_both_devices_together_hold_the_model_once(pair: Pair) -> None:
+@pytest.fixture(scope="module")
+def pair(loading: dict[str, Any], one_thread: None) -> Chain:
+    return Chain(loading)
+
+
+@pytest.fixture(scope="module")
+def three(loading: dict[str, Any], one_thread: None) -> Chain:
+    return Chain(loading, hosts=3)
+
+
+def test_both_devices_together_hold_the_model_once(pair: Chain) -> None:
     whole = sum(tensor.nbytes for tensor in registry.build_structure(MODEL).state_dict().values())
     for point in (0, 5, LAST, 1):
         edge, server = pair.stage(point)
@@ -87,7 +120,52 @@ def test_both_devices_together_hold_the_model_once(pair: Pair) -> None:
         assert edge["rss_bytes"] > 0
 
 
-def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Pair) -> None:
+def test_each_host_of_a_chain_holds_its_own_part_and_each_cut_computes_the_model(three: Chain) -> None:
+    """Also where a host only passes on, and where the result is complete before the last one."""
+    whole = sum(tensor.nbytes for tensor in registry.build_structure(MODEL).state_dict().values())
+    middle = LAST // 2
+    for cuts, later in {
+        (2, middle): 2,
+        (0, 0): 2,
+        (middle, LAST): 1,
+        (LAST, LAST): 0,
+    }.items():
+        held = [staged["weights_bytes"] for staged in three.stage(*cuts)]
+        bounds = (0, *cuts, LAST)
+        assert sum(held) == whole
+        assert [not nbytes for nbytes in held] == [a == b for a, b in itertools.pairwise(bounds)]
+        report = three.trial(*cuts)
+        assert report["max_abs_error"] == 0.0  # one kind of device, one order of sums
+        assert len(report["stages_s"]) == len(report["stages_best_s"]) == later
+        assert all(seconds > 0 for seconds in report["stages_s"])
+        assert {len(each) for each in report["requests"]["latency"]["stages_s"]} == {later}
+        assert (report["result_bytes"] > 0) == (later > 0)
+        assert report["stages_s"] == [
+            statistics.median(each) for each in zip(*report["requests"]["latency"]["stages_s"], strict=True)
+        ]
+
+
+def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> None:
+    three.stage(1, 3)
+    report = three.trial(1, 3)
+    requests = len(report["requests"]["throughput"]["started_s"])
+    edge, middle, server = (worker.usage({"requests": requests}) for worker in three.hosts)
+    assert edge["throughput_busy_s"] is None  # the edge's is in the report
+    window = report["throughput_window"]
+    assert 0 < report["throughput_busy_s"] <= window[1] - window[0]
+    for usage, stages in ((middle, 0), (server, 1)):
+        first, last = usage["throughput_window"]
+        told = [each[stages] for each in report["requests"]["throughput"]["stages_s"]][1:]
+        assert usage["throughput_busy_s"] == pytest.approx(sum(told))
+        assert usage["throughput_busy_s"] <= last - first
+    points = partitioned.describe(RECIPE)[0]
+    assert middle["sent_bytes"] > points[3].payload_bytes  # on this loopback, of all three
+    assert middle["received_bytes"] > 0
+    assert middle["retransmits"] >= 0
+    assert [server[name] for name in ("sent_bytes", "received_bytes", "retransmits")] == [None] * 3
+
+
+def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Chain) -> None:
     before = time.monotonic()
     pair.stage(5)
     report = pair.trial(5)
@@ -100,6 +178,7 @@ def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Pair) -> Non
     assert report["throughput_ips"] == pytest.approx((requests - 1) / (last - first))
     assert report["peak_rss_bytes"] >= report["rss_bytes"] * 0.9
     assert report["gpu_s"] is None
+    assert (report["top1"], report["top1_images"]) == (0.5, 2)
     usage = pair.server.usage({"requests": requests})
     served_first, served_last = usage["throughput_window"]
     began, ended = usage["trial_window"]
@@ -110,15 +189,15 @@ def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Pair) -> Non
     assert usage["gpu_s"] is None
 
 
-def test_nothing_served_is_no_window(pair: Pair) -> None:
+def test_nothing_served_is_no_window(pair: Chain) -> None:
     pair.stage(5)
     pair.trial(5)
     pair.stage(LAST)
     pair.trial(LAST)
     assert "trial_window" in pair.server.usage({})
     for usage in (pair.server.usage({"requests": 4}), pair.edge.usage({"requests": 4})):
-        names = ("trial_window", "throughput_window", "throughput_window_requests")
-        assert [usage[name] for name in names] == [None] * 3
+        names = ("trial_window", "throughput_window", "throughput_window_requests", "throughput_busy_s")
+        assert [usage[name] for name in names] == [None] * 4
 
 
 def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> None:
@@ -129,6 +208,7 @@ def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> Non
         "trial_window": (0, 4.5),
         "throughput_window": (2.5, 4.5),
         "throughput_window_requests": 2,
+        "throughput_busy_s": 1.0,
     }
     for requests in (0, 1, 6):
         windows = runs.windows(requests)
@@ -136,10 +216,12 @@ def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> Non
         assert windows["throughput_window"] is windows["throughput_window_requests"] is None
 
 
-def test_a_trial_of_what_was_not_staged_is_refused(pair: Pair, loading: dict[str, Any]) -> None:
+def test_a_trial_of_what_was_not_staged_is_refused(pair: Chain, loading: dict[str, Any]) -> None:
     pair.stage(4)
-    with pytest.raises(Refused, match="point 5 at batch size 1 is not what was staged"):
+    with pytest.raises(Refused, match="point 5 at batch size 1 over tcp is not what was staged"):
         pair.trial(5)
+    with pytest.raises(Refused, match="over rpc is not what was staged"):
+        pair.trial(4, backend="rpc")
     pair.edge.load(loading)
     with pytest.raises(Refused, match="is not what was staged"):
         pair.trial(4)
@@ -150,16 +232,16 @@ def test_a_server_whose_stage_could_not_be_had_answers_nothing(
 ) -> None:
     own = tmp_path / "own"
     own.write_bytes(Path(loading["weights"]).read_bytes())
-    pair = Pair({**loading, "weights": str(own)})
+    pair = Chain({**loading, "weights": str(own)})
     pair.stage(5)
     own.unlink()
     with pytest.raises(weights.WeightsError):
-        pair.server.stage({"point": 4, "batch_size": 1})
+        pair.stage_at(1, 4)
     with pytest.raises(Exception, match="another model or point than the one served"):
         pair.trial(5)
 
 
-def test_other_weights_are_refused_before_anything_is_let_go(pair: Pair, loading: dict[str, Any]) -> None:
+def test_other_weights_are_refused_before_anything_is_let_go(pair: Chain, loading: dict[str, Any]) -> None:
     pair.stage(3)
     with pytest.raises(Refused, match="arrived damaged"):
         pair.edge.load({**loading, "digest": "0" * 64})
@@ -202,10 +284,10 @@ def vgg16(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     structure = registry.build_structure("vgg16").state_dict()
     save_file({key: torch.zeros(tensor.shape) for key, tensor in structure.items()}, folder / "weights")
     save_file(
-        {"inputs": torch.ones(1, 1, 3, 224, 224), "references": torch.zeros(1, 1, 1000)}, folder / "data"
+        {"inputs": torch.ones(1, 1, 3, 224, 224), "reference0": torch.zeros(1, 1, 1000)}, folder / "data"
     )
     return {
-        "model": "vgg16",
+        "recipe": Recipe("vgg16").to_dict(),
         "weights": str(folder / "weights"),
         "digest": weights.file_digest(folder / "weights"),
         "data": [str(folder / "data")],
@@ -216,12 +298,10 @@ def test_a_small_stage_of_a_large_model_takes_little_memory(vgg16: dict[str, Any
     """Not after it was loaded, not after a larger one was held: or a device with 1 GB would not do."""
     with closing(Program("pareto.worker")) as worker:
         first = worker.result("load", **vgg16)["rss_bytes"]
-        small = worker.result("stage", point=1, batch_size=1)
-        whole = worker.result("stage", point=33, batch_size=1)
+        small = worker.result("stage", **AT_EDGE, cuts=[1])
+        whole = worker.result("stage", **AT_EDGE, cuts=[33])
         # without the last layers, whose tensors are so large that freeing them always gives them back
-        _, _, features, again = (
-            worker.result("stage", point=point, batch_size=1) for point in (31, 1, 31, 1)
-        )
+        _, _, features, again = (worker.result("stage", **AT_EDGE, cuts=[point]) for point in (31, 1, 31, 1))
     assert whole["weights_bytes"] > 500 * MIB
     assert small["weights_bytes"] == again["weights_bytes"] < MIB
     assert whole["rss_bytes"] - first > 0.9 * whole["weights_bytes"]
@@ -237,11 +317,11 @@ def test_a_stage_too_large_for_this_host_is_refused_and_the_worker_lives(vgg16: 
         pid = worker.process.pid
         used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
         _, hard = resource.prlimit(pid, resource.RLIMIT_AS, (used + 300 * MIB, resource.RLIM_INFINITY))
-        refused = worker.reply("stage", point=33, batch_size=1)
+        refused = worker.reply("stage", **AT_EDGE, cuts=[33])
         assert not refused["ok"]
         assert refused["error"].startswith("out of memory: can't allocate memory: you tried to allocate 4110")
         assert "\n" not in refused["error"]
-        assert worker.result("stage", point=1, batch_size=1)["weights_bytes"] < MIB
+        assert worker.result("stage", **AT_EDGE, cuts=[1])["weights_bytes"] < MIB
         assert hard == resource.RLIM_INFINITY
 
 

@@ -141,7 +141,7 @@ def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
     (manifest,) = out.glob("*/manifest.json")
     (session,) = json.loads(manifest.read_text())["sessions"]
     assert (session["testbed"]["kind"], session["testbed"]["shaper"]) == ("hosts", "netem")
-    in_force = session["link"]["50ms-5mbit"]["in_force"]
+    in_force = session["links"]["50ms-5mbit"]["edge-server"]["in_force"]
     assert in_force["edge"]["egress"]["delay_s"] == 0.05
     assert in_force["edge"]["egress"]["rate_bps"] == 5e6
     assert in_force["edge"]["scope"] == f"peer {lab.host('gpu').data_address}, TCP port 22 spared"
@@ -158,7 +158,7 @@ def test_a_helper_whose_driver_is_cut_off_takes_its_shaping_off_and_another_puts
 ) -> None:
     lab, _ = hosts
     gpu, pi = lab.host("gpu"), lab.host("pi")
-    assert_in_force(testbed.shaper.apply(BOTH_WAYS))
+    assert_in_force(testbed.links[0].shaper.apply(BOTH_WAYS))
     heard = time.monotonic()
     gpu.unplug()
     try:
@@ -171,8 +171,8 @@ def test_a_helper_whose_driver_is_cut_off_takes_its_shaping_off_and_another_puts
     finally:
         gpu.plug()
     testbed.revive()
-    assert_in_force(testbed.shaper.apply(BOTH_WAYS))
-    assert testbed.shaper.state().dropped == 0
+    assert_in_force(testbed.links[0].shaper.apply(BOTH_WAYS))
+    assert testbed.links[0].shaper.state().dropped == 0
     assert "netem" in shaping(gpu)
 
 
@@ -181,7 +181,7 @@ def test_a_driver_that_is_back_before_the_old_helper_gave_up_waits_for_the_inter
 ) -> None:
     lab, _ = hosts
     gpu = lab.host("gpu")
-    testbed.shaper.apply(BOTH_WAYS)
+    testbed.links[0].shaper.apply(BOTH_WAYS)
     heard = time.monotonic()
     old = set(helpers(gpu))
     with forgotten(gpu):
@@ -190,12 +190,12 @@ def test_a_driver_that_is_back_before_the_old_helper_gave_up_waits_for_the_inter
         assert new
         assert old < set(helpers(gpu)), "nobody told it that its driver has gone"
         assert "netem" in shaping(gpu)
-        assert_in_force(testbed.shaper.apply(BOTH_WAYS))
+        assert_in_force(testbed.links[0].shaper.apply(BOTH_WAYS))
         print(
             f"the new helper had the interface {time.monotonic() - heard:.1f} s after the old one was cut off"
         )
         assert wait_until(lambda: set(helpers(gpu)) == new)
-    assert testbed.shaper.state().dropped == 0
+    assert testbed.links[0].shaper.state().dropped == 0
     assert "netem" in shaping(gpu)
 
 

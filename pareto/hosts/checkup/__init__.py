@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pareto.hosts import privileged, shipping
@@ -17,7 +17,7 @@ from pareto.hosts.checkup.case import Case
 from pareto.hosts.checkup.network import interface_of
 from pareto.hosts.checkup.software import differences
 from pareto.hosts.finding import Finding
-from pareto.hosts.inventory import Member
+from pareto.hosts.inventory import Member, Side
 from pareto.hosts.way import Way
 
 __all__ = ("ask", "differences", "findings", "interface_of")
@@ -44,8 +44,8 @@ cd @CODE@ && PYTHONDONTWRITEBYTECODE=1 exec "$found" -m pareto.worker.checkup
 """
 
 
-def ask(way: Way, member: Member, peer_address: str) -> dict[str, Any]:
-    """The host's facts, as `pareto.worker.checkup` tells them. Raises Unreachable.
+def ask(way: Way, member: Member, sides: Sequence[Side]) -> dict[str, Any]:
+    """The host's facts, the ways to its neighbours among them, as `pareto.worker.checkup` tells. Raises Unreachable.
 
     Of a host without Python: `python` None. Of one whose Python does not work, also `fault`, its last words. Of a
     Python that is older than the checkup itself takes: `python`, its version, and nothing else.
@@ -55,7 +55,7 @@ def ask(way: Way, member: Member, peer_address: str) -> dict[str, Any]:
     pythons = (member.python,) if member.python else (f"{folder}/venv/bin/python", *_PYTHONS)
     question = {
         "data_address": member.data_address,
-        "peer": peer_address,
+        "peers": [side.peer for side in sides],
         "device": member.device,
         "folder": folder,
         "launcher": privileged.LAUNCHER,
@@ -74,6 +74,7 @@ def ask(way: Way, member: Member, peer_address: str) -> dict[str, Any]:
 
 def findings(
     member: Member,
+    sides: tuple[Side, ...],
     facts: Mapping[str, Any],
     *,
     shaped: bool,
@@ -83,10 +84,10 @@ def findings(
 ) -> list[Finding]:
     """What the facts mean for a sweep, what is fine included.
 
-    shaped: the host will have to shape the link. helper_digest: of the privileged program as it is here. now_s: this
+    shaped: the host will have to shape a link. helper_digest: of the privileged program as it is here. now_s: this
     machine's wall clock when the facts came. testbed: the file, for the commands that name it.
     """
-    case = Case(member, facts, testbed)
+    case = Case(member, sides, facts, testbed)
     if facts["python"] is None:
         return [software.no_python(case)]
     if len(facts) == 1:

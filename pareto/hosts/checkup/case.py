@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pareto.hosts.inventory import Member
+from pareto.hosts.inventory import Member, Side
 
 
 @dataclass(frozen=True)
 class Case:
-    """The host, what it told, and the file that names it. A fact that could not be had is None."""
+    """The host, where its links meet it, what it told, and the file that names it. None: a fact that cannot be had."""
 
     member: Member
+    sides: tuple[Side, ...]
     facts: Mapping[str, Any]
     testbed: str
 

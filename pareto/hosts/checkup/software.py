@@ -63,20 +63,19 @@ def gpu(case: Case) -> Iterator[Finding]:
 
 
 def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> list[Finding]:
-    """What is not the same on two hosts, `facts` by their names."""
-    (one, ours), (other, theirs) = facts.items()
+    """What is not the same on all hosts, `facts` by their names."""
     found = []
     for what in ("python", *TESTED):
-        here, there = (
-            (told if what == "python" else told.get("packages") or {}).get(what) for told in (ours, theirs)
-        )
-        if not here or not there:
-            continue  # said already, of the host that lacks it
-        words = f"{what} {here} on {one}, {there} on {other}"
+        there = {
+            name: version
+            for name, told in facts.items()
+            if (version := (told if what == "python" else told.get("packages") or {}).get(what))
+        }  # of a host that lacks it that is said already
+        words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in there.items())
         if what == "python":
-            if _numbers(here) != _numbers(there):
+            if len({_numbers(version) for version in there.values()}) > 1:
                 found.append(Finding("versions", f"{words}: no matter"))
-        elif _public(here) != _public(there):
+        elif len({_public(version) for version in there.values()}) > 1:
             found.append(Finding("versions", words, f"./pareto.sh hosts setup --testbed {testbed}"))
     return found
 

@@ -2,8 +2,10 @@
 
 Runs as root, as a child of the driver, which need not be. It speaks `pareto.jsonlines`:
 
-- `build` {hosts: [{name, cpu_share}], user, public_key, shaper: auto|netem|relay} -> hosts, shaper, what was swept
-- `shape` {a profile's fields}: a profile for the relay, where there is one; `restart` and `stats`, as the relay's
+- `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay} -> hosts,
+  links with their two ends, shaper, what was swept
+- `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
+  `restart` and `stats` {link}, as the relay's
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
 - `repair`: remove these
 """
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,14 @@ from pareto.link import offload, qdisc
 from pareto.link.profile import Profile
 
 
+@dataclass(frozen=True)
+class Relay:
+    """What shapes one link. offloads: of the link's ends, by namespace and interface, as they were found."""
+
+    session: Session
+    offloads: Mapping[tuple[str, str], offload.Offloads]
+
+
 class Keeper:
     """The testbed of one run: what was started here, and how it goes away."""
 
@@ -36,8 +48,7 @@ class Keeper:
         self._ended = False
         self._journal: journal.Journal | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._relay: Session | None = None
-        self._offloads: dict[str, offload.Offloads] = {}
+        self._relays: list[Relay] = []
         self._heartbeat = Heartbeat()
 
     def build(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -73,19 +84,21 @@ class Keeper:
                 "port": sshd.PORT,
                 "user": user.pw_name,
                 "host_key": server.host_key,
-                "data_address": host.data_address,
-                "data_interface": network.DATA,
+                "data_address": host.ends[0].address,
+                "data_interface": host.ends[0].interface,
                 "cache": str(self._cache(host.name, user)),
                 "core": core,
                 "cpu_share": share,
             }
-        if net.relay_namespace is not None:
-            for host in net.hosts:
-                with network.inside(host.namespace):
-                    self._offloads[host.namespace] = offload.read(network.DATA)
-            self._relay = self._start_relay(net.relay_namespace, names)
+        spaces = {host.name: host.namespace for host in net.hosts}
+        for link in net.links:
+            if link.relay_namespace is not None:
+                ends = [(spaces[end.role], end.interface) for end in (link.near, link.far)]
+                session = self._start_relay(link.relay_namespace, link.near.role, link.far.role)
+                self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
         return {
             "hosts": hosts,
+            "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
             "shaper": "relay" if relay else "netem",
             "congestion_control": net.congestion_control,
             "initial_window_segments": network.INITIAL_WINDOW,
@@ -95,20 +108,21 @@ class Keeper:
 
     def shape(self, request: dict[str, Any]) -> Any:
         """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
+        relay = self._relay(request)
         profile = Profile.from_dict(request)
         coarse = any(offload.too_coarse(way) for way in profile.directions)
         offloads = {}
-        for namespace, found in self._offloads.items():
+        for (namespace, interface), found in relay.offloads.items():
             with network.inside(namespace):
-                offload.write(network.DATA, dict.fromkeys(found, False) if coarse else found)
-                offloads[namespace] = offload.read(network.DATA)
-        return {**self._ask("apply", request), "offloads": offloads}
+                offload.write(interface, dict.fromkeys(found, False) if coarse else found)
+            offloads[namespace] = _offloads(namespace, interface)
+        return {**relay.session.request("apply", **request), "offloads": offloads}
 
     def restart(self, request: dict[str, Any]) -> Any:
-        return self._ask("restart", request)
+        return self._relay(request).session.request("restart", **request)
 
     def stats(self, request: dict[str, Any]) -> Any:
-        return self._ask("stats", request)
+        return self._relay(request).session.request("stats")
 
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         testbeds = [f"testbed {slot}" for slot in journal.leftovers()]
@@ -117,10 +131,12 @@ class Keeper:
     def repair(self, request: dict[str, Any]) -> list[str]:
         return [*(f"testbed {slot} removed" for slot in journal.sweep()), *link_journal.repair()]
 
-    def _ask(self, op: str, request: dict[str, Any]) -> Any:
-        if self._relay is None:
+    def _relay(self, request: dict[str, Any]) -> Relay:
+        """The relay on the link that the request names; what else it says is for the relay."""
+        link: int = request.pop("link")
+        if not self._relays:
             raise Refused("this testbed has no relay")
-        return self._relay.request(op, **request)
+        return self._relays[link]
 
     def end(self) -> None:
         with self._lock:
@@ -143,17 +159,21 @@ class Keeper:
         os.chown(folder, user.pw_uid, user.pw_gid)
         return folder
 
-    def _start_relay(self, namespace: str, names: list[str]) -> Session:
-        edge, server = names
+    def _start_relay(self, namespace: str, near: str, far: str) -> Session:
         argv = [
             *sshd.bound_to_parent(namespace),
-            *[sys.executable, "-B", "-m", "pareto.link.relay", "--edge", edge, "--server", server],
+            *[sys.executable, "-B", "-m", "pareto.link.relay", "--edge", near, "--server", far],
         ]
         wire = PipeWire(argv)
         self._processes.append(wire.process)
-        relay = Session("relay", wire)
+        relay = Session(f"relay {near}-{far}", wire)
         self._heartbeat.add(relay)
         return relay
+
+
+def _offloads(namespace: str, interface: str) -> offload.Offloads:
+    with network.inside(namespace):
+        return offload.read(interface)
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
 """Namespaces and the links between them, through pyroute2.
 
-    root namespace                    edge                link (relay only)            server
-    pareto<slot>m0 ---- management -- mgmt0
-                                      data0 ---- data --- edge | server --- data ------ data0
-    pareto<slot>m1 ---- management ------------------------------------------------- mgmt0
+    root namespace                         edge              link0 (relay only)           server
+    pareto<slot>m0 ---- management ------- mgmt0
+                                           data0 --- data --- edge | server --- data ---- data0
+    pareto<slot>m1 ---- management ------------------------------------------------------ mgmt0
 
-Without a relay the two data0 are one veth pair. Addresses come from 198.18.0.0/15, the range that RFC 2544
-sets aside for benchmarks between network devices: no real host is reached by mistake.
+Without a relay the two data0 are one veth pair. A host in the middle of a chain has a data0 towards the edge and a
+data1 towards the server, and passes on what the others have to say to each other; each link is a network of its own.
+Addresses come from 198.18.0.0/15, the range that RFC 2544 sets aside for benchmarks between network devices: no real
+host is reached by mistake.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from pathlib import Path
 
 from pyroute2 import IPRoute, netns
 
+from pareto.hosts.host import End
 from pareto.hosts.local.journal import Journal
 
-DATA = "data0"
+DATA, ONWARD = "data0", "data1"
 MANAGEMENT = "mgmt0"
+PREFIX = 30
 
 SYSCTLS = {
     # Slow start after each idle RTO would charge several round trips to every request that follows a pause.
@@ -32,6 +36,7 @@ SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 67108864",
     "net/ipv4/tcp_wmem": "4096 65536 67108864",
 }
+_FORWARDING = {"net/ipv4/ip_forward": "1"}
 _NO_IPV6 = {  # no router solicitations, no duplicate address detection: silence unless we speak
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
@@ -45,41 +50,59 @@ would fill the shaper's queue at once and look like a time-out."""
 
 @dataclass(frozen=True)
 class Host:
-    """One host's place in the network."""
+    """One host's place in the network. ends: of its links, that towards the edge first."""
 
     name: str
     namespace: str
     management_address: str
-    data_address: str
+    ends: tuple[End, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between two neighbours. relay_namespace: where the relay is; its interface towards a host has the host's name."""
+
+    near: End
+    far: End
+    relay_namespace: str | None
 
 
 @dataclass(frozen=True)
 class Network:
     hosts: tuple[Host, ...]
-    relay_namespace: str | None
+    links: tuple[Link, ...]
     congestion_control: str
 
 
 def build(journal: Journal, names: Sequence[str], *, relay: bool) -> Network:
-    """Two hosts and the link between them; everything is up when this returns."""
+    """A chain of hosts and the links between neighbours; everything is up when this returns."""
     slot = journal.slot
+    links = tuple(_link(slot, number, names, relay=relay) for number in range(len(names) - 1))
     hosts = tuple(
-        Host(name, f"pareto{slot}-{name}", f"198.18.{slot}.{4 * i + 2}", f"198.19.{slot}.{i + 1}")
+        Host(
+            name,
+            f"pareto{slot}-{name}",
+            f"198.18.{slot}.{4 * i + 2}",
+            tuple(end for link in links for end in (link.far, link.near) if end.role == name),
+        )
         for i, name in enumerate(names)
     )
-    relay_namespace = f"pareto{slot}-link" if relay else None
     for host in hosts:
-        _namespace(journal, host.namespace, SYSCTLS | _NO_IPV6)
-    if relay_namespace is not None:
-        _namespace(journal, relay_namespace, _NO_IPV6)
+        passes_on = _FORWARDING if len(host.ends) > 1 else {}
+        _namespace(journal, host.namespace, SYSCTLS | passes_on | _NO_IPV6)
+    for link in links:
+        if link.relay_namespace is not None:
+            _namespace(journal, link.relay_namespace, _NO_IPV6)
     for i, host in enumerate(hosts):
         _management_link(journal, host, f"pareto{slot}m{i}", f"198.18.{slot}.{4 * i + 1}")
-    macs = _data_link(hosts, relay_namespace)
+    spaces = {host.name: host.namespace for host in hosts}
+    for link in links:
+        _data_link(link, spaces)
     congestion = _congestion_control()
-    for host in hosts:
-        peers = [(other.data_address, macs[other.name]) for other in hosts if other is not host]
-        _data_address(host, peers, congestion)
-    return Network(hosts, relay_namespace, congestion)
+    for number, link in enumerate(links):
+        _join(spaces, link.near, link.far, hosts[number + 1 :], congestion)
+        _join(spaces, link.far, link.near, hosts[: number + 1], congestion)
+    return Network(hosts, links, congestion)
 
 
 @contextmanager
@@ -90,6 +113,15 @@ def inside(namespace: str) -> Iterator[None]:
         yield
     finally:
         netns.popns()
+
+
+def _link(slot: int, number: int, names: Sequence[str], *, relay: bool) -> Link:
+    near, far = names[number : number + 2]
+    return Link(
+        End(near, f"198.19.{slot}.{4 * number + 1}", ONWARD if number else DATA),
+        End(far, f"198.19.{slot}.{4 * number + 2}", DATA),
+        f"pareto{slot}-link{number}" if relay else None,
+    )
 
 
 def _namespace(journal: Journal, name: str, sysctls: dict[str, str]) -> None:
@@ -108,47 +140,47 @@ def _management_link(journal: Journal, host: Host, here: str, address: str) -> N
     journal.note("interface", here)
     with IPRoute() as ip:
         ip.link("add", ifname=here, kind="veth", peer={"ifname": MANAGEMENT, "net_ns_fd": host.namespace})
-        _up(ip, here, address, 30)
+        _up(ip, here, address)
     with IPRoute(netns=host.namespace) as ip:
-        _up(ip, MANAGEMENT, host.management_address, 30)
+        _up(ip, MANAGEMENT, host.management_address)
 
 
-def _data_link(hosts: Sequence[Host], relay_namespace: str | None) -> dict[str, str]:
-    """Join the hosts, through the relay's namespace if there is one; returns each host's MAC."""
-    edge, server = hosts
-    if relay_namespace is None:
-        with IPRoute(netns=edge.namespace) as ip:
-            peer = {"ifname": DATA, "net_ns_fd": server.namespace}
-            ip.link("add", ifname=DATA, kind="veth", peer=peer)
-    else:
-        for host in hosts:
-            with IPRoute(netns=host.namespace) as ip:
-                peer = {"ifname": host.name, "net_ns_fd": relay_namespace}
-                ip.link("add", ifname=DATA, kind="veth", peer=peer)
-        with IPRoute(netns=relay_namespace) as ip:
-            for host in hosts:
-                ip.link("set", index=_index(ip, host.name), state="up")
-    macs = {}
-    for host in hosts:
-        with IPRoute(netns=host.namespace) as ip:
-            macs[host.name] = str(ip.get_links(_index(ip, DATA))[0].get_attr("IFLA_ADDRESS"))
-    return macs
+def _data_link(link: Link, spaces: dict[str, str]) -> None:
+    """Join two hosts, through the relay's namespace if there is one."""
+    if link.relay_namespace is None:
+        with IPRoute(netns=spaces[link.near.role]) as ip:
+            peer = {"ifname": link.far.interface, "net_ns_fd": spaces[link.far.role]}
+            ip.link("add", ifname=link.near.interface, kind="veth", peer=peer)
+        return
+    with IPRoute(netns=link.relay_namespace) as ip:
+        for end in (link.near, link.far):
+            peer = {"ifname": end.interface, "net_ns_fd": spaces[end.role]}
+            ip.link("add", ifname=end.role, kind="veth", peer=peer)
+            ip.link("set", index=_index(ip, end.role), state="up")
 
 
-def _data_address(host: Host, peers: list[tuple[str, str]], congestion: str) -> None:
-    """Address, route and neighbours. Static neighbours: an ARP exchange would cost the first packet a round trip."""
-    with IPRoute(netns=host.namespace) as ip:
-        index = _up(ip, DATA, host.data_address, 24)
-        for address, mac in peers:
-            ip.neigh("replace", dst=address, lladdr=mac, ifindex=index, state="permanent")
-            # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
-            metrics = {"cc_algo": congestion, "initcwnd": INITIAL_WINDOW}
-            ip.route("add", dst=address, dst_len=32, oif=index, prefsrc=host.data_address, metrics=metrics)
+def _join(spaces: dict[str, str], own: End, other: End, beyond: Sequence[Host], congestion: str) -> None:
+    """Address, neighbour, and routes to every address of the hosts that are reached through the other end.
+
+    Static neighbours: an ARP exchange would cost the first packet a round trip.
+    """
+    with IPRoute(netns=spaces[other.role]) as ip:
+        mac = ip.get_links(_index(ip, other.interface))[0].get_attr("IFLA_ADDRESS")
+    # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
+    metrics = {"cc_algo": congestion, "initcwnd": INITIAL_WINDOW}
+    with IPRoute(netns=spaces[own.role]) as ip:
+        index = _up(ip, own.interface, own.address)
+        ip.neigh("replace", dst=other.address, lladdr=mac, ifindex=index, state="permanent")
+        for end in (end for host in beyond for end in host.ends):
+            by = {} if end == other else {"gateway": other.address}
+            ip.route(
+                "add", dst=end.address, dst_len=32, oif=index, prefsrc=own.address, metrics=metrics, **by
+            )
 
 
-def _up(ip: IPRoute, name: str, address: str, prefix: int) -> int:
+def _up(ip: IPRoute, name: str, address: str) -> int:
     index = _index(ip, name)
-    ip.addr("add", index=index, address=address, prefixlen=prefix)
+    ip.addr("add", index=index, address=address, prefixlen=PREFIX)
     ip.link("set", index=index, state="up")
     return index
 

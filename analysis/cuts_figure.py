@@ -1,0 +1,129 @@
+"""Three hosts: the throughput of every pair of cuts, and which step of the chain is slowest there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from analysis.points import cuts, hosts, link_number
+from analysis.style import LOG_RANGE, WIDTH_IN, Series, add_caption, series, styled
+
+COLOUR_MAP = "cividis"
+"""Readable without colours and by the colour-blind: only lightness and blue against yellow."""
+LETTERS_FROM_PT = 4.0
+"""Smaller letters would not be legible."""
+FRONT_COLOUR = "#d55e00"
+
+
+def cuts_figure(rows: pd.DataFrame, caption: str) -> Figure:
+    """A heat map of one model, profile and batch size on three hosts, one panel a backend; rows of the front.
+
+    First cut downwards, second to the right; colour: throughput (images/s). A letter names the bottleneck of the
+    split: a host's initial, or the number of a link, with an arrow back for its way back. Splits on their backend's
+    front are framed; a cross is one without any valid trial.
+    """
+    drawn = list(series(rows))
+    first_cuts, second_cuts = (sorted({cuts(point)[link] for point in rows["point"]}) for link in (0, 1))
+    columns = min(len(drawn), 2)
+    lines = -(-len(drawn) // columns)
+    cell_in = (WIDTH_IN - 1.4) / (2 * max(len(second_cuts), 8))
+    height_in = cell_in * len(first_cuts)
+    with styled():
+        figure = Figure(figsize=(WIDTH_IN, 0.75 + (height_in + 0.55) * lines), layout="constrained")
+        panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+        measured = rows["throughput_ips"].dropna()
+        norm = _norm(float(measured.min()), float(measured.max()))
+        for axes, one in zip(panels, drawn, strict=False):
+            _draw(axes, one, first_cuts, second_cuts, norm, 72 * cell_in)
+        for axes in panels[len(drawn) :]:
+            axes.set_axis_off()
+        bar = figure.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=list(panels), fraction=0.04, pad=0.01)
+        bar.set_label("throughput (images/s)")
+        if isinstance(norm, LogNorm):
+            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            bar.ax.yaxis.set_minor_formatter(NullFormatter())
+        first = rows.iloc[0]
+        title = f"Throughput and bottleneck by cuts: {first['model']} at {first['netem']}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+        add_caption(figure, f"{caption} {_key(rows, lettered=_lettered(72 * cell_in))}")
+    return figure
+
+
+def _norm(low: float, high: float) -> Normalize:
+    return LogNorm(low, high) if low > 0 and high / low > LOG_RANGE else Normalize(low, high)
+
+
+def _lettered(cell_pt: float) -> bool:
+    return 0.62 * cell_pt >= LETTERS_FROM_PT
+
+
+def _draw(
+    axes: Axes, one: Series, first_cuts: list[int], second_cuts: list[int], norm: Normalize, cell_pt: float
+) -> None:
+    down, right = ({cut: place for place, cut in enumerate(found)} for found in (first_cuts, second_cuts))
+    grid = np.full((len(first_cuts), len(second_cuts)), np.nan)
+    written: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for row in one.rows.to_dict("records"):
+        y, x = (places[cut] for places, cut in zip((down, right), cuts(row["point"]), strict=True))
+        grid[y, x] = row["throughput_ips"]
+        missing = np.isnan(grid[y, x])
+        text = "\N{MULTIPLICATION SIGN}" if missing else _letter(row["bottleneck"])
+        if _lettered(cell_pt) or missing:
+            dark = not missing and float(norm(grid[y, x])) < 0.55
+            written.setdefault((text, "white" if dark else "black"), []).append((x, y))
+        if row["on_backend_front"]:
+            axes.add_patch(
+                Rectangle(
+                    (x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FRONT_COLOUR, linewidth=1.4, zorder=3
+                )
+            )
+    for (text, colour), places in written.items():
+        _write(axes, text, places, colour, min(0.62 * cell_pt, 7))
+    axes.imshow(grid, cmap=COLOUR_MAP, norm=norm, aspect="equal", interpolation="nearest")
+    axes.set_title(one.label, loc="left", fontsize=8)
+    for axis, found, limit in ((axes.xaxis, second_cuts, 22), (axes.yaxis, first_cuts, 22)):
+        step = -(-len(found) // limit)
+        axis.set_ticks(range(0, len(found), step), [str(cut) for cut in found[::step]], fontsize=6)
+    axes.set_xlabel("second cut")
+    axes.set_ylabel("first cut")
+    axes.label_outer()
+
+
+def _write(axes: Axes, text: str, places: list[tuple[int, int]], colour: str, size_pt: float) -> None:
+    """The same letter at many places, as a marker: hundreds of texts would take seconds to draw."""
+    path = TextPath((0, 0), text, size=size_pt)
+    centred = path.vertices - (path.vertices.min(axis=0) + path.vertices.max(axis=0)) / 2
+    x, y = zip(*places, strict=True)
+    axes.plot(
+        x, y, linestyle="", marker=Path(centred, path.codes), markersize=2 * np.abs(centred).max(), color=colour,
+        markeredgewidth=0, label=text,
+    )  # fmt: skip
+
+
+def _letter(step: str) -> str:
+    """`E`, `M`, `S`; of a link its number, and an arrow where the way back is meant."""
+    near, _, rest = step.partition("-")
+    if not rest:
+        return near[:1].upper()
+    return f"{link_number(near)}{'←' if rest.endswith('back') else ''}"
+
+
+def _key(rows: pd.DataFrame, *, lettered: bool) -> str:
+    """What the marks mean, of those that there are."""
+    text = "Framed: on the backend's front."
+    found = set(rows.loc[rows["rounds"] > 0, "bottleneck"]) - {""}
+    if lettered and found:
+        chain = hosts(rows["point"].iloc[0])
+        steps = [role for role in chain if role in found]
+        steps += sorted(step for step in found if "-" in step)
+        text += f" Slowest step: {', '.join(f'{_letter(step)} {step}' for step in steps)}."
+    return text + (" \N{MULTIPLICATION SIGN}: no valid trial." if rows["throughput_ips"].isna().any() else "")

@@ -1,0 +1,136 @@
+"""How busy each host and link is at the points on the front, and which of them holds the others up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.front import CELL
+from analysis.stages import steps
+from analysis.style import WIDTH_IN, Series, add_caption, evenly, head, series, stage_look, styled
+
+MOST_POINTS = 7
+"""What fits side by side with figures in the bars."""
+LINE = 56
+"""How many characters of points fit side by side above the bars."""
+USED = 0.02
+"""A link's way back that is busier than this somewhere has a line of its own."""
+_LINK_COLOUR, _IDLE_COLOUR = "0.78", "0.96"
+_LENGTH, _HEIGHT = 0.94, 0.76
+
+
+def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, caption: str) -> Figure:
+    """A bar for each step of the chain at the points of one model, profile and batch size that are on a front.
+
+    `rows`: of `analysis.front.front`; `stages`: of `analysis.stages.medians`. One panel a backend, one column a
+    point in order of latency, one line a host or way on a link. A bar is filled for the share of the time in which
+    the step is busy with many requests in flight; the rest of a host's is bubble, given in time a request. The
+    bottleneck is outlined. More than `MOST_POINTS` points are thinned out evenly.
+    """
+    shown = {one.label: _shown(one) for one in series(rows)}
+    drawn = [one for one in series(rows) if len(shown[one.label])]
+    every = steps(pd.concat(shown.values()), stages)
+    lines = _lines(every)
+    left_out = sum(int(one.rows["on_backend_front"].sum()) - len(shown[one.label]) for one in drawn)
+    selection = "Points on the backend's front, by latency"
+    selection += f"; {left_out} between them left out." if left_out else "."
+    with styled():
+        height_in = 0.235 * len(lines) + 0.5
+        figure = Figure(figsize=(WIDTH_IN, 0.95 + height_in * len(drawn)), layout="constrained")
+        panels = figure.subplots(len(drawn), squeeze=False)[:, 0]
+        most = max(len(shown[one.label]) for one in drawn)
+        for axes, one in zip(panels, drawn, strict=True):
+            _draw(axes, one, shown[one.label], every, lines)
+            axes.set_xlim(0, max(most, 3))
+        first = rows.iloc[0]
+        head(panels[0], f"Busy and idle along the chain: {first['model']} at {first['netem']}", _legend(), 28)
+        add_caption(figure, f"{caption} {selection}")
+    return figure
+
+
+def _shown(one: Series) -> pd.DataFrame:
+    """What is drawn of a backend's points: those on its front, by latency."""
+    front = one.rows[one.rows["on_backend_front"]].sort_values("latency_s")
+    fit = min(MOST_POINTS, LINE // max(map(len, front["point"]), default=1))
+    return front.iloc[evenly(range(len(front)), fit)]
+
+
+def _lines(every: pd.DataFrame) -> list[str]:
+    """The steps to draw, in the chain's order: all but ways back that are hardly used."""
+    back = every["step"].str.endswith(" back")
+    used = every.loc[back & (every["share"] > USED), "step"]
+    kept = every[~back | every["step"].isin(used)]
+    return list(kept.sort_values("place")["step"].unique())
+
+
+def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, lines: list[str]) -> None:
+    for column, (_, row) in enumerate(points.iterrows()):
+        of_point = every[every[CELL].eq(row[CELL]).all(axis=1)].set_index("step")
+        for line, step in enumerate(lines):
+            if step in of_point.index:
+                _bar(axes, column, line, of_point.loc[step], bottleneck=step == row["bottleneck"])
+    heads = [
+        f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()
+    ]
+    axes.xaxis.tick_top()
+    axes.set_xticks([column + _LENGTH / 2 for column in range(len(heads))], heads)
+    axes.set_yticks(range(len(lines)), [_named(step) for step in lines])
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.tick_params(length=0)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.set_ylabel(one.label, fontweight="bold")
+
+
+def _bar(axes: Axes, left: float, line: int, step: Any, *, bottleneck: bool) -> None:
+    host = "-" not in step.name
+    colour, hatch = stage_look(step.name) if host else (_LINK_COLOUR, "////")
+    look: dict[str, Any] = {"height": _HEIGHT, "left": left}
+    axes.barh(line, _LENGTH, color=_IDLE_COLOUR, edgecolor="0.75", linewidth=0.4, **look)
+    share = step["share"]
+    if pd.isna(share):
+        text = "not measured"
+    else:
+        axes.barh(
+            line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look
+        )
+        text = f"{share:.0%}" + (f" · {_duration(step['idle_s'])}" if host else "")
+    if bottleneck:
+        axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)
+    axes.text(
+        left + _LENGTH - 0.03, line, text, ha="right", va="center_baseline", fontsize=6.5, zorder=4,
+        fontweight="bold" if bottleneck else "normal",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
+    )  # fmt: skip
+
+
+def _legend() -> list[Patch]:
+    return [
+        Patch(facecolor=_LINK_COLOUR, hatch="////", edgecolor="0.15", linewidth=0.4, label="link busy"),
+        Patch(
+            facecolor=_IDLE_COLOUR,
+            edgecolor="0.75",
+            linewidth=0.4,
+            label="idle (hosts: bubble in ms a request)",
+        ),
+        Patch(fill=False, edgecolor="black", linewidth=1.6, label="bottleneck"),
+    ]
+
+
+def _named(step: str) -> str:
+    """`edge → middle1`, `edge ← middle1`; a host as it is."""
+    hosts, _, way = step.rpartition(" ")
+    return step if not hosts else hosts.replace("-", " → " if way == "out" else " ← ")
+
+
+def _duration(seconds: float) -> str:
+    return "-" if pd.isna(seconds) else f"{_figure(1e3 * seconds)} ms"
+
+
+def _figure(value: float) -> str:
+    """Three digits, without an exponent, and no more than two behind the point."""
+    return f"{round(value, 2):.3g}" if value < 1000 else f"{value:.0f}"

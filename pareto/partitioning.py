@@ -1,0 +1,75 @@
+"""The command `partitions`: what is inside one model, or a line on each of several."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pareto import inside, overview, prepare, proving
+from pareto.spec import SpecError, Sweep
+from partitions import memory, model, registry
+from partitions.graph import UntraceableModel
+from partitions.recipe import Recipe
+from partitions.registry import UnknownModel
+
+ALL = "all"
+"""In place of models' names: every one that there is."""
+_REFUSALS = (UnknownModel, UntraceableModel)
+
+
+def run(
+    out: Console, asked: Sweep, folder: Path, *, prove: bool = False, document: Path | None = None
+) -> bool:
+    """Show the points of the sweep's model, or of several models a row each; whether all that was to be proved is.
+
+    asked: its models and how they are cut. folder: where the figure of a single one goes. document: a Markdown file
+    whose table gets the rows, one by one as they are made. Raises SpecError.
+    """
+    try:
+        names = (
+            registry.names() if ALL in asked.models else [registry.canonical(name) for name in asked.models]
+        )
+    except UnknownModel as error:
+        raise SpecError(str(error)) from None
+    recipes = [prepare.recipe(name, asked) for name in dict.fromkeys(names)]
+    if len(recipes) == 1 and document is None:
+        return _one(out, recipes[0], folder, prove=prove)
+    return _several(out, recipes, prove=prove, document=document)
+
+
+def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
+    try:
+        outline = model.outline(recipe)
+    except _REFUSALS as error:
+        raise SpecError(str(error)) from None
+    words = proving.each(recipe) if prove else None
+    inside.show(out, outline, folder, words)
+    return words is None or proving.NO not in words
+
+
+def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: Path | None) -> bool:
+    rows = []
+    for number, recipe in enumerate(recipes, start=1):
+        with out.status(f"{recipe.name}, {number} of {len(recipes)}"):
+            rows.append(_row(recipe, prove=prove))
+        if document is not None:
+            overview.write(rows[-1:], document)
+        gc.collect()  # graphs and their modules refer to each other
+        memory.give_back_freed()
+    out.print(overview.table(rows))
+    for one in rows:
+        if one.fault:
+            out.print(one.fault, markup=False)
+    out.print(overview.NOTE, markup=False)
+    return not any(one.disproved for one in rows)
+
+
+def _row(recipe: Recipe, *, prove: bool) -> overview.Row:
+    try:
+        outline = model.outline(recipe)
+    except _REFUSALS as error:
+        return overview.Row(recipe.name, fault=str(error))
+    return overview.row(outline, proving.all_at_once(recipe) if prove else overview.NOT_TRIED)

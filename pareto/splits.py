@@ -1,0 +1,66 @@
+"""Where a model is cut for the hosts that there are: one point for each link, each at or after the one before it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from pareto.spec import ALONG, SpecError
+from partitions import selection
+from partitions.points import Point
+
+Split = tuple[int, ...]
+MOST_SPLITS = 400
+"""More would take days; whoever means it says which."""
+ALL = "all"
+
+
+def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links: int) -> tuple[Split, ...]:
+    """The splits of a model that `selectors` ask for, sorted. Raises SpecError.
+
+    selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
+    (`3+7`, `0-4+9`).
+    """
+    anywhere: set[int] = set()
+    found: set[Split] = set()
+    for text in selectors:
+        if text == ALL:
+            anywhere.update(range(len(points)))
+        elif links > 1 and ALONG in text:
+            found.update(_along(model, points, text, links))
+        else:
+            anywhere.update(_select(model, points, text))
+    ways = math.comb(len(anywhere) + links - 1, links) + len(found)
+    if links > 1 and ways > MOST_SPLITS:
+        raise SpecError(
+            f"{model}: {ways} ways to split it over {links + 1} hosts are more than {MOST_SPLITS}: choose fewer with "
+            f"--points, as in 0,4,9 (any of these at each link) or {example(links)}"
+        )
+    found.update(itertools.combinations_with_replacement(sorted(anywhere), links))
+    return tuple(sorted(found))
+
+
+def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[Split]:
+    parts = text.split(ALONG)
+    if len(parts) != links:
+        raise SpecError(f"--points {text} names {len(parts)} points for {links} links: write {example(links)}")
+    each = [_select(model, points, part) for part in parts]
+    if math.prod(map(len, each)) > MOST_SPLITS**2:
+        raise SpecError(f"--points {text} are too many: choose fewer")
+    splits = [split for split in itertools.product(*each) if list(split) == sorted(split)]
+    if not splits:
+        raise SpecError(f"--points {text} goes back: each point must be at or after the one before it")
+    return splits
+
+
+def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
+    try:
+        return selection.select(points, text)
+    except ValueError as error:
+        raise SpecError(f"--points: {model}: {error}") from None
+
+
+def example(links: int) -> str:
+    """A selector for so many links."""
+    return ALONG.join(str(3 * number) for number in range(1, links + 1))

@@ -1,0 +1,87 @@
+"""What each host of the chain did in a trial: the rows of stages.csv, and each request's times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pareto import devices
+from pareto.bounds import Crossing
+from pareto.hosts.host import EDGE
+from pareto.spec import Cell
+from pareto.store import Row
+
+
+def compute_s(told: Mapping[str, Any]) -> dict[str, float]:
+    """By role, of the hosts that computed: the stage's median seconds in the latency phase."""
+    return _by_role(told, "edge_s", "stages_s")
+
+
+def best_s(told: Mapping[str, Any]) -> dict[str, float]:
+    """By role, of the hosts that computed: what the stage can do, the faster of both phases' means."""
+    return _by_role(told, "edge_best_s", "stages_best_s")
+
+
+def rows(
+    cell: Cell,
+    crossings: Sequence[Crossing],
+    told: Mapping[str, Any],
+    samples: Mapping[str, devices.Series],
+) -> Iterator[Row]:
+    """One row a host that took part, without what names the trial. `told`: the edge's report, the others' usage."""
+    medians, bests = compute_s(told), best_s(told)
+    ends = (0, *cell.cuts)
+    for position, role in enumerate(medians):
+        usage, crossing = told[role], crossings[position] if position < len(crossings) else None
+        found = devices.columns(role, samples.get(role), usage, cell.batch_size)
+        kept = ("peak_rss_bytes", "temperature_c", "throttled", "energy_j")
+        out_s, back_s = crossing.occupied_s if crossing else (None, None)
+        yield {
+            "position": position,
+            "host": role,
+            "first_unit": ends[position],
+            "last_unit": cell.cuts[position] if position < len(cell.cuts) else None,
+            "compute_s": medians[role],
+            "best_s": bests.get(role),
+            **_use(usage),
+            "payload_bytes": crossing.payload_bytes if crossing else None,
+            "transfer_s": out_s,
+            "return_s": back_s,
+            "cpu_percent": usage.get("cpu_percent"),
+            "rss_bytes": usage.get("rss_bytes"),
+            "weights_bytes": usage.get("weights_bytes"),
+            **{name: found.get(f"{role}_{name}") for name in kept},
+        }
+
+
+def requests(told: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
+    """By phase, the columns of the requests' file: the server's seconds apart from those of the hosts before it."""
+    later = len(told) - 1
+    phases = {}
+    for phase, columns in told[EDGE]["requests"].items():
+        others = {name: values for name, values in columns.items() if name != "stages_s"}
+        split = [(each[:-1], each[-1]) if len(each) == later else (each, None) for each in columns["stages_s"]]
+        phases[phase] = {
+            **others,
+            "middle_s": [list(middle) for middle, _ in split],
+            "server_s": [server for _, server in split],
+        }
+    return phases
+
+
+def _by_role(told: Mapping[str, Any], edge: str, later: str) -> dict[str, float]:
+    report = told[EDGE]
+    return dict(zip(told, (report[edge], *report[later]), strict=False))
+
+
+def _use(usage: Mapping[str, Any]) -> Row:
+    """The share of the steady window in which the host computed, and its idle time a request."""
+    window, requests = usage.get("throughput_window"), usage.get("throughput_window_requests")
+    busy_s = usage.get("throughput_busy_s")
+    if window is None or not requests or busy_s is None:
+        return {"utilization": None, "bubble_s": None}
+    length_s = window[1] - window[0]
+    return {
+        "utilization": min(1.0, busy_s / length_s),
+        "bubble_s": max(0.0, (length_s - busy_s) / requests),
+    }

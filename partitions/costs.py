@@ -1,0 +1,62 @@
+"""What the parts of a model cost: floating-point operations and parameters on each side of every point."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from torch import fx, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from .graph import TracedModel, propagate, target_of
+from .model import Outline
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a part of a model takes.
+
+    flops: of convolutions, matrix products and attention at batch 1, two for each multiply-add; elementwise work,
+    pooling and normalization do not count. parameters: how many numbers, buffers excepted. parameter_bytes: their size.
+    """
+
+    flops: int = 0
+    parameters: int = 0
+    parameter_bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops + other.flops,
+            self.parameters + other.parameters,
+            self.parameter_bytes + other.parameter_bytes,
+        )
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops - other.flops,
+            self.parameters - other.parameters,
+            self.parameter_bytes - other.parameter_bytes,
+        )
+
+
+def before_points(outline: Outline) -> tuple[Cost, ...]:
+    """For each point, the cost of all that runs before it; the last is the whole model's. Computes no values."""
+    names = (node.name for node in outline.traced.nodes)
+    until = dict(zip(names, itertools.accumulate(of_nodes(outline.traced)), strict=True))
+    return tuple(until[point.after] if point.after else Cost() for point in outline.points)
+
+
+def of_nodes(traced: TracedModel) -> list[Cost]:
+    """The cost of each node of a graph. A parameter is counted once, at the first node that reads it."""
+    costs, counted, flops = list[Cost](), set[int](), 0
+    graph = fx.GraphModule(traced.module, traced.nodes[0].graph)
+    values = propagate(graph, traced.values[traced.nodes[0]])
+    with FlopCounterMode(display=False) as counter:
+        for node, _ in zip(traced.nodes, values, strict=True):
+            target = target_of(traced.module, node)
+            read = target.parameters() if isinstance(target, nn.Module) else [target]
+            new = [it for it in read if isinstance(it, nn.Parameter) and id(it) not in counted]
+            counted.update(map(id, new))
+            before, flops = flops, counter.get_total_flops()
+            costs.append(Cost(flops - before, sum(it.numel() for it in new), sum(it.nbytes for it in new)))
+    return costs

@@ -1,0 +1,209 @@
+"""The graph of a model that torch.fx cannot trace, by torch.export.
+
+torch.export runs the model's Python code on tensors without memory, so that lists, loops and dicts of tensors are
+fine; a branch that depends on the values in an image is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._dynamo.exc import UserError, UserErrorType
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from .graph import UntraceableModel, tensors_in
+
+_aten = torch.ops.aten
+# Calls that ask one argument for its dtype and device only, and which that is.
+_FORM_ONLY: dict[Any, int] = {_aten.new_zeros: 0, _aten.new_ones: 0, _aten.new_full: 0, _aten.type_as: 1}
+_CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")  # they hold, or the tracing would have failed
+
+
+def export(module: nn.Module, input_shape: tuple[int, ...]) -> tuple[nn.Module, fx.Graph]:
+    """The graph of `module`, in eval mode, for float32 inputs of (batch, *input_shape), for any batch size.
+
+    Parameters, and buffers whose values decide nothing, may be on the meta device; no memory is allocated for them.
+    Nodes call aten operators, none of which writes to its inputs, and read parameters and buffers by their own names.
+    What the graph computes from nothing but constants is computed now: the first result is a copy of `module`, which
+    shares its tensors and has these values as further buffers, `constant_<n>`, not in its state dict and on the CPU.
+    Raises UntraceableModel where the graph depends on values in the images or the batch size, or the model changes
+    its own state.
+    """
+    name = type(module).__name__
+    program = _program(module, input_shape, name)
+    changed = [
+        it.target for it in program.graph_signature.output_specs if it.kind is OutputKind.BUFFER_MUTATION
+    ]
+    if changed:
+        raise UntraceableModel(
+            f"{name} changes its own buffer {changed[0]} when it runs: no two hosts can share it"
+        )
+    return _read_by_name(program, copy.copy(module), name)
+
+
+def _program(module: nn.Module, input_shape: tuple[int, ...], name: str) -> ExportedProgram:
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = _on_cpu(module, mode, name)
+    with mode:
+        images = torch.empty(2, *input_shape)  # 1 would be taken for a constant
+    with _silence():
+        try:
+            program = torch.export.export(fake, (images,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+            if any(_writes(node) for node in program.graph.nodes):
+                program = program.run_decompositions({})
+        except Exception as error:  # whatever the model's own code makes of tensors without values
+            raise UntraceableModel(f"torch.export cannot trace {name} either: {_reason(error)}") from error
+    return program
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """torch.export prints the graph so far when it fails, besides what it says in the exception."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    was = log.disabled
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        log.disabled = True
+        try:
+            yield
+        finally:
+            log.disabled = was
+
+
+def _on_cpu(module: nn.Module, mode: FakeTensorMode, name: str) -> nn.Module:
+    """A copy whose tensors on the meta device pretend to be on the CPU; activations in it do not work in place."""
+    fake = copy.deepcopy(module)
+    with mode:
+        for path, owner in fake.named_modules():
+            lost = [it for it, value in vars(owner).items() if isinstance(value, Tensor) and value.is_meta]
+            if lost:
+                where = ".".join(filter(None, (path, lost[0])))
+                raise UntraceableModel(
+                    f"{name}: the value of {where} is lost: make it a buffer (register_buffer)"
+                )
+            for it, parameter in owner.named_parameters(recurse=False):
+                if parameter.is_meta:
+                    owner.register_parameter(
+                        it, nn.Parameter(torch.empty_like(parameter, device="cpu"), False)
+                    )
+            for it, buffer in owner.named_buffers(recurse=False):
+                if buffer.is_meta:
+                    owner._buffers[it] = torch.empty_like(buffer, device="cpu")
+            if getattr(owner, "inplace", False) is True:
+                owner.inplace = False
+    return fake
+
+
+def _writes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _reason(error: Exception) -> str:
+    """The first line of the message, and where in the model's code it comes from."""
+    if isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION:
+        return "its graph is another for each batch size"
+    others = (str(Path(torch.__file__).parent), __file__)
+    frames = [it for it in traceback.extract_tb(error.__traceback__) if not it.filename.startswith(others)]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return f"what it does depends on values in the images{place}"
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text + place
+
+
+def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tuple[nn.Module, fx.Graph]:
+    """The program's graph with images as its only input; what it reads besides belongs to `holder`."""
+    signature = program.graph_signature
+    kinds = {spec.arg.name: spec for spec in signature.input_specs}
+    holder._buffers, holder._non_persistent_buffers_set = (
+        dict(holder._buffers),
+        set(holder._non_persistent_buffers_set),
+    )
+    constants = _constants(program)
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+
+    def read(node: fx.Node) -> fx.Node:
+        if node in copies:
+            return copies[node]
+        if node not in constants:
+            return graph.get_attr(str(kinds[node.name].target))
+        path = next(it for it in _numbered("constant") if not hasattr(holder, it))
+        holder.register_buffer(path, constants[node].detach(), persistent=False)
+        return graph.get_attr(path)
+
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            if kinds[node.name].kind is InputKind.USER_INPUT:
+                copies[node] = graph.placeholder(node.name)
+        elif node.op == "output":
+            kept = zip(node.args[0], signature.output_specs, strict=True)
+            results = [
+                it for it, spec in kept if spec.kind is OutputKind.USER_OUTPUT and isinstance(it, fx.Node)
+            ]
+            graph.output(tuple(read(it) for it in results))
+        elif node.op != "call_function":
+            raise UntraceableModel(
+                f"{name} has control flow in its graph (torch.cond and the like), which cannot be cut"
+            )
+        elif node not in constants and not any(it in str(node.target) for it in _CHECKS):
+            copies[node] = graph.node_copy(node, read)
+            copies[node].meta = {"nn_module_stack": _scopes(node)}
+    graph.eliminate_dead_code()
+    return holder, graph
+
+
+def _constants(program: ExportedProgram) -> dict[fx.Node, Any]:
+    """The value of each node that depends on neither images nor parameters nor buffers."""
+    values: dict[fx.Node, Any] = {}
+    kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and kinds[node.name].kind is InputKind.CONSTANT_TENSOR:
+            values[node] = program.constants[kinds[node.name].target]
+        elif node.op == "call_function" and _repeatable(node):
+            form = _FORM_ONLY.get(getattr(node.target, "overloadpacket", node.target))
+            known = values if form is None else {node.args[form]: _like(node.args[form]), **values}
+            if known.keys() >= {*node.all_input_nodes}:
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+                values[node] = node.target(*args, **kwargs)
+    return values
+
+
+def _repeatable(node: fx.Node) -> bool:
+    """Whether a call gives the same tensors for the same inputs."""
+    tags = getattr(node.target, "tags", ())
+    return bool(tensors_in(node.meta.get("val"))) and torch.Tag.nondeterministic_seeded not in tags
+
+
+def _like(node: Any) -> Tensor:
+    return torch.empty(0, dtype=node.meta["val"].dtype)
+
+
+def _scopes(node: fx.Node) -> Mapping[str, tuple[str, Any]]:
+    """The modules in whose forward the node runs, the outermost first, without the model itself."""
+    stack = node.meta.get("nn_module_stack", {})
+    paths = {
+        key: (re.sub(r"@\d+", "", path), kind) for key, (path, kind) in stack.items()
+    }  # a@1: the second call
+    return {key: (path, kind) for key, (path, kind) in paths.items() if path and not path.startswith("_")}
+
+
+def _numbered(prefix: str) -> Iterator[str]:
+    number = 0
+    while True:
+        yield f"{prefix}_{number}"
+        number += 1

@@ -1,0 +1,125 @@
+"""torchvision's models of images: classification, segmentation, and the networks of its one-stage detectors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, UnknownModel
+from .structure import with_forward
+from .torchvision_compat import models
+
+# Auxiliary heads are for training only: no inference graph runs them, so they are not built.
+# transform_input would differ between random and pretrained weights: one graph whichever weights are used.
+_WITHOUT_AUXILIARY = {"aux_logits": False, "transform_input": False, "init_weights": False}
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "googlenet": _WITHOUT_AUXILIARY,
+    "inception_v3": _WITHOUT_AUXILIARY,
+}
+
+# These return what a threshold and non-maximum suppression leave over, which depends on the image. What comes before
+# is a static graph of backbone and heads.
+_ONE_STAGE = ("retinanet", "fcos", "ssd")
+_MEAN_AND_STD = {
+    "ssd300_vgg16": ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255)),
+    "ssdlite320_mobilenet_v3_large": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+_SIZES = {
+    "ssd300_vgg16": 300,
+    "ssdlite320_mobilenet_v3_large": 320,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": 320,
+}
+
+
+@functools.cache
+def _kinds() -> dict[str, str]:
+    """The kind of each model."""
+    modules = {"classification": models, "segmentation": models.segmentation, "detection": models.detection}
+    return {name: kind for kind, module in modules.items() for name in models.list_models(module=module)}
+
+
+def names() -> tuple[str, ...]:
+    """Of all of them, also of those detectors that have no static graph."""
+    return tuple(_kinds())
+
+
+@functools.cache
+def entry(name: str) -> Entry:
+    """What torchvision says of one of `names()`; downloads nothing."""
+    return {"classification": _classifier, "segmentation": _segmentation, "detection": _detector}[
+        _kinds()[name]
+    ](name)
+
+
+def _classifier(name: str) -> Entry:
+    weights = models.get_model_weights(name).DEFAULT
+    evaluated = weights.transforms.keywords
+    size = int(evaluated["crop_size"])
+    arguments = dict(_ARGUMENTS.get(name, {}))
+    if name.startswith("vit_"):  # its position embedding is as long as the image is large
+        arguments["image_size"] = size
+    return Entry(
+        name,
+        lambda: _new(name, **arguments),
+        (3, size, size),
+        evaluated.get("mean", IMAGENET_MEAN),
+        evaluated.get("std", IMAGENET_STD),
+        tuple(weights.meta["categories"]),
+        lambda: _trained(name),
+    )
+
+
+def _segmentation(name: str) -> Entry:
+    size = int(models.get_model_weights(name).DEFAULT.transforms.keywords["resize_size"])
+    # The auxiliary heads were trained, and the whole model runs them.
+    arguments = {} if name.startswith("lraspp") else {"aux_loss": True}
+    return Entry(
+        name,
+        lambda: _new(name, weights_backbone=None, **arguments),
+        (3, size, size),
+        pretrained=lambda: _trained(name),
+    )
+
+
+def _detector(name: str) -> Entry:
+    size = _SIZES.get(name, 800)
+    mean, std = _MEAN_AND_STD.get(name, (IMAGENET_MEAN, IMAGENET_STD))
+    return Entry(
+        name, lambda: _network(name), (3, size, size), mean, std, pretrained=lambda: _trained_detector(name)
+    )
+
+
+def _network(name: str) -> nn.Module:
+    """A detector up to the outputs of its heads for every anchor: class scores, boxes relative to the anchors."""
+    if not name.startswith(_ONE_STAGE):
+        raise UnknownModel(
+            f"{name} has no static graph: what its second stage computes depends on the regions that the first one"
+            " finds in the image; a part of it that has one can be a model of your own: --model FILE.py:FUNCTION"
+        )
+    detector = _new(name, weights_backbone=None)
+    if name == "retinanet_resnet50_fpn":  # torchvision sets it so for the trained weights
+        for module in detector.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eps = 0.0
+    return with_forward(detector, lambda it, images: it.head(list(it.backbone(images).values())))
+
+
+def _new(name: str, **arguments: Any) -> nn.Module:
+    model: nn.Module = models.get_model(name, weights=None, **arguments)
+    return model
+
+
+def _trained(name: str) -> Mapping[str, Tensor]:
+    state: Mapping[str, Tensor] = models.get_model(name, weights="DEFAULT", progress=False).state_dict()
+    return state
+
+
+def _trained_detector(name: str) -> Mapping[str, Tensor]:
+    """With the counts that frozen normalization has not, and ours, which random weights need, has."""
+    state = dict(_trained(name))
+    norms = [key.removesuffix("running_mean") for key in state if key.endswith("running_mean")]
+    return state | {f"{norm}num_batches_tracked": torch.tensor(0) for norm in norms}

@@ -1,0 +1,183 @@
+"""A user's own model: a Python file, and what in it builds the model.
+
+The file travels to the other hosts by itself: all that it imports must be there, as torch is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from torch import nn
+
+from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, UnknownModel
+
+Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
+
+_REFERENCE = re.compile(r"(?P<file>.+\.py)(:(?P<attribute>\w*))?")
+_DECLARED = "_pareto_model"
+
+
+@dataclass(frozen=True)
+class _Declared:
+    input_shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: tuple[str, ...]
+    postprocess: Callable[[Any], Any] | None
+
+
+def register(
+    *,
+    input_shape: tuple[int, int, int] = (3, 224, 224),
+    postprocess: Callable[[Any], Any] | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    classes: tuple[str, ...] = (),
+) -> Callable[[Builder], Builder]:
+    """Declare a function or class that makes an nn.Module without arguments to be a model.
+
+    input_shape: channels, height and width. postprocess: applied to what the module returns, as part of the model.
+    mean, std: how images with values between 0 and 1 are normalised; ImageNet's by default, and 0 and 1 for images
+    that do not have three channels. classes: what the outputs of a classifier stand for.
+    """
+    declared = _declared(input_shape, mean, std, classes, postprocess)
+
+    def decorate(builder: Builder) -> Builder:
+        setattr(builder, _DECLARED, declared)
+        return builder
+
+    return decorate
+
+
+def _declared(
+    input_shape: Any,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    classes: tuple[str, ...] = (),
+    postprocess: Callable[[Any], Any] | None = None,
+) -> _Declared:
+    try:
+        channels, height, width = (operator.index(size) for size in input_shape)
+    except (TypeError, ValueError):
+        channels = height = width = 0
+    if min(channels, height, width) < 1:
+        raise ValueError(
+            f"input_shape is channels, height and width, as in (3, 224, 224), not {input_shape!r}"
+        )
+    usual = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
+    mean, std = tuple(mean or usual[0]), tuple(std or usual[1])
+    if not len(mean) == len(std) == channels or not all(std):
+        raise ValueError(f"mean and std have one number for each of {channels} channels, and no std is 0")
+    return _Declared((channels, height, width), mean, std, tuple(classes), postprocess)
+
+
+def is_reference(name: str) -> bool:
+    """Whether it is written as path/to/file.py or path/to/file.py:build."""
+    return _REFERENCE.fullmatch(name) is not None
+
+
+def load(reference: str) -> Entry:
+    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UnknownModel.
+
+    Its name is that of the file and of the builder, 'file.build', in letters that any file name may have.
+    """
+    match = _REFERENCE.fullmatch(reference)
+    assert match, reference  # noqa: S101
+    file = Path(match["file"]).expanduser().resolve()
+    attribute = match["attribute"] or _only_registered(_module(file), file)
+    return read(file, attribute, re.sub(r"[^\w.-]", "_", f"{file.stem}.{attribute}"))
+
+
+def read(file: Path, attribute: str, name: str) -> Entry:
+    """The model that the builder `attribute` in `file` makes, under `name`. Raises UnknownModel."""
+    module = _module(file)
+    builder = getattr(module, attribute, None)
+    if not callable(builder):
+        there = ", ".join(name for name, it in vars(module).items() if _is_own(it, module)) or "none"
+        raise UnknownModel(f"{file} has no function or class {attribute!r}: it has {there}")
+    declared = vars(builder).get(_DECLARED) if hasattr(builder, "__dict__") else None
+    if declared is None:
+        shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
+        try:
+            declared = _declared(shape)
+        except ValueError as error:
+            raise UnknownModel(f"{file}: {error}") from error
+    it = Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute)
+    return replace(it, **vars(declared))
+
+
+def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
+    try:
+        model = builder()
+    except Exception as error:  # a user's code raises what it likes
+        raise UnknownModel(f"{_place(file, error)}: {attribute}() fails: {_words(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise UnknownModel(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
+    return model
+
+
+def _only_registered(module: ModuleType, file: Path) -> str:
+    found = _registered(module)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UnknownModel(f"{file} registers no model: name what builds it, as in {file.name}:build")
+    raise UnknownModel(f"{file} registers {', '.join(found)}: say which, as in {file.name}:{found[0]}")
+
+
+def _registered(module: ModuleType) -> list[str]:
+    """Names of the builders that the file itself registers, each under the first of its names."""
+    found = {
+        id(value): name
+        for name, value in reversed(vars(module).items())
+        if hasattr(value, "__dict__") and _DECLARED in vars(value)
+    }
+    return [*reversed(found.values())]
+
+
+def _is_own(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+def _module(file: Path) -> ModuleType:
+    """The file's module, run at its first use; the same text is run once. No bytecode is left beside it."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise UnknownModel(f"cannot read the model file {file}: {error.strerror}") from error
+    name = f"_pareto_model_{hashlib.sha256(bytes(file) + text).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
+    try:
+        exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, (Exception, SystemExit)):
+            raise
+        raise UnknownModel(f"{_place(file, error)}: {_words(error)}") from error
+    return module
+
+
+def _place(file: Path, error: BaseException) -> str:
+    """The file, and the line in it that the error comes from."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file}:{error.lineno}"
+    lines = [it.lineno for it in traceback.extract_tb(error.__traceback__) if it.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
+
+
+def _words(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {' '.join(text.split())}" if text else type(error).__name__

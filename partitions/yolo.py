@@ -1,0 +1,95 @@
+"""YOLOv8 and YOLOv5 of the optional package ultralytics, made from its own YAML files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .entry import Entry, UnknownModel
+from .structure import with_forward
+
+NAMES = tuple(f"yolo{version}{size}" for version in ("v5", "v8") for size in "nsmlx")
+INSTALL = ".venv/bin/python -m pip install --no-deps -r requirements-yolo.txt"
+_SIZE = 640
+
+
+def names() -> tuple[str, ...]:
+    """NAMES where the package is installed, else none."""
+    return NAMES if importlib.util.find_spec("ultralytics") else ()
+
+
+def entry(name: str) -> Entry:
+    """One of NAMES. It maps images to boxes, (batch, 4 + 80, 8400): centre, width, height, and a score a class."""
+    return Entry(name, lambda: _detector(name), (3, _SIZE, _SIZE), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+
+def _detector(name: str) -> nn.Module:
+    """Ultralytics' model with a static graph: its last layer returns the decoded boxes only, and knows the grid."""
+    package = _import(name)
+    detector: nn.Module = package.DetectionModel(f"{name}.yaml", verbose=False)
+    for module in detector.modules():
+        if split := getattr(type(module), "forward_split", None):  # chunk() gives a list of unknown length
+            with_forward(module, split)
+    *_, head = detector.model  # type: ignore[misc]
+    head.export = True  # nothing but the boxes
+    _fix_grid(head)
+    return with_forward(detector, lambda it, images: it.predict(images))
+
+
+def _fix_grid(head: Any) -> None:
+    """Compute the grid of anchor points now: `head` would at its first image, and whenever the batch size changes."""
+    grid = importlib.import_module("ultralytics.utils.tal").make_anchors
+    levels = [torch.empty(1, 1, _SIZE // int(stride), _SIZE // int(stride)) for stride in head.stride]
+    for buffer, values in zip(("grid_points", "grid_strides"), grid(levels, head.stride), strict=True):
+        head.register_buffer(buffer, values.transpose(0, 1).contiguous(), persistent=False)
+    base = type(head)
+
+    def decoded(it: Any, raw: dict[str, Tensor]) -> Tensor:
+        boxes: Tensor = it.decode_bboxes(it.dfl(raw["boxes"]), it.grid_points.unsqueeze(0)) * it.grid_strides
+        return boxes
+
+    head.__class__ = type(
+        base.__name__, (base,), {"_get_decode_boxes": decoded, "__module__": base.__module__}
+    )
+
+
+@functools.cache
+def _import(name: str) -> Any:
+    try:
+        with _untouched():
+            return importlib.import_module("ultralytics.nn.tasks")
+    except ImportError as error:
+        text = " ".join(str(error).split())
+        raise UnknownModel(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
+
+
+@contextlib.contextmanager
+def _untouched() -> Iterator[None]:
+    """Keep what the package does when it is imported from lasting.
+
+    It looks whether there is a network, writes settings to the home directory, sets environment variables for other
+    libraries, and puts its own torch.save in place of torch's. It logs to what then is stdout.
+    """
+    environment, save = dict(os.environ), torch.save
+    with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
+        os.environ |= {
+            "YOLO_CONFIG_DIR": folder,
+            "YOLO_OFFLINE": "1",
+            "YOLO_AUTOINSTALL": "0",
+            "YOLO_VERBOSE": "0",
+        }
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(environment)
+            torch.save = save

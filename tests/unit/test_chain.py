@@ -1,0 +1,194 @@
+"""Three hosts in a row, each a process, over both backends: that their work overlaps, and what happens in a fault."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from tests.program import Program
+from tests.unit.chain_host import INPUTS
+
+ROLES = ("edge", "middle1", "server")
+ADDRESSES = dict(zip(ROLES, ("127.0.0.1", "127.0.0.2", "127.0.0.3"), strict=True))
+BEHIND = dict(itertools.pairwise(ROLES))
+PATH = {  # how an error tells where it is from
+    "tcp": {"middle1": "127.0.0.2 says: ", "server": "127.0.0.2 says: 127.0.0.3 says: "},
+    "rpc": {"middle1": "middle1 says: ", "server": "middle1 says: server says: "},
+}
+each_backend = pytest.mark.parametrize("backend", ["tcp", "rpc"])
+
+
+class Chain:
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+        self.hosts: dict[str, Program] = {}
+        self._ports: dict[str, int] = {}
+        for role in ROLES:
+            self.start(role)
+        self.connect()
+
+    def start(self, role: str) -> None:
+        self.hosts[role] = self._undo.enter_context(closing(Program("tests.unit.chain_host")))
+        if role != "edge":
+            self._ports[role] = self.hosts[role].result("listen", address=ADDRESSES[role])
+
+    def reconnect(self) -> None:
+        for role, behind in BEHIND.items():
+            self.hosts[role].result("connect", address=ADDRESSES[behind], port=self._ports[behind])
+
+    def connect(self) -> None:
+        self.reconnect()
+        port = self.hosts["server"].result("rendezvous")
+        with ThreadPoolExecutor() as pool:  # they wait for each other
+            for met in [
+                pool.submit(self.hosts[role].result, "join", role=role, hosts=ROLES, port=port)
+                for role in ROLES
+            ]:
+                met.result()
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def stage(
+        self,
+        backend: str,
+        seconds: float = 0.0,
+        *,
+        kinds: tuple[str, str] = ("adds", "adds"),
+        graph: str = "graph",
+        results: int = 1,
+        end: int = 2,
+    ) -> None:
+        """graph: that the middle asks the server for. end: position of the last host that takes part."""
+        for position, role in enumerate(ROLES[: end + 1]):
+            self.hosts[role].result(
+                "stage",
+                backend=backend,
+                position=position,
+                onward=None if position == end else graph if position == 1 else "graph",
+                seconds=seconds,
+                kind=kinds[max(0, position - 1)],
+                results=results,
+            )
+
+    def run(self, backend: str, *, seconds: float = 0.0, requests: int = 12, depth: int = 6) -> Any:
+        return self.hosts["edge"].reply(
+            "run", backend=backend, seconds=seconds, requests=requests, depth=depth
+        )
+
+
+@pytest.fixture(scope="module")
+def chain() -> Iterator[Chain]:
+    with closing(Chain()) as chain:
+        yield chain
+
+
+def results(reply: dict[str, Any]) -> list[Any]:
+    assert reply["ok"], reply
+    return sorted(reply["result"]["outputs"])
+
+
+def plus(added: int, tensors: int = 1) -> list[Any]:
+    return [[which, [which + added] * tensors] for which in range(len(INPUTS))]
+
+
+@each_backend
+def test_the_stages_of_a_chain_overlap(chain: Chain, backend: str) -> None:
+    """Three stages of 20 ms: one after the other 17 images/s, two at a time 25, all overlapped 50."""
+    chain.stage(backend, 0.02)
+    reply = chain.run(backend, seconds=0.02, requests=30)
+    assert results(reply) == plus(2)
+    assert 38 < reply["result"]["rate"] < 51
+    for middle_s, server_s in reply["result"]["stages_s"]:
+        assert 0.02 <= middle_s < 0.04
+        assert 0.02 <= server_s < 0.04
+
+
+@each_backend
+@pytest.mark.timeout(60)
+def test_many_requests_in_flight_come_through(chain: Chain, backend: str) -> None:
+    """More than there are threads and buffers; several results; over a host that only passes on."""
+    chain.stage(backend, kinds=("idle", "adds"), results=3)
+    assert results(chain.run(backend, requests=300, depth=64)) == plus(1, tensors=3)
+    assert chain.hosts["middle1"].result("served") == 301
+
+
+@each_backend
+def test_a_chain_can_end_before_its_last_host(chain: Chain, backend: str) -> None:
+    chain.stage(backend, end=1)
+    reply = chain.run(backend)
+    assert results(reply) == plus(1)
+    assert {len(stages) for stages in reply["result"]["stages_s"]} == {1}
+
+
+@each_backend
+def test_each_host_warms_the_link_behind_it(chain: Chain, backend: str) -> None:
+    for role in BEHIND:
+        chain.hosts[role].result("warm", backend=backend, nbytes=100_000)
+    chain.stage(backend)
+    assert results(chain.run(backend)) == plus(2)
+
+
+@each_backend
+@pytest.mark.parametrize("role", ["middle1", "server"])
+@pytest.mark.timeout(60)
+def test_a_fault_reaches_the_edge_with_its_host_and_the_next_connect_heals(
+    chain: Chain, backend: str, role: str
+) -> None:
+    for requests, depth in ((2, 2), (100, 64)):  # a fault when all is sent, and in the middle of sending
+        kinds = ("at fault", "adds") if role == "middle1" else ("adds", "at fault")
+        chain.stage(backend, kinds=kinds)
+        reply = chain.run(backend, requests=requests, depth=depth)
+        assert reply["error"] == f"BackendError: {PATH[backend][role]}ValueError: no such layer"
+        chain.connect()
+    chain.stage(backend)
+    assert results(chain.run(backend)) == plus(2)
+
+
+@each_backend
+@pytest.mark.timeout(60)
+def test_another_model_further_on_is_refused(chain: Chain, backend: str) -> None:
+    chain.stage(backend, graph="another")
+    error = chain.run(backend, requests=100, depth=64)["error"]
+    assert error.startswith(f"BackendError: {PATH[backend]['server']}")
+    assert "another model or point" in error
+    chain.connect()
+
+
+@each_backend
+@pytest.mark.timeout(60)
+def test_meeting_anew_waits_until_all_that_came_is_answered(chain: Chain, backend: str) -> None:
+    """After a fault the hosts behind still work on what was sent."""
+    chain.stage(backend, 0.02, kinds=("at fault", "adds"))
+    assert not chain.run(backend, requests=100, depth=64)["ok"]
+    chain.connect()
+    chain.stage(backend)
+    assert results(chain.run(backend)) == plus(2)
+
+
+@each_backend
+@pytest.mark.parametrize("role", ["middle1", "server"])
+@pytest.mark.timeout(60)
+def test_a_host_that_dies_ends_the_trial(backend: str, role: str) -> None:
+    with closing(Chain()) as chain, ThreadPoolExecutor() as pool:
+        chain.stage(backend, 0.005)
+        running = pool.submit(chain.run, backend, requests=100_000, depth=16)
+        while chain.hosts[role].result("served") < 10:
+            pass
+        chain.hosts[role].process.kill()
+        reply = running.result(20)
+        assert not reply["ok"]
+        if role == "server":
+            gone = {"tcp": "127.0.0.3 (closed|failed)", "rpc": "rpc to server: "}[backend]
+            assert re.search(f"{PATH[backend]['middle1']}.*{gone}", reply["error"])
+        if backend == "tcp":  # rpc needs other processes on every host
+            chain.start(role)
+            chain.reconnect()
+            chain.stage(backend)
+            assert results(chain.run(backend)) == plus(2)

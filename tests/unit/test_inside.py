@@ -1,0 +1,243 @@
+"""`partitions`: the tables and the figure, as printed and drawn, and the table in a document."""
+
+import dataclasses
+import io
+import itertools
+
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+
+from analysis.partitions_figure import partitions_figure
+from pareto import inside, overview, partitioning, proving, spec
+from partitions import costs
+from partitions import model as partitioned
+from partitions.recipe import Cuts, Recipe
+
+NET = """
+import torch
+from torch import fx, nn
+
+class Net(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.act = nn.ReLU()
+        self.second = nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        kept = self.act(self.first(x))
+        return self.head((self.second(kept) + kept).mean((2, 3)))
+
+class Another(Net):
+    def forward(self, x):
+        return super().forward(x) * (2 if isinstance(x, fx.Proxy) else 1)
+
+class Untraceable(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def forward(self, x):
+        while x.sum() > 0:
+            x = x - 1
+        return x
+"""
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    """The file of a small user's model."""
+    file = tmp_path_factory.mktemp("user") / "inside_net.py"
+    file.write_text(NET)
+    return file
+
+
+def run(asked, folder, **options):
+    """What the command prints, and what it returns."""
+    out = Console(width=80, color_system=None, file=io.StringIO())
+    good = partitioning.run(out, spec.sweep(asked), folder, **options)
+    return out.file.getvalue(), good
+
+
+def rows(text):
+    """The cells of the lines that begin with a point's number."""
+    found = [line.split() for line in text.splitlines() if line.startswith(" ")]
+    return [cells for cells in found if cells and cells[0].isdigit()]
+
+
+def test_each_point_of_a_model(net, tmp_path):
+    text, good = run({"model": f"{net}:Net", "granularity": "op", "live_tensors": 2}, tmp_path)
+    assert good
+    assert max(map(len, text.split("\n/")[0].splitlines())) <= 80
+    # FLOPs: 3x3 convolutions of 8x8, 13824 and 18432; a head of 40. Parameters: 112, 148 and 25.
+    assert rows(text) == [
+        ["0", "input", "3x8x8", "0.75", "100", "0.0", "32.3", "0", "0", "285", "0"],
+        ["1", "act", "4x8x8", "1.00", "133", "13.8", "18.5", "43", "112", "173", "39"],
+        ["2", "second", "4x8x8", "2.00", "267", "32.3", "0.0", "100", "260", "25", "91"],
+        ["3", "add", "4x8x8", "1.00", "133", "32.3", "0.0", "100", "260", "25", "91"],
+        ["4", "mean", "4", "0.02*", "2.1", "32.3", "0.0", "100", "260", "25", "91"],
+        ["5", "output", "-", "32.3", "0.0", "100", "285", "0", "100"],
+    ]
+    assert "+ 4x8x8" in text
+    assert "as uint8" in text
+    assert "kFLOP" in text
+    words = " ".join(text.split())
+    assert "inside_net.Net, traced by torch.fx: input 3x8x8 float32, 32.3 kFLOP, 285 parameters" in words
+    assert "* smallest payload: point 4 (mean), 0.02 KiB, 2.1 % of the float32 input" in words
+    assert (
+        "1 of the 4 points between the ends send less than the float32 input, 1 less than the uint8" in words
+    )
+    assert "6 cuts, 5 points before the last: 1 fold into their neighbours (--no-fold keeps them)" in words
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "partitions-inside-net.Net.pdf",
+        "partitions-inside-net.Net.png",
+    }
+
+
+def test_unfolded_there_is_nothing_to_tell(net, tmp_path):
+    text, _ = run({"model": f"{net}:Net", "granularity": "op", "fold": False}, tmp_path)
+    assert [cells[1] for cells in rows(text)] == ["input", "first", "act", "add", "mean", "output"]
+    assert "fold into" not in text
+
+
+def test_images_as_bytes(net, tmp_path):
+    text, _ = run({"model": f"{net}:Net", "granularity": "op", "input": "uint8"}, tmp_path)
+    assert rows(text)[0][:6] == ["0", "input", "3x8x8", "uint8", "0.19", "25"]
+    assert rows(text)[1][:5] == ["1", "act", "4x8x8", "1.00", "133"]  # of what float32 would be
+    assert "as float32" in text
+
+
+def test_a_proof_for_every_point(net, tmp_path):
+    text, good = run({"model": f"{net}:Net", "granularity": "op", "live_tensors": 2}, tmp_path, prove=True)
+    assert good
+    assert [cells[-1] for cells in rows(text)] == ["bitwise"] * 6
+    text, good = run({"model": f"{net}:Another", "granularity": "op"}, tmp_path, prove=True)
+    assert not good
+    assert {cells[-1] for cells in rows(text)} == {"no"}
+
+
+def test_several_models_are_a_row_each(net, tmp_path):
+    document = tmp_path / "models.md"
+    models = ",".join(f"{net}:{name}" for name in ("Net", "Another", "Untraceable"))
+    text, good = run({"model": models}, tmp_path, document=document)
+    assert good
+    assert max(map(len, text.splitlines())) <= 80
+    assert not list(tmp_path.glob("*.png"))
+    lines = document.read_text().splitlines()
+    assert lines[1] == overview.BEGIN
+    assert [line for line in lines if line.startswith("| inside_net.Net |")] == [
+        "| inside_net.Net | torch.fx | 2 | 5 | 4 | 5 | 5 | 0.02 | 2.1 | mean | not tried |"
+    ]
+    (refused,) = [line for line in lines if line.startswith("| inside_net.Untraceable |")]
+    assert refused.startswith("| inside_net.Untraceable | none |  |")
+    assert "Untraceable cannot be traced" in refused
+    assert "Untraceable cannot be traced" in " ".join(text.split())
+
+
+def test_rows_are_made_anew_and_others_stay(net, tmp_path):
+    document = tmp_path / "models.md"
+    document.write_text(f"# Models\n\nBefore.\n\n{overview.BEGIN}\n{overview.END}\n\nAfter.\n")
+    overview.write(
+        [overview.Row("b", ("torch.fx", "old")), overview.Row("c", ("torch.fx", "kept"))], document
+    )
+    overview.write([overview.Row("b", ("torch.fx", "new")), overview.Row("a", fault="why")], document)
+    text = document.read_text()
+    assert text.startswith(f"# Models\n\nBefore.\n\n{overview.BEGIN}\n\n| model |")
+    assert text.endswith(f"\n\n{overview.END}\n\nAfter.\n")
+    assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")] == [
+        "| model",
+        "| a",
+        "| b",
+        "| c",
+    ]
+    assert "old" not in text
+    overview.write([], document)
+    assert document.read_text() == text
+
+
+def test_proofs_of_several(net, tmp_path):
+    _, good = run({"model": f"{net}:Net,{net}:Another"}, tmp_path, prove=True, document=tmp_path / "table.md")
+    assert not good
+    lines = {
+        line.split(" | ")[0]: line.split(" | ")[-1]
+        for line in (tmp_path / "table.md").read_text().splitlines()
+    }
+    assert lines["| inside_net.Net"] == "bitwise, 8 px |"
+    assert lines["| inside_net.Another"].startswith("no: at point 0 (input) the result is off by ")
+
+
+def test_proofs_take_the_smallest_images_that_the_graph_takes():
+    assert proving.all_at_once(Recipe("squeezenet1_1")) == "bitwise, 64 px"
+
+
+def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
+    monkeypatch.setattr(proving, "LIMIT_S", 0.0)
+    recipe = Recipe("inside_net.Net", file=net, attribute="Net")
+    assert proving.all_at_once(recipe).startswith("not tried: about 0.0 h")
+
+
+def test_unknown_models_are_one_line(tmp_path):
+    with pytest.raises(spec.SpecError, match="did you mean mobilenet_v2"):
+        run({"model": "mobilnetv2"}, tmp_path)
+    with pytest.raises(spec.SpecError, match="no static graph"):
+        run({"model": "fasterrcnn_resnet50_fpn"}, tmp_path)
+
+
+def frame(name, cuts):
+    outline = partitioned.outline(Recipe(name, cuts))
+    running = costs.before_points(outline)
+    return inside.figure_rows(outline, running), inside.float32_bytes(outline)
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts"),
+    [("alexnet", Cuts()), ("mobilenet_v2", Cuts("op", 2, fold=False)), ("googlenet", Cuts("op", 8))],
+    ids=["few points, named", "150 points", "up to eight tensors"],
+)
+def test_the_figure_has_every_point(name, cuts):
+    points, input_bytes = frame(name, cuts)
+    figure = partitions_figure(points, input_bytes, "The caption.")
+    FigureCanvasAgg(figure).draw()
+    above, below = figure.axes
+    drawn = pd.concat(
+        pd.Series(line.get_ydata(), line.get_xdata())
+        for line in above.lines
+        if line.get_label().endswith(("tensor", "tensors", "more"))
+    ).sort_index()
+    assert drawn.index.tolist() == points["point"].tolist()[:-1]
+    assert (1024 * drawn).tolist() == points["payload_bytes"].tolist()[:-1]
+    (mark,) = [line for line in above.lines if line.get_label() == "smallest payload"]
+    assert mark.get_xdata()[0] == points["payload_bytes"][:-1].idxmin()
+    levels = {
+        line.get_label(): line.get_ydata()[0] for line in above.lines if line.get_label().startswith("input")
+    }
+    assert levels == {"input, float32": input_bytes / 1024, "input, uint8": input_bytes / 4096}
+    for line in below.lines:
+        assert (line.get_ydata()[0], line.get_ydata()[-1]) == (0, 1)
+    labels = [text for text in below.get_xticklabels() if text.get_text()]
+    assert len(labels) == len(points) if len(points) <= 36 else 10 <= len(labels) <= 31
+    boxes = [text.get_window_extent() for text in labels]
+    if len(points) > 36:
+        assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+    assert figure.get_supxlabel() == "The caption."
+
+
+def test_the_same_figure_twice(net, tmp_path):
+    outline = partitioned.outline(Recipe("inside_net.Net", Cuts("op"), net, "Net"))
+    running = costs.before_points(outline)
+    first = [path.read_bytes() for path in inside.draw(outline, running, tmp_path, "")]
+    assert [path.read_bytes() for path in inside.draw(outline, running, tmp_path, "")] == first
+
+
+def test_a_model_without_parameters_has_no_shares(net, tmp_path):
+    points, input_bytes = frame("alexnet", Cuts())
+    partitions_figure(points.assign(edge_flops=0, edge_parameters=0), input_bytes, "")
+    outline = partitioned.outline(Recipe("alexnet"))
+    nothing = [costs.Cost()] * len(outline.points)
+    table = inside.points_table(dataclasses.replace(outline), nothing)
+    out = Console(width=80, file=io.StringIO())
+    out.print(table)
+    assert rows(out.file.getvalue())[1][-6:] == ["0.00", "0.00", "0", "0.00", "0.00", "0"]

@@ -1,0 +1,80 @@
+"""Costs on each side of a point, against published figures and against a count by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from partitions import costs, model
+from partitions.recipe import Recipe
+from partitions.tracing import trace
+
+# GFLOP and million parameters, as published with the models.
+PUBLISHED = {
+    "alexnet": (1.43, 61.1),
+    "vgg16": (30.94, 138.4),
+    "resnet18": (3.63, 11.7),
+    "resnet50": (8.18, 25.6),
+    "mobilenet_v2": (0.60, 3.5),
+    "inception_v3": (11.43, 23.8),
+    "vit_b_16": (35.13, 86.6),
+    "swin_t": (8.98, 28.3),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_costs(name):
+    outline = model.outline(Recipe(name))
+    running = costs.before_points(outline)
+    assert running[0] == costs.Cost()
+    assert (round(running[-1].flops / 1e9, 2), round(running[-1].parameters / 1e6, 1)) == PUBLISHED[name]
+    assert running[-1].parameter_bytes == 4 * running[-1].parameters
+    assert len(running) == len(outline.points)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16"])
+def test_parameters_are_those_of_the_stage(name):
+    """What is counted before a point is what a stage up to it takes from the weights file."""
+    outline = model.outline(Recipe(name))
+    parameters = dict(outline.traced.module.named_parameters())
+    for point, cost in zip(outline.points, costs.before_points(outline), strict=True):
+        held = [parameters[path] for path in outline.paths(0, point.index) if path in parameters]
+        assert cost.parameters == sum(parameter.numel() for parameter in held), point.name
+
+
+class Small(nn.Module):
+    """3x8x8 -> convolution 4x6x6 -> pooled 4 -> twice the same layer -> product with itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.layer = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.convolution(x))).mean((2, 3))
+        x = self.layer(self.layer(x)) * self.scale
+        return x @ x.transpose(0, 1)
+
+
+def test_each_node_by_hand():
+    traced = trace(Small().eval().requires_grad_(False).to("meta"), (3, 8, 8))
+    found = {node.name: cost for node, cost in zip(traced.nodes, costs.of_nodes(traced), strict=True)}
+    assert {name: cost.flops for name, cost in found.items() if cost.flops} == {
+        "convolution": 2 * (4 * 6 * 6) * (3 * 3 * 3),
+        "layer": 2 * 4 * 4,
+        "layer_1": 2 * 4 * 4,
+        "matmul": 2 * 4,
+    }
+    assert {name: cost.parameters for name, cost in found.items() if cost.parameters} == {
+        "convolution": 4 * 3 * 9 + 4,
+        "norm": 8,  # its running statistics are buffers
+        "layer": 20,
+        "scale": 4,
+    }
+
+
+def test_sides_are_differences():
+    whole, edge = costs.Cost(10, 6, 24), costs.Cost(4, 1, 4)
+    assert whole - edge == costs.Cost(6, 5, 20)
+    assert whole - edge + edge == whole

@@ -1,0 +1,206 @@
+"""Graphs by torch.export: they compute what the module computes, to the last bit, and read its tensors by name."""
+
+import pytest
+import torch
+from torch import fx, nn
+
+from partitions.exported import export
+from partitions.graph import UntraceableModel, tensors_in
+from partitions.torchvision_compat import models
+
+SHAPE = (3, 32, 32)
+
+
+class Halves(nn.Module):
+    """In-place work on a part of a list that torch.fx cannot know the length of; the same block runs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        halves = list(self.stem(x).chunk(2, 1))
+        halves[1] = self.block(self.block(halves[1]))
+        whole = torch.cat(halves, 1)
+        whole[:, :2] += 1
+        torch.sigmoid_(whole)
+        return {"logits": self.head(whole.mean((2, 3))), "maps": [whole, None]}
+
+
+class Constants(nn.Module):
+    """Tensors that no state dict has: an attribute, a literal, a grid, and sizes that depend on the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.gain = torch.tensor([0.5, 1.0, 2.0, 4.0]).view(4, 1, 1)
+        self.register_buffer("offset", torch.arange(4.0).view(4, 1, 1), persistent=False)
+
+    def forward(self, x):
+        rows, columns = torch.meshgrid(torch.arange(x.shape[2]), torch.arange(x.shape[3]), indexing="ij")
+        x = self.conv(x) * self.gain + self.offset + torch.tensor([3.0])
+        x = x + (rows - columns).type_as(x) + x.new_ones(4, 1, 1)
+        return x + torch.zeros(x.shape[0], 4, 1, 1, device=x.device)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += 1
+        return self.conv(x) * self.seen
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        if x.mean() > 0:
+            return x
+        return -x
+
+
+class PerImage(nn.Module):
+    def forward(self, x):
+        return torch.stack([image - image.mean() for image in x])
+
+
+class Choosing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda y: self.conv(y), lambda y: self.conv(y) * 2, (x,))
+
+
+class Numpy(nn.Module):
+    def forward(self, x):
+        return torch.from_numpy(x.numpy() + 1)
+
+
+def swin():
+    return models.SwinTransformer([4, 4], 16, [2], [2], [4, 4], num_classes=5)
+
+
+def vit():
+    model = models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=5)
+    nn.init.normal_(model.heads.head.weight)  # else zero
+    return model
+
+
+def exported(build):
+    """A module with random weights, and its graph on them; exported from a structure without any."""
+    torch.manual_seed(0)
+    module = build().eval().requires_grad_(False)
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with torch.random.fork_rng():
+        structure = build().eval().to("meta")
+    holder, graph = export(structure, SHAPE)
+    run = fx.GraphModule(holder, graph)
+    for path, tensor in [*run.named_parameters(), *run.named_buffers()]:
+        if tensor.is_meta:
+            owner, _, name = path.rpartition(".")
+            setattr(run.get_submodule(owner), name, tensors[path])
+    return module, run
+
+
+def operators(graph):
+    return [node.target for node in graph.nodes if node.op == "call_function"]
+
+
+@pytest.fixture
+def plain_attention():
+    """torch has a second implementation of attention, which rounds otherwise and which it cannot export."""
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(True)
+
+
+@pytest.mark.usefixtures("plain_attention")
+@pytest.mark.parametrize("build", [Halves, Constants, swin, vit])
+def test_the_graph_computes_what_the_module_computes_for_any_batch_size(build):
+    module, run = exported(build)
+    for batch in (1, 3):
+        images = torch.randn(batch, *SHAPE)
+        expected = tensors_in(module(images.clone()))
+        outputs = tensors_in(run(images))
+        assert len(outputs) == len(expected)
+        assert all(torch.equal(*pair) for pair in zip(outputs, expected, strict=True))
+        assert expected[0].std() > 0.01
+
+
+@pytest.mark.parametrize("build", [Halves, Constants])
+def test_nothing_in_the_graph_writes_to_its_inputs(build):
+    _, run = exported(build)
+    schemas = [target._schema for target in operators(run.graph) if hasattr(target, "_schema")]
+    assert len(schemas) > 3
+    assert not any(schema.is_mutable for schema in schemas)
+
+
+def test_parameters_and_scopes_have_the_names_that_the_module_has():
+    module, run = exported(Halves)
+    read = [node.target for node in run.graph.nodes if node.op == "get_attr"]
+    assert set(read) == {path for path in module.state_dict() if not path.endswith("num_batches_tracked")}
+    scopes = [
+        [path for path, _ in node.meta["nn_module_stack"].values()]
+        for node in run.graph.nodes
+        if node.target is torch.ops.aten.conv2d.default
+    ]
+    assert scopes == [["stem"], ["block", "block.0"], ["block", "block.0"]]
+
+
+def test_what_depends_on_no_image_is_computed_at_once_and_kept_beside_the_weights():
+    structure = Constants().eval().to("meta")
+    holder, graph = export(structure, SHAPE)
+    kept = {path: buffer for path, buffer in holder.named_buffers() if path != "offset"}
+    assert not any(buffer.is_meta for buffer in kept.values())
+    assert {tuple(buffer.shape) for buffer in kept.values()} >= {(4, 1, 1), (1,), (32, 32)}
+    assert holder.state_dict().keys() == structure.state_dict().keys()
+    assert [path for path, _ in structure.named_buffers()] == ["offset"]
+    calls = {str(target) for target in operators(graph)}
+    assert not [call for call in calls if "arange" in call or "meshgrid" in call or "new_ones" in call]
+    read = {node.target for node in graph.nodes if node.op == "get_attr"}
+    assert read == {*kept, "offset", "conv.weight", "conv.bias"}
+
+
+def test_buffers_may_have_values_and_weights_need_no_memory():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide = nn.Linear(3, 1 << 40, device="meta")  # 13 TB
+            self.register_buffer("scale", torch.full((1,), 2.0))
+
+        def forward(self, x):
+            parts = [self.wide(part) * self.scale for part in x.mean((2, 3)).split(3, 1)]
+            return parts[0]
+
+    _, graph = export(Wide().eval(), SHAPE)
+    assert operators(graph)[-2:] == [torch.ops.aten.linear.default, torch.ops.aten.mul.Tensor]
+
+
+def test_a_constant_without_a_value_is_to_be_a_buffer():
+    structure = Constants().eval().to("meta")
+    structure.gain = structure.gain.to("meta")
+    with pytest.raises(UntraceableModel, match=r"Constants: the value of gain is lost: make it a buffer"):
+        export(structure, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (Branching, r"Branching either: what it does depends on values in the images \(test_\w+\.py:\d+\)$"),
+        (PerImage, r"PerImage either: its graph is another for each batch size$"),
+        (Counting, r"^Counting changes its own buffer seen when it runs"),
+        (Choosing, r"^Choosing has control flow in its graph"),
+        (Numpy, r"Numpy either: .*numpy.* \(test_\w+\.py:\d+\)$"),
+    ],
+)
+def test_a_model_without_a_static_graph_is_refused_in_one_line_and_in_silence(build, says, capfd):
+    with pytest.raises(UntraceableModel, match=says) as info:
+        export(build().eval().to("meta"), SHAPE)
+    assert "\n" not in str(info.value)
+    assert capfd.readouterr() == ("", "")

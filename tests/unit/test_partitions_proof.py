@@ -1,0 +1,171 @@
+"""The proof finds what would make a split wrong: other values, weights held twice, a graph that is not the module."""
+
+import math
+
+import pytest
+import torch
+
+from partitions import model as partitioned
+from partitions import proof, registry, weights
+from partitions.model import PartitionedModel
+from partitions.recipe import Cuts, Recipe
+
+NET = """
+import torch
+from torch import fx, nn
+
+class Net(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(8)), nn.BatchNorm2d(3))
+        self.head = nn.Linear(3, 5)
+
+    def forward(self, x):
+        return self.head(self.layers(x).mean((2, 3)))
+
+class Another(Net):
+    def forward(self, x):
+        return super().forward(x) * (2 if isinstance(x, fx.Proxy) else 1)
+"""
+LAST = 11  # eight convolutions, normalization, mean, head
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """Makes a small model as a user writes it, cut after each of its operators."""
+    folder = tmp_path_factory.mktemp("user")
+    file = folder / "net.py"
+    file.write_text(NET)
+
+    def load(builder="Net", kind=PartitionedModel, dtype="float32"):
+        name = registry.canonical(f"{file}:{builder}")
+        recipe = Recipe(name, Cuts("op", fold=False), file, builder, input=dtype)
+        model = partitioned.load(recipe, weights.make(name, "seeded", 0, folder).path)
+        return kind(**{field: getattr(model, field) for field in model.__dataclass_fields__})
+
+    return load
+
+
+def proved(model):
+    images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    return list(proof.prove(model, images))
+
+
+def test_every_point_of_a_good_model(loaded):
+    found = proved(loaded())
+    assert found == [proof.PointProof(point, 0.0, bitwise=True, parted=True) for point in range(LAST + 1)]
+
+
+def test_images_that_come_as_bytes(loaded):
+    model = loaded(dtype="uint8")
+    images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    assert all(found.bitwise and found.parted for found in proof.prove(model, images))
+    assert proof.max_abs_error(proof.reference(model, images), proof.reference(model, images.flip(3))) > 0.01
+
+
+def test_the_whole_is_the_module_and_not_its_graph(loaded):
+    found = proved(loaded("Another"))
+    assert all(not it.bitwise and it.error > 0.1 for it in found)
+
+
+class Off(PartitionedModel):
+    """A last stage that is not the whole model is off in the last bit of its numbers."""
+
+    def stage(self, start, end):
+        stage = super().stage(start, end)
+        if 0 < start < end == LAST:
+            stage.register_forward_hook(
+                lambda _stage, _inputs, outputs: (outputs[0].nextafter(outputs[0] + 1),)
+            )
+        return stage
+
+
+def test_one_bit_is_seen(loaded):
+    found = proved(loaded(kind=Off))
+    assert [it.bitwise for it in found] == [it.point in (0, LAST) for it in found]
+    assert all(0 < it.error < 1e-5 for it in found[1:-1])
+
+
+class Undefined(PartitionedModel):
+    def stage(self, start, end):
+        stage = super().stage(start, end)
+        stage.register_forward_hook(lambda _stage, _inputs, outputs: tuple(it * math.nan for it in outputs))
+        return stage
+
+
+def test_what_is_no_number_is_no_proof(loaded):
+    assert {(it.error, it.bitwise) for it in proved(loaded(kind=Undefined))} == {(math.inf, False)}
+
+
+class Middle(PartitionedModel):
+    """A stage that neither begins nor ends with the model is wrong."""
+
+    def stage(self, start, end):
+        stage = super().stage(start, end)
+        if start > 0 and end < LAST:
+            stage.register_forward_hook(lambda _stage, _inputs, outputs: tuple(it + 1 for it in outputs))
+        return stage
+
+
+def test_chains_of_three_are_tried_along_the_model(loaded):
+    wrong = [it.point for it in proved(loaded(kind=Middle)) if not it.bitwise]
+    assert len(wrong) >= 4
+    assert wrong[0] < LAST / 3
+    assert wrong[-1] > LAST / 2
+
+
+class Greedy(PartitionedModel):
+    """The first stage holds one weight too many: the second's, a copy of its own, or a number of nobody's."""
+
+    more = None
+
+    def stage(self, start, end):
+        stage = super().stage(start, end)
+        if start == 0 and 0 < end < LAST:
+            stage.register_buffer("extra", self.more(stage))
+        return stage
+
+
+@pytest.mark.parametrize(
+    "overfull",
+    [
+        lambda it, _stage: it.state["head.weight"],
+        lambda it, _stage: torch.zeros(1),
+        lambda _it, stage: next(stage.parameters()),
+        lambda _it, stage: next(stage.parameters()).clone(),
+    ],
+    ids=["the other stage's", "nobody's", "its own twice", "a copy of its own"],
+)
+def test_weights_held_without_need_are_seen(loaded, overfull):
+    model = loaded(kind=type("Greedy", (Greedy,), {"more": overfull}))
+    found = proved(model)
+    assert all(it.bitwise for it in found)
+    assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
+
+
+class Copying(PartitionedModel):
+    """The second stage has copies of its weights: in memory there are more than one model's."""
+
+    def stage(self, start, end):
+        stage = super().stage(start, end)
+        if start:
+            for module in stage.modules():
+                for name, parameter in list(module.named_parameters(recurse=False)):
+                    setattr(module, name, torch.nn.Parameter(parameter.clone(), requires_grad=False))
+        return stage
+
+
+def test_copies_are_seen(loaded):
+    found = proved(loaded(kind=Copying))
+    assert all(it.bitwise for it in found)
+    assert not any(it.parted for it in found[1:-1])

@@ -1,0 +1,127 @@
+"""Random weights with which every output of any model depends on the image."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from partitions import registry
+from partitions.seeded import seeded
+
+
+class Trunk(nn.Module):
+    """Deep, with normalization of no use as long as it is untrained: its signal fades with depth."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [
+            nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(6)
+        ]
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), *layers)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                module.weight.data.mul_(0.1)
+                module.bias.data.fill_(1.0)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Heads(nn.Module):
+    """Two heads and a third that serves two maps, behind activations, slices and writes; and a layer that is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = Trunk()
+        self.boxes = nn.Conv2d(4, 4, 1)
+        self.scores = nn.Conv2d(4, 2, 1)
+        self.shared = nn.Linear(4, 3)
+        nn.init.zeros_(self.scores.weight)
+        nn.init.constant_(self.scores.bias, -9.0)
+        self.expectation = nn.Conv2d(4, 1, 1, bias=False).requires_grad_(False)
+        self.expectation.weight.copy_(torch.arange(4.0).view(1, 4, 1, 1))
+
+    def forward(self, x):
+        x = self.trunk(x)
+        rows = x.new_zeros(len(x), 2, 4)
+        rows[:, 0] = x.mean((2, 3))
+        rows[:, 1] = x.amax((2, 3))
+        return {
+            "boxes": self.expectation(self.boxes(x).softmax(1)),
+            "scores": [torch.sigmoid_(self.scores(x))],
+            "tags": (self.shared(rows[:, :1]), self.shared(rows[:, 1:])),
+        }
+
+
+class Normalized(nn.Module):
+    """Neither ends in a layer with weights nor has 2d normalization only."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3 * 8 * 8, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.scale = nn.Parameter(torch.ones(16))
+
+    def forward(self, x):
+        return (self.norm(self.layer(x.flatten(1)) * 1e-2) * self.scale).softmax(1)
+
+
+class Weightless(nn.Module):
+    def forward(self, x):
+        return x.mean((2, 3))
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    for kind in (Heads, Normalized, Weightless):
+        entry = registry.Entry(kind.__name__, kind, (3, 8, 8))
+        monkeypatch.setitem(registry._adopted, kind.__name__, entry)
+
+
+def spread(model, images):
+    """Of each output, how much it differs between images, in parts of its size."""
+    with torch.no_grad():
+        return [float((it[0] - it[1]).abs().max() / it.abs().max()) for it in tree_leaves(model(images))]
+
+
+@pytest.mark.parametrize("name", ["Heads", "Normalized", "Weightless"])
+def test_every_output_depends_on_the_image(name):
+    model = seeded(name, 3)
+    assert not any(module.training for module in model.modules())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    for images in (torch.randn(2, 3, 8, 8), torch.rand(2, 3, 8, 8)):
+        assert all(it > 1e-3 for it in spread(model, images))
+
+
+def test_without_it_outputs_would_hardly_differ():
+    assert max(spread(Heads().eval(), torch.randn(2, 3, 8, 8))) < 1e-3
+
+
+def test_a_layer_that_its_builder_froze_stays_as_it_is():
+    assert seeded("Heads", 3).expectation.weight.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_heads_are_scaled_each_by_itself():
+    model = seeded("Heads", 3)
+    found = {}
+    for name in ("boxes", "scores", "shared"):
+        model.get_submodule(name).register_forward_hook(
+            lambda _module, _inputs, output, name=name: found.setdefault(name, []).append(output.clone())
+        )
+    model(torch.cat([torch.randn(32, 3, 8, 8), torch.rand(32, 3, 8, 8)]))
+    for outputs in found.values():
+        together = torch.cat([output.flatten() for output in outputs])
+        assert 0.3 < float(together.std()) < 3
+        assert abs(float(together.mean())) < 1
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_no_trace():
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    one, again, other = (seeded("Heads", seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not torch.equal(one["boxes.weight"], other["boxes.weight"])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    assert {
+        module.momentum for module in seeded("Heads", 1).modules() if isinstance(module, nn.BatchNorm2d)
+    } == {0.1}

@@ -1,0 +1,160 @@
+"""Points by number, name, module and range; equivalent cuts as one point; points that somebody chose."""
+
+import pytest
+import torch
+from torch import nn
+
+from partitions import points
+from partitions.model import describe
+from partitions.points import Point
+from partitions.recipe import Cuts, Handmade, Recipe
+from partitions.selection import select
+from partitions.tracing import trace
+
+
+@pytest.fixture(scope="module")
+def mobilenet():
+    return describe(Recipe("mobilenet_v2", Cuts("op")))[0]
+
+
+def picked(found, text):
+    return [found[index].name for index in select(found, text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("0", ["input"]),
+        ("input", ["input"]),
+        ("output", ["output"]),
+        ("2", ["features.1.conv.0.2"]),
+        ("features.2.conv.0.2", ["features.2.conv.0.2"]),
+        ("features.2.conv.0.1", ["features.2.conv.0.2"]),  # folded into it
+        ("features.2.conv.0", ["features.2.conv.0.2"]),
+        ("features.2", ["features.2.conv.3"]),
+        ("1-3", ["features.0.2", "features.1.conv.0.2", "features.1.conv.2"]),
+        ("features.1-features.2.conv.0", ["features.1.conv.0.2", "features.1.conv.2", "features.2.conv.0.2"]),
+        ("input-1", ["input", "features.0.2"]),
+    ],
+)
+def test_selectors(text, names, mobilenet):
+    assert picked(mobilenet, text) == names
+
+
+def test_a_range_takes_in_both_ends(mobilenet):
+    assert select(mobilenet, "4-9") == [4, 5, 6, 7, 8, 9]
+    assert select(mobilenet, "3-3") == [3]
+    last = len(mobilenet) - 1
+    assert select(mobilenet, "features.17-output")[-1] == last
+    assert select(mobilenet, f"input-{last}") == list(range(last + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("99", "no point '99': the points are 0 to"),
+        ("-1", "no point '-1'"),
+        ("", "no point ''"),
+        ("features.2.conv.O.2", "did you mean .*features.2.conv.0.2"),
+        ("feature", "no point 'feature'"),
+        ("9-4", "the range '9-4' goes backwards: from point 9 to 4"),
+        ("4-99", "no point '4-99'"),
+        ("4-", "no point '4-'"),
+    ],
+)
+def test_what_is_no_point_is_one_clear_line(text, says, mobilenet):
+    with pytest.raises(ValueError, match=says) as info:
+        select(mobilenet, text)
+    assert "\n" not in str(info.value)
+
+
+def test_names_with_a_dash():
+    blocks = describe(Recipe("regnet_y_400mf"))[0]
+    first, second = (f"trunk_output.block{number}.block{number}-0" for number in (1, 2))
+    assert picked(blocks, first) == [first]
+    assert picked(blocks, f"{first}-{second}") == [first, second]
+    assert select(blocks, f"1-{second}") == [1, 2, 3]
+    odd = [Point(index, name, name, ()) for index, name in enumerate(("a", "a-b", "b-c", "c"))]
+    assert select(odd, "a-b") == [1]
+    with pytest.raises(ValueError, match="'a-b-c' is more than one range"):
+        select(odd, "a-b-c")
+
+
+class Cheap(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout()
+        self.layer_norm = nn.LayerNorm(4)
+        self.second = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.ones(4))
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x):
+        kept = self.drop(torch.relu(self.norm(self.first(x.view(-1, 4) * 2))))
+        y = self.second(self.layer_norm(kept)) * self.scale
+        return self.head(torch.relu_(y + kept).contiguous() + 1) * 2
+
+
+def grouped(live_tensors=1, fold=True):
+    model = trace(Cheap().eval(), (4,))
+    return {point.name: point.folded for point in points.find(model, Cuts("op", live_tensors, fold))}
+
+
+def test_neighbours_that_send_as_much_after_cheap_work_are_one_point():
+    assert grouped() == {
+        "input": (),
+        "mul": ("view",),
+        "drop": ("first", "norm", "relu"),
+        "add_1": ("add", "relu_", "contiguous"),
+        "head": (),
+        "output": (),
+    }
+
+
+def test_a_fold_keeps_the_number_of_tensors_apart():
+    found = grouped(2)
+    assert found["layer_norm"] == ()
+    assert found["mul_1"] == ("second",)
+    assert found["add_1"] == ("add", "relu_", "contiguous")
+
+
+def test_a_fold_loses_no_cut():
+    for live_tensors in (1, 2):
+        every = grouped(live_tensors, fold=False)
+        folded = grouped(live_tensors)
+        assert [name for point, names in folded.items() for name in (*names, point)] == list(every)
+        assert not any(every.values())
+
+
+def test_blocks_are_never_folded():
+    folded, every = (describe(Recipe("vgg16", Cuts(fold=fold)))[0] for fold in (True, False))
+    assert folded == every
+    assert not any(point.folded for point in folded)
+
+
+def chosen(*names):
+    return describe(Recipe("resnet18", handmade=Handmade(names)))[0]
+
+
+def test_chosen_points_replace_those_of_the_graph():
+    found = chosen("relu", "layer1.0.conv1", "layer2", "layer3.0.downsample.0")
+    assert [point.name for point in found] == [
+        "input", "relu", "layer1.0.conv1", "layer2", "layer3.0.downsample.0", "output",
+    ]  # fmt: skip
+    assert [len(point.payload) for point in found] == [1, 1, 2, 1, 2, 0]
+    assert found[3].after == "layer2_1_relu_1"
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("layer1.0.konv1",), "no cut is named 'layer1.0.konv1': did you mean layer1.0.conv1,"),
+        (("layer2", "layer1"), "the cut 'layer1' does not come after 'layer2'"),
+        (("layer2", "layer2.1"), "the cut 'layer2.1' does not come after 'layer2'"),
+    ],
+)
+def test_names_that_are_no_cut_are_refused(names, says):
+    with pytest.raises(ValueError, match=says):
+        chosen(*names)

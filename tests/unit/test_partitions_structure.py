@@ -1,0 +1,101 @@
+"""Modules without the memory of their parameters, whatever their constructors do."""
+
+import pytest
+import torch
+from torch import nn
+
+from partitions.structure import with_forward, without_memory
+
+
+class RunsItself(nn.Module):
+    """Learns a size by a forward pass, in which parameters meet tensors that have memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval()
+        self.head = nn.Linear(self.body(torch.zeros(1, 3, 8, 8)).shape[1], 2)
+
+
+class AsksForValues(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.scale = float(self.layer.weight.detach().abs().max())
+
+
+class KeepsAFunctionOfItsParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("norm", self.layer.weight.norm(), persistent=False)
+
+
+class WritesToABuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("copy", torch.zeros(2, 3), persistent=False)
+        self.copy.copy_(self.layer.weight.detach())
+
+
+def devices(model):
+    return {parameter.device.type for parameter in model.parameters()}
+
+
+def test_a_constructor_may_run_the_model():
+    model = without_memory(RunsItself)
+    assert devices(model) == {"meta"}
+    assert model.head.in_features == 4 * 6 * 6
+    assert model.body[1].running_var.tolist() == [1.0] * 4
+
+
+def test_a_constructor_that_needs_the_values_of_its_parameters_gets_them():
+    model = without_memory(AsksForValues)
+    assert devices(model) == {"meta"}
+    assert model.scale > 0
+
+
+@pytest.mark.parametrize("kind", [KeepsAFunctionOfItsParameters, WritesToABuffer])
+def test_buffers_computed_from_parameters_are_real_and_the_same_everywhere(kind):
+    models = [without_memory(kind) for _ in range(2)]
+    (one,), (other,) = ([*model.buffers()] for model in models)
+    assert not one.is_meta
+    assert one.abs().sum() > 0
+    assert torch.equal(one, other)
+    assert devices(models[0]) == {"meta"}
+
+
+def test_random_buffers_are_the_same_everywhere_and_the_rng_is_left_alone():
+    def build():
+        module = nn.Module()
+        module.register_buffer("features", torch.randn(4), persistent=False)
+        return module
+
+    state = torch.get_rng_state()
+    one = without_memory(build).features
+    torch.randn(3)
+    other = without_memory(build).features
+    assert torch.equal(one, other)
+    torch.set_rng_state(state)
+    without_memory(build)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_error_of_the_constructor_is_its_own():
+    def build():
+        raise KeyError("its own")
+
+    with pytest.raises(KeyError, match="its own"):
+        without_memory(build)
+    assert nn.Linear(2, 2).weight.device.type == "cpu"
+
+
+def test_another_forward_keeps_class_names_and_parameters():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    keys = [*model.state_dict()]
+    changed = with_forward(model, lambda it, images: it[0](images) + 1)
+    assert isinstance(changed, nn.Sequential)
+    assert type(changed).__name__ == "Sequential"
+    assert [*changed.state_dict()] == keys
+    images = torch.randn(2, 3)
+    assert torch.equal(changed(images), changed[0](images) + 1)

@@ -1,0 +1,118 @@
+"""Ultralytics' YOLO: what it maps images to, what its import leaves behind, and what is said where it is missing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import partitions
+from partitions import model as partitioned
+from partitions import proof, registry, weights, yolo
+from partitions.recipe import Cuts, Recipe
+from partitions.seeded import seeded
+
+installed = pytest.mark.skipif(not yolo.names(), reason=f"ultralytics is not installed: {yolo.INSTALL}")
+
+IMPORTING = """
+import os, sys, threading, torch
+from partitions import registry
+
+seen = []
+sys.addaudithook(lambda event, args: seen.append(event))
+before = dict(os.environ), torch.save, torch.get_num_threads(), threading.active_count()
+structure = registry.build_structure("yolov8n")
+after = dict(os.environ), torch.save, torch.get_num_threads(), threading.active_count()
+assert before == after
+assert {parameter.device.type for parameter in structure.parameters()} == {"meta"}
+print(*sorted({event for event in seen if event.startswith(("socket.", "subprocess.", "os.system"))}))
+"""
+
+
+@installed
+def test_importing_it_asks_no_network_and_leaves_nothing_behind(tmp_path):
+    root = Path(partitions.__file__).parent.parent
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([str(root), *filter(None, sys.path)]),
+    }
+    done = subprocess.run([sys.executable, "-c", IMPORTING], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == ""
+    assert [*tmp_path.iterdir()] == []
+
+
+@installed
+@pytest.mark.parametrize("name", ["yolov8n", "YOLOv5n"])
+def test_its_boxes_are_those_of_the_package_itself(name):
+    name = registry.canonical(name)
+    ours = registry.build(name)
+    package = sys.modules["ultralytics.nn.tasks"]
+    theirs = package.DetectionModel(f"{name}.yaml", verbose=False).eval()
+    theirs.load_state_dict(ours.state_dict())
+    for batch in (1, 2):
+        images = torch.rand(batch, *registry.input_shape(name))
+        with torch.no_grad():
+            boxes = ours(images)
+            assert boxes.shape == (batch, 84, 8400)
+            assert torch.equal(boxes, theirs(images)[0])
+
+
+@installed
+def test_with_seeded_weights_every_part_of_the_result_depends_on_the_image():
+    model = seeded("yolov8n", 0)
+    assert model.get_submodule("model.22.dfl.conv").weight.flatten().tolist() == [*range(16)]
+    with torch.no_grad():
+        one, other = model(torch.rand(2, 3, 640, 640))
+    corners, scores = (one - other)[:4].abs(), (one - other)[4:].abs()
+    assert float(corners.mean()) > 1  # pixels
+    assert float(scores.mean()) > 0.01
+
+
+@installed
+def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
+    recipe = Recipe("yolov8n", Cuts("op", live_tensors=3))
+    made = weights.make("yolov8n", "seeded", 0, tmp_path)
+    model = partitioned.load(recipe, made.path)
+    assert model.traced_by == "torch.fx"
+    assert [spec.shape for spec in model.results] == [(1, 84, 8400)]
+    alive = [len(point.payload) for point in model.points]
+    assert {1, 2, 3} <= set(alive)
+    images = torch.rand(1, 3, 640, 640)
+    expected = proof.reference(model, images)
+    last = len(model.points) - 1
+    for point in (alive.index(2), alive.index(3), last - 1):
+        with torch.inference_mode():
+            (boxes,) = model.stage(point, last)(model.stage(0, point)((images,)))
+        assert torch.equal(boxes, expected[0])
+
+
+def test_without_the_package_its_models_are_not_listed_and_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ultralytics", None)
+    assert not set(yolo.NAMES) & set(registry.names())
+    with pytest.raises(
+        registry.UnknownModel,
+        match=r"^yolov8n needs the package ultralytics: .*pip install --no-deps -r requirements-yolo\.txt$",
+    ):
+        registry.canonical("YOLO-v8n")
+
+
+def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ultralytics"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "ultralytics").mkdir()
+    (tmp_path / "ultralytics" / "__init__.py").write_text(
+        "raise ImportError('libGL.so.1: cannot open\\nshared file')"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    environment = dict(os.environ)
+    with pytest.raises(
+        registry.UnknownModel, match=r"^yolov5n: .* imported \(libGL.so.1: cannot open shared file\)"
+    ):
+        registry.build_structure("yolov5n")
+    assert dict(os.environ) == environment

@@ -1,0 +1,196 @@
+"""What is made for a model before anything is sent: the inputs that were asked for, and true answers to them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+
+from pareto.datasets.dataset import DatasetError
+from pareto.prepare import Prepared, canonical, prepare
+from pareto.spec import Sweep
+from partitions import registry, weights
+from partitions.preprocess import normalized
+from partitions.torchvision_compat import models
+from tests.unit import example_images
+
+THEIRS = "squeezenet1_1"
+"""torchvision's, for what needs its classes and its way of evaluation."""
+SHAPE = (3, 18, 14)
+MODULE = """
+from torch import nn
+from partitions import registry
+
+@registry.register(input_shape=(3, 18, 14), classes=("left", "right"))
+def tiny():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(768, 2))
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A user's own model, by its name; it takes no time."""
+    file = tmp_path_factory.mktemp("model") / "model_of_test_prepare.py"
+    file.write_text(MODULE)
+    return registry.canonical(f"{file}:tiny")
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six images of each of three of ImageNet's classes."""
+    counts = dict.fromkeys(CLASSES, 6)
+    return example_images.folders(tmp_path_factory.mktemp("animals"), counts, (300, 260))
+
+
+CLASSES = {"goldfish": 1, "tench": 0, "tiger_shark": 3}
+
+
+def made(name: str, **fields: object) -> Prepared:
+    return prepare(name, Sweep(model=name, **fields))
+
+
+def data(prepared: Prepared, batch_size: int = 1) -> dict[str, Tensor]:
+    return load_file(prepared.data[batch_size].path)
+
+
+def answers(prepared: Prepared, images: Tensor) -> Tensor:
+    """What the module yields with the weights that were made, for float32 images."""
+    module = registry.build(prepared.name)
+    module.load_state_dict(load_file(prepared.weights.path))
+    with torch.inference_mode():
+        return torch.stack([module(batch) for batch in images])
+
+
+def test_noise_and_the_whole_models_answers_for_each_batch_size(own):
+    it = made(own, batch_sizes=(1, 3))
+    assert it.data.keys() == {1, 3}
+    for batch_size in (1, 3):
+        tensors = data(it, batch_size)
+        assert tensors.keys() == {"inputs", "reference0"}
+        assert (tensors["inputs"].shape, tensors["inputs"].dtype) == ((4, batch_size, *SHAPE), torch.float32)
+        assert torch.equal(tensors["reference0"], answers(it, tensors["inputs"]))
+
+
+def test_the_same_sweep_is_prepared_the_same_and_another_seed_otherwise(own):
+    first, again, other = (made(own, seed=seed) for seed in (1, 1, 2))
+    assert first.data[1].digest == again.data[1].digest != other.data[1].digest
+    assert first.weights.digest == again.weights.digest != other.weights.digest
+    assert first.manifest == again.manifest
+    fed = [it.manifest["dataset"]["inputs"]["1"]["digest"] for it in (first, again, other)]
+    assert fed[0] == fed[1] != fed[2]
+
+
+def test_bytes_are_answered_as_the_normalised_images(own):
+    it = made(own, input="uint8")
+    tensors = data(it)
+    assert (tensors["inputs"].shape, tensors["inputs"].dtype) == ((4, 1, *SHAPE), torch.uint8)
+    entry = registry.entry(own)
+    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in tensors["inputs"]])
+    assert torch.equal(tensors["reference0"], answers(it, images))
+    assert it.facts.points[0] == ("input", 3 * 18 * 14)
+    assert it.manifest["input"] == it.recipe.input == "uint8"
+
+
+def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
+    it = made(THEIRS, dataset="folder", data_path=animals, images=6, batch_sizes=(1, 4))
+    preset = models.get_model_weights(THEIRS).DEFAULT.transforms()
+    there = {}
+    for file in animals.rglob("*.png"):
+        with Image.open(file) as image:
+            there[file.parent.name, file.stem] = preset(image)
+    for batch_size, count in ((1, 6), (4, 2)):
+        tensors = data(it, batch_size)
+        assert tensors["labels"].shape == (count, batch_size) and tensors["labels"].dtype == torch.int64
+        shown = []
+        for image, label in zip(tensors["inputs"].flatten(0, 1), tensors["labels"].flatten(), strict=True):
+            (same,) = [key for key, theirs in there.items() if torch.allclose(theirs, image, atol=1e-5)]
+            assert CLASSES[same[0]] == label
+            shown.append(same)
+        assert len(set(shown)) == count * batch_size
+        assert {name for name, _ in shown} == set(CLASSES)
+        assert torch.equal(tensors["reference0"], answers(it, tensors["inputs"]))
+    assert it.facts.images == 6 and it.notes == ()
+    told = it.manifest["dataset"]
+    assert (told["name"], told["images"], told["of"], told["classes"]) == ("folder", 6, 18, CLASSES)
+    assert {size: fed["images"] for size, fed in told["inputs"].items()} == {"1": 6, "4": 8}
+
+
+def test_bytes_of_a_folder_are_the_same_images(own, animals):
+    asked = {"dataset": "folder", "data_path": animals, "images": 3}
+    floats, raw = (data(made(own, input=dtype, **asked)) for dtype in ("float32", "uint8"))
+    entry = registry.entry(own)
+    assert raw["inputs"].dtype == torch.uint8
+    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in raw["inputs"]])
+    assert torch.equal(images, floats["inputs"])
+    assert torch.equal(raw["reference0"], floats["reference0"])
+
+
+def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch):
+    it = made(own, dataset="cifar10", data_path=example_images.cifar(tmp_path, monkeypatch))
+    tensors = data(it)
+    assert tensors["inputs"].shape == (16, 1, *SHAPE)
+    assert "labels" not in tensors and it.facts.images == 0
+    (note,) = it.notes
+    assert note.startswith(f"no accuracy for {own}: the data set has 10 classes and the model 2")
+
+
+def test_what_cannot_be_fed_is_one_clear_line(own, animals):
+    folder = {"dataset": "folder", "data_path": animals}
+    for name, asked, says in (
+        (
+            THEIRS,
+            {"images": 2000},
+            r"2000 images for squeezenet1_1 at batch size 1 .* 1\.1 GiB.*fewer --images",
+        ),
+        (THEIRS, {"batch_sizes": (500,)}, r"2000 images for squeezenet1_1 at batch size 500 "),
+        (own, {"images": 19, **folder}, r"--images 19: .* has 18 images"),
+        (own, {"batch_sizes": (1, 19), **folder}, "--batch-size 19: .* has 18 images"),
+    ):
+        with pytest.raises(DatasetError, match=says) as info:
+            made(name, **asked)
+        assert "\n" not in str(info.value)
+
+
+def test_a_data_set_that_is_not_there_is_told_before_weights_are_made(own, tmp_path):
+    with pytest.raises(DatasetError, match="no folder"):
+        made(own, dataset="folder", data_path=tmp_path / "no", weights="no.pt")
+    with pytest.raises(weights.WeightsError):
+        made(own, weights="no.pt")
+
+
+def test_nothing_is_left_on_disk_but_the_users_own_file(own, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    it = made(own)
+    assert list(tmp_path.iterdir()) == []
+    assert it.code is not None and it.code.path.read_text() == MODULE
+    assert it.recipe.file is not None and it.recipe.file.read_text() == MODULE
+    for artifact in (it.weights, it.code, it.data[1]):
+        assert artifact.path.readlink().name.endswith(" (deleted)")
+        assert weights.file_digest(artifact.path) == artifact.digest
+    assert it.manifest["source_digest"] == it.code.digest
+
+
+def test_facts_and_manifest_tell_how_the_model_is_cut():
+    it = made(THEIRS, granularity="op", live_tensors=2)
+    names = [name for name, _ in it.facts.points]
+    assert it.facts.points[0] == ("input", 4 * 3 * 224 * 224) and it.facts.points[-1][1] == 0
+    assert it.facts.result_bytes == 4000 and it.facts.compute_s > 0
+    assert it.code is None and it.manifest["source_digest"] is None
+    told = it.manifest
+    assert [point["name"] for point in told["points"]] == names
+    assert (told["granularity"], told["live_tensors"], told["traced_by"]) == ("op", 2, "torch.fx")
+    folded = [name for point in told["points"] for name in point["folded"]]
+    every = made(THEIRS, granularity="op", live_tensors=2, fold=False, images=1)
+    assert folded and told["folded"] == len(folded)
+    assert len(names) + len(folded) == len(every.facts.points)
+
+
+def test_models_have_their_full_names_once():
+    assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
+    with pytest.raises(registry.UnknownModel):
+        canonical(Sweep(model="squeezzenet"))

@@ -1,0 +1,77 @@
+"""What each host of a chain did in a trial, from what it said of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pareto import stages
+from pareto.bounds import Crossing
+from pareto.link.profile import Direction, Profile
+from pareto.spec import Cell
+
+CELL = Cell("m", (3, 7), "a+b", "tcp", "x", 2)
+CROSSINGS = [
+    Crossing("edge-middle1", Profile("x", Direction(0.1, 8e6), Direction(0.0, 4e6)), 1_000_000, 500_000),
+    Crossing("middle1-server", Profile("y"), 2000, 500_000),
+]
+
+
+def told(**edge: Any) -> dict[str, Any]:
+    steady = {"throughput_window": [10.0, 14.0], "throughput_window_requests": 8}
+    columns = {"started_s": [0.0, 1.0], "stages_s": [[0.2, 0.3], [0.25, 0.35]]}
+    report = {
+        **{"edge_s": 0.1, "stages_s": [0.2, 0.3], "edge_best_s": 0.09, "stages_best_s": [0.19, 0.29]},
+        "requests": {"latency": columns, "throughput": columns},
+        **edge,
+    }
+    usage = {**steady, "throughput_busy_s": 1.0, "weights_bytes": 5}
+    return {
+        "edge": {**report, **usage},
+        "middle1": {**usage, "throughput_busy_s": 4.5},
+        "server": {"rss_bytes": 6},
+    }
+
+
+def test_each_host_has_its_units_its_time_and_its_link() -> None:
+    edge, middle, server = stages.rows(CELL, CROSSINGS, told(), {})
+    assert [(r["host"], r["first_unit"], r["last_unit"]) for r in (edge, middle, server)] == [
+        ("edge", 0, 3),
+        ("middle1", 3, 7),
+        ("server", 7, None),
+    ]
+    assert [(r["compute_s"], r["best_s"]) for r in (edge, middle, server)] == [
+        (0.1, 0.09),
+        (0.2, 0.19),
+        (0.3, 0.29),
+    ]
+    assert (edge["payload_bytes"], edge["transfer_s"], edge["return_s"]) == (1_000_000, 1.0, 1.0)
+    assert (middle["payload_bytes"], middle["transfer_s"], middle["return_s"]) == (2000, 0.0, 0.0)
+    assert server["payload_bytes"] is server["transfer_s"] is server["utilization"] is None
+    assert server["rss_bytes"] == 6
+
+
+def test_what_is_not_computing_is_a_bubble() -> None:
+    edge, middle, _ = stages.rows(CELL, CROSSINGS, told(), {})
+    assert (edge["utilization"], edge["bubble_s"]) == (0.25, pytest.approx(3.0 / 8))
+    assert (middle["utilization"], middle["bubble_s"]) == (
+        1.0,
+        0.0,
+    )  # two clocks of one host may differ by a hair
+
+
+def test_a_host_without_work_has_no_row() -> None:
+    (edge,) = stages.rows(CELL, [], told(stages_s=[], stages_best_s=[]), {})
+    assert edge["host"] == "edge"
+
+
+def test_requests_have_the_servers_time_apart() -> None:
+    phase = stages.requests(told())["throughput"]
+    assert phase == {"started_s": [0.0, 1.0], "middle_s": [[0.2], [0.25]], "server_s": [0.3, 0.35]}
+
+
+def test_requests_that_end_before_the_server() -> None:
+    columns = {"stages_s": [[0.2], []]}
+    phase = stages.requests(told(requests={"latency": columns}))["latency"]
+    assert phase == {"middle_s": [[0.2], []], "server_s": [None, None]}

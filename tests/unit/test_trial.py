@@ -1,0 +1,146 @@
+"""What a trial reports, and that it refuses to time what is not the whole model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pareto.backends.base import Client, Layout, Tensors, layout
+from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.worker import trial
+from pareto.worker.device import Cpu
+from pareto.worker.phases import Length, NoLink
+from pareto.worker.trial import Data
+from partitions.stage import Stage
+
+CLASSES = 5
+LOGITS = [torch.eye(CLASSES)[[0, 1]], torch.eye(CLASSES)[[2, 3]]]
+"""Two inputs of two images; the edge's stage passes them on, and the whole model does nothing else."""
+
+
+def run(client: Client, data: Data, *, requests: int = 5, transfer_s: float = 0.001) -> dict[str, Any]:
+    return trial.run(
+        client,
+        Cpu(),
+        Stage(None),
+        data,
+        warmup_requests=2,
+        latency=Length(requests, 0.0),
+        throughput=Length(requests, 0.0),
+        transfer_s=transfer_s,
+        interface="lo",
+    )
+
+
+def data(labels: list[list[int]] | None = None, references: tuple[Tensors, ...] | None = None) -> Data:
+    return Data(
+        LOGITS,
+        references or tuple((logits,) for logits in LOGITS),
+        None if labels is None else tuple(map(torch.tensor, labels)),
+    )
+
+
+class Heads:
+    """A stage with several results that takes `seconds`."""
+
+    def __init__(self, heads: int, seconds: float) -> None:
+        self.fingerprint = bytes(8)
+        self.takes: Layout = layout(LOGITS[:1])
+        self._heads = heads
+        self._seconds = seconds
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        began = time.perf_counter()
+        time.sleep(self._seconds)
+        return tuple(tensors[0] * (head + 1) for head in range(self._heads)), time.perf_counter() - began
+
+
+@pytest.fixture
+def server() -> Iterator[TcpServer]:
+    server = TcpServer("127.0.0.1", "t")
+    yield server
+    server.close()
+
+
+def connected(server: TcpServer, heads: int, seconds: float = 0.0) -> Client:
+    stage = Heads(heads, seconds)
+    server.serve(stage)
+    client = TcpClient("127.0.0.1", server.port, "t")
+    client.open(stage.fingerprint, stage.takes * heads)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("labels", "requests", "found"),
+    [
+        ([[0, 1], [2, 3]], 5, (1.0, 4)),
+        ([[0, 1], [2, 0]], 5, (0.75, 4)),
+        ([[4, 4], [4, 4]], 9, (0.0, 4)),
+        (None, 5, (None, None)),
+    ],
+)
+def test_accuracy_counts_each_image_once(
+    labels: list[list[int]] | None, requests: int, found: tuple[float | None, int | None]
+) -> None:
+    report = run(NoLink(), data(labels), requests=requests)
+    assert (report["top1"], report["top1_images"]) == found
+
+
+def test_inputs_that_no_phase_came_to_count_for_nothing() -> None:
+    many = Data(LOGITS * 10, [(logits,) for logits in LOGITS * 10], [torch.tensor([0, 3])] * 20)
+    report = run(NoLink(), many, requests=2)  # three in the throughput phase
+    assert (report["top1"], report["top1_images"]) == (0.5, 6)
+
+
+def test_results_that_are_no_logits_have_no_accuracy() -> None:
+    images = [torch.ones(1, 3, 4, 4)]
+    report = run(NoLink(), Data(images, [(images[0],)], [torch.tensor([0])]))
+    assert report["top1"] is report["top1_images"] is None
+
+
+def test_every_result_is_compared_and_counted(server: TcpServer) -> None:
+    references = tuple((logits, 2 * logits, 3 * logits) for logits in LOGITS)
+    report = run(connected(server, 3), data([[0, 1], [2, 3]], references))
+    assert report["result_bytes"] == 3 * report["payload_bytes"] == 3 * LOGITS[0].nbytes
+    assert report["max_abs_error"] == 0.0
+    assert report["top1"] == 1.0  # of the first
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_nothing_is_timed_where_any_result_is_wrong(server: TcpServer, wrong: int) -> None:
+    references = tuple(tuple(logits * (head + 1) + (head == wrong) for head in range(3)) for logits in LOGITS)
+    report = run(connected(server, 3), data(references=references))
+    assert set(report) == {"max_abs_error", "tolerance"}
+    assert report["max_abs_error"] == 1.0
+
+
+def test_the_slowest_of_all_steps_decides_how_many_are_in_flight(server: TcpServer) -> None:
+    """A latency of 20 ms: where the stage or the link needs all of it, more than two gain nothing."""
+    client = connected(server, 1, 0.02)
+    for transfer_s in (0.0001, 0.02):
+        report = run(client, data(), transfer_s=transfer_s)
+        assert report["in_flight"] == 2
+        (stage_s,), (best_s,) = report["stages_s"], report["stages_best_s"]
+        assert 0.02 <= best_s <= stage_s * 1.5
+    quick = connected(server, 1)
+    assert run(quick, data(), transfer_s=1e-6)["in_flight"] > 2
+
+
+def test_a_data_file_gives_each_input_all_its_answers() -> None:
+    tensors = {
+        "inputs": torch.arange(6, dtype=torch.uint8).reshape(3, 2, 1, 1, 1),
+        "reference1": torch.arange(3.0).reshape(3, 1) + 10,
+        "reference0": torch.arange(3.0).reshape(3, 1),
+    }
+    found = Data.of(tensors)
+    assert found.labels is None
+    assert [it.flatten().tolist() for it in found.inputs] == [[0, 1], [2, 3], [4, 5]]
+    assert found.inputs[0].dtype == torch.uint8
+    assert [[int(it) for it in answers] for answers in found.references] == [[0, 10], [1, 11], [2, 12]]
+    labelled = Data.of({**tensors, "labels": torch.tensor([[1, 2], [3, 4], [5, 6]])})
+    assert labelled.labels is not None
+    assert [it.tolist() for it in labelled.labels] == [[1, 2], [3, 4], [5, 6]]
