@@ -215,7 +215,7 @@ def hosts_add(
     target: Annotated[
         str, typer.Argument(metavar="USER@ADDRESS", help="As for ssh; or local, for this machine.")
     ],
-    role: Annotated[str, typer.Option(help="edge or server.")],
+    role: Annotated[str, typer.Option(help="edge, middle or server.")],
     testbed: TestbedFile,
     name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
     port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,

@@ -45,9 +45,13 @@ def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
         outline = model.outline(recipe)
     except _REFUSALS as error:
         raise SpecError(str(error)) from None
-    words = proving.each(recipe) if prove else None
-    inside.show(out, outline, folder, words)
-    return words is None or proving.NO not in words
+    proofs = proving.each(recipe) if prove else []
+    inside.show(out, outline, folder, [proving.word(found) for found in proofs] if prove else None)
+    failed = [found for found in proofs if proving.word(found) == proving.NO]
+    for found in failed[:1]:
+        why = proving.fault(outline.points[found.point], found)
+        out.print(f"{len(failed)} of {len(proofs)} points are not proved: {why}", markup=False)
+    return not failed
 
 
 def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: Path | None) -> bool:

@@ -40,7 +40,7 @@ class ModelFacts:
     """What planning needs to know of a model. Bytes are those of one image.
 
     points: name and payload bytes of each. compute_s: the whole model's forward pass here. splits: where it is to be
-    cut, a point for each link. images: that each trial is to see, where their labels are known. note: what else the
+    cut, a point for each link. images: that each trial is to see, where their labels are known. notes: what else the
     user should know of it.
     """
 
@@ -49,7 +49,7 @@ class ModelFacts:
     result_bytes: int = 4000
     splits: tuple[tuple[int, ...], ...] = ()
     images: int = 0
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ _SIDES = (64, 96, 128)
 _FAULTS = (RuntimeError, ValueError, TypeError, AssertionError)
 
 
-def each(recipe: Recipe) -> tuple[str, ...]:
-    """For each point of a model what its proof found, with images of the model's own size."""
+def each(recipe: Recipe) -> list[PointProof]:
+    """The proof of each point of a model, with an image of the model's own size."""
     with _loaded(recipe) as model:
-        return tuple(_word(found) or NO for found in proof.prove(model, _images(model, model.input_shape)))
+        return list(proof.prove(model, _images(model, model.input_shape)))
 
 
 def all_at_once(recipe: Recipe) -> str:
@@ -79,26 +79,27 @@ def _proved(model: PartitionedModel, shape: Shape) -> str:
     foreseen_s = number * (time.perf_counter() - began)
     if foreseen_s > LIMIT_S:
         return f"not tried: about {foreseen_s / 3600:.1f} h"
-    worst, word = 0.0, "bitwise"
+    said = "bitwise"
+    worst = 0.0
     for found in proof.prove(model, images):
-        said = _word(found)
-        if said is None:
-            return f"{NO}: {_fault(model.points[found.point], found)}"
-        if found.error > worst:
-            worst, word = found.error, said
-    return f"{word}, {shape[1]} px"
+        if word(found) == NO:
+            return f"{NO}: {fault(model.points[found.point], found)}"
+        if not found.bitwise and found.error >= worst:
+            worst, said = found.error, word(found)
+    return f"{said}, {shape[1]} px"
 
 
-def _word(found: PointProof) -> str | None:
-    """None where it is not proved."""
+def word(found: PointProof) -> str:
+    """Whether a point is proved, and how closely."""
     if not found.parted or found.error > proof.RELATIVE_TOLERANCE:
-        return None
+        return NO
     if found.bitwise:
         return "bitwise"
     return f"within 1e{math.ceil(math.log10(found.error))}" if found.error else "equal"
 
 
-def _fault(point: Point, found: PointProof) -> str:
+def fault(point: Point, found: PointProof) -> str:
+    """Why a point is not proved."""
     at = f"at point {point.index} ({point.name})"
     if not found.parted:
         return f"{at} the stages do not part the parameters"

@@ -59,8 +59,8 @@ def plan(
     table.add_column()
     for name, model in models.items():
         table.add_row("model", f"{name}: {_chosen(model)}")
-        if model.note:
-            table.add_row("", model.note)
+        for note in filter(None, model.notes):
+            table.add_row("", note)
     for name, network in networks.items():
         for profile in dict.fromkeys(network):
             table.add_row("netem", f"{profile.name}: {describe(profile)}")
@@ -165,7 +165,8 @@ def summary(out: Console, clock: Clock, wall_s: float) -> None:
         f"the rest {1 - share - probing:.0%}"
     )
     for row in clock.faulty[:LISTED_FAULTS]:
-        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}, round {row['round']}"
+        batch = f" b{row['batch_size']}" if row["batch_size"] > 1 else ""
+        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{batch}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {escape(row['reason'])}")
     if len(clock.faulty) > LISTED_FAULTS:
         out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
@@ -180,7 +181,8 @@ def files(out: Console, written: Sequence[Path]) -> None:
 
 
 def _named(cell: Cell) -> str:
-    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}"
+    batch = f" b{cell.batch_size}" if cell.batch_size > 1 else ""
+    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{batch}"
 
 
 _SENSED = (

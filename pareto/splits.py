@@ -41,6 +41,17 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
     return tuple(sorted(found))
 
 
+def fold_note(points: Sequence[Point]) -> str:
+    """What was folded, in words; nothing if nothing was."""
+    folded, kept = sum(len(point.folded) for point in points), len(points) - 1
+    if not folded:
+        return ""
+    return (
+        f"{kept + folded} cuts, {kept} points before the last: {folded} fold into their neighbours "
+        "(--no-fold keeps them)"
+    )
+
+
 def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[Split]:
     parts = text.split(ALONG)
     if len(parts) != links:

@@ -51,13 +51,18 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     try:
         sweep = canonical(sweep)
         names = [canonical_name(model) for model in sweep.models]
-        ways = {name: _splits(name, sweep, links) for name in names}
+        points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
+        # Before anything is made of the models: bad input must not cost minutes.
+        ways = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
         prepared = {name: prepare(name, sweep) for name in names}
     except (UnknownModel, UntraceableModel, WeightsError) as error:
         raise SpecError(str(error)) from error
     if store is not None:
         _check_same(store, sweep, prepared, networks)
-    facts = {name: replace(it.facts, splits=ways[name]) for name, it in prepared.items()}
+    facts = {
+        name: replace(it.facts, splits=ways[name], notes=(splits.fold_note(points[name]), *it.notes))
+        for name, it in prepared.items()
+    }
     to_do = plan.make(sweep, facts, networks, store.done() if store is not None else frozenset())
     screen.plan(console, sweep, facts, networks, to_do)
     if dry_run:
@@ -97,11 +102,6 @@ def _networks(sweep: Sweep, links: int) -> Networks:
         names = [profile.name for profile in network]
         networks[names[0] if len(set(names)) == 1 else ALONG.join(names)] = network
     return networks
-
-
-def _splits(name: str, sweep: Sweep, links: int) -> tuple[splits.Split, ...]:
-    """Where to cut a model. Before anything is made of it: bad input must not cost minutes."""
-    return splits.chosen(name, partitioned.describe(recipe(name, sweep))[0], sweep.points, links)
 
 
 def show(console: Console, folder: Path) -> None:
@@ -199,7 +199,8 @@ def _hosts(sweep: Sweep) -> dict[str, Any] | None:
     """What of a testbed file decides what is measured."""
     if sweep.testbed == THIS_MACHINE:
         return None
-    kept = ("name", "ssh", "data_address", "data_interface", "device", "threads", "python")
+    kept = ("name", "ssh", "data_address", "data_interface", "next_address", "next_interface")
+    kept += ("device", "threads", "python")
     members = inventory.load(Path(sweep.testbed)).roles
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
 

@@ -97,7 +97,8 @@ def _heads(model: nn.Module, images: Tensor) -> list[_Head]:
 
     A layer whose builder froze it is no head but part of the arithmetic (YOLO's expectation over distances).
     """
-    layers = [m for m in model.modules() if isinstance(m, _Head) and m.weight.requires_grad]
+    every = [m for m in model.modules() if isinstance(m, _Head)]
+    layers = [layer for layer in every if layer.weight.requires_grad] or every
     origins = _Origins()
     hooks = [
         layer.register_forward_hook(lambda it, _inputs, output: origins.begin(it, output)) for layer in layers

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import copy
 import importlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -34,20 +34,27 @@ def entry(name: str) -> Entry:
 
 def _detector(name: str) -> nn.Module:
     """Ultralytics' model with a static graph: its last layer returns the decoded boxes only, and knows the grid."""
-    package = _import(name)
-    detector: nn.Module = package.DetectionModel(f"{name}.yaml", verbose=False)
+    try:
+        with _untouched():
+            tasks, tal = (importlib.import_module(f"ultralytics.{it}") for it in ("nn.tasks", "utils.tal"))
+    except ImportError as error:
+        text = " ".join(str(error).split())
+        raise UnknownModel(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
+    detector: nn.Module = tasks.DetectionModel(f"{name}.yaml", verbose=False)
     for module in detector.modules():
         if split := getattr(type(module), "forward_split", None):  # chunk() gives a list of unknown length
             with_forward(module, split)
+        activation = getattr(module, "act", None)
+        if isinstance(activation, nn.SiLU):  # one object serves the whole model: each cut would have its name
+            module.act = copy.copy(activation)
     *_, head = detector.model  # type: ignore[misc]
     head.export = True  # nothing but the boxes
-    _fix_grid(head)
+    _fix_grid(head, tal.make_anchors)
     return with_forward(detector, lambda it, images: it.predict(images))
 
 
-def _fix_grid(head: Any) -> None:
+def _fix_grid(head: Any, grid: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Compute the grid of anchor points now: `head` would at its first image, and whenever the batch size changes."""
-    grid = importlib.import_module("ultralytics.utils.tal").make_anchors
     levels = [torch.empty(1, 1, _SIZE // int(stride), _SIZE // int(stride)) for stride in head.stride]
     for buffer, values in zip(("grid_points", "grid_strides"), grid(levels, head.stride), strict=True):
         head.register_buffer(buffer, values.transpose(0, 1).contiguous(), persistent=False)
@@ -60,16 +67,6 @@ def _fix_grid(head: Any) -> None:
     head.__class__ = type(
         base.__name__, (base,), {"_get_decode_boxes": decoded, "__module__": base.__module__}
     )
-
-
-@functools.cache
-def _import(name: str) -> Any:
-    try:
-        with _untouched():
-            return importlib.import_module("ultralytics.nn.tasks")
-    except ImportError as error:
-        text = " ".join(str(error).split())
-        raise UnknownModel(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
 
 
 @contextlib.contextmanager
@@ -90,6 +87,7 @@ def _untouched() -> Iterator[None]:
         try:
             yield
         finally:
-            os.environ.clear()
+            for added in os.environ.keys() - environment.keys():
+                del os.environ[added]
             os.environ.update(environment)
             torch.save = save

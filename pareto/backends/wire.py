@@ -13,6 +13,7 @@ layout it takes, and everything else is refused.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import socket
 import struct
@@ -85,16 +86,18 @@ def describe(layout: Layout) -> bytes:
 
 
 def views(tensors: Tensors) -> list[memoryview]:
-    """Each tensor's bytes, without a copy. Raises BackendError for one that is not contiguous on the CPU."""
+    """Each tensor's bytes, without a copy; only to be used while the tensors live.
+
+    Raises BackendError for one that is not contiguous in host memory.
+    """
     return [_bytes_of(tensor) for tensor in tensors]
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise BackendError("only contiguous tensors in host memory can be sent")
-    # numpy knows neither bfloat16 nor autograd: look at the storage as bytes. A single element may have any stride.
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
-    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
+    # By its address: through numpy, which knows no bfloat16, it takes five times as long, four times a round trip.
+    return memoryview((ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr()))
 
 
 def empty(layout: Layout) -> Tensors:

@@ -126,7 +126,7 @@ class NetemShaper:
     ) -> None:
         """`starts` start the helper on those of the link's hosts that have one, by role.
 
-        `filtered`: only what the two say to each other is shaped, and of that not SSH.
+        `filtered`: only what the two say to each other is shaped, and of that not SSH; else what they pass on as well.
         """
         self._ends = {near.role: near, far.role: far}
         self._starts = starts
@@ -149,7 +149,7 @@ class NetemShaper:
             asked[role] = session.send(
                 "apply",
                 interface=self._ends[role].interface,
-                peer=self._ends[peer].address,
+                peer=self._ends[peer].address if self._filtered else None,
                 egress=ways[role].to_dict(),
                 ingress=None if peer in self._sessions else ways[peer].to_dict(),
                 filtered=self._filtered,

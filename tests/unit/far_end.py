@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pareto.hosts.host import EDGE, SERVER, Host
+from pareto.hosts.host import EDGE, SERVER, End, Host
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.hosts.shaping import NoShaper, Shaper
-from pareto.hosts.testbed import End, Link, Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.jsonlines import Refused
 
 HOSTS = {

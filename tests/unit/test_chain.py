@@ -172,23 +172,22 @@ def test_meeting_anew_waits_until_all_that_came_is_answered(chain: Chain, backen
     assert results(chain.run(backend)) == plus(2)
 
 
-@each_backend
 @pytest.mark.parametrize("role", ["middle1", "server"])
-@pytest.mark.timeout(60)
-def test_a_host_that_dies_ends_the_trial(backend: str, role: str) -> None:
+@pytest.mark.timeout(120)
+def test_a_host_that_dies_ends_the_trial_and_another_takes_its_place(role: str) -> None:
     with closing(Chain()) as chain, ThreadPoolExecutor() as pool:
-        chain.stage(backend, 0.005)
-        running = pool.submit(chain.run, backend, requests=100_000, depth=16)
-        while chain.hosts[role].result("served") < 10:
-            pass
-        chain.hosts[role].process.kill()
-        reply = running.result(20)
-        assert not reply["ok"]
-        if role == "server":
-            gone = {"tcp": "127.0.0.3 (closed|failed)", "rpc": "rpc to server: "}[backend]
-            assert re.search(f"{PATH[backend]['middle1']}.*{gone}", reply["error"])
-        if backend == "tcp":  # rpc needs other processes on every host
+        for backend in ("rpc", "tcp"):
+            chain.stage(backend, 0.005)
+            running = pool.submit(chain.run, backend, requests=100_000, depth=16)
+            while chain.hosts[role].result("served") < 10:
+                pass
+            chain.hosts[role].process.kill()
+            reply = running.result(20)
+            assert not reply["ok"]
+            if role == "server":
+                gone = {"tcp": "127.0.0.3 (closed|failed)", "rpc": "rpc to server: "}[backend]
+                assert re.search(f"{PATH[backend]['middle1']}.*{gone}", reply["error"])
             chain.start(role)
-            chain.reconnect()
-            chain.stage(backend)
-            assert results(chain.run(backend)) == plus(2)
+            chain.reconnect()  # but for rpc: processes that met before do not meet a new one
+        chain.stage("tcp")
+        assert results(chain.run("tcp")) == plus(2)

@@ -47,9 +47,9 @@ class Helpers:
         self.of[role].append(end)
         return Session(HOSTS[role].name, end)
 
-    def shaper(self, *roles: str) -> NetemShaper:
+    def shaper(self, *roles: str, filtered: bool = True) -> NetemShaper:
         starts = {role: partial(self.start, role) for role in roles}
-        return NetemShaper(NEAR, FAR, starts, self.heartbeat, filtered=True)
+        return NetemShaper(NEAR, FAR, starts, self.heartbeat, filtered=filtered)
 
     def asked(self, role: str, op: str) -> list[dict[str, Any]]:
         """Of the newest helper on that host."""
@@ -86,6 +86,13 @@ def test_alone_a_host_shapes_what_arrives_too(
     (asked,) = helpers.asked(role, "apply")
     assert (asked["egress"], asked["ingress"]) == (egress, ingress)
     assert helpers.shaper(role).facts() == {"netem": {"at": [role]}}
+
+
+def test_what_hosts_pass_on_is_shaped_too_where_the_link_is_ours(helpers: Helpers) -> None:
+    """It comes from others than the peer."""
+    helpers.shaper(EDGE, filtered=False).apply(PROFILE)
+    (asked,) = helpers.asked(EDGE, "apply")
+    assert (asked["peer"], asked["filtered"]) == (None, False)
 
 
 def test_who_shapes() -> None:

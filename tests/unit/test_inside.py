@@ -117,6 +117,7 @@ def test_a_proof_for_every_point(net, tmp_path):
     text, good = run({"model": f"{net}:Another", "granularity": "op"}, tmp_path, prove=True)
     assert not good
     assert {cells[-1] for cells in rows(text)} == {"no"}
+    assert "6 of 6 points are not proved: at point 0 (input) the result is off by " in " ".join(text.split())
 
 
 def test_several_models_are_a_row_each(net, tmp_path):

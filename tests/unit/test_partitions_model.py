@@ -5,11 +5,10 @@ import weakref
 
 import pytest
 import torch
-from torch import nn
 
 from partitions import model as partitions_model
 from partitions import preprocess, proof, registry, weights
-from partitions.recipe import Cuts, Recipe
+from partitions.recipe import Cuts, Handmade, Recipe
 from partitions.resident import ResidentStage
 from partitions.seeded import seeded
 
@@ -162,6 +161,14 @@ def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path):
     assert torch.equal(expected[0], proof.reference(as_floats, values)[0])
 
 
+def test_no_cut_lies_behind_normalising():
+    every = Cuts("op", fold=False)
+    as_bytes, as_floats = (
+        partitions_model.describe(Recipe("alexnet", every, input=dtype))[0] for dtype in ("uint8", "float32")
+    )
+    assert [point.name for point in as_bytes] == [point.name for point in as_floats]
+
+
 def test_normalising_follows_the_definition():
     image = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
     mean, std = (0.5, 0.25, 0.0), (0.5, 0.25, 1.0)
@@ -173,37 +180,13 @@ def test_normalising_follows_the_definition():
 
 
 def test_a_model_with_several_results(tmp_path):
-    source = tmp_path / "two.py"
-    source.write_text(TWO_HEADS)
-    name = registry.canonical(f"{source}:Two")
-    recipe = Recipe(name, Cuts("op", 3), *registry.source(name))
-    model = partitions_model.load(recipe, weights.make(name, "seeded", 0, tmp_path).path)
+    model = own(tmp_path, "Two", Cuts("op", 3))
     assert [(spec.shape, spec.dtype) for spec in model.results] == [
         ((1, 5), "float32"),
         ((1, 2, 8, 8), "float32"),
     ]
-    assert model.traced_by == "torch.fx"
     outputs = assert_split_equals_whole(model, images(8), range(len(model.points)))
     assert [tuple(output.shape) for output in outputs] == [(2, 5), (2, 2, 8, 8)]
-
-
-TWO_HEADS = """
-from torch import nn
-
-class Two(nn.Module):
-    input_shape = (3, 8, 8)
-
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, 3, padding=1)
-        self.mask = nn.Conv2d(4, 2, 1)
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, x):
-        x = self.stem(x)
-        mask = self.mask(x)
-        return {"out": self.head(x.mean((2, 3))), "aux": mask}
-"""
 
 
 def test_describe_and_load_agree(load):
@@ -225,37 +208,108 @@ def test_impossible_stages_are_refused(start, end, load):
         load("alexnet").stage(start, end)
 
 
-def test_buffers_that_no_file_holds_come_from_the_constructor(monkeypatch, tmp_path):
-    class Positional(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Conv2d(3, 2, 1)
-            self.register_buffer("offset", torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), persistent=False)
-            self.head = nn.Conv2d(2, 2, 1)
-
-        def forward(self, x):
-            return self.head(self.layer(x) + self.offset)
-
-    monkeypatch.setattr(registry, "build", lambda _name: Positional().eval().requires_grad_(False))
-    built = Positional()
-    torch.save(built.state_dict(), tmp_path / "own.pt")
-    file = weights.make("alexnet", str(tmp_path / "own.pt"), 0, tmp_path)
+@pytest.mark.parametrize(
+    ("builder", "traced_by", "computed"),
+    [("Positional", "torch.fx", ["offset"]), ("Listing", "torch.export", None)],
+)
+def test_what_no_file_holds_comes_from_the_constructor(builder, traced_by, computed, tmp_path):
+    model = own(tmp_path, builder, Cuts("op", 2, fold=False))
+    assert model.traced_by == traced_by
+    assert computed is None or [*model.traced.computed] == computed
     inputs = images(8)
-    (result,) = proof.reference(partitions_model.load(Recipe("alexnet"), file.path), inputs)
-    assert torch.equal(result, built(inputs))
-    outline = partitions_model.outline(Recipe("alexnet"))
-    it = ResidentStage(outline, file.path)
-    last = len(outline.points) - 1
+    (expected,) = assert_split_equals_whole(model, inputs, range(len(model.points)))
+    it = ResidentStage(model, tmp_path / "own.safetensors")
+    last = len(model.points) - 1
     it.change(0, last)
-    assert torch.equal(it.stage((inputs,))[0], built(inputs))
-    (behind,) = [index for index in range(last) if outline.points[index].after == "layer"]
-    layer = built.layer.weight.nbytes + built.layer.bias.nbytes
     whole = it.nbytes
-    it.change(0, behind)
-    assert it.nbytes == layer
-    it.change(behind, last)
-    assert it.nbytes == whole - layer
-    assert "body.offset" in dict(it.stage.named_buffers())
+    assert torch.equal(it.stage((inputs,))[0], expected)
+    for behind in range(last):
+        it.change(0, behind)
+        first, payload = it.nbytes, it.stage((inputs,))
+        it.change(behind, last)
+        assert first + it.nbytes == whole
+        assert torch.equal(it.stage(payload)[0], expected)
+
+
+def test_a_chain_of_what_cannot_be_traced(tmp_path):
+    handmade = Handmade(chain=("stem", "gate", "head"))
+    model = own(tmp_path, "Gated", Cuts("op", fold=False), handmade)
+    assert (model.traced_by, [point.name for point in model.points]) == (
+        "chain",
+        ["input", "stem", "gate", "output"],
+    )
+    assert_split_equals_whole(model, images(8), range(len(model.points)))
+
+
+def own(folder, builder, cuts, handmade=None):
+    """A model as a user writes it."""
+    source = folder / "own.py"
+    source.write_text(OWN)
+    name = registry.canonical(f"{source}:{builder}")
+    made = weights.make(name, "seeded", 0, folder)
+    made.path.rename(folder / "own.safetensors")
+    recipe = Recipe(name, cuts, *registry.source(name), handmade)
+    return partitions_model.load(recipe, folder / "own.safetensors")
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Two(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.mask = nn.Conv2d(4, 2, 1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        mask = self.mask(x)
+        return {"out": self.head(x.mean((2, 3))), "aux": mask}
+
+class Positional(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 2, 1)
+        self.register_buffer("offset", torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), persistent=False)
+        self.head = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        return self.head(self.layer(x) + self.offset)
+
+class Gated(nn.Module):
+    input_shape = (3, 8, 8)
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 2, 1)
+        self.gate = Gate()
+        self.head = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        return self.head(self.gate(self.stem(x)))
+
+class Gate(nn.Module):
+    def forward(self, x):
+        while x.abs().max() > 0.5:
+            x = x / 2
+        return x
+
+class Listing(Positional):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.tensor([2.0, 3.0]).view(1, 2, 1, 1)  # no buffer
+
+    def forward(self, x):
+        parts = list(self.layer(x).split(1, 1))
+        parts[1] = parts[1].relu()
+        return self.head((torch.cat(parts, 1) + self.offset) * self.scale)
+"""
 
 
 def resident(name, tmp_path):

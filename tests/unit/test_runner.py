@@ -13,9 +13,10 @@ from pyarrow import parquet
 
 from pareto.bounds import Crossing
 from pareto.crew import Crew
+from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
 from pareto.hosts.shaping import LinkState, Shaper
-from pareto.hosts.testbed import End, Link
+from pareto.hosts.testbed import Link
 from pareto.hosts.way import Unreachable
 from pareto.link.probe import Probed, Reading, Tolerance
 from pareto.link.profile import Profile

@@ -62,7 +62,7 @@ def test_the_plan_says_what_will_be_done(out: Console) -> None:
 
 def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
     splits = ((0, 0), (0, 3), (3, 7))
-    facts = {"mine": ModelFacts(FACTS["mobilenet_v2"].points, 0.03, splits=splits, note="40 cuts, 12 points")}
+    facts = {"mine": ModelFacts(FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 cuts, 12 points"))}
     networks = {"wifi+lte": spec.profiles("wifi+lte", 2)}
     sweep = spec.sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
     screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
@@ -107,9 +107,10 @@ def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console) -> None:
 def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console) -> None:
     bad = {
         "model": "m",
-        "point": 3,
+        "point": "3+7",
         "backend": "tcp",
         "netem": "lte",
+        "batch_size": 8,
         "round": 1,
         "status": "invalid",
         "reason": "off",
@@ -117,7 +118,7 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console) -> None:
     screen.summary(out, Clock(measuring=80.0, probing=5.0, trials=40, faulty=[bad] * 12), 100.0)
     shown = text(out)
     assert "40 trials in 1 min 40 s: measuring 80%, probing the link 5%, the rest 15%" in shown
-    assert shown.count("invalid: m 3 tcp lte, round 1: off") == screen.LISTED_FAULTS
+    assert shown.count("invalid: m 3+7 tcp lte b8, round 1: off") == screen.LISTED_FAULTS
     assert "and 2 more" in shown
 
 
