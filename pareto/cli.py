@@ -151,6 +151,35 @@ def report(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Fo
         _refuse(str(error))
 
 
+@app.command()
+def partitions(
+    models: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, several with commas, or all.")
+    ],
+    granularity: Granularity = None,
+    live_tensors: LiveTensors = None,
+    fold: Fold = None,
+    input: Input = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Compare each point's split output with the whole model's.")
+    ] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(help="A Markdown file whose table of models gets their rows.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where figures go.", show_default="results")] = RESULTS,
+) -> None:
+    """What is inside a model: what crosses at each point, and what computes on either side of it."""
+    from pareto import spec
+
+    options = {"granularity": granularity, "live_tensors": live_tensors, "fold": fold, "input": input}
+    given = {name: value for name, value in options.items() if value is not None}
+    asked = spec.sweep({"model": models, **given})
+    from pareto import partitioning, screen
+
+    good = partitioning.run(screen.console(), asked, out, prove=prove, document=markdown)
+    raise typer.Exit(0 if good else 1)
+
+
 netem_app = typer.Typer(
     help="Network profiles: what there is, and what one measures.",
     rich_markup_mode=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -32,6 +33,13 @@ from partitions.registry import UnknownModel
 from partitions.registry import canonical as canonical_name
 from partitions.weights import WeightsError
 
+_DECIDES = {
+    "weights_digest": "other weights",
+    "graph_digest": "another graph",
+    "source_digest": "another source file",
+    "dataset": "other images",
+}
+"""What of a model's manifest must not change while a run goes on."""
 Networks = dict[str, tuple[Profile, ...]]
 _PACKAGES = ("torch", "torchvision", "safetensors", "paramiko", "pyroute2", "numpy", "pandas", "moocore")
 
@@ -213,12 +221,10 @@ def _check_same(
     if manifest.get("testbed_hosts") != _hosts(sweep):
         raise SpecError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
     for name, now in prepared.items():
-        then = manifest["models"].get(name, {})
-        for what in ("weights_digest", "graph_digest"):
-            if then.get(what) != now.manifest[what]:
-                raise SpecError(
-                    f"{store.folder} was made with another {what.split('_')[0]} of {name}: start a new run"
-                )
+        then, now_made = manifest["models"].get(name, {}), json.loads(json.dumps(now.manifest))
+        for what, words in _DECIDES.items():
+            if then.get(what) != now_made.get(what):
+                raise SpecError(f"{store.folder} was made with {words} of {name}: start a new run")
     for name, record in _records(networks).items():
         if manifest["profiles"].get(name) != record:
             raise SpecError(

@@ -47,6 +47,8 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
+    for node in inputs:
+        copies[node] = _laid_out(graph, copies[node], traced.values[node])
     for node in traced.nodes[first + 1 : last + 1]:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs))
@@ -60,6 +62,18 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
     protect_inputs(body, examples)
     fill(body, state)
     return Stage(body)
+
+
+def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
+    """The value in the layout that it has within the whole model, as in 'channels last'; it is contiguous on the link.
+
+    Kernels follow the layout of what they read, and round otherwise in another one.
+    """
+    order = sorted(range(value.dim()), key=lambda dim: -value.stride(dim))
+    if value.is_contiguous() or not value.permute(order).is_contiguous():
+        return received
+    dense = graph.call_method("contiguous", (graph.call_method("permute", (received, order)),))
+    return graph.call_method("permute", (dense, [order.index(dim) for dim in range(value.dim())]))
 
 
 def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:

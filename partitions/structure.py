@@ -26,7 +26,6 @@ def without_memory(build: Callable[[], nn.Module]) -> nn.Module:
         except Exception:  # whatever a constructor does when the values that it asks for are not there
             model = None
         if model is None or any(buffer.is_meta for buffer in model.buffers()):
-            torch.manual_seed(0)
             model = build()
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -66,5 +65,5 @@ class _MetaPrevails(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def with_forward(module: nn.Module, forward: Callable[[Any, Any], Any]) -> nn.Module:
     """The same module, whose forward is now another; its parameters keep their names, and it stays of its class."""
     base = type(module)
-    module.__class__ = type(base.__name__, (base,), {"forward": forward, "__module__": base.__module__})
+    module.__class__ = type(base.__name__, (base,), {"forward": forward})
     return module

@@ -64,9 +64,7 @@ def _fix_grid(head: Any, grid: Callable[..., tuple[Tensor, Tensor]]) -> None:
         boxes: Tensor = it.decode_bboxes(it.dfl(raw["boxes"]), it.grid_points.unsqueeze(0)) * it.grid_strides
         return boxes
 
-    head.__class__ = type(
-        base.__name__, (base,), {"_get_decode_boxes": decoded, "__module__": base.__module__}
-    )
+    head.__class__ = type(base.__name__, (base,), {"_get_decode_boxes": decoded})
 
 
 @contextlib.contextmanager

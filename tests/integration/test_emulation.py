@@ -110,7 +110,7 @@ def test_a_link_that_changes_is_swept_part_by_part(tmp_path: Path) -> None:
     trace = manifest["profiles"]["handover"]["edge_to_server"]["trace"]
     assert (trace["period_s"], trace["steps"]) == (30.0, 11)
     if manifest["sessions"][0]["testbed"]["shaper"] == "relay":
-        assert 0 < manifest["sessions"][0]["shaping"]["relay"]["cpu_share"] < 1
+        assert 0 < manifest["sessions"][0]["shaping"]["edge-server"]["relay"]["cpu_share"] < 1
 
 
 def test_doctor_finds_and_removes_what_a_killed_testbed_left() -> None:

@@ -77,8 +77,8 @@ def test_from_a_finished_testbed_file_to_a_front(lab: Lab, tmp_path: Path) -> No
     (session,) = manifest["sessions"]
     assert manifest["testbed"] == "edge pi (cpu), server gpu (cpu)"
     assert session["testbed"]["shaper"] == "none"
-    assert session["bare_link"]["rtt_s"] < 0.01
-    assert session["bare_link"]["rate_bps"] > 1e8
+    assert session["bare_links"]["edge-server"]["rtt_s"] < 0.01
+    assert session["bare_links"]["edge-server"]["rate_bps"] > 1e8
     assert session["sampling"]["edge"]["cpu_percent"] > 0
     assert session["hosts"]["edge"]["sensors"]["cpu_percent"]
     assert not any(host.pids("pareto.worker") for host in lab.hosts.values())

@@ -86,7 +86,8 @@ def test_a_sweep_from_command_to_front(tmp_path: Path) -> None:
     (session,) = manifest["sessions"]
     assert session["testbed"]["shaper"] in ("relay", "netem")
     assert session["hosts"]["edge"]["threads"] == 1
-    assert session["link"]["20ms-20mbit"]["in_force"]["edge_to_server"]["rate_bps"] == 20e6
+    in_force = session["links"]["20ms-20mbit"]["edge-server"]["in_force"]
+    assert in_force["edge_to_server"]["rate_bps"] == 20e6
     front = read(run / "front.csv")
     assert {row["point"] for row in front if row["on_front"] == "True"} >= {"21"}
     for kind in ("front", "attribution"):

@@ -300,13 +300,16 @@ class Blocks(nn.Module):
 
 
 class Branching(nn.Module):
-    def __init__(self):
+    def __init__(self, blocks=("first", "second")):
         super().__init__()
-        self.blocks = nn.ModuleList([Residual(), Residual()])
+        self.blocks = blocks
+        for name in blocks:
+            self.add_module(name, Residual())
         self.head = nn.Linear(4, 4)
 
     def forward(self, x):
-        return self.head(self.blocks[1](self.blocks[0](x)) + x)
+        first, second = map(self.get_submodule, self.blocks)
+        return self.head(second(first(x)) + x)
 
 
 class Wrapper(nn.Module):
@@ -325,7 +328,7 @@ def names(module, cuts):
 def test_a_boundary_with_two_live_tensors_merges_with_the_next():
     assert names(Blocks(), Cuts()) == ["input", "blocks.0", "blocks.1", "output"]
     assert names(Branching(), Cuts()) == ["input", "pool", "output"]
-    assert names(Branching(), Cuts(live_tensors=2)) == ["input", "blocks.0", "pool", "output"]
+    assert names(Branching(), Cuts(live_tensors=2)) == ["input", "first", "second", "pool", "output"]
 
 
 def test_the_blocks_of_a_wrapped_model_are_found():
@@ -350,7 +353,9 @@ def test_nodes_are_named_by_their_modules_and_no_name_is_there_twice():
         "input", "input_1", "act", "block.first", "block.second", "block.third", "block.add", "block.head",
         "mul", "mul_1", "act_1", "output",
     ]  # fmt: skip
-    assert names(Named(), Cuts()) == ["input", "stem", "block", "act", "output"]
+    assert names(Branching(("input", "output")), Cuts(live_tensors=2)) == [
+        "input", "input_1", "output_1", "pool", "output",
+    ]  # fmt: skip
 
 
 class Undecided(nn.Module):

@@ -36,6 +36,7 @@ class Heads(nn.Module):
         self.boxes = nn.Conv2d(4, 4, 1)
         self.scores = nn.Conv2d(4, 2, 1)
         self.shared = nn.Linear(4, 3)
+        self.shared.bias.data.copy_(torch.tensor([50.0, 0.0, -50.0]))
         nn.init.zeros_(self.scores.weight)
         nn.init.constant_(self.scores.bias, -9.0)
         self.expectation = nn.Conv2d(4, 1, 1, bias=False).requires_grad_(False)
@@ -109,10 +110,16 @@ def test_heads_are_scaled_each_by_itself():
             lambda _module, _inputs, output, name=name: found.setdefault(name, []).append(output.clone())
         )
     model(torch.cat([torch.randn(32, 3, 8, 8), torch.rand(32, 3, 8, 8)]))
-    for outputs in found.values():
-        together = torch.cat([output.flatten() for output in outputs])
-        assert 0.3 < float(together.std()) < 3
-        assert abs(float(together.mean())) < 1
+    for name, outputs in found.items():
+        channels = torch.cat(
+            [it.flatten(0, -2) if name == "shared" else it.movedim(1, -1).flatten(0, -2) for it in outputs]
+        )
+        assert 0.3 < float((channels - channels.mean(0)).std()) < 3
+        assert float(channels.mean(0).abs().max()) < 1
+
+
+def test_normalization_of_any_dimension_takes_its_statistics():
+    assert float(seeded("Normalized", 3).norm.running_var.max()) < 0.01  # untrained 1
 
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_no_trace():

@@ -148,6 +148,21 @@ def test_results_are_contiguous():
     assert torch.equal(result, expected)
 
 
+def test_a_value_has_the_layout_that_it_has_within_the_model():
+    """as_strided shows it: kernels take another path, and round otherwise."""
+    net = Net(
+        lambda net, x: net.same(x.view(-1, 2, 2).transpose(1, 2)).as_strided((x.size(0), 4), (4, 1)),
+        same=nn.Identity(),
+    )
+    traced, state = structure_and_state(net)
+    images = torch.randn(3, 4)
+    with torch.inference_mode():
+        (crossing,) = cut(traced, state, "x", "same")((images,))
+        (result,) = cut(traced, state, "same", "head")((crossing,))
+        assert torch.equal(result, net(images))
+    assert crossing.is_contiguous()
+
+
 def test_a_stage_without_units_hands_its_input_on():
     traced, state = structure_and_state(Net(lambda net, x: x))
     payload = (torch.randn(1, 4),)

@@ -10,8 +10,11 @@ from partitions.structure import with_forward, without_memory
 class RunsItself(nn.Module):
     """Learns a size by a forward pass, in which parameters meet tensors that have memory."""
 
+    made = 0
+
     def __init__(self):
         super().__init__()
+        RunsItself.made += 1
         self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval()
         self.head = nn.Linear(self.body(torch.zeros(1, 3, 8, 8)).shape[1], 2)
 
@@ -44,6 +47,7 @@ def devices(model):
 
 def test_a_constructor_may_run_the_model():
     model = without_memory(RunsItself)
+    assert RunsItself.made == 1  # a second time would be with memory
     assert devices(model) == {"meta"}
     assert model.head.in_features == 4 * 6 * 6
     assert model.body[1].running_var.tolist() == [1.0] * 4

@@ -16,8 +16,11 @@ from pareto.crew import Crew
 from pareto.hosts.session import SessionLost
 from pareto.link import library
 from pareto.link.probe import Reading
+from pareto.plan import ModelFacts
+from pareto.prepare import Artifact, Prepared
 from pareto.spec import SpecError, Sweep
 from pareto.store import Store
+from partitions.recipe import Recipe
 
 LAB = """\
 hosts:
@@ -153,6 +156,34 @@ def test_profiles_of_one_name_must_be_one(sweep: Sweep, tmp_path: Path) -> None:
     asked = sweep.model_copy(update={"netems": ("wifi", str(file))})
     with pytest.raises(SpecError, match="another profile is called wifi too"):
         sweeping._networks(asked, 1)
+
+
+MADE = {"weights_digest": "w", "graph_digest": "g", "source_digest": None, "dataset": {"inputs": {"1": [4]}}}
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ({"weights_digest": "x"}, "other weights"),
+        ({"graph_digest": "x"}, "another graph"),
+        ({"source_digest": "x"}, "another source file"),
+        ({"dataset": {"inputs": {"1": [8]}}}, "other images"),
+    ],
+)
+def test_a_run_does_not_go_on_with_another_model(
+    sweep: Sweep, tmp_path: Path, what: dict[str, Any], says: str
+) -> None:
+    networks = sweeping._networks(sweep, 1)
+
+    def prepared(**manifest: Any) -> dict[str, Prepared]:
+        artifact = Artifact(Path("weights"), "w")
+        return {"net": Prepared("net", Recipe("net"), artifact, None, {}, "g", ModelFacts((), 0.1), manifest)}
+
+    store = Store.create(tmp_path, "run", sweeping._manifest(sweep, prepared(**MADE), networks))
+    as_tuple = {**MADE, "dataset": {"inputs": {"1": (4,)}}}
+    sweeping._check_same(store, sweep, prepared(**as_tuple), networks)
+    with pytest.raises(SpecError, match=f"was made with {says} of net: start a new run"):
+        sweeping._check_same(store, sweep, prepared(**{**MADE, **what}), networks)
 
 
 @dataclass
