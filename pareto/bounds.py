@@ -65,9 +65,7 @@ def throughput_ips(
     """Images a second, and what bounds them: a stage's host, or a link and the way on it ('edge-server out')."""
     steps_s = dict(stages_s)
     for crossing in crossings:
-        steps_s |= zip(
-            (f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True
-        )
+        steps_s |= zip((f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True)
     slowest = max(steps_s, key=steps_s.__getitem__)
     return batch_size / steps_s[slowest], slowest
 

@@ -154,7 +154,8 @@ def report(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Fo
 @app.command()
 def partitions(
     models: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, several with commas, or all.")
+        str,
+        typer.Argument(metavar="MODEL", help="A model, your own net.py:build, several with commas, or all."),
     ],
     granularity: Granularity = None,
     live_tensors: LiveTensors = None,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pareto import spec
-from pareto.spec import THIS_MACHINE, SpecError, Sweep
+from pareto.hosts.inventory import THIS_MACHINE
+from pareto.spec import SpecError, Sweep
 from pareto.store import StoreError
 
 QUICK_TRIALS = 1

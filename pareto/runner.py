@@ -107,7 +107,10 @@ class Runner:
         cell, network = trial.cell, self._networks[trial.cell.netem]
         self._crew.ready(cell, network)
         links = list(zip(self._crew.links, network, strict=True))
-        before = [self._recent(link, profile) or self._probe(trial, link, profile, "before") for link, profile in links]
+        before = [
+            self._recent(link, profile) or self._probe(trial, link, profile, "before")
+            for link, profile in links
+        ]
         for link, profile in links:
             if profile.period_s is not None:
                 # Each cell of a round sees the same part of the trace, each round another.
@@ -126,7 +129,8 @@ class Runner:
             self._store.write_requests(cell, trial.round, stages.requests(told))
             self._keep(trial, samples, told)
             self._store.append_stages(
-                {**_named(trial, self._store.run), **row} for row in stages.rows(cell, crossings, told, samples)
+                {**_named(trial, self._store.run), **row}
+                for row in stages.rows(cell, crossings, told, samples)
             )
         row = verdict.row(cell, crossings, told, list(zip(before, after, strict=True)), samples)
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -61,10 +62,10 @@ def plan(
         table.add_row("model", f"{name}: {_chosen(model)}")
         for note in filter(None, model.notes):
             table.add_row("", note)
-    for name, network in networks.items():
-        for profile in dict.fromkeys(network):
-            table.add_row("netem", f"{profile.name}: {describe(profile)}")
-        if len(network) > 1:
+    for profile in dict.fromkeys(itertools.chain(*networks.values())):
+        table.add_row("netem", f"{profile.name}: {describe(profile)}")
+    if hosts > 2:
+        for network in networks.values():
             table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
     table.add_row("backends", ", ".join(sweep.backends))
     if sweep.batch_sizes != (1,):

@@ -55,7 +55,9 @@ def fold_note(points: Sequence[Point]) -> str:
 def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[Split]:
     parts = text.split(ALONG)
     if len(parts) != links:
-        raise SpecError(f"--points {text} names {len(parts)} points for {links} links: write {example(links)}")
+        raise SpecError(
+            f"--points {text} names {len(parts)} points for {links} links: write {example(links)}"
+        )
     each = [_select(model, points, part) for part in parts]
     if math.prod(map(len, each)) > MOST_SPLITS**2:
         raise SpecError(f"--points {text} are too many: choose fewer")

@@ -60,7 +60,9 @@ def requests(told: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
     phases = {}
     for phase, columns in told[EDGE]["requests"].items():
         others = {name: values for name, values in columns.items() if name != "stages_s"}
-        split = [(each[:-1], each[-1]) if len(each) == later else (each, None) for each in columns["stages_s"]]
+        split = [
+            (each[:-1], each[-1]) if len(each) == later else (each, None) for each in columns["stages_s"]
+        ]
         phases[phase] = {
             **others,
             "middle_s": [list(middle) for middle, _ in split],

@@ -48,7 +48,15 @@ _CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec")
 STAGE_COLUMNS = (
     *("run", *_CELL_COLUMNS, "round", "position", "host", "first_unit", "last_unit"),
     *("compute_s", "best_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"),
-    *("cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes", "temperature_c", "throttled", "energy_j"),
+    *(
+        "cpu_percent",
+        "rss_bytes",
+        "peak_rss_bytes",
+        "weights_bytes",
+        "temperature_c",
+        "throttled",
+        "energy_j",
+    ),
 )
 LINK_COLUMNS = (
     *("at", "model", "netem", "link", "trial", "when", "verdict", "reason"),

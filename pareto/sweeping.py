@@ -207,15 +207,13 @@ def _hosts(sweep: Sweep) -> dict[str, Any] | None:
     """What of a testbed file decides what is measured."""
     if sweep.testbed == THIS_MACHINE:
         return None
-    kept = ("name", "ssh", "data_address", "data_interface", "next_address", "next_interface")
-    kept += ("device", "threads", "python")
+    links = ("data_address", "data_interface", "next_address", "next_interface")
+    kept = ("name", "ssh", *links, "device", "threads", "python")
     members = inventory.load(Path(sweep.testbed)).roles
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
 
 
-def _check_same(
-    store: Store, sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks
-) -> None:
+def _check_same(store: Store, sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks) -> None:
     """A run goes on only with what it was begun with. Raises SpecError."""
     manifest = store.manifest()
     if manifest.get("testbed_hosts") != _hosts(sweep):

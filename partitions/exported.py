@@ -10,7 +10,6 @@ import contextlib
 import copy
 import io
 import logging
-import re
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -130,10 +129,7 @@ def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tup
     """The program's graph with images as its only input; what it reads besides belongs to `holder`."""
     signature = program.graph_signature
     kinds = {spec.arg.name: spec for spec in signature.input_specs}
-    holder._buffers, holder._non_persistent_buffers_set = (
-        dict(holder._buffers),
-        set(holder._non_persistent_buffers_set),
-    )
+    holder._buffers = dict(holder._buffers)
     constants = _constants(program)
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
 
@@ -196,10 +192,7 @@ def _like(node: Any) -> Tensor:
 def _scopes(node: fx.Node) -> Mapping[str, tuple[str, Any]]:
     """The modules in whose forward the node runs, the outermost first, without the model itself."""
     stack = node.meta.get("nn_module_stack", {})
-    paths = {
-        key: (re.sub(r"@\d+", "", path), kind) for key, (path, kind) in stack.items()
-    }  # a@1: the second call
-    return {key: (path, kind) for key, (path, kind) in paths.items() if path and not path.startswith("_")}
+    return {key: (path, kind) for key, (path, kind) in stack.items() if path and not path.startswith("_")}
 
 
 def _numbered(prefix: str) -> Iterator[str]:

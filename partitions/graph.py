@@ -80,7 +80,8 @@ def analyse(
     """
     name = type(module).__name__
     saved = module.state_dict().keys()
-    computed = {path: buffer for path, buffer in module.named_buffers() if path not in saved}
+    buffers = module.named_buffers(remove_duplicate=False)
+    computed = {path: buffer for path, buffer in buffers if path not in saved}
     module.to("meta")
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in graph.nodes if node.op == "output")
@@ -93,7 +94,7 @@ def analyse(
             _run(fx.GraphModule(module, graph), torch.empty(batch, *input_shape, dtype=dtype, device="meta"))
             for batch in (1, 2)
         )
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except Exception as error:  # whatever an operator makes of values that are not there
         raise UntraceableModel(f"{name} cannot be traced: {one_line(error)}") from error
     results = tuple(it for it in returned if isinstance(one[it], Tensor))
     if not results or not isinstance(one[inputs[0]], Tensor):

@@ -63,9 +63,10 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values) -> None:
     }
 
     def at_hand(user: fx.Node) -> Iterator[fx.Node]:
-        """The tensors that `user` reads, then those that live on anyway, the latest first."""
-        alive = (it for it in reversed(nodes[: position[user]]) if last_use[it] >= position[user])
-        yield from (it for it in (*user.all_input_nodes, *alive) if isinstance(one.get(it), Tensor))
+        """The tensors that `user` or something behind it reads anyway, the latest first."""
+        for node in reversed(nodes[: position[user]]):
+            if last_use[node] >= position[user] and isinstance(one[node], Tensor):
+                yield node
 
     def sized(user: fx.Node, size: int) -> tuple[fx.Node, int] | None:
         for source in at_hand(user):

@@ -69,7 +69,7 @@ def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
 
     Kernels follow the layout of what they read, and round otherwise in another one.
     """
-    order = sorted(range(value.dim()), key=lambda dim: -value.stride(dim))
+    order = sorted(range(value.dim()), key=lambda dim: -value.stride()[dim])
     if value.is_contiguous() or not value.permute(order).is_contiguous():
         return received
     dense = graph.call_method("contiguous", (graph.call_method("permute", (received, order)),))

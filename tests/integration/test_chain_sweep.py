@@ -108,7 +108,9 @@ def test_latency_holds_every_link_that_was_crossed(run: Path) -> None:
         assert [row["middle_s"] != "", row["server_s"] != ""] == crossed
         if any(crossed):
             parts = ("edge_s", "middle_s", "server_s", "serialize_s", "network_s")
-            assert sum(float(row[part] or 0) for part in parts) == pytest.approx(float(row["latency_s"]), rel=1e-3)
+            assert sum(float(row[part] or 0) for part in parts) == pytest.approx(
+                float(row["latency_s"]), rel=1e-3
+            )
 
 
 def test_each_host_tells_what_it_did(run: Path) -> None:
@@ -153,7 +155,9 @@ def test_both_links_are_probed_and_shaped_each_in_its_way(run: Path) -> None:
 
 
 def test_requests_have_the_middles_time(run: Path) -> None:
-    table = parquet.read_table(run / "requests" / "net.small-k02+04-tcp-10ms-50mbit+30ms-20mbit-b1-r01.parquet")
+    table = parquet.read_table(
+        run / "requests" / "net.small-k02+04-tcp-10ms-50mbit+30ms-20mbit-b1-r01.parquet"
+    )
     for request in table.to_pylist():
         assert len(request["middle_s"]) == 1
         assert request["middle_s"][0] > 0

@@ -200,7 +200,10 @@ def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, en
 
 def test_a_host_that_traces_another_graph_is_named(bed: Testbed, ends: Ends) -> None:
     ends.digest = "another"
-    with closing(crew_of(bed)) as crew, pytest.raises(TestbedError, match="edge traces another graph of alexnet"):
+    with (
+        closing(crew_of(bed)) as crew,
+        pytest.raises(TestbedError, match="edge traces another graph of alexnet"),
+    ):
         crew.ready(CELL, [NONE])
 
 

@@ -1,5 +1,8 @@
 """Graphs by torch.export: they compute what the module computes, to the last bit, and read its tensors by name."""
 
+import logging
+import logging.handlers
+
 import pytest
 import torch
 from torch import fx, nn
@@ -141,6 +144,13 @@ def test_nothing_in_the_graph_writes_to_its_inputs(build):
     assert not any(schema.is_mutable for schema in schemas)
 
 
+def test_activations_in_place_are_no_reason_to_take_operators_apart():
+    block = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)).eval().to("meta")
+    _, graph = export(block, SHAPE)
+    assert torch.ops.aten.batch_norm.default in operators(graph)
+    assert block[2].inplace
+
+
 def test_parameters_and_scopes_have_the_names_that_the_module_has():
     module, run = exported(Halves)
     read = [node.target for node in run.graph.nodes if node.op == "get_attr"]
@@ -200,7 +210,12 @@ def test_a_constant_without_a_value_is_to_be_a_buffer():
     ],
 )
 def test_a_model_without_a_static_graph_is_refused_in_one_line_and_in_silence(build, says, capfd):
+    logged = logging.handlers.BufferingHandler(1000)
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    log.addHandler(logged)
     with pytest.raises(UntraceableModel, match=says) as info:
         export(build().eval().to("meta"), SHAPE)
+    log.removeHandler(logged)
     assert "\n" not in str(info.value)
     assert capfd.readouterr() == ("", "")
+    assert not [record for record in logged.buffer if record.levelno >= logging.WARNING]

@@ -1,7 +1,6 @@
 """Whole models: a split computes what the whole does, and each stage holds its own weights and no others."""
 
 import math
-import weakref
 
 import pytest
 import torch
@@ -310,99 +309,6 @@ class Listing(Positional):
         parts[1] = parts[1].relu()
         return self.head((torch.cat(parts, 1) + self.offset) * self.scale)
 """
-
-
-def resident(name, tmp_path):
-    """A resident stage of the model that `load` has whole."""
-    file = weights.make(name, "seeded", 7, tmp_path)
-    return ResidentStage(partitions_model.outline(Recipe(name)), file.path)
-
-
-def tensors_of(stage):
-    return [*stage.named_parameters(remove_duplicate=False), *stage.named_buffers(remove_duplicate=False)]
-
-
-@pytest.mark.parametrize("name", ["mobilenet_v2", "swin_t"])
-def test_a_resident_stage_holds_its_own_tensors_and_no_others(name, load, tmp_path):
-    model = load(name)
-    last = len(model.points) - 1
-    edge, server = resident(name, tmp_path), resident(name, tmp_path)
-    assert edge.nbytes == 0
-    whole = sum(tensor.nbytes for tensor in model.state.values())
-    for index in (last // 2, 0, last, 1):
-        edge.change(0, index)
-        server.change(index, last)
-        for part, (start, end) in ((edge, (0, index)), (server, (index, last))):
-            expected = dict(tensors_of(model.stage(start, end)))
-            held = dict(tensors_of(part.stage))
-            assert held.keys() == expected.keys()
-            assert len({tensor.data_ptr() for tensor in held.values()}) == len(held)
-            assert part.nbytes == sum(tensor.nbytes for tensor in held.values())
-        assert edge.nbytes + server.nbytes == whole
-        assert (edge.nbytes, server.nbytes) == {0: (0, whole), last: (whole, 0)}.get(
-            index, (edge.nbytes, server.nbytes)
-        )
-
-
-@pytest.mark.parametrize("name", ["mobilenet_v2", "swin_t"])
-def test_resident_stages_compute_what_the_whole_computes(name, load, tmp_path):
-    inputs = images((SIZES | SAMPLED)[name])
-    (expected,) = proof.reference(load(name), inputs)
-    last = len(load(name).points) - 1
-    edge, server = resident(name, tmp_path), resident(name, tmp_path)
-    for index in (1, last - 1, last // 2, last, 0):
-        edge.change(0, index)
-        server.change(index, last)
-        with torch.inference_mode():
-            assert torch.equal(server.stage(edge.stage((inputs,)))[0], expected), index
-
-
-def test_a_changed_stage_keeps_what_both_need_and_lets_go_of_the_rest_first(tmp_path, monkeypatch):
-    it = resident("resnet18", tmp_path)
-    it.change(0, 3)
-    old = it.stage  # as a thread that is waiting for its next request holds it
-    before = {path: tensor.data_ptr() for path, tensor in tensors_of(old)}
-    memory = {path: weakref.ref(tensor.untyped_storage()) for path, tensor in it._state.items()}
-    gone_at_reading = {}
-    read = weights.Reader.read
-
-    def watched(reader, keys):
-        keys = list(keys)
-        gone_at_reading.update({path: storage() is None for path, storage in memory.items()})
-        read_now.extend(keys)
-        return read(reader, keys)
-
-    read_now = []
-    monkeypatch.setattr(weights.Reader, "read", watched)
-    it.change(2, 5)
-    after = {path: tensor.data_ptr() for path, tensor in tensors_of(it.stage)}
-    both = before.keys() & after.keys()
-    assert both
-    assert all(before[path] == after[path] for path in both)
-    assert {f"body.{path}" for path in read_now} == after.keys() - both
-    left = {path for path in memory if f"body.{path}" not in both}
-    assert left
-    assert all(gone_at_reading[path] for path in left)
-    assert all(tensor.is_meta for _, tensor in tensors_of(old))
-
-
-def test_a_stage_that_cannot_be_read_leaves_none(tmp_path):
-    it = resident("resnet18", tmp_path)
-    it.change(0, 2)
-    it._reader._path.unlink()
-    with pytest.raises(weights.WeightsError, match="cannot read weights"):
-        it.change(0, 4)
-    assert it.stage.body is None
-    it.change(0, 1)  # all of it is there still, and the file is not needed
-    assert it.stage.body is not None
-    it.change(0, 0)
-    assert it.nbytes == 0
-
-
-def test_a_resident_stage_refuses_a_file_of_another_model_at_once(tmp_path):
-    file = weights.make("squeezenet1_1", "seeded", 7, tmp_path)
-    with pytest.raises(weights.WeightsError, match="do not fit resnet18"):
-        ResidentStage(partitions_model.outline(Recipe("resnet18")), file.path)
 
 
 def test_error_measures():

@@ -130,6 +130,7 @@ def test_trained_detectors_with_frozen_normalization_fit(name, monkeypatch):
     state = registry.entry(name).pretrained()
     monkeypatch.undo()
     model, images = registry.build_structure(name), torch.randn(1, 3, 64, 64)
+    assert state.keys() == model.state_dict().keys()
     model.load_state_dict(state, assign=True)
     with torch.no_grad():
         expected = trained.head(list(trained.backbone(images).values()))

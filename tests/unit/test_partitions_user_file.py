@@ -132,6 +132,8 @@ def test_a_plain_function_or_class_will_do(write):
                 super().__init__(nn.Conv2d(1, 2, 3))
         def small():
             return nn.Conv2d(1, 2, 3)
+        def annotated(x: int): ...
+        assert annotated.__annotations__["x"] is int  # no future of ours is in force in it
     """)
     assert registry.input_shape(f"{path}:Digits") == (1, 32, 32)
     entry = registry.entry(f"{path}:small")

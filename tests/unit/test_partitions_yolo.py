@@ -92,6 +92,7 @@ def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
     assert [spec.shape for spec in model.results] == [(1, 84, 8400)]
     alive = [len(point.payload) for point in model.points]
     assert {1, 2, 3} <= set(alive)
+    assert {"model.1.act", "model.4.cv2.act"} <= {point.name for point in model.points}
     images = torch.rand(1, 3, 640, 640)
     expected = proof.reference(model, images)
     last = len(model.points) - 1

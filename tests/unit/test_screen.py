@@ -62,7 +62,11 @@ def test_the_plan_says_what_will_be_done(out: Console) -> None:
 
 def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
     splits = ((0, 0), (0, 3), (3, 7))
-    facts = {"mine": ModelFacts(FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 cuts, 12 points"))}
+    facts = {
+        "mine": ModelFacts(
+            FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 cuts, 12 points")
+        )
+    }
     networks = {"wifi+lte": spec.profiles("wifi+lte", 2)}
     sweep = spec.sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
     screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))

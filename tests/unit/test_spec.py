@@ -32,7 +32,7 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
         ({"model": "m", "input": "int8"}, "--input 'int8'"),
         ({"model": "m", "dataset": "imagenet"}, "--dataset 'imagenet'"),
         ({"model": "m", "dataset": "folder"}, "--data-path says where a data set lies: give it with"),
-        ({"model": "m", "data_path": "/tmp"}, "and only then"),
+        ({"model": "m", "data_path": "pictures"}, "and only then"),
         ({"model": "m", "testbed": "lab.yaml", "hosts": 3}, "--hosts is for the local testbed: leave it out"),
         ({"model": "m", "trials": 0}, "--trials 0"),
         ({"model": "m", "batch_size": "0"}, "--batch-size counts images"),

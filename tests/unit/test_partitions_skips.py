@@ -1,0 +1,173 @@
+"""Stages between which several tensors cross: in-place operators, aliases, early results, values that pass through."""
+
+import itertools
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import fx, nn
+
+from partitions import points
+from partitions.graph import analyse
+from partitions.recipe import Cuts
+from partitions.stage import cut
+from partitions.tracing import trace
+
+
+class Skips(nn.Module):
+    """Several values live on past layers; `body` says what becomes of them."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+        self.two = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 4)
+        self.act = nn.ReLU(inplace=True)
+        self.body = body
+
+    def forward(self, x):
+        return self.body(self, x)
+
+
+def adds_in_place(net, x):
+    y = net.one(x)
+    return net.head(net.two(y).add_(y))
+
+
+def adds_another_dtype_in_place(net, x):
+    y = net.one(x).double()
+    return net.head(net.two(x).add_(y))
+
+
+def overwrites_what_is_read_again(net, x):
+    y = net.one(x)
+    z = net.two(y)
+    net.act(y)
+    return net.head(z + y) * y.sigmoid()
+
+
+def overwrites_the_input_of_the_model(net, x):
+    y = net.one(x)
+    return net.head(y) + x.relu_() + x
+
+
+def sends_an_alias(net, x):
+    y = net.one(x)
+    flat = y.view(-1, 2, 2)
+    return net.head(torch.tanh(y)) + flat.transpose(1, 2).reshape(-1, 4)
+
+
+def writes_through_an_alias(net, x):
+    y = net.one(x)
+    half = y[:, :2]
+    z = net.two(x)
+    half.relu_()
+    return net.head(y) + z
+
+
+def returns_what_is_overwritten(net, x):
+    y = net.one(x)
+    z = net.head(y)
+    return {"before": y, "after": [z, net.act(y)]}
+
+
+def returns_early_results(net, x):
+    y = net.one(x)
+    aux = net.two(y)
+    return OrderedDict(out=net.head(torch.sigmoid(y)), aux=aux, again=aux)
+
+
+def ends_in_a_write(net, x):
+    y = net.head(net.two(net.one(x)))
+    y.relu_()
+    return y
+
+
+def returns_its_input(net, x):
+    return net.head(net.one(x)), x
+
+
+SKIPS = [
+    adds_in_place, adds_another_dtype_in_place, overwrites_what_is_read_again, overwrites_the_input_of_the_model,
+    sends_an_alias, writes_through_an_alias, returns_what_is_overwritten, returns_early_results, ends_in_a_write,
+    returns_its_input,
+]  # fmt: skip
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        return leaves(list(value.values()))
+    return (
+        [tensor for item in value for tensor in leaves(item)] if isinstance(value, list | tuple) else [value]
+    )
+
+
+def skips(body):
+    torch.manual_seed(1)
+    net = Skips(body).eval().requires_grad_(False)
+    traced, state = trace(Skips(body).eval(), (4,)), net.state_dict()
+    return net, traced, state, points.find(traced, Cuts("op", 4, fold=False))
+
+
+@pytest.mark.parametrize("body", SKIPS)
+def test_every_chain_of_three_stages_computes_what_the_model_does(body):
+    net, traced, state, found = skips(body)
+    assert len(found) >= 3
+    images = torch.randn(2, 4)
+    with torch.inference_mode():
+        expected = leaves(net(images.clone()))
+        names = [point.after or "x" for point in found]
+        for first, second in itertools.combinations_with_replacement(names, 2):
+            payload = (images,)
+            for start, end in itertools.pairwise((names[0], first, second, names[-1])):
+                received = tuple(tensor.clone() for tensor in payload)
+                result = cut(traced, state, start, end)(received)
+                untouched = zip(received, payload, strict=True)
+                assert all(torch.equal(*pair) for pair in untouched), (first, second, start)
+                memory = {tensor.untyped_storage().data_ptr() for tensor in received}
+                if start != end:
+                    assert memory.isdisjoint(tensor.untyped_storage().data_ptr() for tensor in result)
+                    assert all(tensor.is_contiguous() for tensor in result)
+                payload = result
+            assert len(payload) == len(expected)
+            assert all(torch.equal(*pair) for pair in zip(payload, expected, strict=True)), (first, second)
+
+
+def copies(stage):
+    return [str(node.args[0]) for node in stage.body.graph.nodes if node.target == "clone"]
+
+
+def test_an_addition_behind_the_cut_costs_no_copy():
+    _, traced, state, _ = skips(adds_in_place)
+    assert copies(cut(traced, state, "two", "head")) == []
+    _, traced, state, _ = skips(adds_another_dtype_in_place)
+    assert len(copies(cut(traced, state, "two", "head"))) == 1  # out of place its result would be a double
+
+
+def test_only_the_tensor_that_is_overwritten_is_copied():
+    _, traced, state, _ = skips(overwrites_what_is_read_again)
+    assert copies(cut(traced, state, "two", "mul")) == ["one"]
+
+
+def test_an_aten_operator_behind_the_cut_costs_no_copy():
+    module, graph = nn.Module(), fx.Graph()
+    x = graph.placeholder("x")
+    first = graph.call_function(torch.ops.aten.neg.default, (x,))
+    second = graph.call_function(torch.ops.aten.relu_.default, (first,))
+    graph.output((graph.call_function(torch.ops.aten.add_.Tensor, (second, 1)),))
+    traced = analyse(module, graph, (4,), torch.float32, "torch.export")
+    stage = cut(traced, {}, "neg_default", "add__tensor")
+    assert copies(stage) == []
+    received = torch.tensor([[-1.0, 1.0, 2.0, -2.0]])
+    assert stage((received,))[0].tolist() == [[1, 2, 3, 1]]
+    assert received.tolist() == [[-1, 1, 2, -2]]
+    whole = cut(traced, {}, "x", "add__tensor")
+    assert torch.ops.aten.relu_.default in [node.target for node in whole.body.graph.nodes]
+
+
+def test_results_come_in_the_order_of_the_model():
+    _, traced, _, found = skips(returns_early_results)
+    assert [str(node) for node in traced.results] == ["head", "two", "two"]
+    assert [str(node) for node in traced.live[2]] == ["one", "two"]
+    (early,) = [point for point in found if point.after == "two"]
+    assert len(early.payload) == 2
