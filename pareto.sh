@@ -82,6 +82,8 @@ if [ "${1:-}" = test ]; then
         command -v ip >/dev/null || apt_install iproute2 "no ip on this machine"
     fi
     if [ $# -eq 0 ]; then
+        "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps -r "$root/requirements-yolo.txt" >&2 ||
+            echo "pareto: no YOLO to be had: its tests are skipped" >&2
         "$venv/bin/ruff" check
         "$venv/bin/ruff" format --check
         "$venv/bin/mypy"

@@ -36,6 +36,11 @@ def _selectors(value: Any) -> Any:
     return [str(part) for part in _listed(value)]
 
 
+def _found_from_anywhere(path: Path) -> Path:
+    """A run may be gone on with from another folder."""
+    return path.expanduser().absolute()
+
+
 def _share(value: Any) -> Any:
     """`10%` or 0.1."""
     return (
@@ -72,7 +77,7 @@ class Sweep(BaseModel):
     hosts: int | None = Field(default=None, ge=2, le=MAX_HOSTS)
     input: Literal["float32", "uint8"] = "float32"
     dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
-    data_path: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
+    data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
     images: int | None = Field(default=None, ge=1, le=100_000)
     trials: int = Field(default=3, ge=1, le=1000)
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")

@@ -358,6 +358,16 @@ def test_nodes_are_named_by_their_modules_and_no_name_is_there_twice():
     ]  # fmt: skip
 
 
+class Swish(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x + 1)
+
+
+def test_what_ends_a_module_has_its_name():
+    module = nn.Sequential(nn.Linear(4, 4), Swish(), nn.Linear(4, 4))
+    assert names(module, Cuts("op", 2, fold=False)) == ["input", "0", "1.add", "1.sigmoid", "1", "output"]
+
+
 class Undecided(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x

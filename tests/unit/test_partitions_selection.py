@@ -128,6 +128,27 @@ def test_a_fold_loses_no_cut():
         assert not any(every.values())
 
 
+class Distinct(nn.Module):
+    """Elementwise work that is no reason to fold: on two values of the model, or with another size after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.head = nn.Linear(2, 4)
+
+    def forward(self, x):
+        one = self.first(x)
+        two = self.second(one)
+        both = one * two
+        return self.head((both + two)[:, :2])
+
+
+def test_work_on_two_values_or_to_another_size_is_not_folded():
+    found = points.find(trace(Distinct().eval(), (4,)), Cuts("op", 2))
+    assert [point.name for point in found] == ["input", "first", "second", "mul", "add", "getitem", "output"]
+
+
 def test_blocks_are_never_folded():
     folded, every = (describe(Recipe("vgg16", Cuts(fold=fold)))[0] for fold in (True, False))
     assert folded == every
