@@ -252,7 +252,7 @@ class Worker:
 
 
 def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
-    return tuple((spec.dtype, (batch_size, *spec.shape[1:])) for spec in specs)
+    return tuple((spec.dtype, spec.at(batch_size)) for spec in specs)
 
 
 def _answering(handler: Handler) -> Handler:

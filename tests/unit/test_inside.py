@@ -11,7 +11,7 @@ from rich.console import Console
 
 from analysis.partitions_figure import partitions_figure
 from pareto import inside, overview, partitioning, proving, spec
-from partitions import costs
+from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.recipe import Cuts, Recipe
 
@@ -36,6 +36,13 @@ class Net(nn.Module):
 class Another(Net):
     def forward(self, x):
         return super().forward(x) * (2 if isinstance(x, fx.Proxy) else 1)
+
+class Picky(Net):
+    input_shape = (3, 80, 80)
+
+    def forward(self, x):
+        small = not isinstance(x, fx.Proxy) and x.shape[-1] == 64
+        return super().forward(x + 1 if small else x)
 
 class Untraceable(nn.Module):
     input_shape = (3, 8, 8)
@@ -174,9 +181,14 @@ def test_proofs_take_the_smallest_images_that_the_graph_takes():
     assert proving.all_at_once(Recipe("squeezenet1_1")) == "bitwise, 64 px"
 
 
+def test_what_fails_with_small_images_is_tried_with_the_models_own(net):
+    recipe = Recipe(registry.canonical(f"{net}:Picky"), file=net, attribute="Picky")
+    assert proving.all_at_once(recipe) == "bitwise, 80 px"
+
+
 def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
     monkeypatch.setattr(proving, "LIMIT_S", 0.0)
-    recipe = Recipe("inside_net.Net", file=net, attribute="Net")
+    recipe = Recipe(registry.canonical(f"{net}:Net"), file=net, attribute="Net")
     assert proving.all_at_once(recipe).startswith("not tried: about 0.0 h")
 
 
@@ -185,6 +197,12 @@ def test_unknown_models_are_one_line(tmp_path):
         run({"model": "mobilnetv2"}, tmp_path)
     with pytest.raises(spec.SpecError, match="no static graph"):
         run({"model": "fasterrcnn_resnet50_fpn"}, tmp_path)
+
+
+def test_the_input_may_be_what_sends_least():
+    outline = partitioned.outline(Recipe("resnet18", Cuts(), input="uint8"))
+    before_pooling = outline.points[:4]
+    assert inside.smallest((*before_pooling, outline.points[-1])).name == "input"
 
 
 def frame(name, cuts):

@@ -169,3 +169,21 @@ def test_copies_are_seen(loaded):
     found = proved(loaded(kind=Copying))
     assert all(it.bitwise for it in found)
     assert not any(it.parted for it in found[1:-1])
+
+
+class Sharing(PartitionedModel):
+    """Both stages claim and hold the same weight."""
+
+    def paths(self, start, end):
+        return super().paths(start, end) | ({"head.bias"} if start == 0 and 0 < end < LAST else set())
+
+    def stage(self, start, end):
+        stage = super().stage(start, end)
+        if start == 0 and 0 < end < LAST:
+            stage.register_buffer("shared", self.state["head.bias"])
+        return stage
+
+
+def test_what_two_stages_share_is_seen(loaded):
+    found = proved(loaded(kind=Sharing))
+    assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]

@@ -17,10 +17,11 @@ from safetensors.torch import save_file
 
 from pareto.jsonlines import Refused
 from pareto.worker import device, host
-from pareto.worker.__main__ import Worker
+from pareto.worker.__main__ import Worker, _layout
 from pareto.worker.served import Runs
 from partitions import model as partitioned
 from partitions import proof, registry, weights
+from partitions.graph import TensorSpec
 from partitions.recipe import Recipe
 from tests.program import Program
 
@@ -323,6 +324,12 @@ def test_a_stage_too_large_for_this_host_is_refused_and_the_worker_lives(vgg16: 
         assert "\n" not in refused["error"]
         assert worker.result("stage", **AT_EDGE, cuts=[1])["weights_bytes"] < MIB
         assert hard == resource.RLIM_INFINITY
+
+
+def test_a_layout_has_so_many_times_what_one_image_is_made_into() -> None:
+    """Swin computes on 64 windows of an image, one after another in the dimension of the batch."""
+    specs = [TensorSpec((64, 49, 96), "float32"), TensorSpec((1, 10), "uint8")]
+    assert _layout(specs, 3) == (("float32", (192, 49, 96)), ("uint8", (3, 10)))
 
 
 def test_facts_say_where_the_worker_computes() -> None:
