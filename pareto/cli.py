@@ -226,7 +226,7 @@ def netem_check(
         _refuse(f"--duration: {error}")
     from pareto import checking, screen
 
-    loaded = [spec.profiles(name, request.links(asked)) for name in asked.netems]
+    loaded = request.networks_to_check(asked)
     where = (asked.testbed, asked.shape_at)
     good = checking.check(screen.console(), loaded, seconds, asked.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)

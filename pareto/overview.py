@@ -21,7 +21,7 @@ NOTE = (
     "with up to 1, 2 and 3 tensors crossing, folded; least: the smallest payload among these, in KiB at batch size 1 "
     "and as a share of the float32 input"
 )
-NOT_TRIED = "not tried"
+NOT_PROVED = "not proved"
 BEGIN = "<!-- made by `./pareto.sh partitions all --prove --markdown docs/models.md`: do not edit -->"
 END = "<!-- end of what is made -->"
 _COUNTS = ("blocks", "cuts", *(f"points ≤{tensors}" for tensors in TENSORS))
@@ -50,7 +50,7 @@ class Row:
         return f"| {' | '.join((self.name, *told))} |"
 
 
-def row(outline: Outline, proof: str = NOT_TRIED) -> Row:
+def row(outline: Outline, proof: str = NOT_PROVED) -> Row:
     """The facts of a model, and what was found of its proof."""
     traced = outline.traced
     blocks, cuts = points.find(traced, Cuts()), points.find(traced, Cuts("op", fold=False))

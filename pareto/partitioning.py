@@ -35,9 +35,12 @@ def run(
     except UnknownModel as error:
         raise SpecError(str(error)) from None
     recipes = [prepare.recipe(name, asked) for name in dict.fromkeys(names)]
-    if len(recipes) == 1 and document is None:
-        return _one(out, recipes[0], folder, prove=prove)
-    return _several(out, recipes, prove=prove, document=document)
+    try:
+        if len(recipes) == 1 and document is None:
+            return _one(out, recipes[0], folder, prove=prove)
+        return _several(out, recipes, prove=prove, document=document)
+    except OSError as error:
+        raise SpecError(f"cannot write to {document or folder}: {error.strerror or error}") from error
 
 
 def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
@@ -76,4 +79,4 @@ def _row(recipe: Recipe, *, prove: bool) -> overview.Row:
         outline = model.outline(recipe)
     except _REFUSALS as error:
         return overview.Row(recipe.name, fault=str(error))
-    return overview.row(outline, proving.all_at_once(recipe) if prove else overview.NOT_TRIED)
+    return overview.row(outline, proving.all_at_once(recipe) if prove else overview.NOT_PROVED)

@@ -1,4 +1,4 @@
-"""The proof of a model's points in words: `bitwise`, `within 1e-6`, `no: ...`, `not tried: ...`."""
+"""The proof of a model's points in words: `bitwise`, `within 1e-6`, `no: ...`, `not proved: ...`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from partitions.proof import PointProof
 from partitions.recipe import Cuts, Recipe
 
 LIMIT_S = 1800.0
-"""A model whose proof would take longer is not tried along with others, and is said not to be."""
+"""A model whose proof would take longer is not proved along with others, and is said not to be."""
 Shape = tuple[int, int, int]
 NO = "no"
 _SIDES = (64, 96, 128)
@@ -78,7 +78,7 @@ def _proved(model: PartitionedModel, shape: Shape) -> str:
     proof.reference(model, images)
     foreseen_s = number * (time.perf_counter() - began)
     if foreseen_s > LIMIT_S:
-        return f"not tried: about {foreseen_s / 3600:.1f} h"
+        return f"not proved: about {foreseen_s / 3600:.1f} h"
     said = "bitwise"
     worst = 0.0
     for found in proof.prove(model, images):

@@ -8,6 +8,7 @@ from typing import Any
 
 from pareto import spec
 from pareto.hosts.inventory import THIS_MACHINE
+from pareto.link.profile import Profile
 from pareto.spec import SpecError, Sweep
 from pareto.store import StoreError
 
@@ -28,7 +29,7 @@ def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> S
         return _resumed(file, options, resumed)
     fields = spec.read_file(file) if file is not None else {}
     if file is not None:
-        spec.sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is told as such
+        spec.parsed({"model": "any", **fields}, str(file))  # so that a fault in the file is told as such
     fields |= options
     if fields.get("quick") and "trials" not in fields:
         fields["trials"] = QUICK_TRIALS
@@ -44,15 +45,31 @@ def links(sweep: Sweep) -> int:
     return testbeds.size(sweep.testbed) - 1
 
 
+def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
+    """Each network's profiles, one a link. Where nobody said how many hosts, there are as many as the longest needs.
+
+    Raises as `links` and `spec.profiles`.
+    """
+    if sweep.testbed == THIS_MACHINE and sweep.hosts is None:
+        many = max(len(spec.profiles(name)) for name in sweep.netems)
+    else:
+        many = links(sweep)
+    return [spec.profiles(name, many) for name in sweep.netems]
+
+
 def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     if file is not None:
         raise SpecError("--resume takes its settings from the run: leave the sweep file out")
     recorded = json.loads((folder / "manifest.json").read_text())["sweep"]
     begun = spec.sweep(recorded)
-    asked = spec.sweep({"model": begun.models, **options})
+    asked = spec.parsed({"model": begun.models, **options})
     from pareto.prepare import canonical
+    from partitions.registry import UnknownModel
 
-    asked = canonical(asked)
+    try:
+        asked = canonical(asked)
+    except UnknownModel as error:
+        raise SpecError(str(error)) from None
     keys = {field.alias or name: name for name, field in Sweep.model_fields.items()}
     for option in options:
         then, now = (getattr(which, keys[option]) for which in (begun, asked))

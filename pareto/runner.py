@@ -68,7 +68,8 @@ class Runner:
         self._networks = networks
         self._tolerance = tolerance
         self._watcher = watcher
-        self._last_probes: dict[str, tuple[float, Profile, probe.Probed]] = {}
+        self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
+        self._shaped = ""
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
@@ -106,10 +107,12 @@ class Runner:
     def _measure(self, trial: Trial, plan: Plan) -> Row:
         cell, network = trial.cell, self._networks[trial.cell.netem]
         self._crew.ready(cell, network)
+        if cell.netem != self._shaped:
+            self._last_probes.clear()  # each link was shaped anew, also one that keeps its profile
+            self._shaped = cell.netem
         links = list(zip(self._crew.links, network, strict=True))
         before = [
-            self._recent(link, profile) or self._probe(trial, link, profile, "before")
-            for link, profile in links
+            self._recent(link) or self._probe(trial, link, profile, "before") for link, profile in links
         ]
         for link, profile in links:
             if profile.period_s is not None:
@@ -132,7 +135,8 @@ class Runner:
                 {**_named(trial, self._store.run), **row}
                 for row in stages.rows(cell, crossings, told, samples)
             )
-        row = verdict.row(cell, crossings, told, list(zip(before, after, strict=True)), samples)
+        probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
+        row = verdict.row(cell, crossings, told, probes, samples)
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in counts):
             row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in counts)
@@ -176,16 +180,15 @@ class Runner:
         self.clock.probing += ended - began
         self._last_probes.pop(link.name, None)
         if not probed.fault:
-            self._last_probes[link.name] = ended, profile, probed
+            self._last_probes[link.name] = ended, probed
         return probed
 
-    def _recent(self, link: Link, profile: Profile) -> probe.Probed | None:
-        """The last trial's closing probe, if it was of this link, good, and a moment ago."""
+    def _recent(self, link: Link) -> probe.Probed | None:
+        """The last trial's closing probe, if it was good, and a moment ago."""
         if link.name not in self._last_probes:
             return None
-        taken, of, probed = self._last_probes[link.name]
-        fresh = of == profile and time.monotonic() - taken < RECENT_S * len(self._crew.links)
-        return probed if fresh else None
+        taken, probed = self._last_probes[link.name]
+        return probed if time.monotonic() - taken < RECENT_S * len(self._crew.links) else None
 
 
 def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:

@@ -61,7 +61,7 @@ def plan(
     for name, model in models.items():
         table.add_row("model", f"{name}: {_chosen(model)}")
         for note in filter(None, model.notes):
-            table.add_row("", note)
+            table.add_row("", escape(note))
     for profile in dict.fromkeys(itertools.chain(*networks.values())):
         table.add_row("netem", f"{profile.name}: {describe(profile)}")
     if hosts > 2:

@@ -33,12 +33,16 @@ def _listed(value: Any) -> Any:
 
 def _selectors(value: Any) -> Any:
     """`0,7,features.12`, or numbers from YAML."""
-    return [str(part) for part in _listed(value)]
+    found = _listed(value)
+    return [str(part) for part in found] if isinstance(found, list | tuple) else found
 
 
 def _found_from_anywhere(path: Path) -> Path:
     """A run may be gone on with from another folder."""
-    return path.expanduser().absolute()
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:  # ~somebody who is not known
+        raise ValueError(str(error)) from None
 
 
 def _share(value: Any) -> Any:
@@ -58,8 +62,15 @@ def _unless_off(value: Any) -> Any:
     return None if value in ("off", False) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-Numbers = Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]
+def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A cell is measured once a round, however often it was asked for."""
+    return tuple(dict.fromkeys(values))
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_each_once), Field(min_length=1)]
+Numbers = Annotated[
+    tuple[int, ...], BeforeValidator(_listed), AfterValidator(_each_once), Field(min_length=1)
+]
 
 
 class Sweep(BaseModel):
@@ -122,12 +133,17 @@ class Cell:
         return f"{self.model}-k{point}-{self.backend}-{self.netem}-b{self.batch_size}"
 
 
-def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
-    """A checked sweep from options' names and values. Raises SpecError."""
+def parsed(fields: dict[str, Any], source: str = "") -> Sweep:
+    """Options' names and values, each for itself as it may be. Raises SpecError, which names the `source`."""
     try:
-        asked = Sweep.model_validate(fields)
+        return Sweep.model_validate(fields)
     except ValidationError as error:
         raise SpecError(_first_fault(error, source)) from None
+
+
+def sweep(fields: dict[str, Any]) -> Sweep:
+    """A checked sweep from options' names and values. Raises SpecError, link.profile.ProfileError."""
+    asked = parsed(fields)
     for backend in asked.backends:
         if backend not in BACKENDS:
             raise SpecError(f"unknown backend {backend!r}: there are {' and '.join(BACKENDS)}")
@@ -152,20 +168,22 @@ def sweep(fields: dict[str, Any], source: str = "") -> Sweep:
     return asked
 
 
-def profiles(netem: str, links: int = 1) -> tuple[Profile, ...]:
+def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
     """The profile of each link: `wifi+lte` names them in order, a single one is every link's.
 
-    Raises link.profile.ProfileError, and SpecError where they are not as many as the links.
+    links: how many there are; None where that is not known yet. Raises link.profile.ProfileError, and SpecError where
+    they are not as many as the links.
     """
     names = [netem] if Path(netem).exists() else netem.split(ALONG)
     loaded = tuple(library.load(name) for name in names)
-    if len(loaded) == 1:
-        return loaded * links
-    if links not in (1, len(loaded)):
+    if links is None or len(loaded) == links:
+        return loaded
+    if len(loaded) > 1:
+        several = f"{links} link{'s' if links > 1 else ''}"
         raise SpecError(
-            f"--netem {netem} names {len(loaded)} profiles for {links} links: name one a link, or one for all"
+            f"--netem {netem} names {len(loaded)} profiles for {several}: name one a link, or one for all"
         )
-    return loaded
+    return loaded * links
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -25,19 +25,19 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
     anywhere: set[int] = set()
     found: set[Split] = set()
     for text in selectors:
-        if text == ALL:
-            anywhere.update(range(len(points)))
-        elif links > 1 and ALONG in text:
+        if ALONG in text:
             found.update(_along(model, points, text, links))
         else:
             anywhere.update(_select(model, points, text))
-    ways = math.comb(len(anywhere) + links - 1, links) + len(found)
+    ways = math.comb(len(anywhere) + links - 1, links)
+    if links == 1 or ways <= MOST_SPLITS:
+        found.update(itertools.combinations_with_replacement(sorted(anywhere), links))
+        ways = len(found)
     if links > 1 and ways > MOST_SPLITS:
         raise SpecError(
             f"{model}: {ways} ways to split it over {links + 1} hosts are more than {MOST_SPLITS}: choose fewer with "
             f"--points, as in 0,4,9 (any of these at each link) or {example(links)}"
         )
-    found.update(itertools.combinations_with_replacement(sorted(anywhere), links))
     return tuple(sorted(found))
 
 
@@ -56,7 +56,8 @@ def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[S
     parts = text.split(ALONG)
     if len(parts) != links:
         raise SpecError(
-            f"--points {text} names {len(parts)} points for {links} links: write {example(links)}"
+            f"--points {text} names {len(parts)} points, and {links + 1} hosts are cut at {links}: "
+            f"write {example(links)}"
         )
     each = [_select(model, points, part) for part in parts]
     if math.prod(map(len, each)) > MOST_SPLITS**2:
@@ -68,6 +69,8 @@ def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[S
 
 
 def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
+    if text == ALL:
+        return list(range(len(points)))
     try:
         return selection.select(points, text)
     except ValueError as error:

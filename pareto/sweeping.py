@@ -195,7 +195,8 @@ def _bare_links(console: Console, crew: Crew, sweep: Sweep, networks: Networks) 
     """The real links before anything is emulated on them, and which profiles they cannot be made to follow."""
     found = crew.bare_links()
     for number, (name, link) in enumerate(found.items()):
-        console.print(f"the link {name} itself: {in_words(link)}", markup=False)
+        which = f"the link {name}" if len(found) > 1 else "the link"
+        console.print(f"{which} itself: {in_words(link)}", markup=False)
         for profile in dict.fromkeys(network[number] for network in networks.values()):
             for line in prospects(profile, link, sweep.link_tolerance):
                 console.print(f"attention: {line}", markup=False)

@@ -23,13 +23,13 @@ def row(
     cell: Cell,
     crossings: Sequence[bounds.Crossing],
     told: Mapping[str, Any],
-    probes: Sequence[tuple[Probed, Probed]],
+    probes: Mapping[str, tuple[Probed, Probed]],
     samples: Mapping[str, devices.Series] | None = None,
 ) -> Row:
     """The trial's row, without what names the trial, and without times.
 
     told: by role in the order of the chain, what `pareto.worker.trial.run` returned on the edge, and the others' usage.
-    probes: of each link, before and after. samples: what each host's sensors told.
+    probes: of each link by name, before and after. samples: what each host's sensors told.
     """
     samples = samples or {}
     report, server = told[EDGE], told[SERVER]
@@ -45,7 +45,7 @@ def row(
     bound_s = bounds.latency_s(list(computed_s.values()), crossings)
     bound_ips, bottleneck = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
     faults = [
-        *_link_faults(probes, [crossing.link for crossing in crossings]),
+        *_link_faults(probes),
         _output_fault(report),
         *_bytes_faults(told, crossings, requests),
         _latency_fault(report["latency_s"], bound_s),
@@ -53,7 +53,7 @@ def row(
         *(devices.throttling(role, samples.get(role), told[role]) for role in told),
     ]
     reason = "; ".join(fault for fault in faults if fault)
-    readings = [[probed.reading for probed in before_after] for before_after in probes]
+    readings = [[probed.reading for probed in before_after] for before_after in probes.values()]
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
     rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
     return {
@@ -90,10 +90,10 @@ def row(
     }
 
 
-def _link_faults(probes: Sequence[tuple[Probed, Probed]], crossed: Sequence[str]) -> Iterator[str]:
-    """Those of links that were crossed come with the link's name where there are several."""
-    for number, before_after in enumerate(probes):
-        link = f"link {crossed[number]}" if len(probes) > 1 and number < len(crossed) else "link"
+def _link_faults(probes: Mapping[str, tuple[Probed, Probed]]) -> Iterator[str]:
+    """With the link's name where there are several."""
+    for name, before_after in probes.items():
+        link = f"link {name}" if len(probes) > 1 else "link"
         for when, probed in zip(("before", "after"), before_after, strict=True):
             if probed.fault:
                 yield f"{link} off {when} the trial: {probed.fault}"

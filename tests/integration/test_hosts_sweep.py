@@ -125,7 +125,7 @@ def is_shell(pid: int) -> bool:
 def test_a_disk_that_is_full_fails_the_trials_that_need_room(lab: Lab, tmp_path: Path) -> None:
     out = tmp_path / "results"
     gpu = lab.host("gpu")
-    gpu.small_disk(".pareto", "240m")  # less than alexnet's weights
+    gpu.small_disk(".pareto", "220m")  # less than alexnet's weights
     process = sweep(
         lab, out, "--model", "squeezenet1_0,alexnet", "--points", "0", "--backend", "tcp", "--quick"
     )

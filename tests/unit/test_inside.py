@@ -137,7 +137,7 @@ def test_several_models_are_a_row_each(net, tmp_path):
     lines = document.read_text().splitlines()
     assert lines[1] == overview.BEGIN
     assert [line for line in lines if line.startswith("| inside_net.Net |")] == [
-        "| inside_net.Net | torch.fx | 2 | 5 | 4 | 5 | 5 | 0.02 | 2.1 | mean | not tried |"
+        "| inside_net.Net | torch.fx | 2 | 5 | 4 | 5 | 5 | 0.02 | 2.1 | mean | not proved |"
     ]
     (refused,) = [line for line in lines if line.startswith("| inside_net.Untraceable |")]
     assert refused.startswith("| inside_net.Untraceable | none |  |")
@@ -189,7 +189,7 @@ def test_what_fails_with_small_images_is_tried_with_the_models_own(net):
 def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
     monkeypatch.setattr(proving, "LIMIT_S", 0.0)
     recipe = Recipe(registry.canonical(f"{net}:Net"), file=net, attribute="Net")
-    assert proving.all_at_once(recipe).startswith("not tried: about 0.0 h")
+    assert proving.all_at_once(recipe).startswith("not proved: about 0.0 h")
 
 
 def test_unknown_models_are_one_line(tmp_path):
@@ -197,6 +197,14 @@ def test_unknown_models_are_one_line(tmp_path):
         run({"model": "mobilnetv2"}, tmp_path)
     with pytest.raises(spec.SpecError, match="no static graph"):
         run({"model": "fasterrcnn_resnet50_fpn"}, tmp_path)
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(spec.SpecError, match=r"cannot write to .*file"):
+        run({"model": f"{net}:Net"}, tmp_path / "file")
+    with pytest.raises(spec.SpecError, match=r"cannot write to .*nowhere.md"):
+        run({"model": f"{net}:Net"}, tmp_path, document=tmp_path / "none" / "nowhere.md")
 
 
 def test_the_input_may_be_what_sends_least():

@@ -184,3 +184,27 @@ def test_a_probe_that_is_off_is_taken_once_more(store: Store) -> None:
     assert store.rows()[0]["status"] == "ok"
     run(StandInCrew(readings=[off, off]), store)
     assert store.rows()[1]["reason"] == "link off before the trial: RTT 300 ms, asked 0 ms"
+
+
+class ThreeHosts(StandInCrew):
+    @property
+    def links(self) -> tuple[Link, ...]:
+        middle, server = replace(END, role="middle1"), replace(END, role="server")
+        shaper = cast(Shaper, self)
+        return (Link(END, middle, shaper), Link(middle, server, shaper))
+
+    def crossings(self, cell: Cell, network: Sequence[Profile], seen: Any) -> list[Crossing]:
+        return crossings(cell, FACTS, network, [link.name for link in self.links], seen)
+
+    def trial(self, trial: Trial, network: Any, sampled: Any) -> dict[str, Any]:
+        passed_on = {**USAGE, **WINDOWS, "sent_bytes": 1 << 30, "received_bytes": 1 << 30}
+        return {"edge": self.report, "middle1": passed_on, "server": {**USAGE, **WINDOWS}}
+
+
+def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: Store) -> None:
+    networks = {"none+a": (NONE, Profile("a")), "none+b": (NONE, Profile("b"))}
+    trials = [replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem=name)) for name in networks]
+    runner = Runner(cast(Crew, ThreeHosts()), store, networks, Tolerance(), Follower(False), Clock())
+    runner.run(Plan(tuple(trials), 1))
+    rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
+    assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2

@@ -64,7 +64,7 @@ def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
     splits = ((0, 0), (0, 3), (3, 7))
     facts = {
         "mine": ModelFacts(
-            FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 cuts, 12 points")
+            FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 [cuts], 12 points")
         )
     }
     networks = {"wifi+lte": spec.profiles("wifi+lte", 2)}
@@ -72,7 +72,7 @@ def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
     screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
     shown = " ".join(text(out).split())
     for part in (
-        "mine: 3 ways to split it at 12 points 40 cuts, 12 points",
+        "mine: 3 ways to split it at 12 points 40 [cuts], 12 points",
         "on the links in order: wifi, lte",
         "local, 3 hosts",
         "synthetic, uint8",

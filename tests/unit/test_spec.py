@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def test_each_link_has_a_profile() -> None:
     assert [it.name for it in spec.profiles("wifi", 3)] == ["wifi"] * 3
     with pytest.raises(SpecError, match=r"--netem wifi\+lte names 2 profiles for 3 links: name one a link"):
         spec.profiles("wifi+lte", 3)
+    with pytest.raises(SpecError, match=r"names 2 profiles for 1 link: name one a link"):
+        spec.profiles("wifi+lte", 1)
     with pytest.raises(ProfileError):
         spec.sweep({"model": "m", "netem": "wifi+nonsense"})
 
@@ -112,6 +115,66 @@ def test_points_may_be_numbers_in_a_file(tmp_path: Path) -> None:
     assert request.sweep(file, {}, None).points == ("0", "features.3", "4-9")
     file.write_text("model: alexnet\npoints: 7\n")
     assert request.sweep(file, {}, None).points == ("7",)
+
+
+def test_a_check_makes_as_many_hosts_as_the_profiles_need() -> None:
+    asked = spec.sweep({"model": "m", "netem": "wifi,wifi+lte"})
+    assert [[it.name for it in network] for network in request.networks_to_check(asked)] == [
+        ["wifi", "wifi"],
+        ["wifi", "lte"],
+    ]
+    with pytest.raises(SpecError, match="2 profiles for 1 link"):
+        request.networks_to_check(spec.sweep({"model": "m", "netem": "wifi+lte", "hosts": 2}))
+
+
+@pytest.mark.parametrize("points", ["3.5", "null", "{a: 1}"])
+def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(f"model: alexnet\npoints: {points}\n")
+    with pytest.raises(SpecError, match="points"):
+        request.sweep(file, {}, None)
+
+
+def test_what_is_asked_for_twice_is_measured_once() -> None:
+    asked = spec.sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
+    assert (asked.backends, asked.batch_sizes, asked.netems) == (("tcp",), (1, 8), ("wifi",))
+
+
+def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: alexnet\ndataset: folder\n")
+    assert request.sweep(file, {"data_path": tmp_path}, None).data_path == tmp_path
+    with pytest.raises(SpecError, match="--data-path"):
+        request.sweep(file, {}, None)
+
+
+def test_the_home_of_nobody(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="--data-path"):
+        spec.sweep({"model": "m", "dataset": "folder", "data_path": "~nobody-of-this-name/images"})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "cannot read the model file"),
+        ({"model": "nonexistent"}, "unknown model"),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_one_line(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    model = tmp_path / "gone.py:build"
+    begun = spec.sweep({"model": str(model), "dataset": "folder", "data_path": tmp_path})
+    recorded = {"sweep": begun.model_dump(mode="json")}
+    (tmp_path / "manifest.json").write_text(json.dumps(recorded))
+    with pytest.raises(SpecError, match=says):
+        request.sweep(None, options, tmp_path)
+
+
+def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
+    begun = spec.sweep({"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    assert request.sweep(None, {"data_path": tmp_path}, tmp_path) == begun
+    with pytest.raises(SpecError, match="dataset was folder, not cifar10"):
+        request.sweep(None, {"dataset": "cifar10"}, tmp_path)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

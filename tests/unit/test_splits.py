@@ -33,6 +33,7 @@ def test_a_way_of_splitting_can_be_named() -> None:
     assert chosen("1+3", "stem+head", links=2) == ((1, 3), (1, 4))
     assert chosen("0-1+1-2", links=2) == ((0, 1), (0, 2), (1, 1), (1, 2))
     assert chosen("0+1-2", "3", links=2) == ((0, 1), (0, 2), (3, 3))
+    assert chosen("4+all", links=2) == ((4, 4), (4, 5))
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,8 @@ def test_a_way_of_splitting_can_be_named() -> None:
     [
         (["9"], 1, "--points: net: no point '9': the points are 0 to 5"),
         (["boddy.0"], 1, "body.0"),
-        (["1+2"], 1, "--points: net: no point '1+2'"),
-        (["1+2+3"], 2, "--points 1+2+3 names 3 points for 2 links: write 3+6"),
+        (["1+2"], 1, "--points 1+2 names 2 points, and 2 hosts are cut at 1: write 3"),
+        (["1+2+3"], 2, "--points 1+2+3 names 3 points, and 3 hosts are cut at 2: write 3+6"),
         (["3+1"], 2, "--points 3+1 goes back"),
     ],
 )

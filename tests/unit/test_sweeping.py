@@ -204,13 +204,13 @@ def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
 def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep) -> None:
     kept = told(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
     assert kept == {"edge-server": {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}}
-    assert said(out) == ["the link edge-server itself: round trip 0.4 ms, 94 Mbit/s out, 93 Mbit/s back"]
+    assert said(out) == ["the link itself: round trip 0.4 ms, 94 Mbit/s out, 93 Mbit/s back"]
 
 
 def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(out: Console, sweep: Sweep) -> None:
     told(out, sweep, Reading(0.03, 3e6, 3e6))
     first, slow, narrow = said(out)
-    assert first.startswith("the link edge-server itself: ")
+    assert first.startswith("the link itself: ")
     assert slow.startswith("attention: 200ms-5mbit: the link's own round trip of 30 ms")
     assert narrow.startswith("attention: 200ms-5mbit: the link itself carries only 3 Mbit/s out")
 

@@ -57,7 +57,7 @@ def report(**changes: Any) -> dict[str, Any]:
 def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
     first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
     crossed = [CROSSING] if told.get("stages_s") else []
-    return verdict.row(CELL, crossed, {"edge": told, "server": USAGE}, [(first, last)])
+    return verdict.row(CELL, crossed, {"edge": told, "server": USAGE}, {"edge-server": (first, last)})
 
 
 def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
@@ -148,7 +148,8 @@ def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) ->
         "middle1": {**USAGE, **second},
         "server": USAGE,
     }
-    readings = [(Probed(GOOD, ""),) * 2, (Probed(Reading(0.05, 0.95e6, None), ""), Probed(GOOD, off))]
+    second_link = Probed(Reading(0.05, 0.95e6, None), ""), Probed(GOOD, off)
+    readings = {"edge-middle1": (Probed(GOOD, ""), Probed(GOOD, "")), "middle1-server": second_link}
     cell = Cell(CELL.model, (7, 9), "features.6+features.8", "tcp", "x", 1)
     return verdict.row(cell, CHAIN, told, readings)
 
@@ -174,10 +175,10 @@ def test_a_chain_whose_last_hosts_have_nothing_to_do() -> None:
             "middle1": USAGE,
             "server": USAGE,
         },
-        [(Probed(GOOD, ""),) * 2] * 2,
+        {"edge-middle1": (Probed(GOOD, ""),) * 2, "middle1-server": (Probed(GOOD, "RTT"), Probed(GOOD, ""))},
     )
-    assert (made["status"], made["middle_s"], made["server_s"]) == ("ok", 0.02, None)
-    assert made["bottleneck"] == "middle1"
+    assert (made["middle_s"], made["server_s"], made["bottleneck"]) == (0.02, None, "middle1")
+    assert made["reason"] == "link middle1-server off before the trial: RTT"
 
 
 def test_each_links_bytes_are_counted_where_they_leave() -> None:
@@ -207,7 +208,7 @@ WINDOWS = {
 def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
     good = Probed(GOOD, "")
     told = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
-    return verdict.row(cell, [CROSSING], told, [(good, good)], samples)
+    return verdict.row(cell, [CROSSING], told, {"edge-server": (good, good)}, samples)
 
 
 def test_the_sensors_columns_are_each_hosts_own() -> None:
