@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pareto.splits import fold_note
 from partitions.costs import Cost, before_points
 from partitions.model import Outline
 from partitions.points import Point
@@ -122,12 +123,7 @@ def _notes(outline: Outline) -> list[str]:
         f"{fewer} of the {len(sizes)} points between the ends send less than the float32 input, {fewest} "
         "less than the uint8 input"
     )
-    folded = sum(len(point.folded) for point in points)
-    if folded:
-        notes.append(
-            f"{len(points) - 1 + folded} cuts, {len(points) - 1} points before the last: "
-            f"{folded} fold into their neighbours (--no-fold keeps them)"
-        )
+    notes.extend(filter(None, [fold_note(points)]))
     return notes
 
 

@@ -128,8 +128,10 @@ def test_a_killed_run_resumes_with_each_trial_once(tmp_path: Path) -> None:
 
     process = start(tmp_path, "--resume", run.name)
     out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
     rows = read(trials)
+    # A busy machine may make a trial invalid: that is its place in the run, too.
+    assert process.returncode == int(any(row["status"] != "ok" for row in rows)), out + err
+    assert not any(row["status"] == "failed" for row in rows)
     assert rows[: len(kept)] == kept
     counted = Counter((row["point"], row["backend"], row["round"]) for row in rows)
     assert set(counted.values()) == {1}
