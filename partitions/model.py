@@ -88,6 +88,7 @@ class PartitionedModel(Outline):
         return module
 
 
+@functools.lru_cache(maxsize=4)  # tracing is most of what a sweep's start takes
 def outline(recipe: Recipe) -> Outline:
     """The model without any weights. Raises UnknownModel, UntraceableModel, and ValueError for an unknown point."""
     if recipe.file is not None:

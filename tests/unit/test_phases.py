@@ -59,7 +59,8 @@ def test_latency_lasts_until_both_requests_and_seconds_are_there(server: TcpServ
     assert len(phases.latency(client, slow(0), INPUTS, Length(7, 0.0)).samples) == 7
     assert phases.latency(client, slow(0), INPUTS, Length(0, 0.0)).samples == []
     timed = phases.latency(client, slow(0.01), INPUTS, Length(1, 0.1))
-    assert timed.samples[-1].finished_s >= 0.1
+    # The last one may end a moment before the clock is read, and the time is up.
+    assert timed.samples[-1].finished_s >= 0.09
     assert timed.samples[-2].finished_s < 0.1
 
 
