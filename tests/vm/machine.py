@@ -21,7 +21,7 @@ from tests.vm.boot import Boot, Console, OverdueError
 from tests.vm.kernel import CACHE, REPOSITORY, UnavailableError, prepare
 
 LOG = CACHE / "console.log"  # of the machine that was started last
-LIMIT_S = 900.0
+LIMIT_S = 1800.0
 BOOT_LIMIT_S = 60.0  # it takes 5; but once in a while one hangs before it has begun
 POWER_OFF_LIMIT_S = 10.0
 

@@ -22,7 +22,7 @@ from tests.integration.conftest import wait_until
 from tests.lab import Lab, LabHost, open_lab
 from tests.vm.test_local import SLOW
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 
 LINE = "pi ALL=(root) NOPASSWD: /usr/local/sbin/pareto-link\n"
 BOTH_WAYS = Profile("both", Direction(0.03, 5e6), Direction(0.06, 8e6))
@@ -38,7 +38,7 @@ def pareto(lab: Lab, *arguments: str) -> str:
     """What the command said; it must have ended well."""
     began = time.monotonic()
     with lab.pareto(*arguments) as process:
-        said, errors = process.communicate(timeout=380)
+        said, errors = process.communicate(timeout=660)
     print(f"{said}in {time.monotonic() - began:.0f} s")
     assert process.returncode == 0, said + errors
     return said
@@ -125,9 +125,9 @@ def test_what_setup_leaves_lets_the_user_start_one_program_and_nothing_else(host
 def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
     out, pi = tmp_path / "results", lab.host("pi")
     with lab.pareto(*SWEEP, "--testbed", str(lab.testbed()), "--out", str(out), *SLOW) as process:
-        wait_until(lambda: rows(out) or process.poll() is not None, 300)
+        wait_until(lambda: rows(out) or process.poll() is not None, 600)
         shaped = shaping(pi)  # the next trial is at work
-        said = process.communicate(timeout=380)
+        said = process.communicate(timeout=660)
     assert process.returncode == 0, said
     # As another reader than ours sees it: SSH and all others pass by.
     assert "qdisc prio 7061: root" in shaped

@@ -14,7 +14,7 @@ from pareto.hosts.local_testbed import open_local
 from pareto.link.profile import Direction, Profile
 from tests.integration.conftest import REPOSITORY, left_behind
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 
 # The guest's processor is emulated, twenty times slower than the machine's own: a round trip costs it milliseconds.
 SLOW = ("--rtt-floor", "25ms", "--tolerance", "20%")
@@ -26,7 +26,7 @@ def pareto(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=660,
         check=False,
     )
 
