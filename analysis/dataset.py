@@ -18,7 +18,8 @@ from analysis.points import cuts
 log = logging.getLogger(__name__)
 
 TEXT = (
-    *("run", "model", "point_name", "backend", "netem", "codec", "status", "reason", "bottleneck", "host"),
+    *("run", "model", "point_name", "backend", "netem", "codec", "in_flight_asked", "status", "reason"),
+    *("bottleneck", "host", "congestion"),
     "started_at",
 )
 WHOLE = ("batch_size", "round", "position")
@@ -26,12 +27,14 @@ WHOLE = ("batch_size", "round", "position")
 VERBATIM = ("edge_throttled", "server_throttled", "throttled")
 # fmt: off
 COLUMNS = (
-    "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "round",
+    "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round",
     "status", "reason",
     "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s", "latency_bound_s",
     "throughput_ips", "throughput_bound_ips", "bottleneck", "in_flight",
+    "sequential_ips", "pipeline_gain",
     "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
     "top1", "top1_images", "rtt_s", "rate_bps", "retransmits",
+    "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
     "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c",
     "edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled",
@@ -41,13 +44,15 @@ COLUMNS = (
 )
 # Runs made before these were written lack them: there they are empty, as not measured.
 LATER = (
+    "in_flight_asked", "sequential_ips", "pipeline_gain",
+    "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
     "middle_s", "bottleneck", "top1", "top1_images",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "server_temperature_c", "edge_frequency_hz",
     "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
     "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
 )
 STAGE_COLUMNS = (
-    "run", "model", "point", "backend", "netem", "batch_size", "codec", "round", "position", "host",
+    "run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round", "position", "host",
     "first_unit", "last_unit", "compute_s", "best_s", "utilization", "bubble_s",
     "payload_bytes", "transfer_s", "return_s", "cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes",
     "temperature_c", "throttled", "energy_j",
@@ -81,7 +86,9 @@ def stages(run: Path) -> pd.DataFrame:
     is malformed.
     """
     path = run / "stages.csv"
-    return _typed(_read(path, STAGE_COLUMNS) if path.exists() else [], STAGE_COLUMNS, path)
+    return _typed(
+        _read(path, STAGE_COLUMNS, ("in_flight_asked",)) if path.exists() else [], STAGE_COLUMNS, path
+    )
 
 
 def manifest(run: Path) -> dict[str, Any]:
@@ -137,6 +144,7 @@ def _typed(rows: list[dict[str, str]], columns: Sequence[str], path: Path) -> pd
     for column in columns:
         frame[column] = _column(frame[column], f"{path}: column {column}")
     frame["run"] = frame["run"].replace("", path.parent.name)
+    frame["in_flight_asked"] = frame["in_flight_asked"].replace("", "auto")
     return frame
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.points import hosts
 
 EDGE, MIDDLE, SERVER = "edge", "middle", "server"
-TRIAL = ["run", "model", "point", "backend", "netem", "batch_size", "codec", "round"]
+TRIAL = ["run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round"]
 """What names a trial in both `trials.csv` and `stages.csv`."""
 
 

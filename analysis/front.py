@@ -10,7 +10,7 @@ from analysis import energy
 from analysis.dominance import Floats, nondominated
 from analysis.points import order
 
-CONDITION = ["model", "netem", "batch_size", "codec"]
+CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked"]
 CELL = [*CONDITION, "backend", "point"]
 MEDIANS = [
     "latency_s",

@@ -52,7 +52,9 @@ def run(
             "link.  [none]"
         ),
     ] = None,
-    backend: Annotated[str | None, typer.Option(help="tcp, rpc or both.  [tcp,rpc]")] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="tcp, rpc or both; tcp:a,tcp:b is tcp under two names.  [tcp,rpc]")
+    ] = None,
     points: Annotated[
         str | None,
         typer.Option(help="all, numbers, names or ranges: 0,features.7,9-12; for three hosts 3+7.  [all]"),
@@ -65,6 +67,20 @@ def run(
         int | None, typer.Option(help="Rounds: trials of each cell.  [3; 1 with --quick]")
     ] = None,
     batch_size: Annotated[str | None, typer.Option(help="Images per request, with commas: 1,8.  [1]")] = None,
+    in_flight: Annotated[
+        str | None,
+        typer.Option(help="Requests in flight for the throughput, with commas: auto,1,8.  [auto]"),
+    ] = None,
+    congestion: Annotated[
+        str | None, typer.Option(help="TCP's congestion control: cubic, bbr or reno.  [local: cubic]")
+    ] = None,
+    initial_window: Annotated[
+        int | None, typer.Option(help="TCP's first window on the local testbed, in segments.  [100]")
+    ] = None,
+    slow_start_after_idle: Annotated[
+        bool | None,
+        typer.Option("--slow-start-after-idle", help="Have TCP begin anew after each pause.  [off]"),
+    ] = None,
     weights: Annotated[
         str | None, typer.Option(help="seeded, pretrained, or a .safetensors or .pth file.  [seeded]")
     ] = None,
@@ -116,6 +132,10 @@ def run(
         "hosts": hosts,
         "trials": trials,
         "batch_size": batch_size,
+        "in_flight": in_flight,
+        "congestion": congestion,
+        "initial_window": initial_window,
+        "slow_start_after_idle": slow_start_after_idle,
         "weights": weights,
         "testbed": testbed,
         "edge_cpu": edge_cpu,

@@ -86,11 +86,20 @@ class Plan:
 def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
     """Every cell of the sweep, in order; `netems` are the networks' names."""
     return [
-        Cell(model, cuts, ALONG.join(facts.points[cut][0] for cut in cuts), backend, netem, batch_size)
+        Cell(
+            model,
+            cuts,
+            ALONG.join(facts.points[cut][0] for cut in cuts),
+            backend,
+            netem,
+            batch_size,
+            in_flight=depth,
+        )
         for model, facts in models.items()
         for netem in netems
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
+        for depth in sweep.depths
         for backend in sweep.backends
     ]
 

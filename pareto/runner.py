@@ -235,6 +235,7 @@ def _named(trial: Trial, run: str) -> Row:
         "netem": cell.netem,
         "batch_size": cell.batch_size,
         "codec": cell.codec,
+        "in_flight_asked": cell.in_flight,
         "round": trial.round,
     }
 

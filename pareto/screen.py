@@ -20,7 +20,7 @@ from pareto.link.profile import Profile
 from pareto.link.words import describe
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Clock
-from pareto.spec import Cell, Sweep
+from pareto.spec import AUTO, Cell, Sweep
 from pareto.store import Row
 
 REDRAW_HZ = 1.0
@@ -70,6 +70,8 @@ def plan(
     table.add_row("backends", ", ".join(sweep.backends))
     if sweep.batch_sizes != (1,):
         table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
+    if sweep.depths != (AUTO,):
+        table.add_row("in flight", ", ".join(sweep.depths))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow)
     if sweep.dataset != "synthetic" or sweep.input != "float32":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,11 @@ from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
 
 BACKENDS = ("tcp", "rpc")
+MOST_IN_FLIGHT = 64
+AUTO = "auto"
+"""Requests in flight: as many as the slowest step needs to be busy always."""
+LABELLED = ":"
+"""Joins a backend and a label: tcp:a and tcp:b are the same one under two names."""
 ALONG = "+"
 """Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
 
@@ -92,6 +98,12 @@ class Sweep(BaseModel):
     images: int | None = Field(default=None, ge=1, le=100_000)
     trials: int = Field(default=3, ge=1, le=1000)
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
+    depths: Annotated[
+        tuple[str, ...], BeforeValidator(_selectors), AfterValidator(_each_once), Field(min_length=1)
+    ] = Field(default=(AUTO,), alias="in_flight")
+    congestion: Literal["cubic", "bbr", "reno"] | None = None
+    initial_window: int | None = Field(default=None, ge=1, le=1000)
+    slow_start_after_idle: bool = False
     weights: str = "seeded"
     seed: int = Field(default=0, ge=0, lt=2**63)
     testbed: str = THIS_MACHINE
@@ -121,6 +133,7 @@ class Cell:
     netem: str
     batch_size: int
     codec: str = "none"
+    in_flight: str = AUTO
 
     @property
     def point(self) -> str:
@@ -128,9 +141,15 @@ class Cell:
         return "+".join(map(str, self.cuts))
 
     @property
+    def transport(self) -> str:
+        """What carries the tensors: the backend without its label."""
+        return self.backend.partition(LABELLED)[0]
+
+    @property
     def id(self) -> str:
         point = "+".join(f"{cut:02d}" for cut in self.cuts)
-        return f"{self.model}-k{point}-{self.backend}-{self.netem}-b{self.batch_size}"
+        depth = f"-d{self.in_flight}" if self.in_flight != AUTO else ""
+        return f"{self.model}-k{point}-{self.backend}-{self.netem}-b{self.batch_size}{depth}"
 
 
 def parsed(fields: dict[str, Any], source: str = "") -> Sweep:
@@ -145,8 +164,14 @@ def sweep(fields: dict[str, Any]) -> Sweep:
     """A checked sweep from options' names and values. Raises SpecError, link.profile.ProfileError."""
     asked = parsed(fields)
     for backend in asked.backends:
-        if backend not in BACKENDS:
+        transport, labelled, label = backend.partition(LABELLED)
+        if transport not in BACKENDS:
             raise SpecError(f"unknown backend {backend!r}: there are {' and '.join(BACKENDS)}")
+        if labelled and not re.fullmatch(r"[A-Za-z0-9_]{1,16}", label):
+            raise SpecError(f"--backend {backend}: a label is up to 16 letters and digits, as in tcp:a")
+    for depth in asked.depths:
+        if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
+            raise SpecError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
     for name in asked.netems:
         profiles(name)
     if any(size < 1 for size in asked.batch_sizes):
@@ -160,6 +185,8 @@ def sweep(fields: dict[str, Any]) -> Sweep:
             ("--edge-cpu", asked.edge_cpu < 1),
             ("--threads", asked.threads is not None),
             ("--hosts", asked.hosts is not None),
+            ("--initial-window", asked.initial_window is not None),
+            ("--slow-start-after-idle", asked.slow_start_after_idle),
         ):
             if given:
                 raise SpecError(

@@ -28,15 +28,19 @@ TRIAL_COLUMNS = (
         "netem",
         "batch_size",
         "codec",
+        "in_flight_asked",
         "round",
         "status",
         "reason",
     ),
     *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
     *("latency_bound_s", "throughput_ips", "throughput_bound_ips", "bottleneck", "in_flight"),
+    *("sequential_ips", "pipeline_gain"),
     *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests"),
     *("max_abs_error", "top1", "top1_images"),
     *("rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s"),
+    *("congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s"),
+    "tcp_delivery_rate_bps",
     *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
     *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),
     *("edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled"),
@@ -44,7 +48,7 @@ TRIAL_COLUMNS = (
     *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
     *("started_at", "wall_s"),
 )
-_CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec")
+_CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
 STAGE_COLUMNS = (
     *("run", *_CELL_COLUMNS, "round", "position", "host", "first_unit", "last_unit"),
     *("compute_s", "best_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"),
@@ -238,6 +242,7 @@ def _cell(row: Mapping[str, str]) -> Cell:
         row["netem"],
         int(row["batch_size"]),
         row["codec"],
+        row["in_flight_asked"],
     )
 
 

@@ -80,7 +80,8 @@ def measure(
     before = probed()
     meanwhile()
     told = crew.trial(Trial(it, 1, 0.2, 5.0, EFFORT), network)
-    probes = list(zip(before, probed(), strict=True))
+    names = [link.name for link in crew.links]
+    probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
     return told, verdict.row(it, crew.crossings(it, network), told, probes)
 
 
