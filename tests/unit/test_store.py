@@ -26,6 +26,7 @@ def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
         "netem": CELL.netem,
         "batch_size": CELL.batch_size,
         "codec": CELL.codec,
+        "in_flight_asked": CELL.in_flight,
         "round": number,
         "status": status,
         **fields,
