@@ -13,9 +13,12 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pareto.backends import handshake, wire
-from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors, layout
+from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
+from pareto.backends.incoming import Incoming
 from pareto.backends.pipeline import Pipeline, Request
 
 BUFFERS = 4
@@ -32,36 +35,41 @@ class TcpClient:
             handshake.prove(self._sock, token)
         except (OSError, handshake.Rejected) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
-        self._head = bytearray(wire.HEADER.size)
+        self._incoming = Incoming(self._sock)
         self._fingerprint = bytes(8)
-        self._takes: Layout = ()
+        self._like = wire.Likeness(self._fingerprint, wire.NOTHING)
+        self._result = wire.NOTHING
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
         self._fingerprint = fingerprint
-        self._takes = takes
+        self._like = wire.Likeness(fingerprint, wire.NOTHING)
+        self._result = wire.form(takes)
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         """As in the protocol; here the tensors may change as soon as it returns."""
         started = time.perf_counter()
-        descriptors = wire.describe(layout(tensors))
-        body = wire.views(tensors)
-        header = wire.Header(wire.Kind.REQUEST, request_id, self._fingerprint, tensors=len(tensors))
+        form = wire.form_of(tensors)
+        if form is not self._like.form:
+            self._like = wire.Likeness(self._fingerprint, form)
+        head, body = self._like.numbered(request_id), wire.views(tensors)
         serialized = time.perf_counter() - started
-        self._send(header, descriptors, body)
+        self._send(head, body)
         return serialized
 
     def receive(self) -> Reply:
         header = self._next_header()
         if header.kind is not wire.Kind.REPLY:
             raise BackendError(f"a {header.kind.name} came in place of a reply")
+        wire.check_size(header, self._result)
+        tensors = wire.empty(self._result)
         try:
-            tensors = wire.receive_tensors(self._sock, header, self._takes, wire.empty)
+            self._incoming.body(self._result, wire.views(tensors))
         except OSError as error:
             raise BackendError(f"receiving from {self._peer} failed: {error}") from error
         return Reply(header.request_id, tensors, header.stages_s, header.serialize_s)
 
     def warm(self, nbytes: int) -> None:
-        self._send(wire.Header(wire.Kind.WARM), b"", [memoryview(bytes(nbytes))])
+        self._send(wire.message(wire.Kind.WARM, nbytes), [memoryview(bytes(nbytes))])
         if self._next_header().kind is not wire.Kind.WARM:
             raise BackendError(f"{self._peer} did not answer the warm-up")
 
@@ -70,17 +78,17 @@ class TcpClient:
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes who still waits for a reply: closing does not
         self._sock.close()
 
-    def _send(self, header: wire.Header, descriptors: bytes, body: list[memoryview]) -> None:
+    def _send(self, head: bytes, body: list[memoryview]) -> None:
         try:
-            wire.send(self._sock, header, descriptors, body)
+            wire.send(self._sock, head, body)
         except OSError as error:
             raise BackendError(f"sending to {self._peer} failed: {error}") from error
 
     def _next_header(self) -> wire.Header:
         try:
-            header = wire.receive_header(self._sock, self._head)
+            header = wire.header(self._incoming.head())
             if header.kind is wire.Kind.ERROR:
-                raise BackendError(f"{self._peer} says: {wire.receive_text(self._sock, header)}")
+                raise BackendError(f"{self._peer} says: {self._incoming.text(header)}")
         except EOFError:
             raise BackendError(f"{self._peer} closed the connection") from None
         except OSError as error:
@@ -96,20 +104,13 @@ class TcpServer:
 
     def __init__(self, address: str, token: str) -> None:
         self._token = token
-        self._served: tuple[Stage, Client | None] | None = None
+        self.served: tuple[Stage, Client | None] | None = None
         self._listener = socket.create_server((address, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="tcp-accept", daemon=True).start()
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
-        self._served = (stage, onward)
-
-    def served(self, name: bytes) -> tuple[Stage, Client | None]:
-        """What answers requests for the stage `name`. Raises BackendError if that is not served."""
-        served = self._served
-        if served is None or name != served[0].fingerprint:
-            raise BackendError("the request is for another model or point than the one served here")
-        return served
+        self.served = (stage, onward)
 
     def close(self) -> None:
         self._listener.close()
@@ -139,69 +140,73 @@ class _Conversation:
 
     def __init__(self, sock: socket.socket, server: TcpServer) -> None:
         self._sock = sock
+        self._incoming = Incoming(sock)
         self._server = server
-        self._buffers = _Buffers(())
+        self._served: _Served | None = None
         self._pipeline = Pipeline("tcp")
         self._saying = threading.Lock()
         self._failed = False
 
     def run(self) -> None:
-        head = bytearray(wire.HEADER.size)
         try:
             while not self._failed:
-                header = wire.receive_header(self._sock, head)
-                if header.kind is wire.Kind.WARM:
-                    wire.discard(self._sock, header.body_bytes)
-                    self._say(wire.Header(wire.Kind.WARM), b"", [])
+                head = self._incoming.head()
+                served = self._now_served()
+                number = served.like.number(head) if served is not None else None
+                if served is not None and number is not None:
+                    self._pipeline.put(self._request(served, number))
                 else:
-                    self._pipeline.put(self._request(header))
+                    self._take_other(wire.header(head))
         except EOFError:
             pass
         except (BackendError, OSError) as error:
             self._fail(str(error))
         with contextlib.suppress(EOFError, OSError):
-            wire.discard(self._sock)
+            self._incoming.discard()
         self._pipeline.close()
         self._sock.close()
 
-    def _request(self, header: wire.Header) -> Request:
-        if header.kind is not wire.Kind.REQUEST:
-            raise BackendError(f"a {header.kind.name} came in place of a request")
-        stage, onward = self._server.served(header.fingerprint)
-        tensors = wire.receive_tensors(self._sock, header, stage.takes, self._free)
+    def _now_served(self) -> _Served | None:
+        served = self._server.served
+        if served is not None and (self._served is None or served[0] is not self._served.stage):
+            self._served = _Served(*served)
+        return self._served
+
+    def _request(self, served: _Served, number: int) -> Request:
+        buffer = served.free.get()  # waits for one, which is what holds a fast sender back
+        self._incoming.body(served.like.form, buffer.views)
         return Request(
-            header.request_id,
-            tensors,
-            stage,
-            onward,
-            answer=functools.partial(self._answer, header.request_id),
-            fail=self._fail,
-            left=functools.partial(self._buffers.give_back, tensors),
+            number,
+            buffer.tensors,
+            served.stage,
+            served.onward,
+            functools.partial(self._answer, number),
+            self._fail,
+            functools.partial(served.free.put, buffer),
         )
 
-    def _free(self, layout: Layout) -> Tensors:
-        if layout != self._buffers.layout:
-            self._buffers = _Buffers(layout)
-        return self._buffers.take()
+    def _take_other(self, header: wire.Header) -> None:
+        """What is not a request for the stage that is served."""
+        if header.kind is wire.Kind.WARM:
+            self._incoming.discard(header.body_bytes)
+            self._say(wire.message(wire.Kind.WARM, 0))
+            return
+        if header.kind is not wire.Kind.REQUEST:
+            raise BackendError(f"a {header.kind.name} came in place of a request")
+        if self._served is not None and header.fingerprint == self._served.stage.fingerprint:
+            wire.check_size(header, self._served.like.form)
+        raise BackendError("the request is for another model or point than the one served here")
 
     def _answer(self, number: int, result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
         started = time.perf_counter()
-        descriptors = wire.describe(layout(result))
-        body = wire.views(result)
+        form, body = wire.form_of(result), wire.views(result)
         serialize_s += time.perf_counter() - started
-        header = wire.Header(
-            wire.Kind.REPLY,
-            number,
-            stages_s=stages_s,
-            serialize_s=serialize_s,
-            tensors=len(result),
-        )
-        self._say(header, descriptors, body)
+        self._say(wire.reply(form, number, stages_s, serialize_s), body)
 
-    def _say(self, header: wire.Header, descriptors: bytes, body: list[memoryview]) -> None:
+    def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         with self._saying:
             if not self._failed:
-                wire.send(self._sock, header, descriptors, body)
+                wire.send(self._sock, head, body)
 
     def _fail(self, text: str) -> None:
         with self._saying:
@@ -209,25 +214,27 @@ class _Conversation:
                 return
             self._failed = True
             try:
-                body = memoryview(text.encode()[: wire.MAX_TEXT])
-                wire.send(self._sock, wire.Header(wire.Kind.ERROR), b"", [body])
+                body = text.encode()[: wire.MAX_TEXT]
+                wire.send(self._sock, wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
                 self._sock.shutdown(socket.SHUT_WR)
             except OSError as error:  # nobody is there to hear it
                 print(f"tcp: {text}: {error}", file=sys.stderr)
 
 
-class _Buffers:
-    """Receive buffers of one layout that go round between the receiving thread and the pipeline."""
+class _Buffer(NamedTuple):
+    tensors: Tensors
+    views: list[memoryview]
+    """The tensors' bytes."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self._free: queue.SimpleQueue[Tensors] = queue.SimpleQueue()
+
+class _Served:
+    """What is served, how requests for it look, and buffers that go round between receiving and the pipeline."""
+
+    def __init__(self, stage: Stage, onward: Client | None) -> None:
+        self.stage = stage
+        self.onward = onward
+        self.like = wire.Likeness(stage.fingerprint, wire.form(stage.takes))
+        self.free: queue.SimpleQueue[_Buffer] = queue.SimpleQueue()
         for _ in range(BUFFERS):
-            self._free.put(wire.empty(layout))
-
-    def take(self) -> Tensors:
-        """A free set of tensors; waits for one, which is what holds a fast sender back."""
-        return self._free.get()
-
-    def give_back(self, tensors: Tensors) -> None:
-        self._free.put(tensors)
+            tensors = wire.empty(self.like.form)
+            self.free.put(_Buffer(tensors, wire.views(tensors)))

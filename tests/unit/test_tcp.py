@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
+from pareto.backends.incoming import Incoming
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 
 TOKEN = "a token"  # noqa: S105
@@ -196,7 +197,7 @@ def test_uint8_images_cross_as_bytes(server: TcpServer) -> None:
     images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
     server.serve(Doubling(layout((images,)), lambda x: x.float() / 255))
     ours = client(server, layout((images.float(),)))
-    assert wire.body_bytes(layout((images,))) == 2 * 3 * 5 * 7
+    assert wire.form(layout((images,))).nbytes == 2 * 3 * 5 * 7
     ours.send(1, (images,))
     assert torch.equal(ours.receive().tensors[0], images.float() / 255)
 
@@ -213,17 +214,22 @@ class Frozen:
             self._sock, _ = self._listener.accept()
             handshake.admit(self._sock, TOKEN)
             self._sock.settimeout(20)
+            self._incoming = Incoming(self._sock)
             self.client = connecting.result(10)
 
     def read(self, takes: Layout) -> tuple[int, Tensor]:
         """A request's number, and its first element."""
-        asked = wire.receive_header(self._sock, bytearray(wire.HEADER.size))
-        (tensor,) = wire.receive_tensors(self._sock, asked, takes, wire.empty)
+        asked, form = wire.header(self._incoming.head()), wire.form(takes)
+        (tensor,) = tensors = wire.empty(form)
+        self._incoming.body(form, wire.views(tensors))
         return asked.request_id, tensor[:1]
 
     def answer(self, number: int, result: Tensor) -> None:
-        reply = wire.Header(wire.Kind.REPLY, number, stages_s=(0.5, 0.25), serialize_s=9, tensors=1)
-        wire.send(self._sock, reply, wire.describe(layout((result,))), wire.views((result,)))
+        head = wire.reply(wire.form_of((result,)), number, (0.5, 0.25), 9)
+        wire.send(self._sock, head, wire.views((result,)))
+
+    def say(self, data: bytes) -> None:
+        self._sock.sendall(data)
 
     def close(self) -> None:
         self._sock.close()
@@ -305,76 +311,15 @@ def test_it_listens_on_its_address_only(server: TcpServer) -> None:
     assert server._listener.getsockname()[0] == "127.0.0.1"
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair()
+def test_a_size_from_the_network_never_decides_what_is_allocated(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allocate(form: wire.Form) -> Tensors:
+        raise AssertionError("allocated before the sizes were checked")
 
-
-def header(**fields: int) -> bytes:
-    values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "stages": 0, "body": 16} | fields
-    return wire.HEADER.pack(
-        wire.MAGIC,
-        values["version"],
-        values["kind"],
-        values["tensors"],
-        1,
-        bytes(8),
-        values["stages"],
-        *[0.0] * wire.MAX_STAGES,
-        0.0,
-        values["body"],
-    )
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (b"GET / HTTP/1.1\r\n" + bytes(100), "does not speak this protocol"),
-        (header(version=9), "speaks protocol version 9"),
-        (header(kind=77), "unknown kind"),
-        (header(stages=8), "tells of 8 later stages, at most 7"),
-    ],
-)
-def test_headers_are_checked(data: bytes, says: str) -> None:
-    ours, theirs = pair()
-    with ours, theirs:
-        theirs.sendall(data)
-        with pytest.raises(BackendError, match=says):
-            wire.receive_header(ours, bytearray(wire.HEADER.size))
-
-
-@pytest.mark.parametrize("stages_s", [(), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)])
-def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None:
-    ours, theirs = pair()
-    with ours, theirs:
-        sent = wire.Header(wire.Kind.REPLY, 1 << 40, NAME, stages_s, 0.25)
-        wire.send(theirs, sent, b"", [])
-        assert wire.receive_header(ours, bytearray(wire.HEADER.size)) == sent
-        with pytest.raises(BackendError, match="8 later stages, at most 7"):
-            wire.send(theirs, wire.Header(wire.Kind.REPLY, stages_s=(0.0,) * 8), b"", [])
-
-
-def test_a_size_from_the_network_never_decides_what_is_allocated() -> None:
-    ours, theirs = pair()
-    with ours, theirs:
-        theirs.sendall(header(body=1 << 60))
-        head = wire.receive_header(ours, bytearray(wire.HEADER.size))
-
-        def allocate(layout: Layout) -> Tensors:
-            raise AssertionError("allocated before the sizes were checked")
-
-        with pytest.raises(BackendError, match="were expected"):
-            wire.receive_tensors(ours, head, layout((torch.ones(4),)), allocate)
-
-
-def test_a_message_cut_short_is_not_a_quiet_end() -> None:
-    ours, theirs = pair()
-    with ours:
-        with theirs:
-            theirs.sendall(header()[:20])
-        with pytest.raises(BackendError, match="in the middle of a message"):
-            wire.receive_header(ours, bytearray(wire.HEADER.size))
-    ours, theirs = pair()
-    with ours:
-        theirs.close()
-        with pytest.raises(EOFError):
-            wire.receive_header(ours, bytearray(wire.HEADER.size))
+    frozen.client.open(NAME, layout((torch.ones(4),)))
+    monkeypatch.setattr(wire, "empty", allocate)
+    lying = wire.Form(wire.form_of((torch.ones(4),)).specs, b"", 1 << 60)
+    frozen.say(wire.reply(lying, 1, (), 0.0))
+    with pytest.raises(BackendError, match="were expected"):
+        frozen.client.receive()

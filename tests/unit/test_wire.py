@@ -1,0 +1,112 @@
+"""What goes over a tcp connection, byte by byte."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from pareto.backends import wire
+from pareto.backends.base import BackendError
+from pareto.backends.incoming import AHEAD, Incoming
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair()
+
+
+def header(**fields: int) -> bytes:
+    values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "stages": 0, "body": 16} | fields
+    return wire.HEADER.pack(
+        wire.MAGIC,
+        values["version"],
+        values["kind"],
+        values["tensors"],
+        1,
+        bytes(8),
+        values["stages"],
+        *[0.0] * wire.MAX_STAGES,
+        0.0,
+        values["body"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"GET / HTTP/1.1\r\n" + bytes(100), "does not speak this protocol"),
+        (header(version=9), "speaks protocol version 9"),
+        (header(kind=77), "unknown kind"),
+        (header(stages=8), "tells of 8 later stages, at most 7"),
+    ],
+)
+def test_headers_are_checked(data: bytes, says: str) -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        theirs.sendall(data)
+        with pytest.raises(BackendError, match=says):
+            wire.header(Incoming(ours).head())
+
+
+@pytest.mark.parametrize("stages_s", [(), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)])
+def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        form = wire.form_of((torch.ones(4),))
+        wire.send(theirs, wire.reply(form, 1 << 40, stages_s, 0.25))
+        got = wire.header(Incoming(ours).head())
+        assert got == wire.Header(
+            wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, tensors=1, body_bytes=16
+        )
+        with pytest.raises(BackendError, match="8 later stages, at most 7"):
+            wire.reply(form, 1, (0.0,) * 8, 0.0)
+
+
+def test_a_message_cut_short_is_not_a_quiet_end() -> None:
+    ours, theirs = pair()
+    with ours:
+        with theirs:
+            theirs.sendall(header()[:20])
+        with pytest.raises(BackendError, match="in the middle of a message"):
+            Incoming(ours).head()
+    ours, theirs = pair()
+    with ours:
+        theirs.close()
+        with pytest.raises(EOFError):
+            Incoming(ours).head()
+
+
+def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
+    """Small ones and one greater than what is read ahead, each of two tensors, in one piece and byte by byte."""
+    payloads = [
+        (torch.rand(n), torch.arange(n, dtype=torch.int64)) for n in (3, 5, AHEAD // 8, 1, AHEAD // 64, 2)
+    ]
+    stream = b"".join(
+        wire.reply(wire.form_of(payload), number, (), 0.0) + b"".join(map(bytes, wire.views(payload)))
+        for number, payload in enumerate(payloads)
+    )
+    for step in (len(stream), 7919, 1):
+        ours, theirs = pair()
+        with ours, theirs, ThreadPoolExecutor() as pool:
+            pool.submit(lambda: [theirs.sendall(stream[i : i + step]) for i in range(0, len(stream), step)])  # noqa: B023
+            incoming = Incoming(ours)
+            for number, payload in enumerate(payloads):
+                assert wire.header(incoming.head()).request_id == number
+                form = wire.form_of(payload)
+                got = wire.empty(form)
+                incoming.body(form, wire.views(got))
+                assert all(map(torch.equal, got, payload))
+
+
+def test_only_the_number_of_a_request_is_open() -> None:
+    form = wire.form_of((torch.ones(3),))
+    like = wire.Likeness(b"thisone.", form)
+    head = memoryview(like.numbered(1 << 50))[: wire.HEADER.size]
+    assert like.number(head) == wire.header(head).request_id == 1 << 50
+    other_size = wire.form_of((torch.ones(4),))
+    for another in (wire.Likeness(b"another.", form), wire.Likeness(b"thisone.", other_size)):
+        assert another.number(head) is None
+    nothing = wire.Likeness(b"", form)
+    assert nothing.number(memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]) is None
