@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pareto import bounds
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.spec import ALONG, Cell, Sweep
+from pareto.spec import ALONG, AUTO, Cell, Sweep
 
 OVERHEAD_S = 0.1
 """Control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
@@ -29,7 +29,7 @@ class Effort:
         return Effort(self.latency, (max(least, requests), seconds))
 
 
-THOROUGH = Effort(latency=(3, 1.9), throughput=(2, 1.9))
+THOROUGH = Effort(latency=(3, 1.7), throughput=(2, 1.5))
 QUICK = Effort(latency=(2, 0.3), throughput=(1, 0.3))
 WARMUP_S = 0.2
 MAX_WARMUP_REQUESTS = 20
@@ -168,8 +168,14 @@ def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, network: 
     effort = effort.seeing(-(-model.images // cell.batch_size))
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, max(steps_s))
     probing_s = sum(probe.duration_s(profile) for profile in network)
-    around_s = 2 * latency_s + probing_s + OVERHEAD_S  # warm-up, the throughput phase's fill
+    around_s = latency_s + _fill_and_drain_s(cell, latency_s, max(steps_s)) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
+
+
+def _fill_and_drain_s(cell: Cell, latency_s: float, slowest_s: float) -> float:
+    """Until the steps of the pipeline are all at work, and from then on when the last request has begun."""
+    depth = 2 if cell.in_flight == AUTO else int(cell.in_flight)
+    return latency_s + max(latency_s, depth * slowest_s)
 
 
 def _phase_s(length: tuple[int, float], request_s: float) -> float:

@@ -106,7 +106,10 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
 
 
 def in_flight(latency_s: float, slowest_s: float) -> int:
-    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare)."""
+    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare).
+
+    A latency is computing, transfers and the link's delay: so this covers bandwidth x delay too.
+    """
     return max(2, min(MAX_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
 
 
@@ -120,9 +123,11 @@ def throughput(
 ) -> Phase:
     """`depth` requests in flight: this thread computes, one sends, one receives.
 
-    `slowest_s` is the foreseen time of the slowest step and only decides how many requests are made.
+    `slowest_s` is the foreseen time of the slowest step and only decides how many requests are made. `length` is that
+    of the steady state: the requests that fill the steps, and those that drain them, come on top.
     """
-    wanted = 1 + max(length.requests, min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / slowest_s)))
+    measured = max(length.requests, min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / slowest_s)))
+    wanted = measured + 1 + depth
     permits = threading.Semaphore(depth)
     to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
     sent: queue.SimpleQueue[tuple[int, float, float, float] | None] = queue.SimpleQueue()
@@ -167,7 +172,7 @@ def throughput(
         for number in range(wanted):
             permits.acquire()
             started = time.perf_counter()
-            late = started - origin > OVERTIME * length.seconds and number > length.requests
+            late = started - origin > OVERTIME * length.seconds and number > length.requests + depth
             if faults or late:
                 break
             payload = compute((inputs[number % len(inputs)],))
@@ -182,24 +187,37 @@ def throughput(
     return Phase(origin, samples, outputs.kept)
 
 
-def rate(samples: Sequence[Sample], batch_size: int) -> float:
-    """Images a second over steady state: from the first completion, when every step has work, to the last.
+def steady(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The requests that were completed before the last one was begun: those after it drain the steps.
 
-    The last requests drain at the pace of the slowest step, so they count; the fill before the first does not.
+    The first of them ends the fill: steady state is from its completion to that of the last of these. From
+    `throughput` these are more than the requests that were to be measured, for with `depth` in flight the last one
+    only begins when all but `depth - 1` before it are there.
     """
-    elapsed = samples[-1].finished_s - samples[0].finished_s
-    return (len(samples) - 1) * batch_size / elapsed
+    return [sample for sample in samples if sample.finished_s <= samples[-1].started_s]
+
+
+def rate(samples: Sequence[Sample], batch_size: int) -> float:
+    """Images a second over steady state."""
+    counted = steady(samples)
+    return (len(counted) - 1) * batch_size / (counted[-1].finished_s - counted[0].finished_s)
+
+
+def sequential_rate(samples: Sequence[Sample], batch_size: int) -> float:
+    """Images a second with one request in flight, from the first one's start to the last one's end."""
+    return len(samples) * batch_size / (samples[-1].finished_s - samples[0].started_s)
 
 
 def window(phase: Phase) -> tuple[tuple[float, float], int]:
     """The time of `rate`, on this host's `time.monotonic`, and how many requests were completed in it."""
-    ended = [phase.origin_s + sample.finished_s for sample in phase.samples]
+    ended = [phase.origin_s + sample.finished_s for sample in steady(phase.samples)]
     return (ended[0], ended[-1]), len(ended) - 1
 
 
 def busy_s(phase: Phase) -> float:
     """Seconds that the edge computed within `window`."""
-    first, last = phase.samples[0].finished_s, phase.samples[-1].finished_s
+    counted = steady(phase.samples)
+    first, last = counted[0].finished_s, counted[-1].finished_s
     runs = ((sample.started_s, sample.started_s + sample.edge_s) for sample in phase.samples)
     return sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)
 

@@ -27,11 +27,12 @@ class Runs:
             self._began = began
         self._runs.append((began, ended))
 
-    def windows(self, requests: int) -> dict[str, Any]:
-        """From the first run to the last; and from the end of the first to that of the last of the last `requests`
-        runs, with the number of ends after the first and the seconds of work. None: it did not run, or not so often.
+    def windows(self, requests: int, steady: int) -> dict[str, Any]:
+        """From the first run to the last; and of the first `steady` of the last `requests` runs, from the end of
+        the first to that of the last, with the number of ends after the first and the seconds of work. None: it did
+        not run, or not so often.
         """
-        last = list(self._runs)[-requests:] if 2 <= requests <= len(self._runs) else None
+        last = list(self._runs)[-requests:][:steady] if 2 <= steady <= requests <= len(self._runs) else None
         return {
             "trial_window": (self._began, self._runs[-1][1]) if self._runs else None,
             "throughput_window": (last[0][1], last[-1][1]) if last else None,

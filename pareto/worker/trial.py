@@ -51,6 +51,7 @@ def run(
     latency: Length,
     throughput: Length,
     transfer_s: float,
+    in_flight: int | None,
     interface: str,
 ) -> dict[str, Any]:
     """Times in seconds, per request and summed up; see the keys.
@@ -58,10 +59,10 @@ def run(
     Nothing is timed unless the warm-up's results are the whole model's: else the report says only how far off.
 
     `transfer_s` is what the slowest link needs at least for one payload or result: with the stage times it decides
-    how many requests must be in flight.
+    how many requests must be in flight, if `in_flight` does not.
 
     Windows are on this host's `time.monotonic`, for setting this host's other metrics beside them: the trial's two
-    phases, and the part of the second from its first completion to its last, with the completions after the first.
+    phases, and the steady part of the second, with the completions in it.
 
     `stages_s`, `stages_best_s`: of the later hosts that took part, in the order of the chain. `top1`: the share of
     right classes in `top1_images` images, each counted once.
@@ -84,7 +85,7 @@ def run(
         edge_s, *stages_s = _per_stage(statistics.median, lone)
         slowest_s = max(edge_s, *stages_s, transfer_s)
         latency_s = statistics.median(sample.latency_s for sample in lone.samples)
-        depth = phases.in_flight(latency_s, slowest_s)
+        depth = in_flight or phases.in_flight(latency_s, slowest_s)
         many = phases.throughput(client, compute, data.inputs, throughput, slowest_s, depth)
         after = host.counters(interface)
     throughput_window, throughput_window_requests = phases.window(many)
@@ -98,6 +99,7 @@ def run(
         "stages_s": stages_s,
         "gpu_s": device.gpu_s(),
         "throughput_ips": phases.rate(many.samples, batch_size),
+        "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
         # the faster of the two phases: what the stage can do, for the bound
         "edge_best_s": edge_best_s,
         "stages_best_s": stages_best_s,

@@ -22,7 +22,14 @@ LOGITS = [torch.eye(CLASSES)[[0, 1]], torch.eye(CLASSES)[[2, 3]]]
 """Two inputs of two images; the edge's stage passes them on, and the whole model does nothing else."""
 
 
-def run(client: Client, data: Data, *, requests: int = 5, transfer_s: float = 0.001) -> dict[str, Any]:
+def run(
+    client: Client,
+    data: Data,
+    *,
+    requests: int = 5,
+    transfer_s: float = 0.001,
+    in_flight: int | None = None,
+) -> dict[str, Any]:
     return trial.run(
         client,
         Cpu(),
@@ -32,6 +39,7 @@ def run(client: Client, data: Data, *, requests: int = 5, transfer_s: float = 0.
         latency=Length(requests, 0.0),
         throughput=Length(requests, 0.0),
         transfer_s=transfer_s,
+        in_flight=in_flight,
         interface="lo",
     )
 
@@ -92,8 +100,8 @@ def test_accuracy_counts_each_image_once(
 
 def test_inputs_that_no_phase_came_to_count_for_nothing() -> None:
     many = Data(LOGITS * 10, [(logits,) for logits in LOGITS * 10], [torch.tensor([0, 3])] * 20)
-    report = run(NoLink(), many, requests=2)  # three in the throughput phase
-    assert (report["top1"], report["top1_images"]) == (0.5, 6)
+    report = run(NoLink(), many, requests=2, in_flight=3)  # that makes six requests in the throughput phase
+    assert (report["top1"], report["top1_images"]) == (0.5, 12)
 
 
 def test_results_that_are_no_logits_have_no_accuracy() -> None:
@@ -128,6 +136,7 @@ def test_the_slowest_of_all_steps_decides_how_many_are_in_flight(server: TcpServ
         assert 0.02 <= best_s <= stage_s * 1.5
     quick = connected(server, 1)
     assert run(quick, data(), transfer_s=1e-6)["in_flight"] > 2
+    assert run(quick, data(), transfer_s=1e-6, in_flight=1)["in_flight"] == 1
 
 
 def test_a_data_file_gives_each_input_all_its_answers() -> None:
