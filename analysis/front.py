@@ -17,6 +17,8 @@ MEDIANS = [
     "throughput_ips",
     "latency_bound_s",
     "throughput_bound_ips",
+    "sequential_ips",
+    "pipeline_gain",
     "edge_s",
     "serialize_s",
     "network_s",
@@ -54,14 +56,15 @@ MIN_ROUNDS = 3
 
 
 def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """One row per cell (model, netem, batch_size, codec, backend, point), sorted by them, points by their cuts.
+    """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
 
     Only trials with status `ok` count; `rounds` is their number and `excluded` that of the others. A cell
     without any has `rounds` 0, no figures, and is on no front. Further columns:
 
     - medians over rounds: latency_s, edge_s, serialize_s, network_s, middle_s, server_s, latency_bound_s
-      (seconds), throughput_ips, throughput_bound_ips (images/s), payload_bytes. Each is a median of its own: the
-      parts of the latency need not add up to its median exactly.
+      (seconds), throughput_ips, throughput_bound_ips, sequential_ips (images/s), pipeline_gain (throughput_ips over
+      sequential_ips), payload_bytes. Each is a median of its own: the parts of the latency need not add up to its
+      median exactly.
     - bottleneck: what bounds the throughput in most rounds, a host or a way on a link. top1: share of the images
       with the right top class, over all rounds; top1_images: how many different ones the longest of them saw.
     - latency_efficiency = bound / measured, throughput_efficiency = measured / bound.
@@ -71,7 +74,7 @@ def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.Data
 
     - edge_energy_j, middle_energy_j (if the trials have it: `analysis.energy.with_middle`), server_energy_j:
       medians over rounds, J per image. energy_j: what counts of them for this
-      condition (model, netem, batch_size, codec), and energy_of: of which devices, as `analysis.energy.counted`
+      condition, and energy_of: of which devices, as `analysis.energy.counted`
       decides. on_energy_front: no point of the condition dominates it in latency, throughput and energy_j.
       Empty and false where no device's energy is known.
 

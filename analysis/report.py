@@ -14,20 +14,26 @@ from analysis.dataset import STATUSES, load, manifest
 from analysis.energy_figure import energy_figure
 from analysis.front import CELL, front
 from analysis.front_figure import front_figure
+from analysis.overhead import overhead
+from analysis.paired import paired
+from analysis.paired_verdicts import verdicts
 from analysis.points import cuts
 from analysis.style import caption, file_stem, save
 from analysis.utilization_figure import utilization_figure
 
-FIGURE = ["model", "netem", "batch_size"]
+FIGURE = ["model", "netem", "batch_size", "in_flight_asked"]
 """What one figure shows."""
 
 
 @dataclass
 class Report:
-    """What `report` wrote; `notes` says what it could not show, one line each."""
+    """What `report` wrote. One line each: `verdicts` on backends in pairs, `notes` on what it could not show."""
 
     front: pd.DataFrame
-    files: list[Path]
+    overhead: pd.DataFrame
+    paired: pd.DataFrame
+    files: list[Path] = field(default_factory=list)
+    verdicts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -35,26 +41,34 @@ def report(run_dir: Path) -> Report:
     """Write `front.csv` and, per model and profile, `figures/front-*` and `figures/attribution-*` (PDF, PNG).
 
     Where they were measured: `figures/utilization-*` of the chain's steps, `figures/cuts-*` of three hosts,
-    `figures/energy-*` of the devices' energy. With more than one batch size in the run, `-b<size>` is added to the
-    names. Trials that are not `ok` are only counted; a model and profile with nothing
-    but such trials get a note instead of figures. The same run gives the same bytes. Raises
-    `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
+    `figures/energy-*` of the devices' energy; `overhead.csv`, what each backend costs, where something crosses the
+    link; `paired.csv`, of two backends or more. With more than one batch size in the run, `-b<size>` is added to the
+    names, with more than one asked depth of requests in flight `-d<depth>`. Trials that are not `ok` are only counted;
+    a model and profile with nothing but such trials get a note instead of figures. The same run gives the same bytes.
+    Raises `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
     """
     trials, staged = load([run_dir]), dataset.stages(run_dir)
     rows = front(energy.with_middle(trials, staged))
     medians = stages.medians(staged, trials)
-    result = Report(rows, [run_dir / "front.csv"])
-    rows.to_csv(result.files[0], index=False, float_format="%.9g", lineterminator="\n")
+    about = manifest(run_dir)
+    result = Report(rows, overhead(trials, staged, about), paired(trials))
+    result.verdicts += verdicts(result.paired)
+    _write(rows, run_dir / "front.csv", result)
+    for table, file in ((result.overhead, "overhead.csv"), (result.paired, "paired.csv")):
+        if not table.empty:
+            _write(table, run_dir / file, result)
     if rows.empty:
         result.notes.append("no trial has ended yet: nothing to show")
 
     figures = run_dir / "figures"
-    about = manifest(run_dir)
     testbed = str(about.get("testbed") or "")
-    several_batches = rows["batch_size"].nunique() > 1
+    several_batches, several_depths = (
+        rows[column].nunique() > 1 for column in ("batch_size", "in_flight_asked")
+    )
     for condition, group in rows.groupby(FIGURE):
-        model, netem, batch_size = group[FIGURE].iloc[0]
+        model, netem, batch_size, depth = group[FIGURE].iloc[0]
         name = [model, netem, *([f"b{batch_size}"] if several_batches else [])]
+        name += [f"d{depth}"] if several_depths else []
         if group[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
             result.notes.append(
                 f"{' '.join(map(str, name))}: no figures: {_why(trials.groupby(FIGURE).get_group(condition))}"
@@ -82,6 +96,11 @@ def report(run_dir: Path) -> Report:
         result.notes += notes.bottlenecks(group, " ".join(map(str, name)))
     result.notes += notes.differing_top1(trials)
     return result
+
+
+def _write(table: pd.DataFrame, path: Path, result: Report) -> None:
+    table.to_csv(path, index=False, float_format="%.9g", lineterminator="\n")
+    result.files.append(path)
 
 
 def _why(trials: pd.DataFrame) -> str:

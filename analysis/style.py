@@ -71,8 +71,18 @@ def styled() -> AbstractContextManager[None]:
 
 
 def backends(rows: pd.DataFrame) -> list[str]:
-    """The backends in the order of every table and figure: tcp first, as the others are compared with it."""
-    return sorted(map(str, rows["backend"].unique()), key=lambda backend: (backend != "tcp", backend))
+    """The backends in the order of every table and figure: tcp first, as the others are compared with it.
+
+    `tcp:a` and `tcp:b` are tcp under two names.
+    """
+    return sorted(
+        map(str, rows["backend"].unique()), key=lambda backend: (transport(backend) != "tcp", backend)
+    )
+
+
+def transport(backend: str) -> str:
+    """What carries the tensors: the backend without its label."""
+    return backend.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -163,6 +173,11 @@ def _shortened(name: str, limit: int) -> str:
     return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
 
 
+def in_flight(asked: str) -> str:
+    """`4 in flight`; nothing where their number was left to the harness."""
+    return "" if asked == "auto" else f"{asked} in flight"
+
+
 def caption(rows: pd.DataFrame, testbed: str) -> str:
     """What a reader must know to judge a figure: conditions, rounds, testbed, trials left out."""
     first = rows.iloc[0]
@@ -173,6 +188,7 @@ def caption(rows: pd.DataFrame, testbed: str) -> str:
         f"Model {first['model']}",
         f"profile {first['netem']}",
         f"batch size {first['batch_size']}",
+        in_flight(first["in_flight_asked"]),
         f"{span} round{'' if span == '1' else 's'}",
         f"testbed {testbed}" if testbed else "",
         f"{excluded} of {trials} trials excluded (invalid or failed)" if excluded else "no trial excluded",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 from rich import box
@@ -14,17 +15,18 @@ from rich.text import Text
 
 from analysis.front import CONDITION
 from analysis.points import hosts, short_step
-from analysis.style import backends, time_unit
+from analysis.style import backends, in_flight, time_unit
 
 
 def front_table(front: pd.DataFrame) -> RenderableType:
-    """One table per model and profile (and batch size and codec): for each backend, the points on its front.
+    """One table per model and profile (and batch size, codec, depth): for each backend, the points on its front.
 
-    Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency,
-    what bounds the throughput, energy (J per image) and top-1 accuracy where they were measured, and p, the
-    probability that the point is on its backend's front in latency and throughput (empty with too few rounds). A
-    star marks the points on the front of all backends together. Takes the frame of `analysis.front.front`; fits the
-    width of the console it is printed to, shortening names first.
+    Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency and its gain
+    over one request in flight, what bounds it, energy (J per image), top-1 accuracy, and p, the probability that the
+    point is on its backend's front in latency and throughput (empty with too few rounds). What was not measured has
+    no column, nor has the gain beside both energy and top-1, where there is no room for it. A star marks the points
+    on the front of all backends together. Takes the frame of `analysis.front.front`; fits the width of the console
+    it is printed to, shortening names first.
     """
     tables: list[RenderableType] = []
     for _, rows in front.groupby(CONDITION, dropna=False):
@@ -32,21 +34,29 @@ def front_table(front: pd.DataFrame) -> RenderableType:
     return Group(*tables) if tables else Text("no trials")
 
 
+def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
+    """`mobilenet_v2 at wifi, batch size 1, 4 in flight`: what is the same for all that is compared."""
+    codec = "" if row["codec"] in ("", "none") else f"codec {row['codec']}"
+    parts = (f"{row['model']} at {row['netem']}", f"batch size {row['batch_size']}", codec)
+    return ", ".join(part for part in (*parts, in_flight(row["in_flight_asked"])) if part)
+
+
 def _table(rows: pd.DataFrame) -> RenderableType:
     first = rows.iloc[0]
-    title = f"{first['model']} at {first['netem']}, batch size {first['batch_size']}"
-    title += f", codec {first['codec']}" if first["codec"] not in ("", "none") else ""
+    title = condition_title(first)
     points = rows[rows["on_backend_front"]]
     excluded = int(rows["excluded"].sum())
     if points.empty:
         return Text(f"{title}: no valid trial, {excluded} excluded\n")
     energy_of = str(points["energy_of"].iloc[0])
     has_bottleneck, has_top1 = points["bottleneck"].ne("").any(), points["top1"].notna().any()
+    has_gain = points["pipeline_gain"].notna().any() and not (has_bottleneck and energy_of and has_top1)
     chain = hosts(str(first["point"]))
     notes = [
         "* on the front of all backends",
         "eff. = share of the physical bound",
         "p = probability of being on the backend's front",
+        "gain = images/s as a multiple of those with one in flight" if has_gain else "",
         "slowest = what bounds images/s" if has_bottleneck else "",
         _links(chain) if points["bottleneck"].str.contains("-").any() else "",
         f"J = energy per image, {energy_of}" if energy_of else "",
@@ -66,12 +76,15 @@ def _table(rows: pd.DataFrame) -> RenderableType:
         pad_edge=False,
         padding=0,
     )
-    table.add_column("backend", no_wrap=True)
+    # A long label is folded, not cut: its end may be all that tells it apart.
+    table.add_column("backend", overflow="fold", no_wrap=points["backend"].str.len().max() <= len("backend"))
     table.add_column("point", justify="right", no_wrap=True)
-    # The only column that may be narrowed: its cells, not the column, refuse to wrap.
+    # May be narrowed too: its cells, not the column, refuse to wrap.
     table.add_column("name", min_width=4)
     for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%"):
         table.add_column(header, justify="right", no_wrap=True)
+    if has_gain:
+        table.add_column("gain\nx", justify="right", no_wrap=True)
     if has_bottleneck:
         table.add_column("slowest", no_wrap=True)
     for header in (*(["J"] if energy_of else []), *(["top-1\n%"] if has_top1 else []), "p"):
@@ -83,15 +96,16 @@ def _table(rows: pd.DataFrame) -> RenderableType:
                 "" if number else backend,
                 f"{row['point']}{'*' if row['on_front'] else ' '}",
                 Text(str(row["point_name"]), no_wrap=True, overflow="ellipsis"),
-                _figure(row["latency_s"] * scale, time_digits),
-                _figure(row["latency_bound_s"] * scale, time_digits),
-                _figure(row["latency_efficiency"] * 100, 0),
-                _figure(row["throughput_ips"], 2),
-                _figure(row["throughput_efficiency"] * 100, 0),
+                figure(row["latency_s"] * scale, time_digits),
+                figure(row["latency_bound_s"] * scale, time_digits),
+                figure(row["latency_efficiency"] * 100, 0),
+                figure(row["throughput_ips"], 2),
+                figure(row["throughput_efficiency"] * 100, 0),
+                *([figure(row["pipeline_gain"], 1)] if has_gain else []),
                 *([short_step(row["bottleneck"], len(chain)) or "-"] if has_bottleneck else []),
-                *([_figure(row["energy_j"], 3 if row["energy_j"] < 10 else 2)] if energy_of else []),
-                *([_figure(row["top1"] * 100, 1)] if has_top1 else []),
-                _figure(row["probability"], 2),
+                *([figure(row["energy_j"], 3 if row["energy_j"] < 10 else 2)] if energy_of else []),
+                *([figure(row["top1"] * 100, 1)] if has_top1 else []),
+                figure(row["probability"], 2),
             )
         table.add_section()
     return table
@@ -109,5 +123,6 @@ def _images(counts: pd.Series) -> str:
     return f"{most} images" if least == most else f"{least} to {most} images"
 
 
-def _figure(value: float, digits: int) -> str:
+def figure(value: float, digits: int) -> str:
+    """So many digits behind the point; a dash for what was not measured."""
     return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -11,6 +11,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from pareto import cli_bench
+
 BEGAN = time.monotonic()
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -309,6 +311,9 @@ def hosts_setup(
     raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=typer.echo, ask=ask) else 2)
 
 
+app.add_typer(cli_bench.app, name="bench")
+
+
 @app.command()
 def doctor(
     testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
@@ -328,7 +333,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     arguments = sys.argv[1:]
-    if arguments in ([], ["netem"], ["hosts"]):
+    if arguments in ([], ["netem"], ["hosts"], ["bench"]):
         arguments.append("--help")
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h"):
         arguments = ["run", *arguments]

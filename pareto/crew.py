@@ -14,13 +14,14 @@ from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, probed, settle
-from pareto.spec import Cell
+from pareto.spec import AUTO, Cell
 
 START_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
@@ -47,11 +48,13 @@ class Crew:
         prepared: dict[str, Prepared],
         backends: tuple[str, ...],
         sample_s: float | None = None,
+        tcp: TcpSettings | None = None,
     ) -> None:
-        """`sample_s`: how often the devices' sensors are read; None: never."""
+        """`backends`: without labels. `sample_s`: how often the devices' sensors are read; None: never."""
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
+        self._tcp = tcp or TcpSettings()
         self._sessions: dict[str, Session] = {}
         self._model: str | None = None
         self._proven: set[Cell] = set()
@@ -73,7 +76,9 @@ class Crew:
         self._token = secrets.token_hex(16)
         try:
             for name, remote in self._testbed.remotes.items():
-                options = ("--threads", str(remote.host.threads), "--device", remote.host.device)
+                options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
+                if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
+                    options += ["--congestion", self._tcp.congestion]
                 session = remote.start("pareto.worker", *options)
                 self._testbed.heartbeat.add(session)
                 self._sessions[name] = session
@@ -115,7 +120,8 @@ class Crew:
     ) -> tuple[probe.Probed, probe.Span]:
         """Measure a link now, with the verdict, and the part of its traces that passed meanwhile."""
         near = self._sessions[link.near.role]
-        return probed(link.shaper, near, profile, tolerance, is_local=self._testbed.is_local)
+        asked, is_local = self._question(profile), self._testbed.is_local
+        return probed(link.shaper, near, profile, tolerance, asked, is_local=is_local)
 
     def bare_links(self) -> dict[str, probe.Reading]:
         """Measure the links between real hosts, before anything is emulated on them; by name."""
@@ -144,7 +150,7 @@ class Crew:
         `sampled` gets the devices' latest samples meanwhile, about once a second.
         """
         cell = trial.cell
-        which = {"cuts": cell.cuts, "batch_size": cell.batch_size, "backend": cell.backend}
+        which = {"cuts": cell.cuts, "batch_size": cell.batch_size, "backend": cell.transport}
         interfaces = {link.near.role: link.near.interface for link in self.links}
         stage = {
             role: {**which, "position": position, "interface": interfaces.get(role)}
@@ -158,7 +164,9 @@ class Crew:
             "trial",
             **which,
             interface=interfaces[EDGE],
+            peer=self.links[0].far.address,
             warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
+            in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
             transfer_s=max((it.usual_s for it in self.crossings(cell, network)), default=0.0),
             **{
                 phase: dict(zip(("requests", "seconds"), of, strict=True))
@@ -176,8 +184,11 @@ class Crew:
         report = self._sessions[edge].wait(asked, timeout_s, meanwhile)
         if "latency_s" in report:
             self._proven.add(cell)
-        served = len(report["requests"]["throughput"]["started_s"]) if "requests" in report else 0
-        told = self._all("usage", {role: {"requests": served} for role in others}, LOAD_TIMEOUT_S)
+        served = {"requests": 0, "steady": 0}
+        if "requests" in report:
+            served["requests"] = len(report["requests"]["throughput"]["started_s"])
+            served["steady"] = 1 + report["throughput_window_requests"]
+        told = self._all("usage", dict.fromkeys(others, served), LOAD_TIMEOUT_S)
         return {
             role: {**said, "weights_bytes": staged[role]["weights_bytes"]}
             for role, said in {edge: report, **told}.items()
@@ -199,7 +210,7 @@ class Crew:
         self._connect()
         for link, profile in pairs:
             near = self._sessions[link.near.role]
-            settle(link.shaper, near, profile, is_local=self._testbed.is_local)
+            settle(link.shaper, near, profile, self._question(profile), is_local=self._testbed.is_local)
             for backend in self._backends:
                 self._warm(link, backend, profile)
         self._network = network
@@ -244,6 +255,10 @@ class Crew:
             took_s = near.request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
             if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
                 return
+
+    def _question(self, profile: Profile) -> dict[str, Any]:
+        """The link is judged, and not TCP: where that is to be slow, datagrams tell the rate."""
+        return probe.question(profile, by_tcp=self._tcp.fills)
 
     def _carries(self, link: Link, profile: Profile) -> tuple[float, float]:
         """Payload away from the edge in bit/s, and the round trip: of the profile, on the link beneath it."""

@@ -41,10 +41,12 @@ def probed(
     return probe.Probed(reading, probe.judge(profile, reading, tolerance, span) if judged else ""), span
 
 
-def settle(shaper: Shaper, near: Session, profile: Profile, *, is_local: bool) -> None:
+def settle(
+    shaper: Shaper, near: Session, profile: Profile, question: dict[str, Any] | None = None, *, is_local: bool
+) -> None:
     """Open the congestion windows of the probe's own connection by readings that are not used."""
     for _ in range(MOST_SETTLING):
-        if not probed(shaper, near, profile, probe.Tolerance(), is_local=is_local)[0].fault:
+        if not probed(shaper, near, profile, probe.Tolerance(), question, is_local=is_local)[0].fault:
             return
 
 

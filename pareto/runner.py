@@ -46,6 +46,9 @@ class Clock:
 
     measuring: float = 0.0
     probing: float = 0.0
+    watching: float = 0.0
+    """What trials took as the driver saw it, and how long its own processor worked meanwhile."""
+    driver_cpu: float = 0.0
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
 
@@ -121,7 +124,10 @@ class Runner:
                 link.shaper.restart(profile.offset_s + share * profile.period_s)
         begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
+        began, worked = time.monotonic(), time.process_time()
         told = self._crew.trial(trial, network, sampled)
+        self.clock.watching += time.monotonic() - began
+        self.clock.driver_cpu += time.process_time() - worked
         ended = [link.shaper.state() for link, _ in links]
         after = [self._probe(trial, link, profile, "after") for link, profile in links]
         samples = self._crew.samples()  # now there is one after the end, too

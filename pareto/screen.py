@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pareto.device_series import throttled_now
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile
 from pareto.link.words import describe
 from pareto.plan import ModelFacts, Plan, Trial
@@ -74,6 +75,8 @@ def plan(
         table.add_row("in flight", ", ".join(sweep.depths))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow)
+    if sweep.tcp != TcpSettings():
+        table.add_row("TCP", _tcp(sweep.tcp))
     if sweep.dataset != "synthetic" or sweep.input != "float32":
         table.add_row("input", f"{sweep.dataset}, {sweep.input}")
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
@@ -163,9 +166,10 @@ def summary(out: Console, clock: Clock, wall_s: float) -> None:
     if not clock.trials:
         return
     share, probing = clock.measuring / wall_s, clock.probing / wall_s
+    driver = clock.driver_cpu / clock.watching if clock.watching else 0.0
     out.print(
         f"{clock.trials} trials in {duration(wall_s)}: measuring {share:.0%}, probing the link {probing:.0%}, "
-        f"the rest {1 - share - probing:.0%}"
+        f"the rest {1 - share - probing:.0%}; the driver took {driver:.1%} of a core during trials"
     )
     for row in clock.faulty[:LISTED_FAULTS]:
         batch = f" b{row['batch_size']}" if row["batch_size"] > 1 else ""
@@ -181,6 +185,16 @@ def files(out: Console, written: Sequence[Path]) -> None:
         if path.suffix != ".pdf":
             also = " (and .pdf)" if path.with_suffix(".pdf") in written else ""
             out.print(f"{path}{also}", soft_wrap=True)
+
+
+def _tcp(tcp: TcpSettings) -> str:
+    window = TcpSettings.initial_window
+    said = (
+        tcp.congestion or "",
+        f"initial window {tcp.initial_window}" if tcp.initial_window != window else "",
+        "slow start after idle" if tcp.slow_start_after_idle else "",
+    )
+    return ", ".join(filter(None, said))
 
 
 def _named(cell: Cell) -> str:

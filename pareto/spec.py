@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from pareto.hosts.host import MAX_HOSTS
 from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link import library, units
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
@@ -121,6 +122,21 @@ class Sweep(BaseModel):
     def link_tolerance(self) -> Tolerance:
         return Tolerance(self.tolerance, self.rtt_floor, self.tolerance)
 
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """What carries the tensors, each once: the backends without their labels."""
+        return _each_once(tuple(map(transport, self.backends)))
+
+    @property
+    def tcp(self) -> TcpSettings:
+        window = {"initial_window": self.initial_window} if self.initial_window is not None else {}
+        return TcpSettings(self.congestion, slow_start_after_idle=self.slow_start_after_idle, **window)
+
+
+def transport(backend: str) -> str:
+    """A backend without its label: `tcp` of `tcp:a`."""
+    return backend.partition(LABELLED)[0]
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -142,14 +158,14 @@ class Cell:
 
     @property
     def transport(self) -> str:
-        """What carries the tensors: the backend without its label."""
-        return self.backend.partition(LABELLED)[0]
+        return transport(self.backend)
 
     @property
     def id(self) -> str:
         point = "+".join(f"{cut:02d}" for cut in self.cuts)
         depth = f"-d{self.in_flight}" if self.in_flight != AUTO else ""
-        return f"{self.model}-k{point}-{self.backend}-{self.netem}-b{self.batch_size}{depth}"
+        backend = self.backend.replace(LABELLED, ".")  # a name of files: not every system takes a colon there
+        return f"{self.model}-k{point}-{backend}-{self.netem}-b{self.batch_size}{depth}"
 
 
 def parsed(fields: dict[str, Any], source: str = "") -> Sweep:
@@ -164,8 +180,8 @@ def sweep(fields: dict[str, Any]) -> Sweep:
     """A checked sweep from options' names and values. Raises SpecError, link.profile.ProfileError."""
     asked = parsed(fields)
     for backend in asked.backends:
-        transport, labelled, label = backend.partition(LABELLED)
-        if transport not in BACKENDS:
+        name, labelled, label = backend.partition(LABELLED)
+        if name not in BACKENDS:
             raise SpecError(f"unknown backend {backend!r}: there are {' and '.join(BACKENDS)}")
         if labelled and not re.fullmatch(r"[A-Za-z0-9_]{1,16}", label):
             raise SpecError(f"--backend {backend}: a label is up to 16 letters and digits, as in tcp:a")

@@ -114,12 +114,15 @@ def _networks(sweep: Sweep, links: int) -> Networks:
 
 def show(console: Console, folder: Path) -> None:
     """Analyse a run's folder and show the front; the folder's name comes last."""
+    from analysis.overhead_table import overhead_table
     from analysis.report import report
     from analysis.tables import front_table
 
     made = report(folder)
     console.print(front_table(made.front))
-    for note in made.notes:
+    if not made.overhead.empty:
+        console.print(overhead_table(made.overhead))
+    for note in (*made.verdicts, *made.notes):
         console.print(note, markup=False)
     screen.files(console, made.files)
     console.print(str(folder), soft_wrap=True, markup=False)
@@ -143,12 +146,13 @@ def _measure(
         shape_at=sweep.shape_at,
         edge_cpu=sweep.edge_cpu,
         threads=sweep.threads or 1,
+        tcp=sweep.tcp,
     )
     with closing(opened) as bed:
         manifest["testbed"] = bed.label
         session["testbed"] = bed.facts
         with (
-            closing(Crew(bed, prepared, sweep.backends, sweep.sample)) as crew,
+            closing(Crew(bed, prepared, sweep.transports, sweep.sample, sweep.tcp)) as crew,
             screen.Progress(console, to_do) as progress,
         ):
             try:
@@ -172,6 +176,8 @@ def _measure(
                 session["trials"] = clock.trials
                 session["measuring_s"] = round(clock.measuring, 3)
                 session["probing_s"] = round(clock.probing, 3)
+                session["watching_s"] = round(clock.watching, 3)
+                session["driver_cpu_s"] = round(clock.driver_cpu, 3)
                 store.write_manifest(manifest)
 
 

@@ -49,8 +49,10 @@ class Pipeline:
         self._known: Stage | None = None
         """What was done last: its outputs are `_small`, and it was `_quick`."""
         self._small = self._quick = False
-        self._put = self._done = 0
-        """Requests that went to the computing thread, and that it is through with."""
+        self._working = threading.Lock()
+        self._counting = threading.Lock()
+        self._begun = 0
+        """Requests that were put and not computed yet."""
         self._came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._computed: queue.SimpleQueue[tuple[Request, Tensors, float] | None] = queue.SimpleQueue()
         self._away: queue.SimpleQueue[tuple[Request, Client, float, float] | None] = queue.SimpleQueue()
@@ -62,11 +64,13 @@ class Pipeline:
             thread.start()
 
     def put(self, request: Request) -> None:
-        """Begin with a request; one thread may. Who receives decides how many may wait: nothing is held back here."""
-        if self._quick and request.stage is self._known and self._put == self._done:
+        """Begin with a request. Who receives decides how many may wait: nothing is held back here."""
+        with self._counting:
+            alone = not self._begun
+            self._begun += 1
+        if alone and self._quick and request.stage is self._known:
             self._work(request)
         else:
-            self._put += 1
             self._came.put(request)
 
     def close(self) -> None:
@@ -78,10 +82,15 @@ class Pipeline:
     def _compute(self) -> None:
         while (request := self._came.get()) is not None:
             self._work(request)
-            self._done += 1
         self._computed.put(None)
 
     def _work(self, request: Request) -> None:
+        with self._working:
+            self._run(request)
+        with self._counting:
+            self._begun -= 1
+
+    def _run(self, request: Request) -> None:
         try:
             outputs, own_s = request.stage.run(request.tensors)
         except Exception as error:  # the stage's own fault: the edge must hear of it, or it waits for ever

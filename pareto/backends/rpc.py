@@ -49,6 +49,7 @@ def join(
     port: int,
     interface: str,
     listener: socket.socket | None = None,
+    threads: int = WORKER_THREADS,
 ) -> None:
     """Start this process's agent; returns when those of all `hosts` are there. Raises BackendError within a minute.
 
@@ -80,7 +81,7 @@ def join(
         )
     _rendezvous["pareto"] = rendezvous
     options = rpc.TensorPipeRpcBackendOptions(
-        num_worker_threads=WORKER_THREADS,
+        num_worker_threads=threads,
         rpc_timeout=CALL_TIMEOUT_S,
         init_method="pareto://",
         _transports=["uv"],

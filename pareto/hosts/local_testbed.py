@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,9 @@ from pareto.hosts.local import sshd
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
-from pareto.hosts.shaping import NetemShaper, RelayShaper, who_shapes
+from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import FAULTS
 
@@ -39,9 +40,11 @@ def open_local(
     threads: int = 1,
     shaper: str = "auto",
     shape_at: str = "both",
+    tcp: TcpSettings | None = None,
 ) -> Testbed:
     """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
 
+    `shaper`: `netem`, `relay`, `none`: plain links that cannot be shaped, or `auto`: netem where the kernel has it.
     `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
     with netem alone.
     """
@@ -61,6 +64,7 @@ def open_local(
                 user=getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
+                tcp=asdict(tcp or TcpSettings()),
             )
             logins = {name: _login(name, told) for name, told in built["hosts"].items()}
             remotes = {}
@@ -140,6 +144,8 @@ def _links(
     undo: ExitStack,
 ) -> tuple[Link, ...]:
     ends = [(End(**told["near"]), End(**told["far"])) for told in built["links"]]
+    if built["shaper"] == "none":
+        return tuple(Link(near, far, NoShaper()) for near, far in ends)
     if built["shaper"] == "relay":
         if shape_at != "both":
             raise TestbedError(
@@ -177,4 +183,5 @@ def _label(built: dict[str, Any]) -> str:
     count = ("two", "three", "four", "five", "six", "seven", "eight")[len(built["hosts"]) - 2]
     slow = built["hosts"][EDGE]["cpu_share"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
-    return f"local: {count} namespaces on one machine, {built['shaper']}{edge}"
+    shaper = "nothing shapes the links" if built["shaper"] == "none" else built["shaper"]
+    return f"local: {count} namespaces on one machine, {shaper}{edge}"

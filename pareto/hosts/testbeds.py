@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pareto.hosts import inventory
 from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Testbed
 from pareto.link.profile import Profile
 
@@ -34,15 +35,16 @@ def open_testbed(
     shape_at: str,
     edge_cpu: float = 1.0,
     threads: int = 1,
+    tcp: TcpSettings | None = None,
 ) -> Testbed:
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
-    `hosts`, `edge_cpu` and `threads` are the local one's.
+    `hosts`, `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import open_local
 
-        return open_local(hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at)
+        return open_local(hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at, tcp=tcp)
     from pareto.hosts.lab import open_lab
 
     shaped = any(profile.shaped for profile in profiles)

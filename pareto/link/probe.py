@@ -88,14 +88,17 @@ class Probed:
     fault: str
 
 
-def question(profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 0) -> dict[str, Any]:
+def question(
+    profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 0, *, by_tcp: bool = True
+) -> dict[str, Any]:
     """The fields of a worker's `probe` request that this link needs; `sample_s` is spent on counting losses.
 
-    Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do.
+    Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do. So they are taken
+    where TCP cannot for its own settings, too: `by_tcp` is false.
     """
     ways = dict(zip(("out", "back"), profile.directions, strict=True))
     asked: dict[str, Any] = {
-        "datagrams": not profile.tcp_fills,
+        "datagrams": not (by_tcp and profile.tcp_fills),
         "message": message_bytes,
         "wait_s": _wait_s(profile),
         "pings": _pings(profile),

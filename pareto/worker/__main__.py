@@ -9,10 +9,11 @@
 - `warm` backend, nbytes (all but the last): seconds that so much bulk took to the host behind
 - `stage` cuts, position, batch_size, backend, interface: hold this device's stage and no other; serve it from now on.
   `position` counts hosts from the edge, which is 0; `interface` leads to the host behind, None on the last one
-- `trial` cuts, batch_size, backend, lengths of the phases, transfer_s, interface (edge): one trial
+- `trial` cuts, batch_size, backend, lengths of the phases, transfer_s, in_flight, interface, peer (edge): one trial. `peer` is the
+  address of the host behind: the report has under `tcp` what the kernel says of the connection to it
 - `probe` bulk_out, bulk_back, more by name (all but the last): the link behind, measured; see `ProbeClient.measure`
-- `usage` requests (optional; all but the edge): CPU share since the last call, memory; since `stage`: peak of memory,
-  GPU time, bytes on the interface, and when it worked, also on the last so many requests
+- `usage` requests, steady (optional; all but the edge): CPU share since the last call, memory; since `stage`: peak of
+  memory, GPU time, bytes on the interface, and when it worked, also on the first `steady` of the last so many requests
 
 A figure that could not be had is None. Windows are from and to on this host's `time.monotonic`.
 """
@@ -35,7 +36,7 @@ from pareto.backends import rpc, wire
 from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Handler, Refused, serve
-from pareto.worker import device, host, trial
+from pareto.worker import connections, device, host, trial
 from pareto.worker.device import Device, said_out_of_memory
 from pareto.worker.phases import Length, NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer, Reading
@@ -79,8 +80,10 @@ class _Split:
 class Worker:
     """What this device has loaded and is connected to; each public method answers one request."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, congestion: str | None = None) -> None:
+        """`congestion`: the congestion control of every connection; None: what the routes or this host say."""
         self._device = device
+        self._congestion = congestion
         self._digest = ""
         self._model: partitioned.Outline | None = None
         self._resident: ResidentStage | None = None
@@ -98,7 +101,8 @@ class Worker:
         self._before: host.Counters | None = None
 
     def facts(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {**host.facts(), **self._device.facts()}
+        told = {**host.facts(), **self._device.facts()}
+        return told | ({"congestion_control": self._congestion} if self._congestion else {})
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         path = Path(request["weights"])
@@ -123,6 +127,7 @@ class Worker:
         address, token = request["address"], request["token"]
         tcp, probe = TcpServer(address, token), ProbeServer(address, token)
         self._servers = {"tcp": tcp, "rpc": rpc.RpcServer()}
+        self._set_congestion()
         return {"tcp": tcp.port, "probe": probe.port}
 
     def connect(self, request: dict[str, Any]) -> None:
@@ -132,6 +137,7 @@ class Worker:
             self._clients["tcp"].close()
         self._clients["tcp"] = TcpClient(address, request["tcp"], token)
         self._probe = ProbeClient(address, request["probe"], token)
+        self._set_congestion()
 
     def rendezvous(self, request: dict[str, Any]) -> int:
         self._rpc_store = rpc.listen(request["address"])
@@ -143,13 +149,16 @@ class Worker:
         role, hosts = request["role"], request["hosts"]
         rpc.join(role, hosts, request["address"], request["port"], request["interface"], self._rpc_store)
         self._rpc_joined = True
+        self._set_congestion()
         for behind in hosts[hosts.index(role) + 1 :][:1]:
             self._clients["rpc"] = rpc.RpcClient(behind)
 
     def warm(self, request: dict[str, Any]) -> float:
         started = time.perf_counter()
         self._clients[request["backend"]].warm(request["nbytes"])
-        return time.perf_counter() - started
+        took_s = time.perf_counter() - started
+        self._set_congestion()  # rpc connects at its first request
+        return took_s
 
     def stage(self, request: dict[str, Any]) -> dict[str, float]:
         split, position = _Split.of(request), request["position"]
@@ -160,7 +169,7 @@ class Worker:
         run_s = 0.0
         if start < end:
             data = self._data.get(split.batch_size)
-            example = (data.inputs[0],) if data else tuple(it.zero_() for it in wire.empty(takes))
+            example = (data.inputs[0],) if data else tuple(it.zero_() for it in wire.empty(wire.form(takes)))
             run_s = self._warm_up(resident.stage, example)
         self._runs = Runs()
         if position > 0 and split.reaches(position, model):
@@ -180,8 +189,10 @@ class Worker:
         _, resident = self._loaded()
         if self._staged != split:
             raise Refused(f"{split} is not what was staged")
-        return trial.run(
-            self._onward(split, 0) or NoLink(),
+        onward = self._onward(split, 0)
+        before = connections.to(request["peer"])
+        report = trial.run(
+            onward or NoLink(),
             self._device,
             resident.stage,
             self._data[split.batch_size],
@@ -189,8 +200,12 @@ class Worker:
             latency=Length(**request["latency"]),
             throughput=Length(**request["throughput"]),
             transfer_s=request["transfer_s"],
+            in_flight=request["in_flight"],
             interface=request["interface"],
         )
+        # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
+        told = connections.carried(before, connections.to(request["peer"])) if onward is not None else {}
+        return {**report, "tcp": told}
 
     def probe(self, request: dict[str, Any]) -> Reading:
         if self._probe is None:
@@ -206,7 +221,7 @@ class Worker:
             "rss_bytes": host.resident_bytes(),
             "peak_rss_bytes": self._peak.nbytes(),
             "gpu_s": self._device.gpu_s(),
-            **self._runs.windows(request.get("requests", 0)),
+            **self._runs.windows(request.get("requests", 0), request.get("steady", 0)),
             **self._traffic(),
         }
 
@@ -233,6 +248,10 @@ class Worker:
             return dict.fromkeys(names)
         now = host.counters(self._interface)
         return {name: getattr(now, name) - getattr(self._before, name) for name in names}
+
+    def _set_congestion(self) -> None:
+        if self._congestion is not None:
+            connections.set_congestion(self._congestion)
 
     def _warm_up(self, stage: Stage, tensors: Tensors) -> float:
         """Compute for nothing: first calls allocate memory and choose kernels. Seconds that the last one took."""
@@ -267,10 +286,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="pareto.worker")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
+    parser.add_argument("--congestion", help="the congestion control of every connection")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     try:
-        worker = Worker(device.named(arguments.device))
+        if arguments.congestion is not None:
+            connections.require_congestion(arguments.congestion)
+        worker = Worker(device.named(arguments.device), arguments.congestion)
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         sys.exit(2)

@@ -9,23 +9,28 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pareto.backends import rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import serve
-from pareto.worker import phases
+from pareto.worker import host, phases
 
 TOKEN = "a token"  # noqa: S105
-INPUTS = [torch.full((1, 8), float(i)) for i in range(4)]
+INPUTS = 4
+
+
+def inputs(width: int) -> list[Tensor]:
+    return [torch.full((1, width), float(i)) for i in range(INPUTS)]
 
 
 class AddingOne:
     """Takes `seconds` for it, and gives `results` tensors for one; `at_fault` fails instead, `idle` passes on."""
 
-    def __init__(self, name: bytes, seconds: float, results: int, kind: str) -> None:
+    def __init__(self, name: bytes, takes: Layout, seconds: float, results: int, kind: str) -> None:
         self.fingerprint = name
-        self.takes: Layout = layout(INPUTS[:1])
+        self.takes = takes
         self.served = 0
         self._seconds = seconds
         self._results = results
@@ -77,19 +82,24 @@ class ChainHost:
     def stage(self, request: dict[str, Any]) -> None:
         """onward: the graph that the next host is said to serve; None at the end of the chain."""
         backend, position, results = request["backend"], request["position"], request["results"]
+        takes = layout(inputs(request["width"])[:1])
         onward = None
         if request["onward"] is not None:
             onward = self._clients[backend]
-            takes = layout(INPUTS[:1]) * results
-            onward.open(fingerprint("weights", request["onward"], (1, 2), position + 1, 1), takes)
+            name = fingerprint("weights", request["onward"], (1, 2), position + 1, 1)
+            onward.open(name, takes * results)
         if position > 0:
             name = fingerprint("weights", "graph", (1, 2), position, 1)
             last = request["onward"] is None
-            self._stage = AddingOne(name, request["seconds"], results if last else 1, request["kind"])
+            gives = results if last else 1
+            self._stage = AddingOne(name, takes, request["seconds"], gives, request["kind"])
             self._servers[backend].serve(self._stage, onward)
 
     def served(self, request: dict[str, Any]) -> int:
         return self._stage.served if self._stage else 0
+
+    def resident_bytes(self, request: dict[str, Any]) -> int:
+        return host.resident_bytes()
 
     def warm(self, request: dict[str, Any]) -> None:
         self._clients[request["backend"]].warm(request["nbytes"])
@@ -103,7 +113,7 @@ class ChainHost:
 
         length = phases.Length(request["requests"], 0.0)
         client = self._clients[request["backend"]]
-        phase = phases.throughput(client, compute, INPUTS, length, 1.0, request["depth"])
+        phase = phases.throughput(client, compute, inputs(request["width"]), length, 1.0, request["depth"])
         return {
             "rate": phases.rate(phase.samples, 1),
             "stages_s": [sample.stages_s for sample in phase.samples],
@@ -115,5 +125,5 @@ class ChainHost:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    host = ChainHost()
-    serve({name: getattr(host, name) for name in dir(ChainHost) if not name.startswith("_")})
+    served = ChainHost()
+    serve({name: getattr(served, name) for name in dir(ChainHost) if not name.startswith("_")})

@@ -89,6 +89,7 @@ def trial(cuts: tuple[int, ...], backend: str, jitter: np.ndarray) -> tuple[Row,
         "throughput_bound_ips": 1 / bound_s,
         "bottleneck": names[int(np.argmax(services_s))],
         "payload_bytes": payloads[0] if payloads else 0,
+        "result_bytes": RESULT_BYTES if payloads else 0,
     }
     staged = [
         {

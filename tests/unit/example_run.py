@@ -79,6 +79,7 @@ def trials(
                         "throughput_ips": bound_ips * 0.94 / slower * jitter[2],
                         "throughput_bound_ips": bound_ips,
                         "payload_bytes": int(kib * 1024),
+                        "result_bytes": 4000 if kib else 0,
                     }
                     | fixed
                 )

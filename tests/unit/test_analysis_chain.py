@@ -52,7 +52,11 @@ def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
     first = report(run)
     kinds = ("front", "attribution", "utilization", "cuts", "energy")
     names = [f"{kind}-mobilenetv2-wifi.{ext}" for kind in kinds for ext in ("pdf", "png")]
-    assert first.files == [run / "front.csv", *(run / "figures" / name for name in names)]
+    assert first.files == [
+        run / "front.csv",
+        run / "overhead.csv",
+        *(run / "figures" / name for name in names),
+    ]
     assert len(first.notes) == 1
     before = [path.read_bytes() for path in first.files]
     assert [path.read_bytes() for path in report(run).files] == before
@@ -61,7 +65,7 @@ def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
 def test_two_hosts_have_no_map_of_two_cuts(tmp_path: Path) -> None:
     rows, staged = example_chain.trials([(3,), (5,)], backends=["tcp"])
     made = report(example_chain.write(tmp_path, rows, staged))
-    assert {path.name.split("-")[0] for path in made.files[1:]} == {"front", "attribution", "utilization"}
+    assert {path.name.split("-")[0] for path in made.files[2:]} == {"front", "attribution", "utilization"}
 
 
 def test_medians_are_of_valid_trials_alone(tmp_path: Path) -> None:

@@ -200,14 +200,14 @@ def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -
     ids=["one trial", "equal energies", "one of 0 J", "one of two codecs"],
 )
 def test_partial_energies(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    assert len(report(write(tmp_path, rows)).files) == 7
+    assert [path.suffix for path in report(write(tmp_path, rows)).files].count(".pdf") == 3
 
 
 def test_codecs_of_different_devices_get_a_note(tmp_path: Path) -> None:
     rows = with_energy(trials(rounds=1, codec="fp16")) + with_energy(trials(rounds=1), server=False)
     made = report(write(tmp_path, rows))
     assert made.notes == ["mobilenetv2 200ms-5mbit: no energy figure: its codecs count different devices"]
-    assert len(made.files) == 5
+    assert [path.suffix for path in made.files].count(".pdf") == 2
 
 
 def test_the_caption_says_whose_energy_it_is(tmp_path: Path) -> None:

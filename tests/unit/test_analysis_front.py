@@ -78,7 +78,8 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
             | {
                 name: np.nan
                 for name in rows[0]
-                if rows[0][name] == "" and name.endswith(("_s", "_bytes", "_j", "top1", "top1_images"))
+                if rows[0][name] == ""
+                and name.endswith(("_s", "_bytes", "_j", "_ips", "_gain", "top1", "top1_images"))
             }
             | {
                 "point": str(point),

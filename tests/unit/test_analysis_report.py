@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
@@ -14,6 +15,7 @@ from analysis.dataset import load
 from analysis.front import front
 from analysis.front_figure import front_figure
 from analysis.report import report
+from analysis.style import caption, series
 from analysis.tables import front_table
 
 from .example_run import trials, write
@@ -38,12 +40,13 @@ def all_on_front(seed: int) -> list[dict[str, Any]]:
 def test_files(tmp_path: Path) -> None:
     run = write(tmp_path, trials())
     made = report(run)
-    assert made.files == [run / "front.csv", *(run / "figures" / name for name in NAMES)]
+    tables = ("front.csv", "overhead.csv", "paired.csv")
+    assert made.files == [*(run / name for name in tables), *(run / "figures" / name for name in NAMES)]
     assert made.notes == []
     assert made.front["rounds"].eq(3).all()
     contents = [path.read_bytes() for path in made.files]
-    assert [content[:4] for content in contents[1:]] == [PDF, PNG, PDF, PNG]
-    assert b"Type3" not in contents[1]
+    assert [content[:4] for content in contents[3:]] == [PDF, PNG, PDF, PNG]
+    assert b"Type3" not in contents[3]
 
 
 def clustered() -> list[dict[str, Any]]:
@@ -76,7 +79,8 @@ def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
     run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
     result = report(run)
-    assert [path.name for path in result.files] == ["front.csv"]
+    assert [path.name for path in result.files] == ["front.csv", "paired.csv"]
+    assert "not compared" in result.verdicts[0]
     assert result.notes == [
         "mobilenetv2 200ms-5mbit: no figures: 0 ok, 0 invalid, 132 failed; most often: worker exited"
     ]
@@ -98,7 +102,7 @@ def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
 def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     run = write(tmp_path, rows)
     (run / "manifest.json").unlink()
-    assert len(report(run).files) == 5
+    assert [path.suffix for path in report(run).files].count(".pdf") == 2
 
 
 def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
@@ -130,3 +134,62 @@ def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
     last = next(line for line in text.splitlines() if "classifier" in line)
     assert last.split()[:3] == ["tcp", "21*", "classifier"]
     assert text.index("tcp") < text.index("rpc")
+
+
+def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
+    few = trials(rounds=1)[20:23]
+    made = report(write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few]))
+    names = {path.name for path in made.files}
+    assert names >= {f"front-mobilenetv2-200ms-5mbit-d{depth}.pdf" for depth in ("auto", "4")}
+    one = report(write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few]))
+    assert "front-mobilenetv2-200ms-5mbit.pdf" in {path.name for path in one.files}
+    assert "batch size 1, 4 in flight: Pareto front" in " ".join(printed(made.front).split())
+    assert "auto" not in printed(made.front)
+    assert caption(one.front, "") == (
+        "Model mobilenetv2; profile 200ms-5mbit; batch size 1; 4 in flight; 1 round; no trial excluded."
+    )
+
+
+def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(rounds=1))
+    frame = pd.read_csv(run / "trials.csv", dtype=str, keep_default_na=False)
+    frame.drop(columns=["in_flight_asked", "sequential_ips", "pipeline_gain"]).to_csv(
+        run / "trials.csv", index=False
+    )
+    made = report(run)
+    assert made.front["in_flight_asked"].eq("auto").all()
+    assert "gain" not in printed(made.front)
+
+
+def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(rounds=1, backends=("rpc", "tcp:b", "tcp:a")))
+    made = report(run)
+    assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
+    assert len({one.colour for one in series(made.front)}) == 3
+    assert all(":" not in path.name for path in made.files)
+    text = printed(made.front)
+    assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
+
+
+FULL = {"bottleneck": "edge-server back", "pipeline_gain": 12.34, "sequential_ips": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "gain"),
+    [({}, True), ({"top1": 0.5, "top1_images": 320}, True), ({"edge_energy_j": 1.5}, True),
+     ({"edge_energy_j": 1.5, "top1": 0.5, "top1_images": 320}, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("label", ["", ":abcdefghijklmnop"])
+def test_the_gain_has_a_column_where_it_fits(
+    tmp_path: Path, more: dict[str, Any], gain: bool, label: str
+) -> None:
+    rows = [row | FULL | more | {"backend": f"{row['backend']}{label}"} for row in trials()]
+    made = front(load([write(tmp_path, rows)]), resamples=50)
+    assert made["pipeline_gain"].eq(12.34).all()
+    assert made["sequential_ips"].eq(5.0).all()
+    text = printed(made)
+    assert max(map(len, text.splitlines())) <= 80
+    assert ("12.3" in text) == gain
+    shown = next(line for line in text.splitlines() if line.split()[1:2] == ["21*"]).split()
+    assert shown[-1] == "1.00", "the last column is whole"
+    assert "…" not in shown[0], "the end of a label may be all that tells it apart"

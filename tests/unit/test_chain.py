@@ -64,6 +64,7 @@ class Chain:
         graph: str = "graph",
         results: int = 1,
         end: int = 2,
+        width: int = 8,
     ) -> None:
         """graph: that the middle asks the server for. end: position of the last host that takes part."""
         for position, role in enumerate(ROLES[: end + 1]):
@@ -75,11 +76,14 @@ class Chain:
                 seconds=seconds,
                 kind=kinds[max(0, position - 1)],
                 results=results,
+                width=width,
             )
 
-    def run(self, backend: str, *, seconds: float = 0.0, requests: int = 12, depth: int = 6) -> Any:
+    def run(
+        self, backend: str, *, seconds: float = 0.0, requests: int = 12, depth: int = 6, width: int = 8
+    ) -> Any:
         return self.hosts["edge"].reply(
-            "run", backend=backend, seconds=seconds, requests=requests, depth=depth
+            "run", backend=backend, seconds=seconds, requests=requests, depth=depth, width=width
         )
 
 
@@ -95,7 +99,7 @@ def results(reply: dict[str, Any]) -> list[Any]:
 
 
 def plus(added: int, tensors: int = 1) -> list[Any]:
-    return [[which, [which + added] * tensors] for which in range(len(INPUTS))]
+    return [[which, [which + added] * tensors] for which in range(INPUTS)]
 
 
 @each_backend
@@ -116,7 +120,19 @@ def test_many_requests_in_flight_come_through(chain: Chain, backend: str) -> Non
     """More than there are threads and buffers; several results; over a host that only passes on."""
     chain.stage(backend, kinds=("idle", "adds"), results=3)
     assert results(chain.run(backend, requests=300, depth=64)) == plus(1, tensors=3)
-    assert chain.hosts["middle1"].result("served") == 301
+    assert chain.hosts["middle1"].result("served") == 300 + 64 + 1
+
+
+@each_backend
+@pytest.mark.timeout(180)
+def test_memory_is_flat_over_ten_thousand_requests(chain: Chain, backend: str) -> None:
+    """20 kB each: what is kept of a tenth of them would show."""
+    chain.stage(backend, width=5000)
+    chain.run(backend, requests=1000, depth=16, width=5000)
+    before = {role: host.result("resident_bytes") for role, host in chain.hosts.items()}
+    assert results(chain.run(backend, requests=10_000, depth=16, width=5000)) == plus(2)
+    grown = {role: host.result("resident_bytes") - before[role] for role, host in chain.hosts.items()}
+    assert max(grown.values()) < 10_000 * 20_000 / 10, grown
 
 
 @each_backend

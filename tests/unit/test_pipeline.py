@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
@@ -31,6 +32,22 @@ class Stage:
         assert self.free.wait(20)
         self.threads.append(threading.current_thread().name)
         return self._outputs, self.takes_s
+
+
+class Meeting(Stage):
+    """Notices when two run it at once."""
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__(takes_s)
+        self.met = False
+        self.meet: threading.Barrier | None = None
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        if self.meet is not None:
+            with suppress(threading.BrokenBarrierError):
+                self.meet.wait(0.3)
+                self.met = True
+        return super().run(tensors)
 
 
 class Asked:
@@ -60,7 +77,7 @@ def answered_by(pipeline: Pipeline, asked: Asked, number: int, stage: Stage) -> 
     request, done = asked.request(number, stage)
     pipeline.put(request)
     who = done.result(20)
-    while pipeline._put != pipeline._done:  # the answer comes a moment before its thread is free
+    while pipeline._begun:  # the answer comes a moment before its thread is free
         time.sleep(0)
     return who
 
@@ -93,3 +110,17 @@ def test_what_is_received_while_another_computes_waits_for_its_turn(pipeline: Pi
     stage.free.set()
     assert [done.result(20) for _, done in requests] == ["test-compute"] * 3
     assert asked.order == [0, 1, 2, 3, 4]
+
+
+def test_a_stage_never_runs_twice_at_once_whoever_brings_requests(pipeline: Pipeline) -> None:
+    """rpc's agent receives in several threads."""
+    asked, stage = Asked(), Meeting(QUICK_S / 2)
+    answered_by(pipeline, asked, 0, stage)
+    stage.meet = threading.Barrier(2)
+    requests = [asked.request(number, stage) for number in range(1, 4)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(pipeline.put, (request for request, _ in requests)))
+    for _, done in requests:
+        done.result(20)
+    assert sorted(asked.order) == list(range(4))
+    assert not stage.met

@@ -89,6 +89,8 @@ class Chain:
                 "latency": length,
                 "throughput": length,
                 "transfer_s": 0.001,
+                "in_flight": None,
+                "peer": "127.0.0.1",
                 "interface": "lo",
             }
         )
@@ -150,13 +152,15 @@ def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> 
     three.stage(1, 3)
     report = three.trial(1, 3)
     requests = len(report["requests"]["throughput"]["started_s"])
-    edge, middle, server = (worker.usage({"requests": requests}) for worker in three.hosts)
+    steady = 1 + report["throughput_window_requests"]
+    asked = {"requests": requests, "steady": steady}
+    edge, middle, server = (worker.usage(asked) for worker in three.hosts)
     assert edge["throughput_busy_s"] is None  # the edge's is in the report
     window = report["throughput_window"]
     assert 0 < report["throughput_busy_s"] <= window[1] - window[0]
     for usage, stages in ((middle, 0), (server, 1)):
         first, last = usage["throughput_window"]
-        told = [each[stages] for each in report["requests"]["throughput"]["stages_s"]][1:]
+        told = [each[stages] for each in report["requests"]["throughput"]["stages_s"]][1:steady]
         assert usage["throughput_busy_s"] == pytest.approx(sum(told))
         assert usage["throughput_busy_s"] <= last - first
     points = partitioned.describe(RECIPE)[0]
@@ -175,17 +179,22 @@ def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Chain) -> No
     first, last = report["throughput_window"]
     assert before < begin < first < last <= end < time.monotonic()
     requests = len(report["requests"]["throughput"]["started_s"])
-    assert report["throughput_window_requests"] == requests - 1
-    assert report["throughput_ips"] == pytest.approx((requests - 1) / (last - first))
+    completed = report["throughput_window_requests"]
+    assert 2 <= completed < requests - 1  # without those that drain the steps
+    assert report["throughput_ips"] == pytest.approx(completed / (last - first))
+    one_by_one = report["requests"]["latency"]
+    assert report["sequential_ips"] == pytest.approx(
+        len(one_by_one["started_s"]) / (one_by_one["finished_s"][-1] - one_by_one["started_s"][0])
+    )
     assert report["peak_rss_bytes"] >= report["rss_bytes"] * 0.9
     assert report["gpu_s"] is None
     assert (report["top1"], report["top1_images"]) == (0.5, 2)
-    usage = pair.server.usage({"requests": requests})
+    usage = pair.server.usage({"requests": requests, "steady": 1 + completed})
     served_first, served_last = usage["throughput_window"]
     began, ended = usage["trial_window"]
-    assert before < began < served_first < served_last == ended < time.monotonic()
+    assert before < began < served_first < served_last < ended < time.monotonic()
     assert served_first > begin  # here, and here only, both hosts are one
-    assert usage["throughput_window_requests"] == requests - 1
+    assert usage["throughput_window_requests"] == completed
     assert usage["peak_rss_bytes"] > 0
     assert usage["gpu_s"] is None
 
@@ -196,7 +205,8 @@ def test_nothing_served_is_no_window(pair: Chain) -> None:
     pair.stage(LAST)
     pair.trial(LAST)
     assert "trial_window" in pair.server.usage({})
-    for usage in (pair.server.usage({"requests": 4}), pair.edge.usage({"requests": 4})):
+    asked = {"requests": 4, "steady": 3}
+    for usage in (pair.server.usage(asked), pair.edge.usage(asked)):
         names = ("trial_window", "throughput_window", "throughput_window_requests", "throughput_busy_s")
         assert [usage[name] for name in names] == [None] * 4
 
@@ -205,14 +215,14 @@ def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> Non
     runs = Runs()
     for number in range(5):
         runs.note(number, number + 0.5)
-    assert runs.windows(3) == {
+    assert runs.windows(4, 3) == {
         "trial_window": (0, 4.5),
-        "throughput_window": (2.5, 4.5),
+        "throughput_window": (1.5, 3.5),
         "throughput_window_requests": 2,
         "throughput_busy_s": 1.0,
     }
-    for requests in (0, 1, 6):
-        windows = runs.windows(requests)
+    for requests, steady in ((0, 0), (4, 1), (6, 3), (3, 4)):
+        windows = runs.windows(requests, steady)
         assert windows["trial_window"] == (0, 4.5)
         assert windows["throughput_window"] is windows["throughput_window_requests"] is None
 

@@ -2,8 +2,8 @@
 
 Runs as root, as a child of the driver, which need not be. It speaks `pareto.jsonlines`:
 
-- `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay} -> hosts,
-  links with their two ends, shaper, what was swept
+- `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay|none,
+  tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
   `restart` and `stats` {link}, as the relay's
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
@@ -20,12 +20,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pareto.hosts.local import cpu, journal, network, sshd
 from pareto.hosts.session import Heartbeat, PipeWire, Session
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.jsonlines import Refused, serve
 from pareto.link import journal as link_journal
 from pareto.link import offload, qdisc
@@ -58,12 +59,17 @@ class Keeper:
             return self._build(request)
 
     def _build(self, request: dict[str, Any]) -> dict[str, Any]:
+        tcp = TcpSettings(**request["tcp"])
+        congestion = network.congestion_control(tcp.congestion)
         swept = [*journal.sweep(), *link_journal.repair()]
         self._journal = journal.acquire()
         wanted = request["hosts"]
         names = [host["name"] for host in wanted]
-        relay = request["shaper"] == "relay" or (request["shaper"] == "auto" and not qdisc.supported())
-        net = network.build(self._journal, names, relay=relay)
+        shaper = request["shaper"]
+        if shaper == "auto":
+            shaper = "netem" if qdisc.supported() else "relay"
+        relay = shaper == "relay"
+        net = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
         user = pwd.getpwnam(request["user"])
         hosts = {}
         cores = cpu.cores(len(wanted))
@@ -99,10 +105,10 @@ class Keeper:
         return {
             "hosts": hosts,
             "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
-            "shaper": "relay" if relay else "netem",
-            "congestion_control": net.congestion_control,
-            "initial_window_segments": network.INITIAL_WINDOW,
-            "sysctls": network.SYSCTLS,
+            "shaper": shaper,
+            "congestion_control": congestion,
+            "initial_window_segments": tcp.initial_window,
+            "sysctls": network.sysctls(tcp),
             "swept": swept,
         }
 

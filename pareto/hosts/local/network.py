@@ -13,23 +13,25 @@ host is reached by mistake.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyroute2 import IPRoute, netns
 
 from pareto.hosts.host import End
 from pareto.hosts.local.journal import Journal
+from pareto.hosts.tcp_settings import TcpSettings
+from pareto.jsonlines import Refused
 
 DATA, ONWARD = "data0", "data1"
 MANAGEMENT = "mgmt0"
 PREFIX = 30
 
-SYSCTLS = {
-    # Slow start after each idle RTO would charge several round trips to every request that follows a pause.
-    "net/ipv4/tcp_slow_start_after_idle": "0",
+_SYSCTLS = {
     # One connection's cwnd must not leak into the next through the route cache.
     "net/ipv4/tcp_no_metrics_save": "1",
     # The defaults (4-6 MB) are less than bandwidth x delay of a fast, long link.
@@ -43,9 +45,6 @@ _NO_IPV6 = {  # no router solicitations, no duplicate address detection: silence
 }
 CONGESTION_CONTROL = "cubic"
 """Linux's own default, whichever one this kernel was given: runs on two machines then compare."""
-INITIAL_WINDOW = 100
-"""Segments. Connections are measured warm, and from Linux's ten a long link takes seconds to warm up. Many more
-would fill the shaper's queue at once and look like a time-out."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,36 @@ class Link:
 class Network:
     hosts: tuple[Host, ...]
     links: tuple[Link, ...]
-    congestion_control: str
 
 
-def build(journal: Journal, names: Sequence[str], *, relay: bool) -> Network:
-    """A chain of hosts and the links between neighbours; everything is up when this returns."""
+def sysctls(tcp: TcpSettings) -> dict[str, str]:
+    """What each host's namespace gets."""
+    return {"net/ipv4/tcp_slow_start_after_idle": str(int(tcp.slow_start_after_idle)), **_SYSCTLS}
+
+
+def congestion_control(asked: str | None) -> str:
+    """The one that was asked for, or else cubic, or else this kernel's own. Raises Refused where it has not the one
+    asked for."""
+    wanted = asked or CONGESTION_CONTROL
+    with socket.socket() as sock:
+        try:  # for root the kernel loads its module
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, wanted.encode())
+            return wanted
+        except OSError as error:
+            if asked is not None:
+                there_is = _told("tcp_available_congestion_control").split()
+                raise Refused(
+                    f"--congestion {asked} cannot be had from this kernel ({error.strerror}): "
+                    f"there is {', '.join(there_is)}"
+                ) from None
+    return _told("tcp_congestion_control")
+
+
+def build(journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bool) -> Network:
+    """A chain of hosts and the links between neighbours; everything is up when this returns.
+
+    tcp: with a congestion control that this kernel has.
+    """
     slot = journal.slot
     links = tuple(_link(slot, number, names, relay=relay) for number in range(len(names) - 1))
     hosts = tuple(
@@ -89,7 +113,7 @@ def build(journal: Journal, names: Sequence[str], *, relay: bool) -> Network:
     )
     for host in hosts:
         passes_on = _FORWARDING if len(host.ends) > 1 else {}
-        _namespace(journal, host.namespace, SYSCTLS | passes_on | _NO_IPV6)
+        _namespace(journal, host.namespace, sysctls(tcp) | passes_on | _NO_IPV6)
     for link in links:
         if link.relay_namespace is not None:
             _namespace(journal, link.relay_namespace, _NO_IPV6)
@@ -98,11 +122,12 @@ def build(journal: Journal, names: Sequence[str], *, relay: bool) -> Network:
     spaces = {host.name: host.namespace for host in hosts}
     for link in links:
         _data_link(link, spaces)
-    congestion = _congestion_control()
+    # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
+    metrics = {"cc_algo": tcp.congestion, "initcwnd": tcp.initial_window}
     for number, link in enumerate(links):
-        _join(spaces, link.near, link.far, hosts[number + 1 :], congestion)
-        _join(spaces, link.far, link.near, hosts[: number + 1], congestion)
-    return Network(hosts, links, congestion)
+        _join(spaces, link.near, link.far, hosts[number + 1 :], metrics)
+        _join(spaces, link.far, link.near, hosts[: number + 1], metrics)
+    return Network(hosts, links)
 
 
 @contextmanager
@@ -159,15 +184,15 @@ def _data_link(link: Link, spaces: dict[str, str]) -> None:
             ip.link("set", index=_index(ip, end.role), state="up")
 
 
-def _join(spaces: dict[str, str], own: End, other: End, beyond: Sequence[Host], congestion: str) -> None:
+def _join(
+    spaces: dict[str, str], own: End, other: End, beyond: Sequence[Host], metrics: dict[str, Any]
+) -> None:
     """Address, neighbour, and routes to every address of the hosts that are reached through the other end.
 
     Static neighbours: an ARP exchange would cost the first packet a round trip.
     """
     with IPRoute(netns=spaces[other.role]) as ip:
         mac = ip.get_links(_index(ip, other.interface))[0].get_attr("IFLA_ADDRESS")
-    # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
-    metrics = {"cc_algo": congestion, "initcwnd": INITIAL_WINDOW}
     with IPRoute(netns=spaces[own.role]) as ip:
         index = _up(ip, own.interface, own.address)
         ip.neigh("replace", dst=other.address, lladdr=mac, ifindex=index, state="permanent")
@@ -189,8 +214,5 @@ def _index(ip: IPRoute, name: str) -> int:
     return int(ip.link_lookup(ifname=name)[0])
 
 
-def _congestion_control() -> str:
-    available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
-    if CONGESTION_CONTROL in available:
-        return CONGESTION_CONTROL
-    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+def _told(sysctl: str) -> str:
+    return (Path("/proc/sys/net/ipv4") / sysctl).read_text().strip()
