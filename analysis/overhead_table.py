@@ -1,0 +1,82 @@
+"""What each backend itself costs, in the terminal and in a log: legible at 80 columns and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from analysis.front import CONDITION
+from analysis.overhead import MIN_PAYLOADS, MIN_POINTS
+from analysis.style import backends
+from analysis.tables import condition_title, figure
+
+_MS_PER_MB = 1e9
+"""From seconds a byte."""
+
+
+def overhead_table(rows: pd.DataFrame) -> RenderableType:
+    """One table per condition, a line for each backend, from the frame of `analysis.overhead.overhead`.
+
+    Columns: backend, points, a (ms) and b (ms/MB) with their 95 % intervals, what TCP's headers make of b where that is
+    known, residual (ms), and what share of the latency the bound is, and the bound at TCP's goodput.
+    """
+    return Group(*(_table(of_condition) for _, of_condition in rows.groupby(CONDITION, dropna=False)))
+
+
+def _table(rows: pd.DataFrame) -> RenderableType:
+    has_headers = rows["headers_s_per_byte"].notna().any()
+    has_goodput = rows["goodput_efficiency"].notna().any()
+    notes = [
+        "latency over its bound = a + b x bytes, of payload and result",
+        "headers = what TCP's headers make of b" if has_headers else "",
+        "resid. = median distance from the line",
+        "eff. = share of the physical bound, median"
+        + ("; TCP = of that at TCP's goodput" if has_goodput else ""),
+        f"-: no line through fewer than {MIN_PAYLOADS} payloads, no interval with fewer than {MIN_POINTS} points"
+        if rows["a_low_s"].isna().any()
+        else "",
+    ]
+    table = Table(
+        title=f"{condition_title(rows.iloc[0])}: overhead beyond physics",
+        caption="; ".join(note for note in notes if note),
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+        caption_style="",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=0,
+    )
+    table.add_column("backend", min_width=7, overflow="fold")
+    headers = ["points", "a\nms", "95 %\nms", "b\nms/MB", "95 %\nms/MB"]
+    headers += ["headers\nms/MB"] if has_headers else []
+    headers += ["resid.\nms", "eff.\n%", *(["TCP\n%"] if has_goodput else [])]
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for backend in backends(rows):
+        for row in rows[rows["backend"] == backend].to_dict("records"):
+            table.add_row(
+                backend,
+                str(row["points"]),
+                figure(row["a_s"] * 1e3, 2),
+                _interval(row, "a_low_s", "a_high_s", 1e3, 2),
+                figure(row["b_s_per_byte"] * _MS_PER_MB, 2),
+                _interval(row, "b_low_s_per_byte", "b_high_s_per_byte", _MS_PER_MB, 2),
+                *([figure(row["headers_s_per_byte"] * _MS_PER_MB, 2)] if has_headers else []),
+                figure(row["residual_s"] * 1e3, 2),
+                figure(row["latency_efficiency"] * 100, 1),
+                *([figure(row["goodput_efficiency"] * 100, 1)] if has_goodput else []),
+            )
+    return table
+
+
+def _interval(row: Mapping[Hashable, Any], low: str, high: str, scale: float, digits: int) -> str:
+    """`1.28..1.40`: a dash would read as a sign."""
+    if pd.isna(row[low]):
+        return "-"
+    return "..".join(figure(row[end] * scale, digits) for end in (low, high))

@@ -1,0 +1,63 @@
+"""`bench`: what the project's own parts cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+app = typer.Typer(
+    help="Benchmarks of the harness itself, on this machine.",
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _bench() -> None:
+    """Benchmarks of the harness itself, on this machine."""
+
+
+@app.command()
+def transport(
+    places: Annotated[
+        str, typer.Option(help="Where: loopback, veth, netem (the shaped links), with commas.")
+    ] = "loopback,veth,netem",
+    netem: Annotated[
+        str, typer.Option(help="The shaped links: profiles, with commas.")
+    ] = "10ms-100mbit,wifi",
+    ways: Annotated[str, typer.Option(help="floor, tcp, rpc, naive, asyncio.")] = "floor,tcp,rpc,naive",
+    sizes: Annotated[str, typer.Option(help="Payloads, with commas.")] = "4kB,64kB,200kB,3MB,32MB",
+    rounds: Annotated[
+        int | None, typer.Option(help="Samples of each way, taken in turn.  [15; 3 with --quick]")
+    ] = None,
+    rpc_threads: Annotated[
+        str, typer.Option(help="Threads of rpc's agents; several, with commas, are compared.")
+    ] = "4",
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Also with a thread beside it that holds the interpreter's lock.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="For the order of measurements.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and short samples, for a first look.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the JSON file goes.", show_default="results")] = RESULTS,
+) -> None:
+    """How close each way of moving tensors is to a plain socket: round trips, streams, processor time."""
+    from pareto.bench.asked import asked
+
+    wanted = asked(
+        places=places,
+        netem=netem,
+        ways=ways,
+        sizes=sizes,
+        rounds=rounds,
+        seed=seed,
+        rpc_threads=rpc_threads,
+        busy=busy,
+        quick=quick,
+    )
+    from pareto import screen
+    from pareto.bench import running
+
+    typer.echo(running.run(screen.console(), wanted, out))

@@ -1,0 +1,152 @@
+"""This process' own TCP connections, whichever library opened them, and what the kernel says of each.
+
+They are found in /proc/self/fd, so TensorPipe's are among them. Each is looked at through a duplicate of its
+descriptor: closing that closes nothing else, and no flag of the socket is touched.
+
+Of TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pareto.jsonlines import Refused
+
+_INFO_BYTES = 512
+_ESTABLISHED = 1
+_UNKNOWN_MIN_RTT = 0xFFFFFFFF
+_STATE, _U32, _U64 = "=B", "=I", "=Q"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection at one moment. None: not measured, or not told by this kernel.
+
+    acked_bytes, retransmits (segments): since it was opened. cwnd_packets: its congestion window. rtt_s: smoothed.
+    min_rtt_s: the least of the last minutes. delivery_rate_bps: the latest, in bits of payload.
+    """
+
+    congestion: str
+    established: bool
+    acked_bytes: int | None
+    retransmits: int | None
+    cwnd_packets: int | None
+    rtt_s: float | None
+    min_rtt_s: float | None
+    delivery_rate_bps: float | None
+
+    @classmethod
+    def of(cls, info: bytes, congestion: str) -> Connection:
+        """From TCP_INFO."""
+
+        def field(offset: int, kind: str = _U32) -> int | None:
+            whole = offset + struct.calcsize(kind) <= len(info)
+            return int(struct.unpack_from(kind, info, offset)[0]) if whole else None
+
+        rtt_us, min_rtt_us, rate = field(68), field(148), field(160, _U64)
+        return cls(
+            congestion,
+            field(0, _STATE) == _ESTABLISHED,
+            acked_bytes=field(120, _U64),
+            retransmits=field(100),
+            cwnd_packets=field(80),
+            rtt_s=rtt_us * 1e-6 if rtt_us else None,
+            min_rtt_s=min_rtt_us * 1e-6 if min_rtt_us not in (None, 0, _UNKNOWN_MIN_RTT) else None,
+            delivery_rate_bps=8.0 * rate if rate else None,
+        )
+
+
+def to(peer: str) -> dict[int, Connection]:
+    """The established connections to an address, by their sockets' inodes."""
+    wanted = _plain(peer)
+    found = {}
+    for inode, sock in _sockets():
+        with contextlib.suppress(OSError):  # not connected, or closed just now
+            if _plain(sock.getpeername()[0]) == wanted:
+                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                connection = Connection.of(info, _congestion(sock))
+                if connection.established:
+                    found[inode] = connection
+    return found
+
+
+def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> dict[str, Any]:
+    """What the kernel says of the connection on which the peer acknowledged most between two looks; empty if there
+    is none. Names as in trials.csv."""
+    if not after:
+        return {}
+    opened = Connection.of(b"", "")
+
+    def acked(inode: int) -> int:
+        return (after[inode].acked_bytes or 0) - (before.get(inode, opened).acked_bytes or 0)
+
+    inode = max(after, key=acked)
+    end, retransmits = after[inode], after[inode].retransmits
+    if retransmits is not None:
+        retransmits -= before.get(inode, opened).retransmits or 0
+    return {
+        "congestion": end.congestion,
+        "tcp_retransmits": retransmits,
+        "tcp_cwnd_packets": end.cwnd_packets,
+        "tcp_rtt_s": end.rtt_s,
+        "tcp_min_rtt_s": end.min_rtt_s,
+        "tcp_delivery_rate_bps": end.delivery_rate_bps,
+    }
+
+
+def require_congestion(name: str) -> None:
+    """Raises Refused where this process may not use that congestion control, and says which it may."""
+    with socket.socket() as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+            there_is = ", ".join(allowed.read_text().split()) if allowed.exists() else "its default"
+            raise Refused(
+                f"congestion control {name} cannot be had here ({error.strerror}): there is {there_is}"
+            ) from None
+
+
+def set_congestion(name: str) -> None:
+    """Have every TCP socket of this process use it; those of listeners hand it on to what they accept."""
+    for _, sock in _sockets():
+        with contextlib.suppress(OSError):  # closed just now
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+def _sockets() -> Iterator[tuple[int, socket.socket]]:
+    """Every TCP socket of this process, duplicated, and its inode, which is its own as long as it lives."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        try:
+            # Sockets alone: closing a file's duplicate would give up this process' locks on the file.
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            fd = os.dup(int(entry.name))
+        except OSError:  # closed just now
+            continue
+        try:
+            sock = socket.socket(fileno=fd)
+        except OSError:  # its number was given to something else meanwhile
+            os.close(fd)
+            continue
+        with sock:
+            if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
+                yield os.fstat(fd).st_ino, sock
+
+
+def _congestion(sock: socket.socket) -> str:
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).partition(b"\0")[0].decode()
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """IPv4 is IPv4, also on a socket for both."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return getattr(parsed, "ipv4_mapped", None) or parsed
