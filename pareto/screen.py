@@ -25,7 +25,6 @@ from pareto.spec import AUTO, Cell, Sweep
 from pareto.store import Row
 
 REDRAW_HZ = 1.0
-"""Drawing costs CPU that the hosts of a local testbed would feel."""
 LISTED_FAULTS = 10
 
 
@@ -89,7 +88,8 @@ def plan(
 class Progress:
     """A live line on a terminal, a line for each tenth of the trials in a log."""
 
-    def __init__(self, out: Console, plan: Plan) -> None:
+    def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:
+        """`shares_machine`: with the hosts that are measured. Nothing is drawn while a trial runs, then."""
         self._out = out
         self._plan = plan
         self._ended = 0
@@ -97,9 +97,13 @@ class Progress:
         self._spent_s = self._foreseen_s = 0.0
         self._now: Cell | None = None
         self._last = self._sensors = ""
-        self.is_live = out.is_terminal
+        self.is_live = out.is_terminal and not shares_machine
         self._live = Live(
-            get_renderable=self._draw, console=out, refresh_per_second=REDRAW_HZ, transient=True
+            get_renderable=self._draw,
+            console=out,
+            auto_refresh=self.is_live,
+            refresh_per_second=REDRAW_HZ,
+            transient=True,
         )
         self._told = 0
 
@@ -116,6 +120,8 @@ class Progress:
 
     def started(self, trial: Trial) -> None:
         self._now = trial.cell
+        if self._out.is_terminal and not self.is_live:
+            self._live.refresh()
 
     def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
         self._sensors = "; ".join(f"{role} {told}" for role in latest if (told := _sensed(latest[role])))

@@ -153,7 +153,7 @@ def _measure(
         session["testbed"] = bed.facts
         with (
             closing(Crew(bed, prepared, sweep.transports, sweep.sample, sweep.tcp)) as crew,
-            screen.Progress(console, to_do) as progress,
+            screen.Progress(console, to_do, shares_machine=bed.is_local) as progress,
         ):
             try:
                 crew.start()

@@ -16,6 +16,8 @@ GB = 1e9
 class Row:
     """rounds: how many samples each figure is of. None: not measured, or there is no floor beside it.
 
+    trip_s: of the median trip of each round; trip_mean_s: of the mean, which tells where some trips are slow.
+
     busy: as of `Sample`. cpu_s_per_gb: processor time of both ends together.
     """
 
@@ -25,6 +27,7 @@ class Row:
     busy: float
     rounds: int
     trip_s: Figure
+    trip_mean_s: Figure
     trip_to_floor: Figure | None
     bytes_per_s: Figure | None = None
     rate_to_floor: Figure | None = None
@@ -76,6 +79,7 @@ def _row(samples: Sequence[Sample], floor: Sequence[Sample] | None) -> Row:
         first.busy,
         len(samples),
         figure(trips),
+        figure([sample.trip_mean_s for sample in samples]),
         ratio(trips, [sample.trip_s for sample in floor]) if floor else None,
         figure(rates) if rates else None,
         ratio(rates, floor_rates) if rates and floor_rates else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +25,8 @@ MEANING = {
     "acknowledge each and have 4 under way, more where delay x rate asks for it.",
     "of floor": "the share of the floor's rate in the same round; 1 is as good as can be.",
     "CPU": "processor seconds of both ends together for 10^9 bytes of the stream.",
-    "busy": "a thread of pure Python at both ends, half of the time or always, that wants the interpreter's lock.",
+    "busy": "mean round trips beside a thread of pure Python at both ends that wants the interpreter's lock half of "
+    "the time, or always.",
     "fixed, per MB": "the line time = fixed + per MB x size through all round trips of a way, with standard errors; "
     "off: its largest deviation from a point.",
 }
@@ -104,17 +106,15 @@ def _streams(rows: Sequence[Row]) -> Table:
 
 
 def _busy(rows: Sequence[Row]) -> Table:
-    """Round trips again, with a thread that wants the interpreter's lock."""
-    shown = {(row.nbytes, row.way, row.busy): row.trip_s.median for row in rows}
+    """Round trips again, with a thread that wants the interpreter's lock: means, for it meets only some of them."""
+    shown = {(row.nbytes, row.way, row.busy): row.trip_mean_s.median for row in rows}
     tried = {row.nbytes for row in rows if row.busy}
     lines = []
     for first, row in _by_size([row for row in rows if row.busy == ALONE and row.nbytes in tried]):
-        cells = []
-        for share in (HALF, ALWAYS):
-            held = shown[row.nbytes, row.way, share]
-            cells += [duration(held), digits(held / row.trip_s.median)]
-        lines.append((first, row.way, duration(row.trip_s.median), *cells))
-    return _table(("size", "way", "round trip", "busy half", "x alone", "busy always", "x alone"), lines)
+        alone, half, always = (shown[row.nbytes, row.way, share] for share in (ALONE, HALF, ALWAYS))
+        times = [(duration(held), digits(held / alone)) for held in (half, always)]
+        lines.append((first, row.way, duration(alone), *chain.from_iterable(times)))
+    return _table(("size", "way", "mean trip", "busy half", "x alone", "busy always", "x alone"), lines)
 
 
 def _lines(overheads: Sequence[Overhead]) -> Table:

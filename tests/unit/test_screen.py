@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 
 import pytest
 from rich.console import Console
@@ -183,6 +184,22 @@ def test_all_sensors_of_both_hosts_stay_in_one_line() -> None:
     assert lines[2].startswith("edge 100% CPU, 1234 MB, 61 °C, 2.40 GHz, 107.2 W, 100% GPU, under-voltage")
     assert lines[2].endswith("…")
     assert len(lines[2]) <= 80
+
+
+def test_nothing_is_drawn_while_a_trial_runs_on_the_machine_that_is_measured() -> None:
+    out, todo = terminal(), made()
+    assert isinstance(out.file, io.StringIO)
+    with screen.Progress(out, todo, shares_machine=True) as progress:
+        assert not progress.is_live
+        for trial in todo.trials[:2]:
+            progress.started(trial)
+            drawn_before = len(out.file.getvalue())
+            assert "0/72" in out.file.getvalue() or "1/72" in out.file.getvalue()
+            assert not [it for it in threading.enumerate() if type(it).__name__ == "_RefreshThread"]
+            row = {"status": "ok", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0, "reason": ""}
+            progress.finished(trial, row)
+            assert len(out.file.getvalue()) == drawn_before
+    assert out.file.getvalue().count("1/72") >= 1
 
 
 def test_a_log_shows_no_sensors(out: Console) -> None:
