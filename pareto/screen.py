@@ -30,7 +30,8 @@ LISTED_FAULTS = 10
 
 def console() -> Console:
     """Standard output; a log gets 80 columns and no control codes."""
-    out = Console(highlight=False, soft_wrap=False)
+    # No emoji: "tcp:b: 2 ms" has one to rich.
+    out = Console(highlight=False, soft_wrap=False, emoji=False)
     if not out.is_terminal:
         out.width = 80
     return out

@@ -24,8 +24,8 @@ OVERHEAD_S = 0.02
 """Of asking for one sample and getting it."""
 BARE_BPS = 3e9
 """A guess at what a link that nobody shapes carries, over all ways: for the estimate alone."""
-BUSY_S = 0.25
-"""Spent on each sample beside a busy thread: many of its periods."""
+BUSY_LONGER = 5
+"""Times as long is a sample beside a busy thread: many of its periods."""
 BUSY_BYTES = 64_000
 """Larger payloads take longer than the interpreter's lock is waited for."""
 
@@ -47,7 +47,7 @@ class Effort:
 
     def busy_trips(self, trip_s: float) -> int:
         """As `trips`, beside a busy thread."""
-        return _enough(BUSY_S / trip_s, 1, MOST_TRIPS)
+        return self.trips(trip_s / BUSY_LONGER)
 
     def payloads(self, payload_s: float) -> int:
         """How many payloads are a stream, if one takes so long."""
@@ -59,7 +59,11 @@ class Effort:
         alone_s = self.link_s or 8 * self.nbytes / BARE_BPS
         stream_s = self.payloads(alone_s) * alone_s if self.streamed else 0.0
         sample_s = max(self.sample_s, alone_s) + max(stream_s, self.sample_s) + OVERHEAD_S
-        busy_s = 2 * (BUSY_S + OVERHEAD_S) if asked.busy and self.nbytes <= BUSY_BYTES else 0.0
+        busy_s = (
+            2 * (BUSY_LONGER * self.sample_s + OVERHEAD_S)
+            if asked.busy and self.nbytes <= BUSY_BYTES
+            else 0.0
+        )
         return self.rounds * len(asked.ways) * (sample_s + busy_s)
 
 

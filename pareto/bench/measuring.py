@@ -110,7 +110,8 @@ class Stay:
         trips = {ALONE: effort.trips(trip_s)}
         for share in self._shares(effort)[1:]:
             ends.busy(share)
-            trips[share] = effort.busy_trips(ends.trips(way, effort.nbytes, FIRST_TRIPS)["mean_s"])
+            some = effort.trips(ends.trips(way, effort.nbytes, FIRST_TRIPS)["mean_s"])  # a few may be lucky
+            trips[share] = effort.busy_trips(ends.trips(way, effort.nbytes, some)["mean_s"])
             ends.busy(ALONE)
         payloads = 0
         if effort.streamed:

@@ -103,15 +103,21 @@ def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -
 
 
 def require_congestion(name: str) -> None:
-    """Raises Refused where this process may not use that congestion control, and says which it may."""
+    """Raises Refused where this process may not use that congestion control, with what mends it."""
     with socket.socket() as sock:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-        except OSError as error:
-            allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-            there_is = ", ".join(allowed.read_text().split()) if allowed.exists() else "its default"
+        except PermissionError:
+            allowed = _sysctl("tcp_allowed_congestion_control")
             raise Refused(
-                f"congestion control {name} cannot be had here ({error.strerror}): there is {there_is}"
+                f"congestion control {name} is not allowed here, {' and '.join(allowed.split())} may be used; mend it "
+                f'with: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="{allowed} {name}"'
+            ) from None
+        except OSError:
+            there_is = _sysctl("tcp_available_congestion_control")
+            raise Refused(
+                f"congestion control {name} is not in this kernel, which has {' and '.join(there_is.split())}; "
+                f"perhaps there is a module of it: sudo modprobe tcp_{name}"
             ) from None
 
 
@@ -144,6 +150,13 @@ def _sockets() -> Iterator[tuple[int, socket.socket]]:
 
 def _congestion(sock: socket.socket) -> str:
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).partition(b"\0")[0].decode()
+
+
+def _sysctl(name: str) -> str:
+    try:
+        return (Path("/proc/sys/net/ipv4") / name).read_text().strip()
+    except OSError:
+        return "its default"
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -84,6 +84,34 @@ def test_from_a_finished_testbed_file_to_a_front(lab: Lab, tmp_path: Path) -> No
     assert not any(host.pids("pareto.worker") for host in lab.hosts.values())
 
 
+def test_hosts_set_the_congestion_control_that_was_asked_for(lab: Lab, tmp_path: Path) -> None:
+    """On the sockets of both backends, for the hosts' users may not set the system's."""
+    out = tmp_path / "results"
+    job = ("--model", "squeezenet1_1", "--points", "3", "--quick")
+    process = sweep(lab, out, *job, "--congestion", "reno")
+    said, err = process.communicate(timeout=240)
+    assert process.returncode in (0, 1), said + err
+    rows = {row["backend"]: row for row in read(only_run(out) / "trials.csv")}
+    assert {backend: row["congestion"] for backend, row in rows.items()} == {"tcp": "reno", "rpc": "reno"}
+    (session,) = json.loads((only_run(out) / "manifest.json").read_text())["sessions"]
+    assert {host["congestion_control"] for host in session["hosts"].values()} == {"reno"}
+
+
+def test_a_congestion_control_that_a_host_does_not_allow_is_one_line(lab: Lab, tmp_path: Path) -> None:
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    wanted = next((name for name in ("cubic", "bbr", "reno") if name not in allowed), None)
+    if wanted is None:
+        pytest.skip("this kernel allows all")
+    out = tmp_path / "results"
+    process = sweep(lab, out, "--model", "squeezenet1_1", "--points", "3", "--congestion", wanted)
+    said, err = process.communicate(timeout=120)
+    assert process.returncode == 2, said + err
+    (line,) = err.splitlines()
+    assert f"congestion control {wanted} is not allowed here" in line
+    assert f'sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="{" ".join(allowed)} {wanted}"' in line
+    assert not list(out.glob("*"))
+
+
 def test_three_faults_cost_three_trials(lab: Lab, tmp_path: Path) -> None:
     """A worker that is killed, a host that loses its power, a data cable that is pulled."""
     out = tmp_path / "results"

@@ -108,6 +108,35 @@ def test_a_sweep_from_command_to_front(tmp_path: Path) -> None:
     assert again.stdout.splitlines()[-1] == str(run)
 
 
+def test_a_backend_against_itself_and_what_tcp_did(tmp_path: Path) -> None:
+    """Two names are two rows a round, over one connection; and with other settings of TCP than usual."""
+    job = ("--model", "squeezenet1_1", "--netem", "10ms-50mbit", "--points", "3", "--quick", "--trials", "2")
+    settings = ("--congestion", "reno", "--initial-window", "20", "--slow-start-after-idle")
+    process = start(tmp_path, *job, "--backend", "tcp:a,rpc,tcp:b", *settings)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode in (0, 1), out + err  # a busy machine may make a trial invalid
+    run = only_run(tmp_path)
+    rows = read(run / "trials.csv")
+    assert Counter(row["backend"] for row in rows) == {"tcp:a": 2, "rpc": 2, "tcp:b": 2}
+    assert not any(row["status"] == "failed" for row in rows), out
+    assert len(list((run / "requests").iterdir())) == 6
+    for row in rows:
+        assert row["congestion"] == "reno"
+        assert row["tcp_retransmits"] == "0"
+        assert 0.0095 < float(row["tcp_min_rtt_s"]) < 0.02
+        assert float(row["tcp_rtt_s"]) > 0
+        assert int(row["tcp_cwnd_packets"]) > 0
+        assert 1e6 < float(row["tcp_delivery_rate_bps"]) < 51e6
+    (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
+    assert session["testbed"]["congestion_control"] == "reno"
+    assert session["testbed"]["initial_window_segments"] == 20
+
+    refused = start(tmp_path, "--resume", run.name, "--congestion", "bbr")
+    _, err = refused.communicate(timeout=60)
+    assert refused.returncode == 2
+    assert "congestion was reno, not bbr" in err
+
+
 def test_a_killed_run_resumes_with_each_trial_once(tmp_path: Path) -> None:
     job = ("--model", "alexnet", "--netem", "10ms-50mbit", "--points", "3,13,15", "--quick", "--trials", "2")
     process = start(tmp_path, *job)

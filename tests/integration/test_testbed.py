@@ -17,11 +17,12 @@ import pytest
 from pyroute2 import netns
 
 from pareto.hosts import ssh
-from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.keys import Keyring
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shaping import RelayShaper
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import Unreachable
 from pareto.link.library import load
@@ -136,6 +137,43 @@ def test_the_link_has_the_congestion_control_that_the_manifest_says(bed: Testbed
     used = run(bed, EDGE, f'{sys.executable} -c "{code}"').strip("\0\n")
     assert used == bed.facts["congestion_control"]
     assert run(bed, EDGE, "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle") == "0"
+
+
+def test_tcp_behaves_as_was_asked() -> None:
+    """A connection's own word for it, at both ends; and the manifest's."""
+    asked = TcpSettings("reno", initial_window=17, slow_start_after_idle=True)
+    with closing(open_local(tcp=asked)) as bed:
+        bed.links[0].shaper.apply(load("none"))
+        server = bed.remotes[SERVER].host.data_address
+        congestion = "s.getsockopt(6, socket.TCP_CONGESTION, 16).partition(bytes(1))[0].decode()"
+        window = "struct.unpack_from('I', s.getsockopt(6, socket.TCP_INFO, 104), 80)[0]"
+        said = f"{congestion}, {window}"
+        listen = (
+            f"{sys.executable} -c \"import socket, struct; l = socket.create_server(('{server}', 0)); "
+            f'print(l.getsockname()[1], flush=True); s, _ = l.accept(); print({said}); s.recv(1)"'
+        )
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        listening = threading.Thread(
+            target=bed.remotes[SERVER].way.run, args=(listen,), kwargs={"on_line": lines.put}
+        )
+        listening.start()
+        port = int(lines.get(timeout=30))
+        reach = f"import socket, struct; s = socket.create_connection(('{server}', {port}), 5); print({said})"
+        assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "reno 17"
+        assert lines.get(timeout=30) == "reno 17"
+        listening.join(30)
+        for role in (EDGE, SERVER):
+            assert run(bed, role, "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle") == "1"
+        assert bed.facts["congestion_control"] == "reno"
+        assert bed.facts["initial_window_segments"] == 17
+        assert bed.facts["sysctls"]["net/ipv4/tcp_slow_start_after_idle"] == "1"
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_refused_in_one_line() -> None:
+    with pytest.raises(TestbedError, match="--congestion nonesuch: this kernel has only") as refused:
+        open_local(tcp=TcpSettings("nonesuch"))
+    there_is = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    assert str(refused.value).endswith(" and ".join(there_is))
 
 
 def test_segmentation_offloads_are_off_on_slow_links_only(bed: Testbed) -> None:

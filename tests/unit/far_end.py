@@ -80,10 +80,12 @@ class StandIn:
     host: Host
     make: Callable[[str], FarEnd | PipeWire]
     started: list[Session] = field(default_factory=list)
+    arguments: list[tuple[str, ...]] = field(default_factory=list)
     wires: list[Any] = field(default_factory=list)
 
     def start(self, module: str, *arguments: str) -> Session:
         self.wires.append(self.make(module))
+        self.arguments.append(arguments)
         self.started.append(Session(self.host.name, self.wires[-1]))
         return self.started[-1]
 

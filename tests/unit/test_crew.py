@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import NoShaper
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused
 from pareto.link.probe import Tolerance
@@ -127,11 +128,16 @@ def chain(ends: Ends) -> Iterator[Testbed]:
         yield bed
 
 
-def crew_of(bed: Testbed, sample_s: float | None = 0.2, code: Artifact | None = None) -> Crew:
+def crew_of(
+    bed: Testbed,
+    sample_s: float | None = 0.2,
+    code: Artifact | None = None,
+    tcp: TcpSettings | None = None,
+) -> Crew:
     weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
     recipe = Recipe("alexnet", file=Path("net.py") if code else None, attribute="build")
     prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {})
-    return Crew(bed, {"alexnet": prepared}, ("tcp",), sample_s)
+    return Crew(bed, {"alexnet": prepared}, ("tcp",), sample_s, tcp)
 
 
 def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
@@ -296,6 +302,41 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == ("eth0", {"requests": 2, "seconds": 0.3})
     assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
+
+
+def test_workers_are_told_the_transport_and_not_its_label(bed: Testbed, ends: Ends) -> None:
+    """And the edge whose connections to look at."""
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        crew.trial(Trial(replace(CELL, backend="tcp:a"), 1, 0.1, 1.0, QUICK), [NONE])
+    (asked,) = ends.worker(EDGE).of("trial")
+    assert (asked["backend"], asked["peer"]) == ("tcp", HOSTS[SERVER].data_address)
+    assert {ends.worker(role).of("stage")[0]["backend"] for role in HOSTS} == {"tcp"}
+
+
+@pytest.mark.parametrize(("is_local", "told"), [(False, ["--congestion", "bbr"]), (True, [])])
+def test_real_hosts_set_the_congestion_control_themselves(
+    bed: Testbed, is_local: bool, told: list[str]
+) -> None:
+    """The local testbed's routes have it for every socket, from its first packet on."""
+    bed.is_local = is_local
+    with closing(crew_of(bed, None, tcp=TcpSettings("bbr"))) as crew:
+        crew.start()
+    for remote in bed.remotes.values():
+        ((_, _, _, _, *rest),) = cast(StandIn, remote).arguments
+        assert rest == told
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: Ends, slow: bool) -> None:
+    ends.warm_s = itertools.repeat(0.0)
+    profile = Profile("slow", Direction(0.1, 4e6))
+    with closing(crew_of(bed, None, tcp=TcpSettings(slow_start_after_idle=slow))) as crew:
+        crew.ready(CELL, [profile])
+        crew.probed(crew.links[0], profile, Tolerance())
+    asked = ends.worker(EDGE).of("probe")
+    assert len(asked) > 1
+    assert {probe["datagrams"] for probe in asked} == {slow}
 
 
 def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed, ends: Ends) -> None:

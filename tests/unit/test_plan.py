@@ -36,6 +36,14 @@ def test_every_round_has_every_cell_once() -> None:
     assert counted == Counter((cell, number) for cell in cells for number in (1, 2, 3, 4))
 
 
+def test_a_backend_under_two_names_is_two_cells_of_one_transport() -> None:
+    cells = plan.cells(sweep(backend="tcp:a,tcp:b"), MODELS, ["none"])
+    assert len(set(cells)) == len(cells) == 2 * (3 + 2)
+    assert len({cell.id for cell in cells}) == len(cells)
+    assert {cell.transport for cell in cells} == {"tcp"}
+    assert Counter(cell.backend for cell in cells) == {"tcp:a": 5, "tcp:b": 5}
+
+
 def test_the_order_is_random_but_the_seeds() -> None:
     first, again, other = make(sweep()), make(sweep()), make(sweep(seed=1))
     assert first.trials == again.trials

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import threading
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -79,6 +80,24 @@ def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
         "synthetic, uint8",
     ):
         assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({}, ""),
+        ({"initial_window": 100}, ""),
+        ({"congestion": "bbr", "initial_window": 10}, "TCP bbr, initial window 10"),
+        ({"slow_start_after_idle": True}, "TCP slow start after idle"),
+    ],
+)
+def test_the_plan_tells_what_was_asked_of_tcp(out: Console, asked: dict[str, Any], shown: str) -> None:
+    sweep = spec.sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
+    networks = {"wifi": spec.profiles("wifi", 1)}
+    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
+    told = " ".join(text(out).split())
+    assert shown in told
+    assert ("TCP" in told) == bool(shown)
 
 
 def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console) -> None:
@@ -208,3 +227,8 @@ def test_a_log_shows_no_sensors(out: Console) -> None:
         progress.sampled({"edge": {"cpu_percent": 99.0}})
     assert isinstance(out.file, io.StringIO)
     assert out.file.getvalue() == ""
+
+
+def test_labels_of_backends_are_not_taken_for_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.console().print("tcp:a and tcp:b: 2 ms", markup=False)
+    assert capsys.readouterr().out == "tcp:a and tcp:b: 2 ms\n"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pareto import request, spec
+from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import ProfileError
 from pareto.spec import SpecError
 
@@ -46,6 +47,22 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
         ({"model": "m", "sample": "1ms"}, "--sample 0.001: input should be greater than or equal to 0.01"),
         ({"model": "m", "sample": "200"}, "sample '200' has no unit"),
         ({"model": "m", "granularity": "layer"}, "--granularity 'layer'"),
+        (
+            {"model": "m", "congestion": "vegas"},
+            "--congestion 'vegas': input should be 'cubic', 'bbr' or 'reno'",
+        ),
+        ({"model": "m", "initial_window": 0}, "--initial-window 0"),
+        ({"model": "m", "backend": "tcp:"}, "--backend tcp:: a label is up to 16 letters"),
+        ({"model": "m", "backend": "tcp:a/b"}, "--backend tcp:a/b: a label is"),
+        ({"model": "m", "backend": "udp:a"}, "unknown backend 'udp:a'"),
+        (
+            {"model": "m", "testbed": "lab.yaml", "initial_window": 10},
+            "--initial-window is for the local testbed",
+        ),
+        (
+            {"model": "m", "testbed": "lab.yaml", "slow_start_after_idle": True},
+            "--slow-start-after-idle is for the local testbed",
+        ),
     ],
 )
 def test_bad_options_are_one_line_that_names_them(fields: dict[str, Any], says: str) -> None:
@@ -138,6 +155,41 @@ def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> Non
 def test_what_is_asked_for_twice_is_measured_once() -> None:
     asked = spec.sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
     assert (asked.backends, asked.batch_sizes, asked.netems) == (("tcp",), (1, 8), ("wifi",))
+
+
+def test_a_backend_under_several_names_is_one_transport() -> None:
+    asked = spec.sweep({"model": "m", "backend": "tcp:a,rpc,tcp:b"})
+    assert asked.backends == ("tcp:a", "rpc", "tcp:b")
+    assert asked.transports == ("tcp", "rpc")
+
+
+def test_of_tcps_settings_what_is_not_asked_is_as_ever() -> None:
+    assert spec.sweep({"model": "m"}).tcp == TcpSettings()
+    asked = spec.sweep(
+        {"model": "m", "congestion": "bbr", "initial_window": 10, "slow_start_after_idle": True}
+    )
+    assert asked.tcp == TcpSettings("bbr", 10, slow_start_after_idle=True)
+    assert spec.sweep({"model": "m", "testbed": "lab.yaml", "congestion": "reno"}).tcp == TcpSettings("reno")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("congestion", "cubic", "congestion was bbr, not cubic"),
+        ("initial_window", 10, "initial_window was None, not 10"),
+        ("slow_start_after_idle", True, "slow_start_after_idle was False, not True"),
+        ("backend", "tcp:a,tcp:c", "backend was tcp:a,tcp:b, not tcp:a,tcp:c"),
+    ],
+)
+def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
+    tmp_path: Path, option: str, value: Any, says: str
+) -> None:
+    begun = spec.sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    assert request.sweep(None, {"congestion": "bbr"}, tmp_path) == begun
+    with pytest.raises(SpecError, match="was made with other settings") as refused:
+        request.sweep(None, {option: value}, tmp_path)
+    assert says in str(refused.value)
 
 
 def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Path) -> None:

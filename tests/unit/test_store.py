@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,18 @@ def test_a_chains_cell_is_read_back(store: Store) -> None:
     named = {"point": chain.point, "point_name": chain.point_name, "backend": "rpc", "netem": "wifi+lte"}
     store.append_trial(trial(1, **named))
     assert store.done() == {(chain, 1)}
+
+
+def test_a_backend_under_two_names_has_rows_and_files_of_its_own(store: Store) -> None:
+    first, second = (replace(CELL, backend=f"tcp:{label}") for label in "ab")
+    columns = {name: [1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")}
+    for cell in (first, second):
+        store.append_trial(trial(1, backend=cell.backend))
+        store.write_requests(cell, 1, {"latency": {**columns, "middle_s": [[]]}})
+    assert store.done() == {(first, 1), (second, 1)}
+    assert sorted(file.name for file in (store.folder / "requests").iterdir()) == [
+        f"mobilenet_v2-k07-tcp.{label}-none-b1-r01.parquet" for label in "ab"
+    ]
 
 
 def test_sensors_are_kept_host_by_host(store: Store) -> None:

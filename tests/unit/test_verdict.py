@@ -12,6 +12,7 @@ from pareto.bounds import Crossing
 from pareto.link.probe import Probed, Reading, judge
 from pareto.link.profile import Direction, Profile
 from pareto.spec import Cell
+from pareto.store import TRIAL_COLUMNS
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
@@ -104,6 +105,21 @@ def test_a_link_off_before_or_after_makes_the_trial_invalid(off: Reading) -> Non
 def test_every_reason_is_told() -> None:
     made = row(report(max_abs_error=1.0, sent_bytes=0), Reading(0.5, 4.78e6, None), GOOD)
     assert made["reason"].count(";") == 2
+
+
+def test_what_the_kernel_says_of_the_connection_stands_in_the_row() -> None:
+    tcp = {
+        "congestion": "bbr",
+        "tcp_retransmits": 0,
+        "tcp_cwnd_packets": 209,
+        "tcp_rtt_s": 0.53,
+        "tcp_min_rtt_s": 0.2003,
+        "tcp_delivery_rate_bps": 4.6e6,
+    }
+    made = row(report(tcp=tcp))
+    assert {name: made[name] for name in tcp} == tcp
+    assert list(tcp) == [name for name in TRIAL_COLUMNS if name.startswith(("congestion", "tcp_"))]
+    assert not set(tcp) & set(row(report(tcp={})))  # nothing crossed: empty
 
 
 def test_an_unproven_split_has_no_figures() -> None:

@@ -85,12 +85,11 @@ def congestion_control(asked: str | None) -> str:
         try:  # for root the kernel loads its module
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, wanted.encode())
             return wanted
-        except OSError as error:
+        except OSError:
             if asked is not None:
                 there_is = _told("tcp_available_congestion_control").split()
                 raise Refused(
-                    f"--congestion {asked} cannot be had from this kernel ({error.strerror}): "
-                    f"there is {', '.join(there_is)}"
+                    f"--congestion {asked}: this kernel has only {' and '.join(there_is)}"
                 ) from None
     return _told("tcp_congestion_control")
 

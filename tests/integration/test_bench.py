@@ -1,0 +1,121 @@
+"""`bench transport` for real, small: every way in every place, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import REPOSITORY, processes, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    pytest.mark.usefixtures("nothing_left"),
+]
+
+PROGRAM = "pareto.worker.bench"
+
+
+def start(out: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pareto", "bench", "transport", *arguments, "--out", str(out)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_every_way_in_every_place(tmp_path: Path) -> None:
+    settings = ("--quick", "--rounds", "2", "--sizes", "4kB,100kB", "--netem", "1ms-50mbit", "--busy")
+    ways = ("--ways", "floor,tcp,rpc,naive,asyncio", "--rpc-threads", "1,4", "--seed", "7")
+    process = start(tmp_path, *settings, *ways)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    (path,) = tmp_path.iterdir()
+    assert out.splitlines()[-1] == str(path)
+    assert max(len(line) for line in out.splitlines() if str(path) not in line) <= 80
+
+    record = json.loads(path.read_text())
+    labels = ["floor", "tcp", "rpc:1", "rpc:4", "naive", "asyncio"]
+    places = ["loopback", "veth", "1ms-50mbit"]
+    assert [place["name"] for place in record["places"]] == places
+    for place in places:
+        assert f"{place}: " in out
+    for label in labels:
+        assert out.count(f" {label} ") >= 2 * len(places)
+
+    samples = record["samples"]
+    alone = [sample for sample in samples if not sample["busy"]]
+    taken = [(it["place"], it["nbytes"], it["way"], it["round"]) for it in alone]
+    assert len(set(taken)) == len(taken) == len(places) * 2 * len(labels) * 2
+    for sample in samples:
+        assert sample["trip_s"] > 0
+        assert sample["trips"] >= 1
+    for sample in alone:
+        assert sample["stream_s"] > 0
+        assert sample["near_cpu_s"] + sample["far_cpu_s"] > 0
+        assert sample["sent_bytes"] >= sample["nbytes"] * sample["payloads"]
+    assert all(it["trip_s"] > 0.001 for it in samples if it["place"] == "1ms-50mbit")
+    busy = {(it["place"], it["nbytes"], it["busy"]) for it in samples if it["busy"]}
+    assert busy == {(place, 4_000, share) for place in ("loopback", "veth") for share in (0.5, 1.0)}
+
+    orders = [[it["way"] for it in alone if it["round"] == number] for number in (1, 2)]
+    assert orders[0] != orders[1]
+    assert record["settings"]["seed"] == 7
+    for place in record["places"]:
+        edge, server = place["ends"]["near"], place["ends"]["far"]
+        assert edge["torch"] == server["torch"]
+        if os.cpu_count() != 1:
+            assert edge["cores"] != server["cores"]
+    assert record["places"][2]["in_force"]["edge_to_server"]["rate_bps"] == 50e6
+    assert len(record["rows"]) == len(places) * 2 * len(labels) + 2 * len(labels) * 2
+
+
+def programs(driver: int) -> list[int]:
+    """The benchmark's programs on the hosts of this driver's testbed: another one may be running."""
+    return [
+        pid
+        for pid, command in processes()
+        if PROGRAM in command and "python" in command.split()[0] and driver in ancestors(pid)
+    ]
+
+
+def ancestors(pid: int) -> list[int]:
+    """The keeper of the testbed is the driver's child, and what is started through its sshd is the keeper's."""
+    found = []
+    try:
+        while pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            found.append(pid)
+    except OSError:  # it ended meanwhile
+        pass
+    return found
+
+
+def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
+    process = start(tmp_path, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
+    assert wait_until(lambda: len(programs(process.pid)) == 2, 60)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_end_that_is_killed_is_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
+    assert wait_until(lambda: len(programs(process.pid)) == 2, 60)
+    os.kill(programs(process.pid)[-1], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    (line,) = err.splitlines()
+    assert line.startswith("error: the benchmark broke off: ")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,79 @@
+"""What of the benchmark may be asked for, and how much is measured then."""
+
+from __future__ import annotations
+
+import pytest
+
+from pareto.bench.asked import Asked, asked
+from pareto.bench.effort import efforts
+from pareto.link import library
+from pareto.spec import SpecError
+
+DEFAULTS = {
+    "places": "loopback,veth,netem",
+    "netem": "wifi",
+    "ways": "floor,tcp,rpc,naive",
+    "sizes": "4kB,200kB,3MB,32MB",
+    "rounds": None,
+    "seed": 0,
+    "rpc_threads": "4",
+    "busy": False,
+    "quick": False,
+}
+
+
+def of(**options: object) -> Asked:
+    return asked(**{**DEFAULTS, **options})  # type: ignore[arg-type]
+
+
+def test_sizes_are_powers_of_ten_and_rise() -> None:
+    assert of(sizes="3MB, 4kB,200kB,4KB,1MiB,8b").sizes == (8, 4_000, 200_000, 1_048_576, 3_000_000)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "says"),
+    [
+        ("sizes", "4", "--sizes: size '4' has no unit"),
+        ("sizes", "0kB", "--sizes: '0kB' is not from 1B to 256MB"),
+        ("sizes", "1GB", "not from 1B to 256MB"),
+        ("sizes", ",", "--sizes is empty"),
+        ("places", "moon", "--places: there is no 'moon': use loopback, veth, netem"),
+        ("ways", "floor,udp", "--ways: there is no 'udp'"),
+        ("rpc_threads", "0", "--rpc-threads: '0' is not a number from 1 to 64"),
+        ("rpc_threads", "1,many", "--rpc-threads: 'many' is not a number"),
+        ("rounds", 0, "--rounds 0: give a number from 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(option: str, text: object, says: str) -> None:
+    with pytest.raises(SpecError, match=says.replace("(", r"\(")):
+        of(**{option: text})
+
+
+def test_a_profile_is_not_looked_for_where_no_link_is_shaped() -> None:
+    assert of(places="veth", netem="nonsense").profiles == ()
+
+
+def test_several_thread_counts_are_ways_of_their_own() -> None:
+    assert [way.label for way in of(ways="floor,rpc", rpc_threads="1,8").ways] == ["floor", "rpc:1", "rpc:8"]
+    (alone,) = of(ways="rpc", rpc_threads="8").ways
+    assert (alone.label, alone.threads) == ("rpc", 8)
+
+
+def test_rounds_are_fewer_for_a_first_look() -> None:
+    assert (of().rounds, of(quick=True).rounds, of(quick=True, rounds=9).rounds) == (15, 3, 9)
+
+
+def test_a_slow_link_is_spared() -> None:
+    """At 15 Mbit/s 200 kB take 0.1 s, 3 MB 1.7 s, 32 MB 18 s."""
+    small, middle, large = efforts(of(), library.load("wifi"))
+    assert [it.nbytes for it in (small, middle, large)] == [4_000, 200_000, 3_000_000]
+    assert [it.rounds for it in (small, middle, large)] == [15, 7, 7]
+    assert [it.streamed for it in (small, middle, large)] == [True, True, False]
+    assert (small.trips(0.005), middle.trips(0.11), middle.payloads(0.11)) == (10, 1, 2)
+
+
+def test_a_link_that_holds_more_has_more_under_way() -> None:
+    """100 Mbit/s for 10 ms are 125 kB."""
+    small, middle, *_ = efforts(of(), library.load("10ms-100mbit"))
+    assert (small.in_flight, middle.in_flight) == (4 + 32, 4 + 1)
+    assert {it.in_flight for it in efforts(of(), None)} == {4}

@@ -1,0 +1,252 @@
+"""What the kernel says of this process' own TCP connections: real sockets, real transfers, both backends' libraries."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareto.jsonlines import Refused
+from pareto.worker import connections
+from pareto.worker.connections import Connection
+from tests.program import Program
+
+PEER, OTHER = "127.0.0.2", "127.0.0.3"
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+MANY = 1 << 21
+ROLES = ("edge", "server")
+
+
+class Pairs:
+    """Connections over loopback, both of whose ends this process has. Those to a peer are its clients' ends."""
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+
+    def listener(self, address: str) -> socket.socket:
+        return self._undo.enter_context(socket.create_server((address, 0)))
+
+    def connect(self, address: str) -> tuple[socket.socket, socket.socket]:
+        listener = self.listener(address)
+        client = self._undo.enter_context(socket.create_connection(listener.getsockname(), 10))
+        client.settimeout(None)
+        return client, self._undo.enter_context(listener.accept()[0])
+
+    def close(self) -> None:
+        self._undo.close()
+
+
+@pytest.fixture
+def pairs() -> Iterator[Pairs]:
+    with closing(Pairs()) as pairs:
+        yield pairs
+
+
+def transfer(pair: tuple[socket.socket, socket.socket], nbytes: int) -> None:
+    """All of it is acknowledged when this returns: the answer does so."""
+    client, server = pair
+
+    def take() -> None:
+        left = nbytes
+        while left:
+            left -= len(server.recv(min(left, 1 << 16)))
+        server.sendall(b"!")
+
+    with ThreadPoolExecutor() as pool:
+        taking = pool.submit(take)
+        client.sendall(bytes(nbytes))
+        taking.result()
+    assert client.recv(1) == b"!"
+
+
+def only(found: dict[int, Connection]) -> Connection:
+    (connection,) = found.values()
+    return connection
+
+
+def test_connections_to_the_peer_are_found_and_no_others(pairs: Pairs) -> None:
+    wanted, other = pairs.connect(PEER), pairs.connect(OTHER)
+    left, right = socket.socketpair()
+    reader, writer = os.pipe()
+    with left, right, socket.socket(type=socket.SOCK_DGRAM) as datagrams, socket.socket():
+        datagrams.connect((PEER, 9))
+        assert list(connections.to(PEER)) == [os.fstat(wanted[0].fileno()).st_ino]
+        assert list(connections.to(OTHER)) == [os.fstat(other[0].fileno()).st_ino]
+        assert connections.to("127.0.0.9") == {}
+    for fd in (reader, writer):
+        os.close(fd)
+    wanted[1].close()
+    wanted[0].recv(1)  # the end of file: it is established no longer
+    assert connections.to(PEER) == {}
+
+
+def test_a_socket_for_both_kinds_of_addresses_counts(pairs: Pairs) -> None:
+    listener = pairs.listener(PEER)
+    with socket.socket(socket.AF_INET6) as client:
+        client.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        client.connect((f"::ffff:{PEER}", listener.getsockname()[1]))
+        assert len(connections.to(PEER)) == 1
+
+
+def test_looking_changes_nothing(pairs: Pairs) -> None:
+    client, server = pairs.connect(PEER)
+    client.setblocking(False)
+
+    def state() -> tuple[Any, ...]:
+        flags = [fcntl.fcntl(sock, fcntl.F_GETFL) for sock in (client, server)]
+        return len(os.listdir("/proc/self/fd")), flags  # noqa: PTH208
+
+    before = state()
+    for _ in range(50):
+        connections.to(PEER)
+        connections.set_congestion("reno")
+    assert state() == before
+    client.setblocking(True)
+    transfer((client, server), 1000)
+
+
+def test_a_transfer_is_told_of(pairs: Pairs) -> None:
+    pair = pairs.connect(PEER)
+    before = connections.to(PEER)
+    transfer(pair, MANY)
+    after = connections.to(PEER)
+    now = only(after)
+    assert now.acked_bytes is not None
+    assert 0 <= now.acked_bytes - MANY <= 1  # the SYN counts in some kernels
+    told = connections.carried(before, after)
+    assert told["congestion"] == now.congestion in _available()
+    assert told["tcp_retransmits"] == 0
+    assert told["tcp_cwnd_packets"] >= 2
+    assert 0 < told["tcp_min_rtt_s"] <= 2 * told["tcp_rtt_s"] < 2
+    assert told["tcp_delivery_rate_bps"] > 1e6
+
+
+def _available() -> list[str]:
+    return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(pairs: Pairs) -> None:
+    """Also where another one has carried more before, and where it was opened meanwhile."""
+    busy_before = pairs.connect(PEER)
+    transfer(busy_before, 2 * MANY)
+    before = connections.to(PEER)
+    now = pairs.connect(PEER)
+    now[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+    busy_before[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _another().encode())
+    transfer(now, MANY)
+    transfer(busy_before, 1000)
+    assert connections.carried(before, connections.to(PEER))["congestion"] == "reno"
+    assert connections.carried({}, connections.to(PEER))["congestion"] == _another()
+
+
+def _another() -> str:
+    """Another than reno, which every kernel has."""
+    found = [name for name in ALLOWED if name != "reno"]
+    if not found:
+        pytest.skip("this kernel allows reno alone")
+    return found[0]
+
+
+def test_nothing_crossed_nothing_told() -> None:
+    assert connections.carried({}, {}) == {}
+
+
+def test_retransmissions_are_those_since_the_first_look() -> None:
+    info = bytearray(200)
+    info[0] = 1
+    struct.pack_into("=I", info, 100, 5)
+    first = Connection.of(bytes(info), "cubic")
+    struct.pack_into("=I", info, 100, 12)
+    assert connections.carried({7: first}, {7: Connection.of(bytes(info), "cubic")})["tcp_retransmits"] == 7
+
+
+@pytest.mark.parametrize(
+    ("length", "missing"),
+    [
+        (232, set()),
+        (160, {"delivery_rate_bps"}),  # Linux 4.6
+        (136, {"delivery_rate_bps", "min_rtt_s"}),  # 4.1
+        (104, {"delivery_rate_bps", "min_rtt_s", "acked_bytes"}),  # 3.x
+        (
+            90,
+            {"delivery_rate_bps", "min_rtt_s", "acked_bytes", "retransmits"},
+        ),
+    ],
+)
+def test_an_older_kernel_tells_less(pairs: Pairs, length: int, missing: set[str]) -> None:
+    pair = pairs.connect(PEER)
+    transfer(pair, MANY)
+    info = pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, length)
+    read = Connection.of(info, "cubic")
+    assert {name for name, value in vars(read).items() if value is None} == missing
+    told = connections.carried({}, {1: read})
+    assert (told["tcp_retransmits"] is None) == ("retransmits" in missing)
+
+
+def test_what_was_never_measured_is_not_told() -> None:
+    """A kernel that has no round trip yet says 0, and all ones for the least of them."""
+    info = bytearray(200)
+    struct.pack_into("=I", info, 148, 0xFFFFFFFF)
+    read = Connection.of(bytes(info), "cubic")
+    assert (read.rtt_s, read.min_rtt_s, read.delivery_rate_bps) == (None, None, None)
+
+
+def test_every_socket_of_the_process_gets_the_congestion_control(pairs: Pairs) -> None:
+    """And what a listener accepts later."""
+    name = _another()
+    client, server = pairs.connect(PEER)
+    listener = pairs.listener(PEER)
+    connections.set_congestion("reno")
+    connections.set_congestion(name)
+    with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        for sock in (client, server, listener, accepted):
+            used = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert used.partition(b"\0")[0].decode() == name
+
+
+def test_a_congestion_control_that_is_not_there_is_refused_with_those_that_are() -> None:
+    connections.require_congestion("reno")
+    with pytest.raises(Refused, match="congestion control nonesuch is not in this kernel") as refused:
+        connections.require_congestion("nonesuch")
+    assert all(name in str(refused.value) for name in _available())
+
+
+@pytest.fixture
+def hosts() -> Iterator[dict[str, Program]]:
+    """Two processes whose rpc agents have met."""
+    with ExitStack() as undo:
+        hosts = {role: undo.enter_context(closing(Program("tests.unit.chain_host"))) for role in ROLES}
+        hosts["server"].result("listen", address="127.0.0.1")
+        port = hosts["server"].result("rendezvous")
+        with ThreadPoolExecutor() as pool:
+            joining = [
+                pool.submit(host.result, "join", role=role, hosts=ROLES, port=port)
+                for role, host in hosts.items()
+            ]
+            for joined in joining:
+                joined.result()
+        yield hosts
+
+
+def test_the_connection_of_rpc_is_found_and_goes_on(hosts: dict[str, Program]) -> None:
+    """TensorPipe opened it: nothing of ours has its descriptor."""
+    edge = hosts["edge"]
+    for host in hosts.values():
+        host.result("set_congestion", name="reno")
+    edge.result("warm", backend="rpc", nbytes=1)
+    for nbytes in (MANY, 2 * MANY):
+        before = edge.result("connections", address="127.0.0.1")
+        edge.result("warm", backend="rpc", nbytes=nbytes)
+        after = edge.result("connections", address="127.0.0.1")
+        acked = {inode: it["acked_bytes"] - before[inode]["acked_bytes"] for inode, it in after.items()}
+        most = max(acked, key=acked.__getitem__)
+        assert nbytes <= acked[most] < 1.01 * nbytes + 10_000
+        assert after[most]["congestion"] == "reno"
