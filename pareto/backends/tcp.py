@@ -173,7 +173,7 @@ class _Conversation:
         return self._served
 
     def _request(self, served: _Served, number: int) -> Request:
-        buffer = served.free.get()  # waits for one, which is what holds a fast sender back
+        buffer = served.take()  # waits for one, which is what holds a fast sender back
         self._incoming.body(served.like.form, buffer.views)
         return Request(
             number,
@@ -182,7 +182,7 @@ class _Conversation:
             served.onward,
             functools.partial(self._answer, number),
             self._fail,
-            functools.partial(served.free.put, buffer),
+            functools.partial(served.give_back, buffer),
         )
 
     def _take_other(self, header: wire.Header) -> None:
@@ -234,7 +234,17 @@ class _Served:
         self.stage = stage
         self.onward = onward
         self.like = wire.Likeness(stage.fingerprint, wire.form(stage.takes))
-        self.free: queue.SimpleQueue[_Buffer] = queue.SimpleQueue()
+        self._free: list[_Buffer] = []
+        self._count: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(BUFFERS):
             tensors = wire.empty(self.like.form)
-            self.free.put(_Buffer(tensors, wire.views(tensors)))
+            self.give_back(_Buffer(tensors, wire.views(tensors)))
+
+    def take(self) -> _Buffer:
+        """The buffer that was free last, as the processor's cache may still hold it; waits until one is."""
+        self._count.get()
+        return self._free.pop()
+
+    def give_back(self, buffer: _Buffer) -> None:
+        self._free.append(buffer)
+        self._count.put(None)

@@ -90,7 +90,7 @@ def needs_s(profile: Profile | None, nbytes: int) -> float:
 
 
 def _in_flight(profile: Profile | None, nbytes: int) -> int:
-    """Payloads of a stream under way, for ways that bound it: enough to keep the link busy for a round trip."""
+    """Payloads of a stream under way: enough to keep the link busy for a round trip."""
     rate_bps = profile.typical.edge_to_server.rate_bps if profile else None
     if profile is None or not rate_bps:
         return IN_FLIGHT

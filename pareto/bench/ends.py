@@ -55,14 +55,14 @@ class Ends:
 
     def trips(self, way: Way, nbytes: int, count: int, *, kept: bool = False) -> dict[str, float]:
         """So many round trips; their `median_s` and `mean_s`. kept: also look at what came."""
-        self._expect(way, nbytes, count, each=True, kept=kept)
+        self._expect(way, nbytes, count, kept=kept)
         told = self._near.request("trips", TIMEOUT_S, way=way.name, nbytes=nbytes, count=count)
         self._check(way, count, kept=kept)
         return dict(told)
 
     def stream(self, way: Way, nbytes: int, count: int, in_flight: int) -> dict[str, float]:
         """So many payloads one after another: `seconds`, each end's processor time, `sent_bytes` of the interface."""
-        self._expect(way, nbytes, count, each=False)
+        self._expect(way, nbytes, count)
         told = self._near.request(
             "stream",
             TIMEOUT_S,
@@ -109,8 +109,8 @@ class Ends:
                 {**meeting, "name": FAR, "interface": spot.far_interface},
             )
 
-    def _expect(self, way: Way, nbytes: int, count: int, *, each: bool, kept: bool = False) -> None:
-        self._far.request("expect", way=way.name, nbytes=nbytes, count=count, each=each, kept=kept)
+    def _expect(self, way: Way, nbytes: int, count: int, *, kept: bool = False) -> None:
+        self._far.request("expect", way=way.name, nbytes=nbytes, count=count, kept=kept)
 
     def _check(self, way: Way, count: int, *, kept: bool = False) -> dict[str, Any]:
         taken: dict[str, Any] = self._far.request("taken")

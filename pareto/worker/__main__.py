@@ -9,8 +9,8 @@
 - `warm` backend, nbytes (all but the last): seconds that so much bulk took to the host behind
 - `stage` cuts, position, batch_size, backend, interface: hold this device's stage and no other; serve it from now on.
   `position` counts hosts from the edge, which is 0; `interface` leads to the host behind, None on the last one
-- `trial` cuts, batch_size, backend, lengths of the phases, transfer_s, in_flight, interface, peer (edge): one trial. `peer` is the
-  address of the host behind: the report has under `tcp` what the kernel says of the connection to it
+- `trial` cuts, batch_size, backend, lengths of the phases, transfer_s, in_flight, interface, peer (edge): one trial.
+  `peer` is the address of the host behind: the report has under `tcp` what the kernel says of the connection to it
 - `probe` bulk_out, bulk_back, more by name (all but the last): the link behind, measured; see `ProbeClient.measure`
 - `usage` requests, steady (optional; all but the edge): CPU share since the last call, memory; since `stage`: peak of
   memory, GPU time, bytes on the interface, and when it worked, also on the first `steady` of the last so many requests

@@ -178,6 +178,18 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
     assert "RTT" in row["reason"]
 
 
+@pytest.mark.parametrize("backend", ["tcp", "rpc"])
+def test_what_tcp_had_to_send_again_is_told(crew: Crew, prepared: Prepared, backend: str) -> None:
+    """A thousand packets, of which one in fifty is lost: none may be is one in a hundred million."""
+    profile = load("5ms-50mbit-2%")
+    told, row = measure(crew, cell(prepared, backend, profile.name, 5), profile)
+    assert row["tcp_retransmits"] > 0
+    assert row["retransmits"] > 0  # the host's own count
+    assert row["congestion"] == crew._testbed.facts["congestion_control"]
+    assert row["tcp_min_rtt_s"] == pytest.approx(0.005, abs=0.003)
+    assert told[EDGE]["tcp"]["tcp_cwnd_packets"] > 0
+
+
 def test_all_on_the_edge_sends_nothing(crew: Crew, prepared: Prepared) -> None:
     profile = load("5ms-50mbit")
     last = len(prepared.facts.points) - 1
@@ -185,6 +197,7 @@ def test_all_on_the_edge_sends_nothing(crew: Crew, prepared: Prepared) -> None:
     assert row["status"] == "ok", row["reason"]
     assert (told[EDGE]["payload_bytes"], told[EDGE]["result_bytes"]) == (0, 0)
     assert row["server_s"] is None
+    assert told[EDGE]["tcp"] == {}
 
 
 def test_other_weights_on_a_host_are_refused(crew: Crew, prepared: Prepared, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pareto.backends import rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import serve
-from pareto.worker import connections, host, phases
+from pareto.worker import host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
@@ -103,12 +103,6 @@ class ChainHost:
 
     def warm(self, request: dict[str, Any]) -> None:
         self._clients[request["backend"]].warm(request["nbytes"])
-
-    def connections(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        return {inode: vars(found) for inode, found in connections.to(request["address"]).items()}
-
-    def set_congestion(self, request: dict[str, Any]) -> None:
-        connections.set_congestion(request["name"])
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """A throughput phase: images a second, and what came back, `[[input, result tensors], ...]`."""

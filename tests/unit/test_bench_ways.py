@@ -57,7 +57,7 @@ def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
     near, far = pair
     for nbytes in SIZES:
         near.begin(payload(nbytes))
-        far.expect(Order(nbytes, 3, each=True, kept=True))
+        far.expect(Order(nbytes, 3, kept=True))
         seconds = near.trips(3)
         assert len(seconds) == 3
         assert min(seconds) > 0
@@ -72,10 +72,10 @@ def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
 def test_a_stream_ends_when_all_of_it_is_there(pair: Pair, count: int, in_flight: int) -> None:
     near, far = pair
     near.begin(payload(200_000))
-    far.expect(Order(200_000, count, each=False))
+    far.expect(Order(200_000, count))
     near.stream(count, in_flight)
     assert far.taken() == (count, None)
-    far.expect(Order(200_000, 1, each=True))  # nothing of the stream is left over
+    far.expect(Order(200_000, 1))  # nothing of the stream is left over
     near.trips(1)
     assert far.taken()[0] == 1
 
@@ -91,7 +91,7 @@ def test_nobody_is_let_in_without_the_token(near: Callable[[str, int, str], Near
 def test_tcp_says_when_the_far_end_expects_something_else() -> None:
     near, far = tcp()
     near.begin(payload(8))
-    far.expect(Order(4, 1, each=True))
+    far.expect(Order(4, 1))
     with pytest.raises(BackendError, match="another model or point"):
         near.trips(1)
     near.close()

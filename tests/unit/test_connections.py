@@ -22,7 +22,8 @@ from tests.program import Program
 PEER, OTHER = "127.0.0.2", "127.0.0.3"
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
 MANY = 1 << 21
-ROLES = ("edge", "server")
+TOKEN = "a token"  # noqa: S105
+ROLES = ("edge", "middle1", "server")
 
 
 class Pairs:
@@ -221,32 +222,36 @@ def test_a_congestion_control_that_is_not_there_is_refused_with_those_that_are()
 
 @pytest.fixture
 def hosts() -> Iterator[dict[str, Program]]:
-    """Two processes whose rpc agents have met."""
+    """Three workers that were told to use reno, and whose rpc agents have met."""
     with ExitStack() as undo:
-        hosts = {role: undo.enter_context(closing(Program("tests.unit.chain_host"))) for role in ROLES}
-        hosts["server"].result("listen", address="127.0.0.1")
-        port = hosts["server"].result("rendezvous")
-        with ThreadPoolExecutor() as pool:
+        hosts = {
+            role: undo.enter_context(closing(Program("tests.unit.watched_worker", "reno"))) for role in ROLES
+        }
+        for role in ROLES[1:]:
+            hosts[role].result("listen", address="127.0.0.1", token=TOKEN)
+        where = {"address": "127.0.0.1", "interface": "lo", "hosts": ROLES}
+        where["port"] = hosts["server"].result("rendezvous", address="127.0.0.1")
+        with ThreadPoolExecutor() as pool:  # they wait for each other
             joining = [
-                pool.submit(host.result, "join", role=role, hosts=ROLES, port=port)
-                for role, host in hosts.items()
+                pool.submit(host.result, "join_rpc", role=role, **where) for role, host in hosts.items()
             ]
             for joined in joining:
                 joined.result()
         yield hosts
 
 
-def test_the_connection_of_rpc_is_found_and_goes_on(hosts: dict[str, Program]) -> None:
-    """TensorPipe opened it: nothing of ours has its descriptor."""
-    edge = hosts["edge"]
-    for host in hosts.values():
-        host.result("set_congestion", name="reno")
-    edge.result("warm", backend="rpc", nbytes=1)
-    for nbytes in (MANY, 2 * MANY):
-        before = edge.result("connections", address="127.0.0.1")
-        edge.result("warm", backend="rpc", nbytes=nbytes)
-        after = edge.result("connections", address="127.0.0.1")
-        acked = {inode: it["acked_bytes"] - before[inode]["acked_bytes"] for inode, it in after.items()}
-        most = max(acked, key=acked.__getitem__)
-        assert nbytes <= acked[most] < 1.01 * nbytes + 10_000
-        assert after[most]["congestion"] == "reno"
+def test_rpcs_connections_are_found_and_set_and_go_on(hosts: dict[str, Program]) -> None:
+    """TensorPipe opened them, some when they were first needed: nothing of ours has their descriptors."""
+    for role in ("edge", "middle1"):
+        hosts[role].result("warm", backend="rpc", nbytes=1)
+        for nbytes in (MANY, 2 * MANY):
+            before = hosts[role].result("connections", address="127.0.0.1")
+            hosts[role].result("warm", backend="rpc", nbytes=nbytes)
+            after = hosts[role].result("connections", address="127.0.0.1")
+            acked = {inode: it["acked_bytes"] - before[inode]["acked_bytes"] for inode, it in after.items()}
+            assert nbytes <= max(acked.values()) < 1.01 * nbytes + 10_000
+            assert {it["congestion"] for it in after.values()} == {"reno"}
+
+
+def test_a_worker_says_what_its_connections_use(hosts: dict[str, Program]) -> None:
+    assert hosts["edge"].result("facts")["congestion_control"] == "reno"

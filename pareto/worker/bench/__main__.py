@@ -7,7 +7,7 @@ The near end sends and measures, the far end takes and answers. A way is floor, 
 - `connect` address, token, ports by way (near): a connection of each
 - `rendezvous` address (far): the port of a new rpc store
 - `join_rpc` name, hosts, address, port, interface, threads: both agents meet
-- `expect` way, nbytes, count, each, kept (far): get ready, and count processor time from here
+- `expect` way, nbytes, count, kept (far): get ready, and count processor time from here
 - `taken` (far): of the last order: processor time since, payloads that came, whether the last was as it should be
 - `trips` way, nbytes, count (near): seconds of so many round trips
 - `stream` way, nbytes, count, in_flight, interface (near): so many in a row; bytes that the interface sent
@@ -104,7 +104,7 @@ class End:
             self._near["rpc"] = ClientNear(rpc.RpcClient(behind))
 
     def expect(self, request: dict[str, Any]) -> None:
-        order = Order(**{key: request[key] for key in ("nbytes", "count", "each", "kept")})
+        order = Order(**{key: request[key] for key in ("nbytes", "count", "kept")})
         far = self._far[request["way"]]
         gc.collect()
         far.expect(order)

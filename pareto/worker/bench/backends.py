@@ -48,7 +48,7 @@ class ServerFar:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._stage = _Answering(Order(0, 0, each=True))
+        self._stage = _Answering(Order(0, 0))
 
     def expect(self, order: Order) -> None:
         self._stage = _Answering(order)

@@ -31,7 +31,7 @@ class LoopNear:
         return self._loop.run_until_complete(self._trips(count))
 
     def stream(self, count: int, in_flight: int) -> None:
-        self._loop.run_until_complete(self._stream(count))
+        self._loop.run_until_complete(self._stream(count, in_flight))
 
     def close(self) -> None:
         self._sock.close()
@@ -47,10 +47,13 @@ class LoopNear:
             seconds.append(clock() - started)
         return seconds
 
-    async def _stream(self, count: int) -> None:
-        for _ in range(count):
+    async def _stream(self, count: int, in_flight: int) -> None:
+        for number in range(count):
+            if number >= in_flight:
+                await _fill(self._loop, self._sock, self._answer)
             await self._loop.sock_sendall(self._sock, self._view)
-        await _fill(self._loop, self._sock, self._answer)
+        for _ in range(min(count, in_flight)):
+            await _fill(self._loop, self._sock, self._answer)
 
 
 class LoopFar(Listener):
@@ -67,11 +70,10 @@ class LoopFar(Listener):
     async def _take(self, sock: socket.socket, order: Order) -> None:
         buffer = bytearray(order.nbytes)
         view, last = memoryview(buffer), torch.frombuffer(buffer, dtype=torch.uint8)
-        for number in range(1, order.count + 1):
+        for _ in range(order.count):
             await _fill(self._loop, sock, view)
             self._took(last if order.kept else None)
-            if order.each or number == order.count:
-                await self._loop.sock_sendall(sock, ANSWER)
+            await self._loop.sock_sendall(sock, ANSWER)
 
 
 async def _fill(loop: asyncio.AbstractEventLoop, sock: socket.socket, view: memoryview) -> None:

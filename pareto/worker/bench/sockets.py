@@ -37,9 +37,12 @@ class SocketNear:
         return timed(self._trip, count)
 
     def stream(self, count: int, in_flight: int) -> None:
-        for _ in range(count):
+        for number in range(count):
+            if number >= in_flight:
+                fill(self._sock, self._answer)
             self._send()
-        fill(self._sock, self._answer)
+        for _ in range(min(count, in_flight)):
+            fill(self._sock, self._answer)
 
     def close(self) -> None:
         self._sock.close()
@@ -119,24 +122,22 @@ class FloorFar(Listener):
     def _follow(self, sock: socket.socket, order: Order) -> None:
         buffer = bytearray(order.nbytes)
         view, last = memoryview(buffer), torch.frombuffer(buffer, dtype=torch.uint8)
-        for number in range(1, order.count + 1):
+        for _ in range(order.count):
             fill(sock, view)
             self._took(last if order.kept else None)
-            if order.each or number == order.count:
-                sock.sendall(ANSWER)
+            sock.sendall(ANSWER)
 
 
 class NaiveFar(Listener):
     """Parts put together as they come, and a tensor made of them."""
 
     def _follow(self, sock: socket.socket, order: Order) -> None:
-        for number in range(1, order.count + 1):
+        for _ in range(order.count):
             (length,) = _LENGTH.unpack(_gathered(sock, _LENGTH.size))
             # The other end is a process that this run started, and has proven that it knows the run's token.
             came = pickle.loads(_gathered(sock, length))  # noqa: S301
             self._took(came if order.kept else None)
-            if order.each or number == order.count:
-                sock.sendall(ANSWER)
+            sock.sendall(ANSWER)
 
 
 def memory(tensor: Tensor) -> memoryview:

@@ -17,15 +17,13 @@ ANSWER = b"done"
 
 @dataclass(frozen=True)
 class Order:
-    """What the far end is to take next: `count` payloads of `nbytes`.
+    """What the far end is to take next: `count` payloads of `nbytes`, each answered.
 
-    each: an answer for every payload; else one for the last, of those ways that can leave the others out.
     kept: whether the last payload is kept, for a look at what came.
     """
 
     nbytes: int
     count: int
-    each: bool
     kept: bool = False
 
 
@@ -39,10 +37,7 @@ class Near(Protocol):
         """Send it and wait for its answer, so many times; the seconds of each."""
 
     def stream(self, count: int, in_flight: int) -> None:
-        """Send it so many times, one after another; returns when the last one is acknowledged.
-
-        in_flight: how many may be under way, for ways that acknowledge each; others leave it to the sockets.
-        """
+        """Send it so many times, with at most `in_flight` under way; returns when all are answered."""
 
     def close(self) -> None: ...
 
