@@ -180,7 +180,11 @@ def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> N
 
 
 def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, ends: Ends) -> None:
-    ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
+    ends.report = {
+        "latency_s": 0.1,
+        "requests": {"throughput": {"started_s": [0.0] * 5}},
+        "throughput_window_requests": 3,
+    }
     cell = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
     with closing(crew_of(chain)) as crew:
         crew.start()
@@ -289,13 +293,17 @@ def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends:
 
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:
-    ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
+    ends.report = {
+        "latency_s": 0.1,
+        "requests": {"throughput": {"started_s": [0.0] * 5}},
+        "throughput_window_requests": 3,
+    }
     with closing(crew_of(bed)) as crew:
         crew.start()
         told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
         again = crew.trial(Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
     assert told["edge"] == again["edge"] == {**ends.report, "weights_bytes": 99}
-    assert told["server"]["requests"] == 5
+    assert (told["server"]["requests"], told["server"]["steady"]) == (5, 4)
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
         asked = {"cuts": [1], "position": position, "batch_size": 2, "backend": "tcp", "interface": interface}
         assert ends.worker(role).of("stage") == [asked] * 2
@@ -340,7 +348,11 @@ def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: 
 
 
 def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed, ends: Ends) -> None:
-    ends.report = {"latency_s": 0.1, "requests": {"throughput": {"started_s": [0.0] * 5}}}
+    ends.report = {
+        "latency_s": 0.1,
+        "requests": {"throughput": {"started_s": [0.0] * 5}},
+        "throughput_window_requests": 3,
+    }
     with closing(crew_of(bed)) as crew:
         crew.start()
         for ends.run_s in (0.001, 0.001, 5.0):
