@@ -35,7 +35,7 @@ def _latency(row: Row) -> str:
     difference_s, low_s, high_s = (
         row[name] for name in ("latency_difference_s", "latency_low_s", "latency_high_s")
     )
-    share = f"{abs(row['latency_difference_percent']):.2g} %"
+    share = f"{_percent(abs(row['latency_difference_percent']))} %"
     span = f"over {_count(row['points'], 'point')} x {_count(row['rounds'], 'round')}"
     if row["pairs"] != row["points"] * row["rounds"]:
         span = f"over {_count(row['pairs'], 'pair')} at {_count(row['points'], 'point')}"
@@ -71,16 +71,20 @@ def _throughput(row: Row) -> str:
     if math.isnan(percent):
         return ""
     if math.isnan(low):
-        return f"images/s {percent:+.2g} %"
+        return f"images/s {_percent(percent, '+')} %"
     if low <= 0 <= high:
-        return f"no difference in images/s: {percent:+.2g} %, {low:.2g} to {high:.2g} %"
-    return f"images/s {percent:+.2g} %, {low:+.2g} to {high:+.2g} %"
+        return f"no difference in images/s: {_percent(percent, '+')} %, {_percent(low)} to {_percent(high)} %"
+    return f"images/s {_percent(percent, '+')} %, {_percent(low, '+')} to {_percent(high, '+')} %"
 
 
 def _ms(seconds: float) -> str:
     """Two digits behind the point, three where they would hide what is there."""
     ms = 1e3 * seconds
     return f"{ms:.2f}" if abs(ms) >= 0.1 or not ms else f"{ms:.3f}"
+
+
+def _percent(value: float, sign: str = "-") -> str:
+    return f"{value:{sign}.0f}" if abs(value) >= 10 else f"{value:{sign}.2g}"
 
 
 def _count(number: int, what: str) -> str:

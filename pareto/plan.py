@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pareto import bounds
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.spec import ALONG, AUTO, Cell, Sweep
+from pareto.spec import ALONG, AUTO, MOST_IN_FLIGHT, Cell, Sweep
 
 OVERHEAD_S = 0.1
 """Control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
@@ -166,16 +166,18 @@ def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, network: 
     steps_s = [compute_s * share for share in shares] + [crossing.usual_s for crossing in crossed]
     latency_s = compute_s + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
     effort = effort.seeing(-(-model.images // cell.batch_size))
-    phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, max(steps_s))
+    depth = MOST_IN_FLIGHT if cell.in_flight == AUTO else int(cell.in_flight)
+    pace_s = max(*steps_s, latency_s / depth)
+    phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)
     probing_s = sum(probe.duration_s(profile) for profile in network)
-    around_s = latency_s + _fill_and_drain_s(cell, latency_s, max(steps_s)) + probing_s + OVERHEAD_S
+    around_s = latency_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 
 
-def _fill_and_drain_s(cell: Cell, latency_s: float, slowest_s: float) -> float:
+def _fill_and_drain_s(cell: Cell, latency_s: float, pace_s: float) -> float:
     """Until the steps of the pipeline are all at work, and from then on when the last request has begun."""
     depth = 2 if cell.in_flight == AUTO else int(cell.in_flight)
-    return latency_s + max(latency_s, depth * slowest_s)
+    return latency_s + max(latency_s, depth * pace_s)
 
 
 def _phase_s(length: tuple[int, float], request_s: float) -> float:

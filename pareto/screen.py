@@ -180,7 +180,8 @@ def summary(out: Console, clock: Clock, wall_s: float) -> None:
     )
     for row in clock.faulty[:LISTED_FAULTS]:
         batch = f" b{row['batch_size']}" if row["batch_size"] > 1 else ""
-        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{batch}, round {row['round']}"
+        depth = _depth(row.get("in_flight_asked", AUTO))
+        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{batch}{depth}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {escape(row['reason'])}")
     if len(clock.faulty) > LISTED_FAULTS:
         out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
@@ -206,7 +207,11 @@ def _tcp(tcp: TcpSettings) -> str:
 
 def _named(cell: Cell) -> str:
     batch = f" b{cell.batch_size}" if cell.batch_size > 1 else ""
-    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{batch}"
+    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{batch}{_depth(cell.in_flight)}"
+
+
+def _depth(in_flight: str) -> str:
+    return f" d{in_flight}" if in_flight != AUTO else ""
 
 
 _SENSED = (

@@ -69,6 +69,14 @@ def _unless_off(value: Any) -> Any:
     return None if value in ("off", False) else value
 
 
+def _depths(value: Any) -> Any:
+    """`auto,1,8`, or numbers from YAML; 08 is 8."""
+    found = _selectors(value)
+    if not isinstance(found, list):
+        return found
+    return [str(int(part)) if part.isascii() and part.isdecimal() else part for part in found]
+
+
 def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A cell is measured once a round, however often it was asked for."""
     return tuple(dict.fromkeys(values))
@@ -100,7 +108,7 @@ class Sweep(BaseModel):
     trials: int = Field(default=3, ge=1, le=1000)
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
     depths: Annotated[
-        tuple[str, ...], BeforeValidator(_selectors), AfterValidator(_each_once), Field(min_length=1)
+        tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), Field(min_length=1)
     ] = Field(default=(AUTO,), alias="in_flight")
     congestion: Literal["cubic", "bbr", "reno"] | None = None
     initial_window: int | None = Field(default=None, ge=1, le=1000)

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
+
 from pareto.backends.base import BackendError, Client, Stage, Tensors
 
 SMALL_BYTES = 64 << 10
@@ -49,6 +51,8 @@ class Pipeline:
         self._known: Stage | None = None
         """What was done last: its outputs are `_small`, and it was `_quick`."""
         self._small = self._quick = False
+        # With more, each thread that computes has some of its own, and they spin against each other.
+        self._stays = torch.get_num_threads() == 1
         self._working = threading.Lock()
         self._counting = threading.Lock()
         self._begun = 0
@@ -68,7 +72,7 @@ class Pipeline:
         with self._counting:
             alone = not self._begun
             self._begun += 1
-        if alone and self._quick and request.stage is self._known:
+        if alone and self._quick and self._stays and request.stage is self._known:
             self._work(request)
         else:
             self._came.put(request)
@@ -78,6 +82,8 @@ class Pipeline:
         self._came.put(None)
         for thread in self._threads:
             thread.join()
+        with self._working:  # whoever brought a quick one may still be at it
+            pass
 
     def _compute(self) -> None:
         while (request := self._came.get()) is not None:
@@ -94,7 +100,7 @@ class Pipeline:
         try:
             outputs, own_s = request.stage.run(request.tensors)
         except Exception as error:  # the stage's own fault: the edge must hear of it, or it waits for ever
-            request.fail(_said(error))
+            request.fail(said(error))
             request.left()
             return
         if request.stage is not self._known:  # its outputs are all of one size: none passes a greater one by
@@ -118,7 +124,7 @@ class Pipeline:
                 serialize_s = request.onward.send(request.number, outputs)
                 self._away.put((request, request.onward, own_s, serialize_s))
         except Exception as error:
-            request.fail(_said(error))
+            request.fail(said(error))
         finally:
             request.left()  # only now: an identity stage's output is its input
 
@@ -133,8 +139,9 @@ class Pipeline:
                     )
                 request.answer(reply.tensors, (own_s, *reply.stages_s), serialize_s + reply.serialize_s)
             except Exception as error:
-                request.fail(_said(error))
+                request.fail(said(error))
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """What the edge is told of a fault."""
     return str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"

@@ -4,7 +4,7 @@ Only the uv transport and the basic channel are allowed: TensorPipe's others (sh
 attach) skip the link when both ends share a machine. The agents live for the run; each is known by its host's role.
 
 A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host
-takes for it, and is answered from there. So any number can be in flight.
+takes for it, and is answered from there. So any number can be in flight. Only a quick stage computes in that thread.
 
 RPC has no authentication of its own and unpickles what it is sent. It is bound to the data address: run it on
 a link that you trust.

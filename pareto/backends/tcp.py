@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
 from pareto.backends.incoming import Incoming
-from pareto.backends.pipeline import Pipeline, Request
+from pareto.backends.pipeline import Pipeline, Request, said
 
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
@@ -159,8 +159,8 @@ class _Conversation:
                     self._take_other(wire.header(head))
         except EOFError:
             pass
-        except (BackendError, OSError) as error:
-            self._fail(str(error))
+        except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
+            self._fail(said(error))
         with contextlib.suppress(EOFError, OSError):
             self._incoming.discard()
         self._pipeline.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -41,6 +42,7 @@ def run(out: Console, asked: Asked, folder: Path) -> Path:
     Nothing is written where it does not come to its end.
     """
     require_local()
+    _make(folder)
     began = datetime.now().astimezone()
     load = os.getloadavg()
     estimate_s = sum(_estimate_s(asked, profile) for _, profile in names(asked))
@@ -67,10 +69,21 @@ def run(out: Console, asked: Asked, folder: Path) -> Path:
         "rows": [asdict(row) for row in rows(visited.samples, asked.ways)],
         "overheads": [asdict(one) for one in overheads(rows(visited.samples, asked.ways))],
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"bench-transport-{began:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     return path
+
+
+def _make(folder: Path) -> None:
+    """Before anything is measured, which takes minutes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise TestbedError(
+            f"cannot write results to {folder}: {error.strerror} (choose another --out)"
+        ) from None
 
 
 class _Visits:

@@ -21,8 +21,8 @@ MEANING = {
     "round trip": "from sending a payload to four bytes that answer it; median of a round's trips, then of the rounds.",
     "from, to": "the 95 % interval of the median before them, by order statistics; empty below six rounds.",
     "x floor": "how many times the floor's round trip of the same round; 1 is as good as can be.",
-    "stream": "payloads one after another until the last is acknowledged, in 10^6 bytes a second; tcp and rpc "
-    "acknowledge each and have 4 under way, more where delay x rate asks for it.",
+    "stream": "payloads one after another, each answered, in 10^6 bytes a second; 4 are under way, more where "
+    "delay x rate asks for it.",
     "of floor": "the share of the floor's rate in the same round; 1 is as good as can be.",
     "CPU": "processor seconds of both ends together for 10^9 bytes of the stream.",
     "busy": "mean round trips beside a thread of pure Python at both ends that wants the interpreter's lock half of "

@@ -60,6 +60,8 @@ class Phase:
     outputs: list[tuple[int, Tensors]]
     """Which input each result belongs to, and the result: checked after the clock has stopped. Of results that are
     equal to the last bit one is there."""
+    depth: int = 1
+    """Requests that were in flight."""
 
 
 class NoLink:
@@ -118,16 +120,19 @@ def throughput(
     compute: Compute,
     inputs: Sequence[Tensor],
     length: Length,
-    slowest_s: float,
+    pace_s: float,
     depth: int,
 ) -> Phase:
     """`depth` requests in flight: this thread computes, one sends, one receives.
 
-    `slowest_s` is the foreseen time of the slowest step and only decides how many requests are made. `length` is that
-    of the steady state: the requests that fill the steps, and those that drain them, come on top.
+    `pace_s` is the foreseen time from one completion to the next and only decides how many requests are made. `length`
+    is that of the steady state: the requests that fill the steps, and those that drain them, come on top.
     """
-    measured = max(length.requests, min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / slowest_s)))
-    wanted = measured + 1 + depth
+    foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / pace_s))
+    least, wanted = (
+        depth * math.ceil(requests / depth) + 1 + depth  # whole bursts, see `steady`
+        for requests in (length.requests, max(length.requests, foreseen))
+    )
     permits = threading.Semaphore(depth)
     to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
     sent: queue.SimpleQueue[tuple[int, float, float, float] | None] = queue.SimpleQueue()
@@ -172,7 +177,7 @@ def throughput(
         for number in range(wanted):
             permits.acquire()
             started = time.perf_counter()
-            late = started - origin > OVERTIME * length.seconds and number > length.requests + depth
+            late = started - origin > OVERTIME * length.seconds and number >= least
             if faults or late:
                 break
             payload = compute((inputs[number % len(inputs)],))
@@ -184,39 +189,45 @@ def throughput(
             thread.join()
     if faults:
         raise faults[0]
-    return Phase(origin, samples, outputs.kept)
+    return Phase(origin, samples, outputs.kept, depth)
 
 
-def steady(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The requests that were completed before the last one was begun: those after it drain the steps.
+def steady(phase: Phase) -> Sequence[Sample]:
+    """The requests whose completions are counted: from the first one's to the last one's is steady state.
 
-    The first of them ends the fill: steady state is from its completion to that of the last of these. From
-    `throughput` these are more than the requests that were to be measured, for with `depth` in flight the last one
-    only begins when all but `depth - 1` before it are there.
+    Those that were completed after the last one was begun drain the steps: they are not among them. And where `depth`
+    requests do not fill a long link, they come back in bursts, one burst a round trip: from a burst's beginning to
+    the end of another would be more completions than round trips. So the time is a whole number of times `depth`
+    completions, after which each burst is where it was.
+
+    From `throughput` these are at least as many as were to be measured, and one: with `depth` in flight the last
+    request only begins when all but `depth - 1` before it are there.
     """
-    return [sample for sample in samples if sample.finished_s <= samples[-1].started_s]
+    samples = phase.samples
+    full = [sample for sample in samples if sample.finished_s <= samples[-1].started_s]
+    return full[: 1 + (len(full) - 1) // phase.depth * phase.depth]
 
 
-def rate(samples: Sequence[Sample], batch_size: int) -> float:
+def rate(phase: Phase, batch_size: int) -> float:
     """Images a second over steady state."""
-    counted = steady(samples)
+    counted = steady(phase)
     return (len(counted) - 1) * batch_size / (counted[-1].finished_s - counted[0].finished_s)
 
 
 def sequential_rate(samples: Sequence[Sample], batch_size: int) -> float:
-    """Images a second with one request in flight, from the first one's start to the last one's end."""
-    return len(samples) * batch_size / (samples[-1].finished_s - samples[0].started_s)
+    """Images a second with one request in flight, by the time that the requests took."""
+    return len(samples) * batch_size / sum(sample.latency_s for sample in samples)
 
 
 def window(phase: Phase) -> tuple[tuple[float, float], int]:
     """The time of `rate`, on this host's `time.monotonic`, and how many requests were completed in it."""
-    ended = [phase.origin_s + sample.finished_s for sample in steady(phase.samples)]
+    ended = [phase.origin_s + sample.finished_s for sample in steady(phase)]
     return (ended[0], ended[-1]), len(ended) - 1
 
 
 def busy_s(phase: Phase) -> float:
     """Seconds that the edge computed within `window`."""
-    counted = steady(phase.samples)
+    counted = steady(phase)
     first, last = counted[0].finished_s, counted[-1].finished_s
     runs = ((sample.started_s, sample.started_s + sample.edge_s) for sample in phase.samples)
     return sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)

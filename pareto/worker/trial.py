@@ -86,7 +86,8 @@ def run(
         slowest_s = max(edge_s, *stages_s, transfer_s)
         latency_s = statistics.median(sample.latency_s for sample in lone.samples)
         depth = in_flight or phases.in_flight(latency_s, slowest_s)
-        many = phases.throughput(client, compute, data.inputs, throughput, slowest_s, depth)
+        pace_s = max(slowest_s, latency_s / depth)
+        many = phases.throughput(client, compute, data.inputs, throughput, pace_s, depth)
         after = host.counters(interface)
     throughput_window, throughput_window_requests = phases.window(many)
     means = (_per_stage(statistics.fmean, phase) for phase in (lone, many))
@@ -98,7 +99,7 @@ def run(
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": stages_s,
         "gpu_s": device.gpu_s(),
-        "throughput_ips": phases.rate(many.samples, batch_size),
+        "throughput_ips": phases.rate(many, batch_size),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
         # the faster of the two phases: what the stage can do, for the bound
         "edge_best_s": edge_best_s,

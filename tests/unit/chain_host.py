@@ -115,7 +115,7 @@ class ChainHost:
         client = self._clients[request["backend"]]
         phase = phases.throughput(client, compute, inputs(request["width"]), length, 1.0, request["depth"])
         return {
-            "rate": phases.rate(phase.samples, 1),
+            "rate": phases.rate(phase, 1),
             "stages_s": [sample.stages_s for sample in phase.samples],
             "outputs": [
                 [which, [tensor.mean().item() for tensor in tensors]] for which, tensors in phase.outputs

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 import torch
@@ -68,7 +68,10 @@ class Asked:
 
 @pytest.fixture
 def pipeline() -> Iterator[Pipeline]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     made = Pipeline("test")
+    torch.set_num_threads(threads)
     yield made
     made.close()
 
@@ -90,6 +93,16 @@ def test_a_stage_known_to_be_quick_computes_where_it_was_received(pipeline: Pipe
     assert answered_by(pipeline, asked, 2, slow) == answered_by(pipeline, asked, 3, slow) == "test-compute"
     quick.takes_s = 2 * QUICK_S  # a quick one that is slow for once
     assert answered_by(pipeline, asked, 4, quick) == answered_by(pipeline, asked, 5, quick) == "test-compute"
+
+
+def test_with_several_compute_threads_one_thread_computes() -> None:
+    """Each thread that computes would have a team of its own, and they spin against each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with closing(Pipeline("test")) as pipeline:
+        torch.set_num_threads(threads)
+        asked, quick = Asked(), Stage(QUICK_S / 2)
+        assert {answered_by(pipeline, asked, number, quick) for number in range(3)} == {"test-compute"}
 
 
 def test_a_large_answer_leaves_in_a_thread_of_its_own(pipeline: Pipeline) -> None:

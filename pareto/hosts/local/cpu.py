@@ -10,6 +10,8 @@ from pareto.jsonlines import Refused
 
 PERIOD_US = 5_000
 """Length of a quota period. With the kernel's 100 ms a stage either fits or waits 75 ms: latency gets bursty."""
+LEAST_QUOTA_US = 1_000
+"""The kernel's: for less of a core the period is longer."""
 
 
 def cores(hosts: int) -> list[int]:
@@ -24,13 +26,19 @@ def limit(journal: Journal, name: str, share: float) -> Path:
     group = parent / f"pareto{journal.slot}-{name}"
     journal.note("cgroup", str(group))
     group.mkdir()
-    quota_us = round(share * PERIOD_US)
+    quota_us, period_us = quota(share)
     if version == 2:
-        (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+        (group / "cpu.max").write_text(f"{quota_us} {period_us}")
     else:
-        (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (group / "cpu.cfs_period_us").write_text(str(period_us))
         (group / "cpu.cfs_quota_us").write_text(str(quota_us))
     return group / "cgroup.procs"
+
+
+def quota(share: float) -> tuple[int, int]:
+    """Microseconds of computing, and the period they are for."""
+    quota_us = max(LEAST_QUOTA_US, round(share * PERIOD_US))
+    return quota_us, max(PERIOD_US, round(quota_us / share))
 
 
 def _cpu_controller() -> tuple[Path, int]:

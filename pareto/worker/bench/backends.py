@@ -48,11 +48,13 @@ class ServerFar:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._stage = _Answering(Order(0, 0))
+        self._stage = _Answering(0)
 
     def expect(self, order: Order) -> None:
-        self._stage = _Answering(order)
-        self._server.serve(self._stage)
+        if order.nbytes != self._stage.nbytes:
+            self._stage = _Answering(order.nbytes)
+            self._server.serve(self._stage)
+        self._stage.begin(order)
 
     def taken(self) -> tuple[int, Tensor | None]:
         return self._stage.count, self._stage.last
@@ -64,9 +66,13 @@ class ServerFar:
 class _Answering:
     """A `Stage`. It counts, and keeps the last payload's tensor where that is wanted."""
 
-    def __init__(self, order: Order) -> None:
-        self.fingerprint = _fingerprint(order.nbytes)
-        self.takes: Layout = (("uint8", (order.nbytes,)),)
+    def __init__(self, nbytes: int) -> None:
+        self.fingerprint = _fingerprint(nbytes)
+        self.takes: Layout = (("uint8", (nbytes,)),)
+        self.nbytes = nbytes
+        self.begin(Order(nbytes, 0))
+
+    def begin(self, order: Order) -> None:
         self.count = 0
         self.last: Tensor | None = None
         self._kept = order.kept

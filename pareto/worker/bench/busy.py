@@ -28,7 +28,7 @@ class Busy:
                     self._changed.wait()
                 share = self._share
             until = time.perf_counter() + PERIOD_S * share
-            while time.perf_counter() < until:
+            while self._share == share and time.perf_counter() < until:
                 sum(range(100))
             if share < 1:
                 time.sleep(PERIOD_S * (1 - share))

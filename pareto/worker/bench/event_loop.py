@@ -61,6 +61,7 @@ class LoopFar(Listener):
 
     def __init__(self, address: str, token: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._buffer = bytearray(1)
         super().__init__(address, token)
 
     def _follow(self, sock: socket.socket, order: Order) -> None:
@@ -68,8 +69,9 @@ class LoopFar(Listener):
         self._loop.run_until_complete(self._take(sock, order))
 
     async def _take(self, sock: socket.socket, order: Order) -> None:
-        buffer = bytearray(order.nbytes)
-        view, last = memoryview(buffer), torch.frombuffer(buffer, dtype=torch.uint8)
+        if len(self._buffer) != order.nbytes:
+            self._buffer = bytearray(order.nbytes)
+        view, last = memoryview(self._buffer), torch.frombuffer(self._buffer, dtype=torch.uint8)
         for _ in range(order.count):
             await _fill(self._loop, sock, view)
             self._took(last if order.kept else None)

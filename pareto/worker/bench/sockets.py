@@ -117,11 +117,14 @@ class Listener:
 
 
 class FloorFar(Listener):
-    """Into one buffer, the same for every payload."""
+    """Into one buffer, the same for every payload of a size."""
+
+    _buffer = bytearray(1)
 
     def _follow(self, sock: socket.socket, order: Order) -> None:
-        buffer = bytearray(order.nbytes)
-        view, last = memoryview(buffer), torch.frombuffer(buffer, dtype=torch.uint8)
+        if len(self._buffer) != order.nbytes:
+            self._buffer = bytearray(order.nbytes)
+        view, last = memoryview(self._buffer), torch.frombuffer(self._buffer, dtype=torch.uint8)
         for _ in range(order.count):
             fill(sock, view)
             self._took(last if order.kept else None)
