@@ -2,10 +2,11 @@
 
     put -> [compute] -> [leave: send on, or answer where the chain ends] -> [come back: the next host's reply, answer]
 
-Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread takes longer
-than a small piece of work, and so what is small stays with who has it: a small message leaves in the computing thread,
-for it only goes into the socket's buffer; and a stage that is quick computes in the receiving thread, for what comes
-meanwhile waits in the socket's buffer too.
+Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread costs a
+request more than a small piece of work, and so work stays with who has it where that holds nothing up: a small message
+leaves in the computing thread, for it only goes into the socket's buffer; and a request computes in the thread that
+received it where nothing more has come to receive, or where the stage is so quick that the socket's buffer holds what
+comes meanwhile.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from pareto.backends.base import BackendError, Client, Stage, Tensors
 SMALL_BYTES = 64 << 10
 """A message up to this size fits into what a socket buffers, however slow the link."""
 QUICK_S = 1e-3
-"""A stage up to this long computes where the request was received: at 1 Gbit/s no more than 125 kB come meanwhile,
-about what a socket buffers from the start."""
+"""In so long a time no more than 125 kB come at 1 Gbit/s, about what a socket buffers from the start."""
 
 Answer = Callable[[Tensors, tuple[float, ...], float], None]
 
@@ -67,12 +67,16 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def put(self, request: Request) -> None:
-        """Begin with a request. Who receives decides how many may wait: nothing is held back here."""
+    def put(self, request: Request, *, idle: bool) -> None:
+        """Begin with a request. Who receives decides how many may wait: nothing is held back here.
+
+        idle: whether the caller has nothing else to do, and so may compute itself.
+        """
         with self._counting:
             alone = not self._begun
             self._begun += 1
-        if alone and self._quick and self._stays and request.stage is self._known:
+        idle = idle or (self._quick and request.stage is self._known)
+        if alone and idle and self._stays:
             self._work(request)
         else:
             self._came.put(request)

@@ -4,7 +4,8 @@ Only the uv transport and the basic channel are allowed: TensorPipe's others (sh
 attach) skip the link when both ends share a machine. The agents live for the run; each is known by its host's role.
 
 A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host
-takes for it, and is answered from there. So any number can be in flight. Only a quick stage computes in that thread.
+takes for it, and is answered from there. So any number can be in flight. Where none is under way, it computes in the
+thread that brought it.
 
 RPC has no authentication of its own and unpickles what it is sent. It is bound to the data address: run it on
 a link that you trust.
@@ -184,7 +185,8 @@ class RpcServer:
             if not answered.done():
                 answered.set_result(text)
 
-        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=_nothing))
+        # What comes meanwhile is received by another of the agent's threads.
+        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=_nothing), idle=True)
 
 
 _Answer = tuple[Tensors, tuple[float, ...], float] | str

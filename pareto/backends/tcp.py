@@ -154,7 +154,8 @@ class _Conversation:
                 served = self._now_served()
                 number = served.like.number(head) if served is not None else None
                 if served is not None and number is not None:
-                    self._pipeline.put(self._request(served, number))
+                    request = self._request(served, number)
+                    self._pipeline.put(request, idle=not self._incoming.more())
                 else:
                     self._take_other(wire.header(head))
         except EOFError:

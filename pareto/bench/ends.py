@@ -56,8 +56,11 @@ class Ends:
     def trips(self, way: Way, nbytes: int, count: int, *, kept: bool = False) -> dict[str, float]:
         """So many round trips; their `median_s` and `mean_s`. kept: also look at what came."""
         self._expect(way, nbytes, count, kept=kept)
-        told = self._near.request("trips", TIMEOUT_S, way=way.name, nbytes=nbytes, count=count)
+        told = self._near.request(
+            "trips", TIMEOUT_S, way=way.name, nbytes=nbytes, count=count, interface=self._interface
+        )
         self._check(way, count, kept=kept)
+        self._check_sent(way, told["sent_bytes"], nbytes * count)
         return dict(told)
 
     def stream(self, way: Way, nbytes: int, count: int, in_flight: int) -> dict[str, float]:
@@ -72,10 +75,7 @@ class Ends:
             in_flight=in_flight,
             interface=self._interface,
         )
-        if told["sent_bytes"] < nbytes * count:
-            raise TestbedError(
-                f"{way.label}: only {told['sent_bytes']} of {nbytes * count} bytes crossed {self._interface}"
-            )
+        self._check_sent(way, told["sent_bytes"], nbytes * count)
         taken = self._check(way, count)
         return {
             "seconds": told["seconds"],
@@ -119,6 +119,10 @@ class Ends:
         if kept and not taken["same"]:
             raise TestbedError(f"{way.label}: what came is not what was sent")
         return taken
+
+    def _check_sent(self, way: Way, sent: int, needed: int) -> None:
+        if sent < needed:
+            raise TestbedError(f"{way.label}: only {sent} of {needed} bytes crossed {self._interface}")
 
     def _both(self, op: str, near: dict[str, Any], far: dict[str, Any]) -> dict[str, Any]:
         """Ask both ends at the same time."""

@@ -42,7 +42,7 @@ def run(out: Console, asked: Asked, folder: Path) -> Path:
     Nothing is written where it does not come to its end.
     """
     require_local()
-    _make(folder)
+    make(folder)
     began = datetime.now().astimezone()
     load = os.getloadavg()
     estimate_s = sum(_estimate_s(asked, profile) for _, profile in names(asked))
@@ -74,8 +74,8 @@ def run(out: Console, asked: Asked, folder: Path) -> Path:
     return path
 
 
-def _make(folder: Path) -> None:
-    """Before anything is measured, which takes minutes."""
+def make(folder: Path) -> None:
+    """Have a folder that can be written, and know it before minutes of measuring. Raises TestbedError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -120,6 +120,8 @@ class _Visits:
         )
         self._out.print()
         told = rows(came, self._asked.ways)
+        if place.profile is not None and (line := table.link(told, place.profile)):
+            self._out.print(f"{line}\n", markup=False)
         table.place(self._out, told, overheads(told))
 
 

@@ -9,9 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pareto.bench.asked import FLOOR, WAYS
+from pareto.bench.effort import needs_s
 from pareto.bench.figures import Figure
 from pareto.bench.measuring import ALONE, ALWAYS, HALF
 from pareto.bench.summary import Overhead, Row
+from pareto.link.probe import Tolerance
+from pareto.link.profile import Profile
 
 MEANING = {
     "floor": "the same bytes over a plain connected socket into a buffer that is there, one thread an end, no frames.",
@@ -60,6 +63,21 @@ def place(out: Console, rows: Sequence[Row], overheads: Sequence[Overhead]) -> N
     if overheads:
         out.print()
         out.print(_lines(overheads))
+
+
+def link(told: Sequence[Row], profile: Profile) -> str:
+    """Whether the link is what it was asked to be, by the floor's smallest round trip."""
+    floor = min((row for row in told if row.way == FLOOR), key=lambda row: row.nbytes, default=None)
+    if floor is None:
+        return ""
+    took_s, asked_s = floor.trip_s.median, needs_s(profile, floor.nbytes)
+    tolerance = Tolerance()
+    off = abs(took_s - asked_s) > max(tolerance.rtt_fraction * asked_s, tolerance.rtt_floor_s)
+    verdict = " - the link is off, trust nothing of this place" if off else ""
+    return (
+        f"the link: {duration(took_s)} for {size(floor.nbytes)} and an answer, "
+        f"asked {duration(asked_s)}{verdict}"
+    )
 
 
 def size(nbytes: int) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from pareto.bench import table
+from pareto.bench import running, table
 from pareto.bench.asked import WAYS, Way
 from pareto.bench.measuring import SHARES, Sample
 from pareto.bench.summary import overheads, rows
+from pareto.hosts.host import TestbedError
+from pareto.link import library
 
 LABELLED = (*map(Way, ("floor", "tcp")), Way("rpc", 16, alone=True), Way("asyncio"))
 SLOWER = {"floor": 1.0, "tcp": 1.5, "rpc:16": 28.0, "asyncio": 2.0}
@@ -117,3 +120,22 @@ def test_each_way_and_column_is_explained() -> None:
     table.explain(out, ("floor", "rpc"), busy=False)
     assert isinstance(out.file, io.StringIO)
     assert not {"naive", "asyncio", "busy"} & set(out.file.getvalue().split())
+
+
+@pytest.mark.parametrize(("netem", "off"), [("20ms-100mbit", True), ("none", False)])
+def test_a_link_that_is_not_what_was_asked_is_told(netem: str, off: bool) -> None:
+    """The floor's 4 kB take 50 us here: as they should where nothing is asked, and not on a link of 20 ms."""
+    line = table.link(rows(samples(7), LABELLED), library.load(netem))
+    assert line.startswith("the link: ")
+    assert ("trust nothing of this place" in line) == off
+    assert (
+        table.link(rows([it for it in samples(2) if it.way != "floor"], LABELLED), library.load(netem)) == ""
+    )
+
+
+def test_where_results_cannot_be_written_is_known_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TestbedError, match=r"cannot write results to .*choose another --out"):
+        running.make(tmp_path / "file" / "folder")
+    running.make(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []

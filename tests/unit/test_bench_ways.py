@@ -125,7 +125,7 @@ def ends(**told: Any) -> Ends:
         "listen": {"floor": 1},
         "connect": None,
         "expect": None,
-        "trips": {"median_s": 1e-3, "mean_s": 1e-3},
+        "trips": {"median_s": 1e-3, "mean_s": 1e-3, "sent_bytes": 40_000},
         "stream": {"seconds": 1e-3, "cpu_s": 1e-3, "sent_bytes": 40_000},
         "taken": {"cpu_s": 2e-3, "count": 10, "same": True},
         **told,
@@ -156,6 +156,12 @@ def test_both_ends_processor_time_is_told() -> None:
 def test_a_stream_that_did_not_cross_is_no_figure(told: dict[str, Any], says: str) -> None:
     with pytest.raises(TestbedError, match=says):
         ends(**told).stream(Way("floor"), 4_000, 10, 4)
+
+
+def test_trips_that_did_not_cross_are_no_figure() -> None:
+    less = ends(trips={"median_s": 1e-3, "mean_s": 1e-3, "sent_bytes": 39_999})
+    with pytest.raises(TestbedError, match="only 39999 of 40000 bytes crossed"):
+        less.trips(Way("floor"), 4_000, 10)
 
 
 def test_what_arrives_changed_is_no_figure() -> None:

@@ -138,3 +138,14 @@ def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
     for options, limit_s in (({}, 15 * 60 - 30), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
         asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", **options})
         assert plan.make(asked, models, networks).estimate_s < limit_s
+
+
+def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such() -> None:
+    """One in flight goes at the pace of the latency, many at that of the slowest step."""
+    asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
+    models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),), images=30)}
+    made = plan.make(asked, models, {"200ms-5mbit": [library.load("200ms-5mbit")]})
+    estimates = {trial.cell.in_flight: trial.estimate_s for trial in made.trials}
+    assert len({trial.cell for trial in made.trials}) == 3 * len(asked.backends)
+    assert estimates["1"] > estimates["8"] + 30 * 0.2 * 0.7
+    assert estimates["1"] > estimates["auto"] + 30 * 0.2 * 0.7

@@ -139,12 +139,13 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console) -> None:
         "status": "invalid",
         "reason": "off",
     }
+    bad["in_flight_asked"] = "4"
     clock = Clock(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
     screen.summary(out, clock, 100.0)
     shown = text(out)
     assert "40 trials in 1 min 40 s: measuring 80%, probing the link 5%, the rest 15%; the" in shown
     assert "driver took 2.0% of a core during trials" in shown
-    assert shown.count("invalid: m 3+7 tcp lte b8, round 1: off") == screen.LISTED_FAULTS
+    assert shown.count("invalid: m 3+7 tcp lte b8 d4, round 1: off") == screen.LISTED_FAULTS
     assert "and 2 more" in shown
 
 

@@ -51,6 +51,9 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
             {"model": "m", "congestion": "vegas"},
             "--congestion 'vegas': input should be 'cubic', 'bbr' or 'reno'",
         ),
+        ({"model": "m", "in_flight": "auto,many"}, "--in-flight many: auto, or a number from 1 to 64"),
+        ({"model": "m", "in_flight": "65"}, "--in-flight 65: auto, or a number from 1 to 64"),
+        ({"model": "m", "in_flight": 0}, "--in-flight 0: auto"),
         ({"model": "m", "initial_window": 0}, "--initial-window 0"),
         ({"model": "m", "backend": "tcp:"}, "--backend tcp:: a label is up to 16 letters"),
         ({"model": "m", "backend": "tcp:a/b"}, "--backend tcp:a/b: a label is"),
@@ -155,6 +158,12 @@ def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> Non
 def test_what_is_asked_for_twice_is_measured_once() -> None:
     asked = spec.sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
     assert (asked.backends, asked.batch_sizes, asked.netems) == (("tcp",), (1, 8), ("wifi",))
+
+
+def test_requests_in_flight_are_numbers_however_they_are_written() -> None:
+    assert spec.sweep({"model": "m", "in_flight": "auto,1,01,8"}).depths == ("auto", "1", "8")
+    assert spec.sweep({"model": "m", "in_flight": [4, "auto"]}).depths == ("4", "auto")
+    assert spec.sweep({"model": "m"}).depths == ("auto",)
 
 
 def test_a_backend_under_several_names_is_one_transport() -> None:

@@ -122,6 +122,14 @@ def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None
     assert hosts_of(again) == [("2", "edge"), ("2", "server")]
 
 
+def test_cells_of_different_depth_are_told_apart(store: Store) -> None:
+    deep = replace(CELL, in_flight="8")
+    store.append_trial(trial(1))
+    store.append_trial(trial(1, in_flight_asked="8"))
+    assert store.done() == {(CELL, 1), (deep, 1)}
+    assert CELL.id != deep.id
+
+
 def test_a_chains_cell_is_read_back(store: Store) -> None:
     chain = Cell("mobilenet_v2", (3, 12), "features.2+features.11", "rpc", "wifi+lte", 1)
     named = {"point": chain.point, "point_name": chain.point_name, "backend": "rpc", "netem": "wifi+lte"}

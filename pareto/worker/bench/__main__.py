@@ -9,7 +9,7 @@ The near end sends and measures, the far end takes and answers. A way is floor, 
 - `join_rpc` name, hosts, address, port, interface, threads: both agents meet
 - `expect` way, nbytes, count, kept (far): get ready, and count processor time from here
 - `taken` (far): of the last order: processor time since, payloads that came, whether the last was as it should be
-- `trips` way, nbytes, count (near): seconds of so many round trips
+- `trips` way, nbytes, count, interface (near): seconds of so many round trips; bytes that the interface sent
 - `stream` way, nbytes, count, in_flight, interface (near): so many in a row; bytes that the interface sent
 - `busy` share: hold the interpreter's lock for that share of the time
 
@@ -120,9 +120,15 @@ class End:
         return {"cpu_s": now - since, "count": count, "same": same}
 
     def trips(self, request: dict[str, Any]) -> dict[str, Any]:
-        near = self._begun(request)
+        near, interface = self._begun(request), request["interface"]
+        _, before = host.interface_bytes(interface)
         seconds = near.trips(request["count"])
-        return {"median_s": statistics.median(seconds), "mean_s": statistics.fmean(seconds)}
+        _, after = host.interface_bytes(interface)
+        return {
+            "median_s": statistics.median(seconds),
+            "mean_s": statistics.fmean(seconds),
+            "sent_bytes": after - before,
+        }
 
     def stream(self, request: dict[str, Any]) -> dict[str, Any]:
         near, interface = self._begun(request), request["interface"]
