@@ -67,16 +67,15 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def put(self, request: Request, *, idle: bool) -> None:
+    def put(self, request: Request, *, more: Callable[[], bool]) -> None:
         """Begin with a request. Who receives decides how many may wait: nothing is held back here.
 
-        idle: whether the caller has nothing else to do, and so may compute itself.
+        more: tells whether the caller has more to receive. If not, it may compute itself.
         """
         with self._counting:
             alone = not self._begun
             self._begun += 1
-        idle = idle or (self._quick and request.stage is self._known)
-        if alone and idle and self._stays:
+        if alone and self._stays and ((self._quick and request.stage is self._known) or not more()):
             self._work(request)
         else:
             self._came.put(request)

@@ -185,8 +185,9 @@ class RpcServer:
             if not answered.done():
                 answered.set_result(text)
 
-        # What comes meanwhile is received by another of the agent's threads.
-        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=_nothing), idle=True)
+        self._pipeline.put(
+            Request(number, tensors, *served, answer, fail, left=_nothing), more=_received_elsewhere
+        )
 
 
 _Answer = tuple[Tensors, tuple[float, ...], float] | str
@@ -202,6 +203,11 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
     else:
         _server.take(fingerprint, number, tensors, answered)
     return answered
+
+
+def _received_elsewhere() -> bool:
+    """What comes while one of the agent's threads computes is received by another."""
+    return False
 
 
 def _nothing() -> None:

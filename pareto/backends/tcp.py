@@ -57,13 +57,14 @@ class TcpClient:
         return serialized
 
     def receive(self) -> Reply:
+        tensors = wire.empty(self._result)  # of a form that is known: made while nothing is there yet
+        views = wire.views(tensors)
         header = self._next_header()
         if header.kind is not wire.Kind.REPLY:
             raise BackendError(f"a {header.kind.name} came in place of a reply")
         wire.check_size(header, self._result)
-        tensors = wire.empty(self._result)
         try:
-            self._incoming.body(self._result, wire.views(tensors))
+            self._incoming.body(self._result, views)
         except OSError as error:
             raise BackendError(f"receiving from {self._peer} failed: {error}") from error
         return Reply(header.request_id, tensors, header.stages_s, header.serialize_s)
@@ -154,8 +155,7 @@ class _Conversation:
                 served = self._now_served()
                 number = served.like.number(head) if served is not None else None
                 if served is not None and number is not None:
-                    request = self._request(served, number)
-                    self._pipeline.put(request, idle=not self._incoming.more())
+                    self._pipeline.put(self._request(served, number), more=self._incoming.more)
                 else:
                     self._take_other(wire.header(head))
         except EOFError:

@@ -78,7 +78,7 @@ def pipeline() -> Iterator[Pipeline]:
 
 def answered_by(pipeline: Pipeline, asked: Asked, number: int, stage: Stage, *, idle: bool = False) -> str:
     request, done = asked.request(number, stage)
-    pipeline.put(request, idle=idle)
+    pipeline.put(request, more=lambda: not idle)
     who = done.result(20)
     while pipeline._begun:  # the answer comes a moment before its thread is free
         time.sleep(0)
@@ -126,7 +126,7 @@ def test_what_is_received_while_another_computes_waits_for_its_turn(pipeline: Pi
     stage.free.clear()
     requests = [asked.request(number, stage) for number in (2, 3, 4)]
     for request, _ in requests:
-        pipeline.put(request, idle=False)
+        pipeline.put(request, more=lambda: True)
     stage.takes_s = QUICK_S / 2
     stage.free.set()
     assert [done.result(20) for _, done in requests] == ["test-compute"] * 3
@@ -140,7 +140,7 @@ def test_a_stage_never_runs_twice_at_once_whoever_brings_requests(pipeline: Pipe
     stage.meet = threading.Barrier(2)
     requests = [asked.request(number, stage) for number in range(1, 4)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda each: pipeline.put(each[0], idle=True), requests))
+        list(pool.map(lambda each: pipeline.put(each[0], more=lambda: False), requests))
     for _, done in requests:
         done.result(20)
     assert sorted(asked.order) == list(range(4))

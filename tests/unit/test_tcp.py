@@ -314,8 +314,11 @@ def test_it_listens_on_its_address_only(server: TcpServer) -> None:
 def test_a_size_from_the_network_never_decides_what_is_allocated(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def allocate(form: wire.Form) -> Tensors:
-        raise AssertionError("allocated before the sizes were checked")
+    allocated = []
+
+    def allocate(form: wire.Form, empty: Callable[[wire.Form], Tensors] = wire.empty) -> Tensors:
+        allocated.append(form.nbytes)
+        return empty(form)
 
     frozen.client.open(NAME, layout((torch.ones(4),)))
     monkeypatch.setattr(wire, "empty", allocate)
@@ -323,3 +326,4 @@ def test_a_size_from_the_network_never_decides_what_is_allocated(
     frozen.say(wire.reply(lying, 1, (), 0.0))
     with pytest.raises(BackendError, match="were expected"):
         frozen.client.receive()
+    assert allocated == [16]  # what was to come, whatever the header says
