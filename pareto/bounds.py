@@ -54,9 +54,9 @@ class Crossing:
         )
 
 
-def latency_s(stages_s: Sequence[float], crossings: Sequence[Crossing]) -> float:
-    """Seconds, for the stages that take part and the links that are crossed."""
-    return sum(stages_s) + sum(crossing.least_s for crossing in crossings)
+def latency_s(work_s: float, crossings: Sequence[Crossing]) -> float:
+    """Seconds, for what all stages compute for a request, and the links that are crossed."""
+    return work_s + sum(crossing.least_s for crossing in crossings)
 
 
 def throughput_ips(

@@ -42,7 +42,7 @@ def row(
     latency, throughput = report["requests"]["latency"], report["requests"]["throughput"]
     requests = len(latency["started_s"]) + len(throughput["started_s"])
     computed_s = stages.compute_s(told)
-    bound_s = bounds.latency_s(list(computed_s.values()), crossings)
+    bound_s = bounds.latency_s(report["work_s"], crossings)
     bound_ips, bottleneck = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
     faults = [
         *_link_faults(probes),

@@ -64,6 +64,7 @@ def run(
     Windows are on this host's `time.monotonic`, for setting this host's other metrics beside them: the trial's two
     phases, and the steady part of the second, with the completions in it.
 
+    `work_s`: what all hosts computed for a request, its median: that of the sums, which is not the sum of the medians.
     `stages_s`, `stages_best_s`: of the later hosts that took part, in the order of the chain. `top1`: the share of
     right classes in `top1_images` images, each counted once.
     """
@@ -96,6 +97,7 @@ def run(
     return {
         "latency_s": latency_s,
         "edge_s": edge_s,
+        "work_s": statistics.median(sample.edge_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": stages_s,
         "gpu_s": device.gpu_s(),

@@ -16,7 +16,7 @@ def over(profile: Profile, payload_bytes: int, result_bytes: int, seen: Span = S
 
 
 def latency_s(profile: Profile, payload_bytes: int, seen: Span = STILL) -> float:
-    return bounds.latency_s([], [over(profile, payload_bytes, 0, seen)])
+    return bounds.latency_s(0.0, [over(profile, payload_bytes, 0, seen)])
 
 
 def ips(profile: Profile, payload_bytes: int, seen: Span = STILL) -> float:
@@ -26,7 +26,7 @@ def ips(profile: Profile, payload_bytes: int, seen: Span = STILL) -> float:
 def test_both_directions_count() -> None:
     both = Profile("x", Direction(0.1, 8e6), Direction(0.05, 1e6))
     crossed, stages_s = [over(both, 1_000_000, 250_000)], {"edge": 1.0, "server": 1.5}
-    assert bounds.latency_s([1.0, 2.0], crossed) == pytest.approx(1 + 2 + 0.15 + 1 + 2)
+    assert bounds.latency_s(3.0, crossed) == pytest.approx(1 + 2 + 0.15 + 1 + 2)
     assert bounds.throughput_ips(4, stages_s, crossed) == (pytest.approx(4 / 2.0), "edge-server back")
     assert bounds.throughput_ips(4, {"edge": 1.0}, []) == (4.0, "edge")
 
@@ -37,7 +37,7 @@ def test_a_chain_is_as_slow_as_all_of_it_and_as_fast_as_its_slowest_step() -> No
         Crossing("edge-middle1", wide, 1_000_000, 4000),
         Crossing("middle1-server", narrow, 100_000, 4000),
     ]
-    assert bounds.latency_s([0.1, 0.2, 0.3], crossed) == pytest.approx(0.6 + (0.1 + 1.0) + (0.5 + 0.8))
+    assert bounds.latency_s(0.6, crossed) == pytest.approx(0.6 + (0.1 + 1.0) + (0.5 + 0.8))
     stages_s = {"edge": 0.1, "middle1": 0.2, "server": 0.3}
     assert bounds.throughput_ips(1, stages_s, crossed) == (pytest.approx(1.0), "edge-middle1 out")
     assert bounds.throughput_ips(1, stages_s | {"middle1": 2.0}, crossed) == (pytest.approx(0.5), "middle1")

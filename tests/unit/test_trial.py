@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -134,6 +135,9 @@ def test_the_slowest_of_all_steps_decides_how_many_are_in_flight(server: TcpServ
         assert report["in_flight"] == 2
         (stage_s,), (best_s,) = report["stages_s"], report["stages_best_s"]
         assert 0.02 <= best_s <= stage_s * 1.5
+        one_by_one = report["requests"]["latency"]
+        sums = [a + sum(b) for a, b in zip(one_by_one["edge_s"], one_by_one["stages_s"], strict=True)]
+        assert report["work_s"] == statistics.median(sums)
     quick = connected(server, 1)
     assert run(quick, data(), transfer_s=1e-6)["in_flight"] > 2
     assert run(quick, data(), transfer_s=1e-6, in_flight=1)["in_flight"] == 1

@@ -35,6 +35,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "edge_s": 0.010,
         "serialize_s": 0.0005,
         "stages_s": [0.015],
+        "work_s": 0.025,
         "throughput_ips": 5.9,
         "sequential_ips": 2.36,
         "edge_best_s": 0.009,
@@ -130,7 +131,15 @@ def test_an_unproven_split_has_no_figures() -> None:
 
 def test_where_nothing_crosses_nothing_is_invented() -> None:
     made = row(
-        report(stages_s=[], stages_best_s=[], payload_bytes=0, result_bytes=0, sent_bytes=0, latency_s=0.0101)
+        report(
+            stages_s=[],
+            work_s=0.010,
+            stages_best_s=[],
+            payload_bytes=0,
+            result_bytes=0,
+            sent_bytes=0,
+            latency_s=0.0101,
+        )
     )
     assert made["status"] == "ok"
     assert made["server_s"] is made["network_s"] is made["serialize_s"] is None
@@ -160,7 +169,8 @@ def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) ->
     """A trial of three hosts; `off`: what is wrong with the second link after it."""
     told = {
         "edge": report(
-            **{"stages_s": [0.02, 0.015], "stages_best_s": [0.018, 0.012], "latency_s": 0.6} | changes
+            **{"stages_s": [0.02, 0.015], "work_s": 0.045, "stages_best_s": [0.018, 0.012], "latency_s": 0.6}
+            | changes
         ),
         "middle1": {**USAGE, **second},
         "server": USAGE,
@@ -188,7 +198,7 @@ def test_a_chain_whose_last_hosts_have_nothing_to_do() -> None:
         Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
         CHAIN[:1],
         {
-            "edge": report(stages_s=[0.02], stages_best_s=[0.3], throughput_ips=3.0),
+            "edge": report(stages_s=[0.02], work_s=0.03, stages_best_s=[0.3], throughput_ips=3.0),
             "middle1": USAGE,
             "server": USAGE,
         },
@@ -268,3 +278,11 @@ def test_without_samples_there_is_nothing_of_the_sensors() -> None:
         "edge_gpu_s",
     }
     assert (made["edge_peak_rss_bytes"], made["server_peak_rss_bytes"]) == (9 << 20, 9 << 20)
+
+
+def test_the_bound_has_what_was_computed_for_a_request_not_each_stages_median() -> None:
+    """Where one stage is slow when the other is fast, no request needs both medians: 30 ms of work here, not 35."""
+    link_s = CROSSING.least_s
+    fine = row(report(edge_s=0.020, stages_s=[0.015], work_s=0.030, latency_s=link_s + 0.031))
+    assert fine["latency_bound_s"] == pytest.approx(link_s + 0.030)
+    assert fine["status"] == "ok", fine["reason"]
