@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import socket
-import termios
 
 from pareto.backends import wire
 from pareto.backends.base import BackendError
@@ -38,13 +36,6 @@ class Incoming:
             self._begin += ahead
             if ahead < len(view):
                 self._fill(view[ahead:])
-
-    def more(self) -> bool:
-        """Whether anything of the next message has come."""
-        if self._begin < self._end:
-            return True
-        waiting = fcntl.ioctl(self._sock, termios.FIONREAD, bytes(4))
-        return waiting != bytes(4)
 
     def text(self, header: wire.Header) -> str:
         """The body of an error."""

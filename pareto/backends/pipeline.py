@@ -3,10 +3,9 @@
     put -> [compute] -> [leave: send on, or answer where the chain ends] -> [come back: the next host's reply, answer]
 
 Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread costs a
-request more than a small piece of work, and so work stays with who has it where that holds nothing up: a small message
-leaves in the computing thread, for it only goes into the socket's buffer; and a request computes in the thread that
-received it where nothing more has come to receive, or where the stage is so quick that the socket's buffer holds what
-comes meanwhile.
+request more than a small piece of work, and so what is small stays with who has it: a small message leaves in the
+computing thread, for it only goes into the socket's buffer; and a stage that is quick computes in the thread that
+received the request, for what comes meanwhile waits in the socket's buffer too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pareto.backends.base import BackendError, Client, Stage, Tensors
 SMALL_BYTES = 64 << 10
 """A message up to this size fits into what a socket buffers, however slow the link."""
 QUICK_S = 1e-3
-"""In so long a time no more than 125 kB come at 1 Gbit/s, about what a socket buffers from the start."""
+"""A stage up to this long is quick: at 1 Gbit/s 125 kB come meanwhile, about what a socket buffers from the start."""
 
 Answer = Callable[[Tensors, tuple[float, ...], float], None]
 
@@ -67,15 +66,12 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def put(self, request: Request, *, more: Callable[[], bool]) -> None:
-        """Begin with a request. Who receives decides how many may wait: nothing is held back here.
-
-        more: tells whether the caller has more to receive. If not, it may compute itself.
-        """
+    def put(self, request: Request) -> None:
+        """Begin with a request. Who receives decides how many may wait: nothing is held back here."""
         with self._counting:
             alone = not self._begun
             self._begun += 1
-        if alone and self._stays and ((self._quick and request.stage is self._known) or not more()):
+        if alone and self._stays and self._quick and request.stage is self._known:
             self._work(request)
         else:
             self._came.put(request)

@@ -4,8 +4,7 @@ Only the uv transport and the basic channel are allowed: TensorPipe's others (sh
 attach) skip the link when both ends share a machine. The agents live for the run; each is known by its host's role.
 
 A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host
-takes for it, and is answered from there. So any number can be in flight. Where none is under way, it computes in the
-thread that brought it.
+takes for it, and is answered from there. So any number can be in flight. Only a quick stage computes in that thread.
 
 RPC has no authentication of its own and unpickles what it is sent. It is bound to the data address: run it on
 a link that you trust.
@@ -185,9 +184,7 @@ class RpcServer:
             if not answered.done():
                 answered.set_result(text)
 
-        self._pipeline.put(
-            Request(number, tensors, *served, answer, fail, left=_nothing), more=_received_elsewhere
-        )
+        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=_nothing))
 
 
 _Answer = tuple[Tensors, tuple[float, ...], float] | str
@@ -203,11 +200,6 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
     else:
         _server.take(fingerprint, number, tensors, answered)
     return answered
-
-
-def _received_elsewhere() -> bool:
-    """What comes while one of the agent's threads computes is received by another."""
-    return False
 
 
 def _nothing() -> None:

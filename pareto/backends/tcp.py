@@ -155,7 +155,7 @@ class _Conversation:
                 served = self._now_served()
                 number = served.like.number(head) if served is not None else None
                 if served is not None and number is not None:
-                    self._pipeline.put(self._request(served, number), more=self._incoming.more)
+                    self._pipeline.put(self._request(served, number))
                 else:
                     self._take_other(wire.header(head))
         except EOFError:

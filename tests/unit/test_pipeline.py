@@ -76,9 +76,9 @@ def pipeline() -> Iterator[Pipeline]:
     made.close()
 
 
-def answered_by(pipeline: Pipeline, asked: Asked, number: int, stage: Stage, *, idle: bool = False) -> str:
+def answered_by(pipeline: Pipeline, asked: Asked, number: int, stage: Stage) -> str:
     request, done = asked.request(number, stage)
-    pipeline.put(request, more=lambda: not idle)
+    pipeline.put(request)
     who = done.result(20)
     while pipeline._begun:  # the answer comes a moment before its thread is free
         time.sleep(0)
@@ -95,12 +95,6 @@ def test_a_stage_known_to_be_quick_computes_where_it_was_received(pipeline: Pipe
     assert answered_by(pipeline, asked, 4, quick) == answered_by(pipeline, asked, 5, quick) == "test-compute"
 
 
-def test_who_has_nothing_else_to_do_computes_whatever_it_takes(pipeline: Pipeline) -> None:
-    here, asked, slow = threading.current_thread().name, Asked(), Stage(2 * QUICK_S)
-    assert {answered_by(pipeline, asked, number, slow, idle=True) for number in range(3)} == {here}
-    assert answered_by(pipeline, asked, 3, slow) == "test-compute"
-
-
 def test_with_several_compute_threads_one_thread_computes() -> None:
     """Each thread that computes would have a team of its own, and they spin against each other."""
     threads = torch.get_num_threads()
@@ -108,9 +102,7 @@ def test_with_several_compute_threads_one_thread_computes() -> None:
     with closing(Pipeline("test")) as pipeline:
         torch.set_num_threads(threads)
         asked, quick = Asked(), Stage(QUICK_S / 2)
-        assert {answered_by(pipeline, asked, number, quick, idle=True) for number in range(3)} == {
-            "test-compute"
-        }
+        assert {answered_by(pipeline, asked, number, quick) for number in range(3)} == {"test-compute"}
 
 
 def test_a_large_answer_leaves_in_a_thread_of_its_own(pipeline: Pipeline) -> None:
@@ -126,7 +118,7 @@ def test_what_is_received_while_another_computes_waits_for_its_turn(pipeline: Pi
     stage.free.clear()
     requests = [asked.request(number, stage) for number in (2, 3, 4)]
     for request, _ in requests:
-        pipeline.put(request, more=lambda: True)
+        pipeline.put(request)
     stage.takes_s = QUICK_S / 2
     stage.free.set()
     assert [done.result(20) for _, done in requests] == ["test-compute"] * 3
@@ -140,7 +132,7 @@ def test_a_stage_never_runs_twice_at_once_whoever_brings_requests(pipeline: Pipe
     stage.meet = threading.Barrier(2)
     requests = [asked.request(number, stage) for number in range(1, 4)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda each: pipeline.put(each[0], more=lambda: False), requests))
+        list(pool.map(pipeline.put, (request for request, _ in requests)))
     for _, done in requests:
         done.result(20)
     assert sorted(asked.order) == list(range(4))

@@ -110,18 +110,3 @@ def test_only_the_number_of_a_request_is_open() -> None:
         assert another.number(head) is None
     nothing = wire.Likeness(b"", form)
     assert nothing.number(memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]) is None
-
-
-def test_whether_more_has_come_is_known_without_waiting_for_it() -> None:
-    ours, theirs = pair()
-    with ours, theirs:
-        incoming = Incoming(ours)
-        assert not incoming.more()
-        one = wire.message(wire.Kind.WARM, 0)
-        theirs.sendall(one)
-        assert incoming.more()  # in the socket
-        theirs.sendall(one)
-        incoming.head()
-        assert incoming.more()  # read ahead
-        incoming.head()
-        assert not incoming.more()
