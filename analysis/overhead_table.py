@@ -9,6 +9,7 @@ import pandas as pd
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from analysis.front import CONDITION
 from analysis.overhead import MIN_PAYLOADS, MIN_POINTS
@@ -25,10 +26,12 @@ def overhead_table(rows: pd.DataFrame) -> RenderableType:
     Columns: backend, points, a (ms) and b (ms/MB) with their 95 % intervals, what TCP's headers make of b where that is
     known, residual (ms), and what share of the latency the bound is, and the bound at TCP's goodput.
     """
-    return Group(*(_table(of_condition) for _, of_condition in rows.groupby(CONDITION, dropna=False)))
+    tables = [_table(of_condition) for _, of_condition in rows.groupby(CONDITION, dropna=False)]
+    return Group(*tables, Text(f"{_notes(rows)}\n")) if tables else Group()
 
 
-def _table(rows: pd.DataFrame) -> RenderableType:
+def _notes(rows: pd.DataFrame) -> str:
+    """What the columns mean: once for all tables."""
     has_headers = rows["headers_s_per_byte"].notna().any()
     has_goodput = rows["goodput_efficiency"].notna().any()
     notes = [
@@ -41,13 +44,16 @@ def _table(rows: pd.DataFrame) -> RenderableType:
         if rows["a_low_s"].isna().any()
         else "",
     ]
+    return "; ".join(note for note in notes if note)
+
+
+def _table(rows: pd.DataFrame) -> Table:
+    has_headers = rows["headers_s_per_byte"].notna().any()
+    has_goodput = rows["goodput_efficiency"].notna().any()
     table = Table(
         title=f"{condition_title(rows.iloc[0])}: overhead beyond physics",
-        caption="; ".join(note for note in notes if note),
         title_justify="left",
-        caption_justify="left",
         title_style="bold",
-        caption_style="",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=0,

@@ -185,7 +185,9 @@ def test_depths_and_labels_are_apart(tmp_path: Path) -> None:
     assert list(zip(found["in_flight_asked"], found["backend"], strict=True)) == [
         ("4", "tcp:a"), ("4", "tcp:b"), ("auto", "tcp:a"), ("auto", "tcp:b"),
     ]  # fmt: skip
-    assert printed(found).count("4 in flight: overhead") == 1
+    text = printed(found)
+    assert text.count("4 in flight: overhead") == 1
+    assert text.count("latency over its bound") == 1  # what the columns mean is told once for all tables
 
 
 def printed(rows: pd.DataFrame) -> str:
