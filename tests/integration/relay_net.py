@@ -25,6 +25,7 @@ class Net:
         self.names = {role: f"pareto-test-{os.getpid()}-{role}" for role in ("edge", "relay", "server")}
         for name in self.names.values():
             netns.create(name)
+        self._without_ipv6()
         self._pair("edge", EDGE)
         self._pair("server", SERVER)
         self._neighbour("edge", SERVER, self._mac("server"))
@@ -41,6 +42,17 @@ class Net:
             try:
                 for direction in ("tcp_rmem", "tcp_wmem"):
                     Path("/proc/sys/net/ipv4", direction).write_text(f"4096 1048576 {64 << 20}")
+            finally:
+                netns.popns()
+
+    def _without_ipv6(self) -> None:
+        """A new interface solicits routers and neighbours by itself: packets that no test sent, at any moment."""
+        for role in self.names:
+            netns.pushns(self.names[role])
+            try:
+                everything = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+                if everything.exists():
+                    everything.write_text("1")
             finally:
                 netns.popns()
 
