@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +13,7 @@ from rich.text import Text
 from analysis.front import CONDITION
 from analysis.overhead import MIN_PAYLOADS, MIN_POINTS
 from analysis.style import backends
-from analysis.tables import condition_title, figure
+from analysis.tables import condition_title, figure, framed
 
 _MS_PER_MB = 1e9
 """From seconds a byte."""
@@ -50,14 +49,7 @@ def _notes(rows: pd.DataFrame) -> str:
 def _table(rows: pd.DataFrame) -> Table:
     has_headers = rows["headers_s_per_byte"].notna().any()
     has_goodput = rows["goodput_efficiency"].notna().any()
-    table = Table(
-        title=f"{condition_title(rows.iloc[0])}: overhead beyond physics",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=0,
-    )
+    table = framed(f"{condition_title(rows.iloc[0])}: overhead beyond physics")
     table.add_column("backend", min_width=7, overflow="fold")
     headers = ["points", "a\nms", "95 %\nms", "b\nms/MB", "95 %\nms/MB"]
     headers += ["headers\nms/MB"] if has_headers else []

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from analysis import median
 from analysis.front import CONDITION
 from analysis.points import cuts
 from analysis.style import backends
@@ -70,11 +70,7 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
 
 def median_interval(values: pd.Series) -> tuple[float, float]:
     """95 % interval of the median from order statistics (sign test); NaN with fewer than 6 values."""
-    ordered = np.sort(values.dropna().to_numpy())
-    rank, outside = -1, 0.0
-    while (outside := outside + math.comb(len(ordered), rank + 1) / 2 ** len(ordered)) <= 0.025:
-        rank += 1
-    return (math.nan, math.nan) if rank < 0 else (float(ordered[rank]), float(ordered[-1 - rank]))
+    return median.interval(values.dropna().tolist()) or (math.nan, math.nan)
 
 
 def _valid(trials: pd.DataFrame, backend: str) -> pd.DataFrame:
@@ -108,9 +104,9 @@ def _figures(pairs: pd.DataFrame, over: str) -> dict[Hashable, Any]:
         "first_faster": int((medians > 0).sum()),
         "other_faster": int((medians < 0).sum()),
     }
-    for measure, (median, low, high) in _MEASURES.items():
+    for measure, (middle, low, high) in _MEASURES.items():
         values = blocks[measure].median()
-        row[median] = values.median()
+        row[middle] = values.median()
         row[low], row[high] = median_interval(values)
     has_interval = not math.isnan(row["latency_low_s"])
     return row | {"interval_over": over if has_interval else "", "note": "" if has_interval else TOO_FEW}

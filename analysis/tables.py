@@ -41,6 +41,21 @@ def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
     return ", ".join(part for part in (*parts, in_flight(row["in_flight_asked"])) if part)
 
 
+def framed(title: str, caption: str | None = None) -> Table:
+    """A table without columns yet, as all of a report's look."""
+    return Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+        caption_style="",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=0,
+    )
+
+
 def _table(rows: pd.DataFrame) -> RenderableType:
     first = rows.iloc[0]
     title = condition_title(first)
@@ -65,17 +80,7 @@ def _table(rows: pd.DataFrame) -> RenderableType:
     ]
     unit, scale = time_unit(float(points["latency_s"].max()))
     time_digits = 3 if unit == "s" else 2
-    table = Table(
-        title=f"{title}: Pareto front",
-        caption="; ".join(note for note in notes if note),
-        title_justify="left",
-        caption_justify="left",
-        title_style="bold",
-        caption_style="",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=0,
-    )
+    table = framed(f"{title}: Pareto front", "; ".join(note for note in notes if note))
     # A long label is folded, not cut: its end may be all that tells it apart.
     table.add_column("backend", overflow="fold", no_wrap=points["backend"].str.len().max() <= len("backend"))
     table.add_column("point", justify="right", no_wrap=True)

@@ -9,10 +9,7 @@ import typer
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
-app = typer.Typer(
-    help="Benchmarks of the harness itself, on this machine.",
-    rich_markup_mode=None,
-)
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback()

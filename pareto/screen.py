@@ -179,9 +179,8 @@ def summary(out: Console, clock: Clock, wall_s: float) -> None:
         f"the rest {1 - share - probing:.0%}; the driver took {driver:.1%} of a core during trials"
     )
     for row in clock.faulty[:LISTED_FAULTS]:
-        batch = f" b{row['batch_size']}" if row["batch_size"] > 1 else ""
-        depth = _depth(row.get("in_flight_asked", AUTO))
-        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{batch}{depth}, round {row['round']}"
+        apart = _apart(row["batch_size"], row["in_flight_asked"])
+        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {escape(row['reason'])}")
     if len(clock.faulty) > LISTED_FAULTS:
         out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
@@ -206,12 +205,14 @@ def _tcp(tcp: TcpSettings) -> str:
 
 
 def _named(cell: Cell) -> str:
-    batch = f" b{cell.batch_size}" if cell.batch_size > 1 else ""
-    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{batch}{_depth(cell.in_flight)}"
+    apart = _apart(cell.batch_size, cell.in_flight)
+    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
 
 
-def _depth(in_flight: str) -> str:
-    return f" d{in_flight}" if in_flight != AUTO else ""
+def _apart(batch_size: int, in_flight: str) -> str:
+    """What tells cells apart where a sweep has several batch sizes or depths."""
+    batch = f" b{batch_size}" if batch_size > 1 else ""
+    return batch + (f" d{in_flight}" if in_flight != AUTO else "")
 
 
 _SENSED = (

@@ -36,12 +36,10 @@ class TcpClient:
         except (OSError, handshake.Rejected) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
         self._incoming = Incoming(self._sock)
-        self._fingerprint = bytes(8)
-        self._like = wire.Likeness(self._fingerprint, wire.NOTHING)
+        self._like = wire.Likeness(b"", wire.NOTHING)
         self._result = wire.NOTHING
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
-        self._fingerprint = fingerprint
         self._like = wire.Likeness(fingerprint, wire.NOTHING)
         self._result = wire.form(takes)
 
@@ -50,7 +48,7 @@ class TcpClient:
         started = time.perf_counter()
         form = wire.form_of(tensors)
         if form is not self._like.form:
-            self._like = wire.Likeness(self._fingerprint, form)
+            self._like = wire.Likeness(self._like.fingerprint, form)
         head, body = self._like.numbered(request_id), wire.views(tensors)
         serialized = time.perf_counter() - started
         self._send(head, body)

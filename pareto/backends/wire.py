@@ -165,14 +165,13 @@ class Likeness:
         """`fingerprint`: 8 bytes; if it is none, there are no such requests."""
         fixed = (MAGIC, VERSION, Kind.REQUEST, len(form.specs), 0, fingerprint, 0)
         head = HEADER.pack(*fixed, *_NO_STAGE, 0.0, form.nbytes)
-        self.form = form
+        self.fingerprint, self.form = fingerprint, form
         self._before, self._after = head[: _NUMBER.start], head[_NUMBER.stop :]
-        self._descriptors = form.descriptors
         self._any = len(fingerprint) == len(_NOBODY)
 
     def numbered(self, number: int) -> bytes:
         """Such a request up to its body."""
-        return self._before + number.to_bytes(8, "big") + self._after + self._descriptors
+        return self._before + number.to_bytes(8, "big") + self._after + self.form.descriptors
 
     def number(self, head: memoryview) -> int | None:
         """That of a request, if this is the header of such a one."""

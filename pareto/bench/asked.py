@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -89,11 +89,7 @@ def _each(option: str, text: str, read: Callable[[str], _T]) -> tuple[_T, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise SpecError(f"{option} is empty: leave it out, or name at least one")
-    return _once(read(part) for part in parts)
-
-
-def _once(values: Iterable[_T]) -> tuple[_T, ...]:
-    return tuple(dict.fromkeys(values))
+    return tuple(dict.fromkeys(read(part) for part in parts))
 
 
 def _known(option: str, text: str, known: tuple[str, ...]) -> str:

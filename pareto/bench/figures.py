@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-CONFIDENCE = 0.95
+from analysis.median import interval
+
 LEAST_POINTS = 3
 """A line goes through any two points: only from the third on there is an error to state."""
 
@@ -35,15 +35,9 @@ class Line:
 
 
 def figure(values: Sequence[float]) -> Figure:
-    """The median, and the order statistics around it that hold it with at least 95 % probability.
-
-    The number of samples below the true median is binomial with p = 1/2, whatever the distribution (Conover,
-    "Practical Nonparametric Statistics", section 3.2): six samples are the fewest that suffice.
-    """
-    rank = _rank(len(values))
-    ordered = sorted(values)
-    low, high = (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
-    return Figure(statistics.median(ordered), low, high)
+    """The median, and its interval by order statistics: six samples are the fewest that suffice."""
+    low, high = interval(values) or (None, None)
+    return Figure(statistics.median(values), low, high)
 
 
 def ratio(values: Sequence[float], floor: Sequence[float]) -> Figure:
@@ -74,14 +68,3 @@ def line(nbytes: Sequence[int], seconds: Sequence[float]) -> Line | None:
         float(b_error / scale),
         float(np.abs(took / fitted - 1).max()),
     )
-
-
-def _rank(count: int) -> int:
-    """The largest k for which the k-th smallest and the k-th largest hold the median; 0 if there is none."""
-    outside, rank = 0.0, 0
-    for below in range(count // 2):
-        outside += 2 * math.comb(count, below) / 2**count
-        if outside > 1 - CONFIDENCE:
-            break
-        rank = below + 1
-    return rank

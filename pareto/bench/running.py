@@ -22,7 +22,7 @@ from pareto.bench.asked import Asked
 from pareto.bench.effort import Effort, efforts, needs_s
 from pareto.bench.measuring import Sample, Stay
 from pareto.bench.place import Place, names, visit
-from pareto.bench.summary import overheads, rows
+from pareto.bench.summary import Overhead, Row, overheads, rows
 from pareto.hosts.host import TestbedError
 from pareto.hosts.local_testbed import require_local
 from pareto.hosts.way import FAULTS
@@ -66,8 +66,8 @@ def run(out: Console, asked: Asked, folder: Path) -> Path:
         "machine": _machine(load),
         "places": visited.places,
         "samples": [asdict(sample) for sample in visited.samples],
-        "rows": [asdict(row) for row in rows(visited.samples, asked.ways)],
-        "overheads": [asdict(one) for one in overheads(rows(visited.samples, asked.ways))],
+        "rows": [asdict(row) for row in visited.rows],
+        "overheads": [asdict(one) for one in visited.overheads],
     }
     path = folder / f"bench-transport-{began:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
@@ -93,6 +93,8 @@ class _Visits:
         self._out = out
         self._asked = asked
         self.samples: list[Sample] = []
+        self.rows: list[Row] = []
+        self.overheads: list[Overhead] = []
         self.places: list[dict[str, Any]] = []
 
     def measure(self, place: Place) -> None:
@@ -120,9 +122,12 @@ class _Visits:
         )
         self._out.print()
         told = rows(came, self._asked.ways)
+        lines = overheads(told)
+        self.rows += told
+        self.overheads += lines
         if place.profile is not None and (line := table.link(told, place.profile)):
             self._out.print(f"{line}\n", markup=False)
-        table.place(self._out, told, overheads(told))
+        table.place(self._out, told, lines)
 
 
 class _Progress:

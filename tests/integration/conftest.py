@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +45,18 @@ def processes() -> Iterator[tuple[int, str]]:
             continue
         if any(mark in command for mark in OURS) and "pytest" not in command and state != "Z":
             yield int(entry.name), command
+
+
+def start(out: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The program, as from a command line of its own; its results go to `out`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pareto", *arguments, "--out", str(out)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def wait_until(true: Callable[[], object], timeout_s: float = 20.0) -> bool:

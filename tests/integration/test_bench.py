@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from .conftest import REPOSITORY, processes, wait_until
+from .conftest import processes, start, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -20,23 +18,13 @@ pytestmark = [
 ]
 
 PROGRAM = "pareto.worker.bench"
-
-
-def start(out: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pareto", "bench", "transport", *arguments, "--out", str(out)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+BENCH = ("bench", "transport")
 
 
 def test_every_way_in_every_place(tmp_path: Path) -> None:
     settings = ("--quick", "--rounds", "2", "--sizes", "4kB,100kB", "--netem", "1ms-50mbit", "--busy")
     ways = ("--ways", "floor,tcp,rpc,naive,asyncio", "--rpc-threads", "1,4", "--seed", "7")
-    process = start(tmp_path, *settings, *ways)
+    process = start(tmp_path, *BENCH, *settings, *ways)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
     (path,) = tmp_path.iterdir()
@@ -101,7 +89,7 @@ def ancestors(pid: int) -> list[int]:
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
-    process = start(tmp_path, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
+    process = start(tmp_path, *BENCH, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
     assert wait_until(lambda: len(programs(process.pid)) == 2, 60)
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -111,7 +99,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_killed_is_one_line(tmp_path: Path) -> None:
-    process = start(tmp_path, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
+    process = start(tmp_path, *BENCH, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
     assert wait_until(lambda: len(programs(process.pid)) == 2, 60)
     os.kill(programs(process.pid)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=60)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from .conftest import REPOSITORY, left_behind, processes, wait_until
+from .conftest import REPOSITORY, left_behind, processes, start, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -24,17 +24,6 @@ pytestmark = [
 ]
 
 Rows = list[dict[str, str]]
-
-
-def start(out: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pareto", *arguments, "--out", str(out)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def read(path: Path) -> Rows:

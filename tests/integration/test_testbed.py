@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +63,21 @@ def run(bed: Testbed, host: str, command: str) -> str:
     return (done.out + done.err).strip()
 
 
+@contextmanager
+def running(bed: Testbed, host: str, code: str) -> Iterator[queue.SimpleQueue[str]]:
+    """A Python program there, meanwhile; the lines that it prints. It must have ended by itself afterwards."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    program = threading.Thread(
+        target=bed.remotes[host].way.run,
+        args=(f'{sys.executable} -c "{code}"',),
+        kwargs={"on_line": lines.put},
+    )
+    program.start()
+    yield lines
+    program.join(30)
+    assert not program.is_alive()
+
+
 def test_hosts_are_apart_and_joined_by_the_link_alone(bed: Testbed) -> None:
     server = bed.remotes[SERVER].host
     assert "data0" in run(bed, EDGE, "cat /proc/self/net/dev")
@@ -71,20 +86,16 @@ def test_hosts_are_apart_and_joined_by_the_link_alone(bed: Testbed) -> None:
         {str(Path("/proc/self/ns/net").readlink())}
     )
     bed.links[0].shaper.apply(load("none"))
-    listen = (
-        f"{sys.executable} -c \"import socket; s = socket.create_server(('{server.data_address}', 0)); "
-        + ("print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')\"")
+    code = (
+        f"import socket; s = socket.create_server(('{server.data_address}', 0)); "
+        "print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'hello')"
     )
-    ports: queue.SimpleQueue[str] = queue.SimpleQueue()
-    listening = threading.Thread(
-        target=bed.remotes[SERVER].way.run, args=(listen,), kwargs={"on_line": ports.put}
-    )
-    listening.start()
-    port = int(ports.get(timeout=30))
-    reach = f"import socket; print(socket.create_connection(('{server.data_address}', {port}), 5).recv(5))"
-    assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "b'hello'"
-    listening.join(30)
-    assert not listening.is_alive()
+    with running(bed, SERVER, code) as lines:
+        port = int(lines.get(timeout=30))
+        reach = (
+            f"import socket; print(socket.create_connection(('{server.data_address}', {port}), 5).recv(5))"
+        )
+        assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "b'hello'"
 
 
 def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: Testbed) -> None:
@@ -156,20 +167,17 @@ def test_tcp_behaves_as_was_asked() -> None:
         congestion = "s.getsockopt(6, socket.TCP_CONGESTION, 16).partition(bytes(1))[0].decode()"
         window = "struct.unpack_from('I', s.getsockopt(6, socket.TCP_INFO, 104), 80)[0]"
         said = f"{congestion}, {window}"
-        listen = (
-            f"{sys.executable} -c \"import socket, struct; l = socket.create_server(('{server}', 0)); "
-            f'print(l.getsockname()[1], flush=True); s, _ = l.accept(); print({said}); s.recv(1)"'
+        code = (
+            f"import socket, struct; l = socket.create_server(('{server}', 0)); "
+            f"print(l.getsockname()[1], flush=True); s, _ = l.accept(); print({said}); s.recv(1)"
         )
-        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        listening = threading.Thread(
-            target=bed.remotes[SERVER].way.run, args=(listen,), kwargs={"on_line": lines.put}
-        )
-        listening.start()
-        port = int(lines.get(timeout=30))
-        reach = f"import socket, struct; s = socket.create_connection(('{server}', {port}), 5); print({said})"
-        assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "reno 17"
-        assert lines.get(timeout=30) == "reno 17"
-        listening.join(30)
+        with running(bed, SERVER, code) as lines:
+            port = int(lines.get(timeout=30))
+            reach = (
+                f"import socket, struct; s = socket.create_connection(('{server}', {port}), 5); print({said})"
+            )
+            assert run(bed, EDGE, f'{sys.executable} -c "{reach}"') == "reno 17"
+            assert lines.get(timeout=30) == "reno 17"
         for role in (EDGE, SERVER):
             assert run(bed, role, "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle") == "1"
         assert bed.facts["congestion_control"] == "reno"

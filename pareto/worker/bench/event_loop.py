@@ -6,7 +6,6 @@ import asyncio
 import socket
 import time
 
-import torch
 from torch import Tensor
 
 from pareto.backends import handshake
@@ -61,7 +60,6 @@ class LoopFar(Listener):
 
     def __init__(self, address: str, token: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._buffer = bytearray(1)
         super().__init__(address, token)
 
     def _follow(self, sock: socket.socket, order: Order) -> None:
@@ -69,9 +67,7 @@ class LoopFar(Listener):
         self._loop.run_until_complete(self._take(sock, order))
 
     async def _take(self, sock: socket.socket, order: Order) -> None:
-        if len(self._buffer) != order.nbytes:
-            self._buffer = bytearray(order.nbytes)
-        view, last = memoryview(self._buffer), torch.frombuffer(self._buffer, dtype=torch.uint8)
+        view, last = self._room(order.nbytes)
         for _ in range(order.count):
             await _fill(self._loop, sock, view)
             self._took(last if order.kept else None)

@@ -84,6 +84,7 @@ class Listener:
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._count = 0
         self._last: Tensor | None = None
+        self._buffer = bytearray(1)
         self._listener = socket.create_server((address, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._run, name=type(self).__name__, daemon=True).start()
@@ -111,6 +112,12 @@ class Listener:
     def _follow(self, sock: socket.socket, order: Order) -> None:
         raise NotImplementedError
 
+    def _room(self, nbytes: int) -> tuple[memoryview, Tensor]:
+        """Memory for a payload, and the tensor that it is: the same as long as the size is."""
+        if len(self._buffer) != nbytes:
+            self._buffer = bytearray(nbytes)
+        return memoryview(self._buffer), torch.frombuffer(self._buffer, dtype=torch.uint8)
+
     def _took(self, last: Tensor | None) -> None:
         self._count += 1
         self._last = last
@@ -119,12 +126,8 @@ class Listener:
 class FloorFar(Listener):
     """Into one buffer, the same for every payload of a size."""
 
-    _buffer = bytearray(1)
-
     def _follow(self, sock: socket.socket, order: Order) -> None:
-        if len(self._buffer) != order.nbytes:
-            self._buffer = bytearray(order.nbytes)
-        view, last = memoryview(self._buffer), torch.frombuffer(self._buffer, dtype=torch.uint8)
+        view, last = self._room(order.nbytes)
         for _ in range(order.count):
             fill(sock, view)
             self._took(last if order.kept else None)
