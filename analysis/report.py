@@ -7,19 +7,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import dataset, energy, notes, stages
-from analysis.attribution_figure import attribution_figure
-from analysis.cuts_figure import cuts_figure
-from analysis.dataset import STATUSES, load, manifest
-from analysis.energy_figure import energy_figure
-from analysis.front import CELL, front
-from analysis.front_figure import front_figure
-from analysis.overhead import overhead
-from analysis.paired import paired
-from analysis.paired_verdicts import verdicts
+from analysis import notes
+from analysis.comparing.paired import paired
+from analysis.comparing.verdicts import verdicts
+from analysis.costs import stages
+from analysis.costs.overhead import overhead
+from analysis.figures.attribution_figure import attribution_figure
+from analysis.figures.cuts_figure import cuts_figure
+from analysis.figures.energy_figure import energy_figure
+from analysis.figures.front_figure import front_figure
+from analysis.figures.style import caption, save
+from analysis.figures.utilization_figure import utilization_figure
+from analysis.fronts import energy
+from analysis.fronts.front import front
+from analysis.keys import CELL
+from analysis.naming import file_stem
 from analysis.points import cuts
-from analysis.style import caption, file_stem, save
-from analysis.utilization_figure import utilization_figure
+from analysis.runs import trials as dataset
+from analysis.runs.trials import STATUSES, load, manifest
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked"]
 """What one figure shows."""
@@ -45,7 +50,7 @@ def report(run_dir: Path) -> Report:
     link; `paired.csv`, of two backends or more. With more than one batch size in the run, `-b<size>` is added to the
     names, with more than one asked depth of requests in flight `-d<depth>`. Trials that are not `ok` are only counted;
     a model and profile with nothing but such trials get a note instead of figures. The same run gives the same bytes.
-    Raises `analysis.dataset.DatasetError` if `trials.csv` is missing or malformed.
+    Raises `analysis.runs.trials.DatasetError` if `trials.csv` is missing or malformed.
     """
     trials, staged = load([run_dir]), dataset.stages(run_dir)
     rows = front(energy.with_middle(trials, staged))

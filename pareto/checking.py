@@ -170,7 +170,7 @@ def _costs(shaper: Shaper, before: int | None) -> str:
 
 
 def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path) -> str:
-    from analysis.link_figure import link_figure
+    from analysis.figures.link_figure import link_figure
 
     out, back = ([_asked_bps(profile, i, o) for o in series] for i in (0, 1))
     rows: dict[str, Sequence[float | None]] = {

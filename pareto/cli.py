@@ -163,7 +163,7 @@ def run(
 @app.command()
 def report(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]) -> None:
     """Make a run's front, tables and figures again, from its folder alone."""
-    from analysis.dataset import DatasetError
+    from analysis.runs.trials import DatasetError
     from pareto import request, screen, sweeping
 
     try:

@@ -66,8 +66,9 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure as PDF and PNG; returns their paths."""
-    from analysis.partitions_figure import partitions_figure
-    from analysis.style import file_stem, save
+    from analysis.figures.partitions_figure import partitions_figure
+    from analysis.figures.style import save
+    from analysis.naming import file_stem
 
     folder.mkdir(parents=True, exist_ok=True)
     figure = partitions_figure(figure_rows(outline, running), float32_bytes(outline), caption)

@@ -114,9 +114,9 @@ def _networks(sweep: Sweep, links: int) -> Networks:
 
 def show(console: Console, folder: Path) -> None:
     """Analyse a run's folder and show the front; the folder's name comes last."""
-    from analysis.overhead_table import overhead_table
     from analysis.report import report
-    from analysis.tables import front_table
+    from analysis.tables.front import front_table
+    from analysis.tables.overhead import overhead_table
 
     made = report(folder)
     console.print(front_table(made.front))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.median import interval
+from analysis.statistics.median import interval
 
 LEAST_POINTS = 3
 """A line goes through any two points: only from the third on there is an error to state."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.dataset import COLUMNS
+from analysis.runs.trials import COLUMNS
 
 PAYLOAD_KIB = [
     588,

@@ -15,16 +15,17 @@ from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from analysis import notes
-from analysis.attribution_figure import MOST_SPLITS, attribution_figure
-from analysis.cuts_figure import cuts_figure
-from analysis.dataset import load, stages
-from analysis.energy import with_middle
-from analysis.front import front
+from analysis.costs.stages import medians, stage_times, steps
+from analysis.figures.attribution_figure import MOST_SPLITS, attribution_figure
+from analysis.figures.cuts_figure import cuts_figure
+from analysis.figures.style import evenly
+from analysis.figures.utilization_figure import MOST_POINTS, utilization_figure
+from analysis.fronts.energy import with_middle
+from analysis.fronts.front import front
+from analysis.naming import point_label
 from analysis.report import report
-from analysis.stages import medians, stage_times, steps
-from analysis.style import evenly, point_label
-from analysis.tables import front_table
-from analysis.utilization_figure import MOST_POINTS, utilization_figure
+from analysis.runs.trials import load, stages
+from analysis.tables.front import front_table
 
 from . import example_chain
 from .example_run import trials, with_energy, write

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.dataset import COLUMNS, LATER, STAGE_COLUMNS, DatasetError, load, manifest, stages
+from analysis.runs.trials import COLUMNS, LATER, STAGE_COLUMNS, DatasetError, load, manifest, stages
 
 from . import example_chain
 from .example_run import trials, write
@@ -87,7 +87,7 @@ def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> No
     assert new.loc[0, ["bottleneck", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
     without(path, *LATER)
     old = load([tmp_path])
-    assert list(old.columns) == list(COLUMNS)
+    assert list(old.columns) == [*COLUMNS, "setup"]
     assert old["edge_gpu_s"].dtype == np.float64
     assert old["edge_gpu_s"].isna().all()
     assert old["server_throttled"].eq("").all()
@@ -148,7 +148,7 @@ def test_the_stages_of_a_chain(tmp_path: Path) -> None:
     rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
     staged[0]["throttled"] = "0x4"
     frame = stages(example_chain.write(tmp_path, rows, staged))
-    assert list(frame.columns) == list(STAGE_COLUMNS)
+    assert list(frame.columns) == [*STAGE_COLUMNS, "setup"]
     assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
     assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
     assert frame["position"].dtype == np.int64

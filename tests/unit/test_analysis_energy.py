@@ -15,12 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from rich.console import Console
 
-from analysis.dataset import load, stages
-from analysis.energy import counted, note, with_middle
-from analysis.energy_figure import energy_figure
-from analysis.front import front
+from analysis.figures.energy_figure import energy_figure
+from analysis.fronts.energy import counted, note, with_middle
+from analysis.fronts.front import front
 from analysis.report import report
-from analysis.tables import front_table
+from analysis.runs.trials import load, stages
+from analysis.tables.front import front_table
 
 from . import example_chain
 from .example_run import PAYLOAD_KIB, trials, with_energy, write

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.dataset import load
-from analysis.dominance import Bools, Floats, nondominated, staircase
-from analysis.front import COLUMNS, front
+from analysis.fronts.dominance import Bools, Floats, nondominated, staircase
+from analysis.fronts.front import COLUMNS, front
 from analysis.points import short_step, undivided
+from analysis.runs.trials import load
 
 from . import example_chain
 from .example_run import trials, write
@@ -86,6 +86,7 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
                 "round": number,
                 "latency_s": seconds,
                 "throughput_ips": throughput[point][number],
+                "setup": "",
             }
             | fixed
             for point, values in latency.items()

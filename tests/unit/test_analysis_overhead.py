@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from analysis.dataset import load, stages
-from analysis.overhead import GOODPUT, TOO_FEW, fit, overhead
-from analysis.overhead_table import overhead_table
+from analysis.costs.overhead import GOODPUT, TOO_FEW, fit, overhead
 from analysis.report import report
+from analysis.runs.trials import load, stages
+from analysis.tables.overhead import overhead_table
 from pareto.link import probe
 
 from . import example_chain

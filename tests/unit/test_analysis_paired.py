@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.dataset import load
-from analysis.paired import ALL, median_interval, paired
-from analysis.paired_verdicts import verdicts
+from analysis.comparing.paired import ALL, median_interval, paired
+from analysis.comparing.verdicts import verdicts
 from analysis.report import report
+from analysis.runs.trials import load
 
 from .example_run import PAYLOAD_KIB, trials, write
 

@@ -11,12 +11,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.dataset import load
-from analysis.front import front
-from analysis.front_figure import front_figure
+from analysis.figures.front_figure import front_figure
+from analysis.figures.style import caption, series
+from analysis.fronts.front import front
 from analysis.report import report
-from analysis.style import caption, series
-from analysis.tables import front_table
+from analysis.runs.trials import load
+from analysis.tables.front import front_table
 
 from .example_run import trials, write
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.partitions_figure import partitions_figure
+from analysis.figures.partitions_figure import partitions_figure
 from pareto import inside, overview, partitioning, proving, spec
 from partitions import costs, registry
 from partitions import model as partitioned

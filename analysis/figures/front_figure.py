@@ -12,20 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from analysis.dominance import Floats, staircase
-from analysis.labels import label, place_labels, settle
+from analysis.figures.labels import label, place_labels, settle
+from analysis.figures.style import WIDTH_IN, Series, add_caption, fit_axis, head, series, styled
+from analysis.fronts.dominance import Floats, staircase
+from analysis.naming import point_label, time_unit
 from analysis.points import cuts, undivided
-from analysis.style import (
-    WIDTH_IN,
-    Series,
-    add_caption,
-    fit_axis,
-    head,
-    point_label,
-    series,
-    styled,
-    time_unit,
-)
 
 MARKER_PT = 5.0
 UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
@@ -35,7 +26,7 @@ names of a chain's points, which are of several cuts."""
 
 
 def front_figure(rows: pd.DataFrame, caption: str) -> Figure:
-    """The points of one model, profile and batch size, from rows of `analysis.front.front`.
+    """The points of one model, profile and batch size, from rows of `analysis.front`.
 
     Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left. Points
     on the front of their backend are filled and labelled; so are, without being filled, those that leave the

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pandas as pd
 
-from analysis.energy import TRIAL
-from analysis.front import CELL
+from analysis.keys import CELL, TRIAL
 from analysis.points import hosts
 
 FIGURES = ["compute_s", "utilization", "bubble_s", "transfer_s", "return_s"]
@@ -17,7 +16,7 @@ STEPS = [*CELL, "place", "step", "share", "idle_s"]
 def medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that are `ok`.
 
-    Takes the frames of `analysis.dataset`. Keyed by `analysis.front.CELL`, `position` and `host`.
+    Takes the frames of `analysis.runs.trials`. Keyed by `analysis.fronts.front.CELL`, `position` and `host`.
     """
     ok = stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()

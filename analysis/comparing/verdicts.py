@@ -8,15 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.paired import ALL
-from analysis.style import transport
-from analysis.tables import condition_title
+from analysis.comparing.paired import ALL
+from analysis.naming import condition_title, transport
 
 Row = Mapping[Hashable, Any]
 
 
 def verdicts(rows: pd.DataFrame) -> Iterator[str]:
-    """A line for each condition and pair of backends, from the frame of `analysis.paired.paired`."""
+    """A line for each condition and pair of backends, from the frame of `analysis.comparing.paired.paired`."""
     for row in rows[rows["point"] == ALL].to_dict("records"):
         yield f"{condition_title(row)}: {_verdict(row)}"
 

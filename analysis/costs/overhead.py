@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.dominance import Floats
-from analysis.energy import TRIAL
-from analysis.front import CONDITION
+from analysis.fronts.dominance import Floats
+from analysis.keys import CONDITION, TRIAL
 from analysis.points import cuts
 
 GOODPUT = 1448 / 1514
@@ -48,7 +47,7 @@ class Line:
 def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """One row for each condition and backend that has a valid trial that crosses; columns `COLUMNS`.
 
-    Takes the frames of `analysis.dataset` and the run's manifest. A point's overhead is the median over rounds of
+    Takes the frames of `analysis.runs.trials` and the run's manifest. A point's overhead is the median over rounds of
     latency - latency bound. Only trials that are `ok` and cross every link count.
 
     - points, payloads: how many points, and how many different sums of bytes: payload and result, on all links.

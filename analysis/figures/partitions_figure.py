@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from analysis.style import COLOURS, MARKERS, WIDTH_IN, add_caption, head, point_label, styled
+from analysis.figures.style import COLOURS, MARKERS, WIDTH_IN, add_caption, head, styled
+from analysis.naming import point_label
 
 NAMED_POINTS = 36
 """Up to this many points are named under the axis; of more, some are numbered."""

@@ -10,20 +10,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.points import cuts, order, undivided
-from analysis.style import (
+from analysis.figures.style import (
     COLOURS,
     WIDTH_IN,
     Series,
     add_caption,
     evenly,
     head,
-    point_label,
     series,
     stage_look,
     styled,
-    time_unit,
 )
+from analysis.naming import point_label, time_unit
+from analysis.points import cuts, order, undivided
 
 NAMED_POINTS = 32
 """Up to this many points are named under their bars; of more, every second or third is numbered."""
@@ -44,11 +43,11 @@ class Part:
 
 
 def attribution_figure(rows: pd.DataFrame, caption: str) -> Figure:
-    """Stacked bars of one model, profile and batch size, one panel a backend; rows of `analysis.front.front`.
+    """Stacked bars of one model, profile and batch size, one panel a backend; rows of `analysis.front`.
 
     A bar is the sum of the medians (ms or s) of each stage's compute, serialize and network time, for one request in
     flight; the diamond is the latency bound, the arrow points to the lowest median latency. A point without any valid
-    trial is marked by a cross. A chain of hosts has a part for each, if `analysis.stages.stage_times` has added their
+    trial is marked by a cross. A chain of hosts has a part for each, if `costs.stages.stage_times` has added their
     columns. Of more than `MOST_SPLITS` splits of a chain, only those on a front and those that leave the model to one
     host are drawn, and the caption says so.
     """

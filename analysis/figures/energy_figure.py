@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.dominance import Floats
-from analysis.labels import label, place_labels, settle
-from analysis.style import WIDTH_IN, Series, add_caption, fit_axis, series, styled, time_unit
+from analysis.figures.labels import label, place_labels, settle
+from analysis.figures.style import WIDTH_IN, Series, add_caption, fit_axis, series, styled
+from analysis.fronts.dominance import Floats
+from analysis.naming import time_unit
 
 MARKER_PT = 4.5
 SMALLEST_PT, LARGEST_PT = 2.5, 7.5
@@ -24,7 +25,7 @@ _UP_LEFT, _DOWN_LEFT = 0.75 * np.pi, -0.75 * np.pi
 
 
 def energy_figure(rows: pd.DataFrame, caption: str) -> Figure:
-    """The points of one model, profile and batch size whose energy is known, from rows of `analysis.front.front`.
+    """The points of one model, profile and batch size whose energy is known, from rows of `analysis.front`.
 
     Latency (ms or s, less is better), throughput (images/s, more is better) and energy (J per image, less is
     better). Points that no other dominates in all three are filled and numbered; the others are hollow. In

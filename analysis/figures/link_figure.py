@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from analysis.style import COLOURS, WIDTH_IN, styled
+from analysis.figures.style import COLOURS, WIDTH_IN, styled
 
 Column = Sequence[float | None]
 

@@ -13,8 +13,8 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from analysis.figures.style import LOG_RANGE, WIDTH_IN, Series, add_caption, series, styled
 from analysis.points import cuts, hosts, link_number
-from analysis.style import LOG_RANGE, WIDTH_IN, Series, add_caption, series, styled
 
 COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""

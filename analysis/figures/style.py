@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
+from analysis.naming import backends, in_flight
 from analysis.points import order
 
 T = TypeVar("T")
@@ -33,9 +33,6 @@ STAGE_COLOURS = (COLOURS[2], COLOURS[4], COLOURS[5], "#56b4e9", "#ece133", "#fba
 STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
-
-CUT_LIMIT = 12
-"""Characters of the name of each of two cuts."""
 
 LOG_RANGE = 20
 """An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
@@ -68,21 +65,6 @@ _RC: dict[Any, Any] = {
 def styled() -> AbstractContextManager[None]:
     """The settings under which figures are made and saved; the caller's own come back afterwards."""
     return matplotlib.rc_context(_RC)
-
-
-def backends(rows: pd.DataFrame) -> list[str]:
-    """The backends in the order of every table and figure: tcp first, as the others are compared with it.
-
-    `tcp:a` and `tcp:b` are tcp under two names.
-    """
-    return sorted(
-        map(str, rows["backend"].unique()), key=lambda backend: (transport(backend) != "tcp", backend)
-    )
-
-
-def transport(backend: str) -> str:
-    """What carries the tensors: the backend without its label."""
-    return backend.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -134,11 +116,6 @@ def ink(colour: str) -> tuple[float, ...]:
     return tuple(0.7 * part for part in to_rgb(colour))
 
 
-def time_unit(longest_s: float) -> tuple[str, float]:
-    """The unit in which times up to `longest_s` read best, and how many of it make a second."""
-    return ("ms", 1e3) if longest_s < 1 else ("s", 1.0)
-
-
 def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12) -> None:
     """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
     axis = axes.xaxis if name == "x" else axes.yaxis
@@ -152,30 +129,6 @@ def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float
     else:
         margin = room * (high - low or high or 1)
         axes.set(**{f"{name}lim": (low - margin, high + margin)})
-
-
-def point_label(point: int | str, name: str, *, limit: int = 16) -> str:
-    """`14 features.13`: the point and its name, cut to `limit` characters; the point alone without one.
-
-    With two cuts each name is shortened for itself; more cuts have more names than anybody can read.
-    """
-    names = name.split("+")
-    if len(names) > 2:
-        return str(point)
-    name = "+".join(_shortened(each, limit if len(names) == 1 else CUT_LIMIT) for each in names)
-    return f"{point} {name}" if name and name != str(point) else str(point)
-
-
-def _shortened(name: str, limit: int) -> str:
-    if len(name) <= limit:
-        return name
-    # Names share their beginning: what tells them apart is nearer to the end.
-    return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
-
-
-def in_flight(asked: str) -> str:
-    """`4 in flight`; nothing where their number was left to the harness."""
-    return "" if asked == "auto" else f"{asked} in flight"
 
 
 def caption(rows: pd.DataFrame, testbed: str) -> str:
@@ -216,11 +169,6 @@ def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0)
     )
     above = ScaledTranslation(0, above_pt / 72, axes.figure.dpi_scale_trans)
     legend.set_bbox_to_anchor((-0.01, 1.0), axes.transAxes + above)
-
-
-def file_stem(*parts: object) -> str:
-    """`front-mobilenetv2-200ms-5mbit`, of characters that are safe in any file system and in LaTeX."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(str(part) for part in parts)).strip("-.")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

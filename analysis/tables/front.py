@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from analysis.front import CONDITION
+from analysis.keys import CONDITION
+from analysis.naming import backends, condition_title, time_unit
 from analysis.points import hosts, short_step
-from analysis.style import backends, in_flight, time_unit
+from analysis.tables.look import figure, framed
 
 
 def front_table(front: pd.DataFrame) -> RenderableType:
@@ -25,35 +22,13 @@ def front_table(front: pd.DataFrame) -> RenderableType:
     over one request in flight, what bounds it, energy (J per image), top-1 accuracy, and p, the probability that the
     point is on its backend's front in latency and throughput (empty with too few rounds). What was not measured has
     no column, nor has the gain beside both energy and top-1, where there is no room for it. A star marks the points
-    on the front of all backends together. Takes the frame of `analysis.front.front`; fits the width of the console
+    on the front of all backends together. Takes the frame of `analysis.front`; fits the width of the console
     it is printed to, shortening names first.
     """
     tables: list[RenderableType] = []
     for _, rows in front.groupby(CONDITION, dropna=False):
         tables.append(_table(rows))
     return Group(*tables) if tables else Text("no trials")
-
-
-def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
-    """`mobilenet_v2 at wifi, batch size 1, 4 in flight`: what is the same for all that is compared."""
-    codec = "" if row["codec"] in ("", "none") else f"codec {row['codec']}"
-    parts = (f"{row['model']} at {row['netem']}", f"batch size {row['batch_size']}", codec)
-    return ", ".join(part for part in (*parts, in_flight(row["in_flight_asked"])) if part)
-
-
-def framed(title: str, caption: str | None = None) -> Table:
-    """A table without columns yet, as all of a report's look."""
-    return Table(
-        title=title,
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        title_style="bold",
-        caption_style="",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=0,
-    )
 
 
 def _table(rows: pd.DataFrame) -> RenderableType:
@@ -126,8 +101,3 @@ def _images(counts: pd.Series) -> str:
     """`320 images`, or the span where some points saw more of the data than others."""
     least, most = int(counts.min()), int(counts.max())
     return f"{most} images" if least == most else f"{least} to {most} images"
-
-
-def figure(value: float, digits: int) -> str:
-    """So many digits behind the point; a dash for what was not measured."""
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"

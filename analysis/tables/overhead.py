@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.front import CONDITION
-from analysis.overhead import MIN_PAYLOADS, MIN_POINTS
-from analysis.style import backends
-from analysis.tables import condition_title, figure, framed
+from analysis.costs.overhead import MIN_PAYLOADS, MIN_POINTS
+from analysis.keys import CONDITION
+from analysis.naming import backends, condition_title
+from analysis.tables.look import figure, framed
 
 _MS_PER_MB = 1e9
 """From seconds a byte."""
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """One table per condition, a line for each backend, from the frame of `analysis.overhead.overhead`.
+    """One table per condition, a line for each backend, from the frame of `analysis.costs.overhead.overhead`.
 
     Columns: backend, points, a (ms) and b (ms/MB) with their 95 % intervals, what TCP's headers make of b where that is
     known, residual (ms), and what share of the latency the bound is, and the bound at TCP's goodput.

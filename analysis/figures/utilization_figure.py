@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.front import CELL
-from analysis.stages import steps
-from analysis.style import WIDTH_IN, Series, add_caption, evenly, head, series, stage_look, styled
+from analysis.costs.stages import steps
+from analysis.figures.style import WIDTH_IN, Series, add_caption, evenly, head, series, stage_look, styled
+from analysis.keys import CELL
 
 MOST_POINTS = 7
 """What fits side by side with figures in the bars."""
@@ -26,7 +26,7 @@ _LENGTH, _HEIGHT = 0.94, 0.76
 def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, caption: str) -> Figure:
     """A bar for each step of the chain at the points of one model, profile and batch size that are on a front.
 
-    `rows`: of `analysis.front.front`; `stages`: of `analysis.stages.medians`. One panel a backend, one column a
+    `rows`: of `analysis.front`; `stages`: of `costs.stages.medians`. One panel a backend, one column a
     point in order of latency, one line a host or way on a link. A bar is filled for the share of the time in which
     the step is busy with many requests in flight; the rest of a host's is bubble, given in time a request. The
     bottleneck is outlined. More than `MOST_POINTS` points are thinned out evenly.

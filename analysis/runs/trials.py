@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.errors import AnalysisError
 from analysis.points import cuts
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ STAGE_COLUMNS = (
 STATUSES = ("ok", "invalid", "failed")
 
 
-class DatasetError(ValueError):
+class DatasetError(AnalysisError):
     """A run folder that cannot be analysed; the message is one line for the user."""
 
 
@@ -144,6 +145,7 @@ def _typed(rows: list[dict[str, str]], columns: Sequence[str], path: Path) -> pd
     for column in columns:
         frame[column] = _column(frame[column], f"{path}: column {column}")
     frame["run"] = frame["run"].replace("", path.parent.name)
+    frame["setup"] = ""
     frame["in_flight_asked"] = frame["in_flight_asked"].replace("", "auto")
     return frame
 

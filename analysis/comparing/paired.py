@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import median
-from analysis.front import CONDITION
+from analysis.keys import CONDITION
+from analysis.naming import backends
 from analysis.points import cuts
-from analysis.style import backends
+from analysis.statistics import median
 
 COLUMNS = [
     *CONDITION,
@@ -42,7 +42,7 @@ _MEASURES = {
 def paired(trials: pd.DataFrame) -> pd.DataFrame:
     """Rows for each condition and pair of backends: one a point, and one (`point` is `ALL`) over all that cross.
 
-    Takes the frame of `analysis.dataset.load`. Differences are other - first, of two trials that are `ok`, at the same
+    Takes the frame of `analysis.load`. Differences are other - first, of two trials that are `ok`, at the same
     point and in the same round, so that what slows a whole round slows both. Positive: the other takes longer, or
     has more images/s. tcp is the first.
 

@@ -6,12 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis import energy
-from analysis.dominance import Floats, nondominated
+from analysis.fronts import energy
+from analysis.fronts.dominance import Floats, nondominated
+from analysis.keys import CELL, CONDITION
 from analysis.points import order
 
-CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked"]
-CELL = [*CONDITION, "backend", "point"]
 MEDIANS = [
     "latency_s",
     "throughput_ips",
@@ -72,9 +71,9 @@ def front(trials: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.Data
     - latency_low_s, latency_high_s, throughput_low_ips, throughput_high_ips: 95 % interval of the median.
     - probability: share of resamples in which the point is on its backend's front.
 
-    - edge_energy_j, middle_energy_j (if the trials have it: `analysis.energy.with_middle`), server_energy_j:
+    - edge_energy_j, middle_energy_j (if the trials have it: `analysis.fronts.energy.with_middle`), server_energy_j:
       medians over rounds, J per image. energy_j: what counts of them for this
-      condition, and energy_of: of which devices, as `analysis.energy.counted`
+      condition, and energy_of: of which devices, as `analysis.fronts.energy.counted`
       decides. on_energy_front: no point of the condition dominates it in latency, throughput and energy_j.
       Empty and false where no device's energy is known.
 

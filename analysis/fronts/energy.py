@@ -7,17 +7,16 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.keys import TRIAL
 from analysis.points import hosts
 
 EDGE, MIDDLE, SERVER = "edge", "middle", "server"
-TRIAL = ["run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round"]
-"""What names a trial in both `trials.csv` and `stages.csv`."""
 
 
 def with_middle(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """The trials with `middle_energy_j`: J per image of all hosts between edge and server that took part.
 
-    NaN where there was none, or where one has no sensor. Takes the frames of `analysis.dataset`.
+    NaN where there was none, or where one has no sensor. Takes the frames of `analysis.runs.trials`.
     """
     between = stages[stages["host"].str.startswith(MIDDLE)].groupby(TRIAL, dropna=False)["energy_j"]
     energy_j = between.sum(min_count=1).where(between.count() == between.size())

@@ -1,0 +1,1 @@
+"""Trials against trials: backends of one run, and run against run."""

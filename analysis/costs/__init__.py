@@ -1,0 +1,1 @@
+"""What a request costs: on each host, on each link, in each backend."""

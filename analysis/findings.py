@@ -1,0 +1,45 @@
+"""What an analysis found: everything that tables, figures and the page are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder and its manifest (empty if it is missing)."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+
+@dataclass
+class Findings:
+    """Frames by the functions that make them; sentences of one line each.
+
+    answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
+    verdicts: backends in pairs. notes: what could not be shown. files: what was written.
+    """
+
+    runs: list[Run]
+    trials: pd.DataFrame
+    stages: pd.DataFrame
+    links: pd.DataFrame
+    front: pd.DataFrame
+    hypervolumes: pd.DataFrame
+    attainment: pd.DataFrame
+    overhead: pd.DataFrame
+    paired: pd.DataFrame
+    drifts: pd.DataFrame
+    objectives: tuple[str, ...]
+    where: str = ""
+    answers: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    verdicts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""From trials to the points that nothing beats."""

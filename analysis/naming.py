@@ -1,0 +1,68 @@
+"""How points, backends, conditions, times and files are called in tables, figures and sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import pandas as pd
+
+CUT_LIMIT = 12
+"""Characters of the name of each of two cuts."""
+
+
+def backends(rows: pd.DataFrame) -> list[str]:
+    """The backends in the order of every table and figure: tcp first, as the others are compared with it.
+
+    `tcp:a` and `tcp:b` are tcp under two names.
+    """
+    return sorted(
+        map(str, rows["backend"].unique()), key=lambda backend: (transport(backend) != "tcp", backend)
+    )
+
+
+def transport(backend: str) -> str:
+    """What carries the tensors: the backend without its label."""
+    return backend.partition(":")[0]
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """The unit in which times up to `longest_s` read best, and how many of it make a second."""
+    return ("ms", 1e3) if longest_s < 1 else ("s", 1.0)
+
+
+def point_label(point: int | str, name: str, *, limit: int = 16) -> str:
+    """`14 features.13`: the point and its name, cut to `limit` characters; the point alone without one.
+
+    With two cuts each name is shortened for itself; more cuts have more names than anybody can read.
+    """
+    names = name.split("+")
+    if len(names) > 2:
+        return str(point)
+    name = "+".join(_shortened(each, limit if len(names) == 1 else CUT_LIMIT) for each in names)
+    return f"{point} {name}" if name and name != str(point) else str(point)
+
+
+def _shortened(name: str, limit: int) -> str:
+    if len(name) <= limit:
+        return name
+    # Names share their beginning: what tells them apart is nearer to the end.
+    return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
+
+
+def in_flight(asked: str) -> str:
+    """`4 in flight`; nothing where their number was left to the harness."""
+    return "" if asked == "auto" else f"{asked} in flight"
+
+
+def file_stem(*parts: object) -> str:
+    """`front-mobilenetv2-200ms-5mbit`, of characters that are safe in any file system and in LaTeX."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(str(part) for part in parts)).strip("-.")
+
+
+def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
+    """`mobilenet_v2 at wifi, batch size 1, 4 in flight`: what is the same for all that is compared."""
+    codec = "" if row["codec"] in ("", "none") else f"codec {row['codec']}"
+    parts = (f"{row['model']} at {row['netem']}", f"batch size {row['batch_size']}", codec)
+    return ", ".join(part for part in (*parts, in_flight(row["in_flight_asked"])) if part)
