@@ -81,6 +81,13 @@ if [ "${1:-}" = test ]; then
         command -v sudo >/dev/null || apt_install sudo "no sudo on this machine"
         command -v ip >/dev/null || apt_install iproute2 "no ip on this machine"
     fi
+    # The report's page is tested in a browser, where one can be had.
+    case "${*:-page}" in
+        *page* | *integration*)
+            command -v chromium >/dev/null || (apt_install chromium "no chromium on this machine") ||
+                echo "pareto: no chromium to be had: the tests of the report's page are skipped" >&2
+            ;;
+    esac
     if [ $# -eq 0 ]; then
         "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps -r "$root/requirements-yolo.txt" >&2 ||
             echo "pareto: no YOLO to be had: its tests are skipped" >&2

@@ -1,5 +1,87 @@
-"""Results to tables, fronts, bounds and figures, from run folders alone.
+"""Runs of the harness read back, from their folders alone: what `./pareto.sh report` writes, and a notebook works with.
 
-Modules are imported by name (``from analysis.report import report``), so that the package itself costs
-nothing to import.
+`load` takes a run's folder, a folder of runs, a pattern such as `results/*`, or several of them. It gives a pandas
+frame of one row a trial, in the columns of `results/README.md`; the example in this repository measured six points of
+MobileNetV2, over two backends and three networks, in six rounds:
+
+    >>> import analysis
+    >>> trials = analysis.load("results/example")
+    >>> trials.groupby(["netem", "backend"])["point"].nunique().unique()
+    array([6])
+
+From there on it is pandas. The functions of this package know which trials count (those whose status is `ok`), which
+may be compared, and how sure the result is. `front` gives one row a point: medians over the rounds with their
+intervals, and whether it is on the front, of `latency` and `throughput` or what else is asked for:
+
+    >>> points = analysis.front(trials, ["latency", "payload"], where="latency_s < 500ms")
+    >>> far = points[points["netem"] == "200ms-5mbit"]
+    >>> far.loc[far["on_front"], "point"].unique().tolist()
+    ['21']
+
+At 200 ms nothing is faster than to keep all 21 units on the edge. `paired` sets the backends against each other within
+each round, `hypervolumes` measures fronts as a whole, `requests` reads the latency of every single request (a quantile
+that needs more of them is left empty), and `stages` what each host did:
+
+    >>> pairs = analysis.paired(trials)
+    >>> pairs.loc[pairs["point"] == "all", "rounds"].tolist()
+    [6, 6, 6]
+    >>> sizes = analysis.hypervolumes(trials).set_index(["netem", "backend"])["hypervolume"]
+    >>> bool(sizes["lan-1gbit", "all"] >= sizes["lan-1gbit", "rpc"])
+    True
+    >>> bool(analysis.requests("results/example", trials)["latency_p99_s"].notna().any())
+    False
+    >>> analysis.stages("results/example")["host"].unique().tolist()
+    ['edge', 'server']
+
+Runs of other settings are never pooled: where a setting differs that changes what is measured, trials get a `setup`,
+such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `compare` sets one run
+against another, `report` writes what the command writes, and `figures` is the package of the figures. What cannot be
+read raises `analysis.errors.AnalysisError`, a ValueError that says in one line what is wrong:
+
+    >>> analysis.load("results/nowhere")
+    Traceback (most recent call last):
+    analysis.runs.schema.DatasetError: results/nowhere: no such folder
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analysis import figures as figures
+    from analysis.comparing.between_runs import compare as compare
+    from analysis.comparing.paired import paired as paired
+    from analysis.fronts.front import front as front
+    from analysis.fronts.hypervolume import hypervolumes as hypervolumes
+    from analysis.reporting import report as report
+    from analysis.runs.requests import request_latencies as requests
+    from analysis.runs.stages import stages as stages
+    from analysis.runs.trials import load as load
+
+_WHERE = {
+    "load": "analysis.runs.trials:load",
+    "stages": "analysis.runs.stages:stages",
+    "requests": "analysis.runs.requests:request_latencies",
+    "front": "analysis.fronts.front:front",
+    "hypervolumes": "analysis.fronts.hypervolume:hypervolumes",
+    "paired": "analysis.comparing.paired:paired",
+    "compare": "analysis.comparing.between_runs:compare",
+    "report": "analysis.reporting:report",
+    "figures": "analysis.figures:",
+}
+__all__ = ["compare", "figures", "front", "hypervolumes", "load", "paired", "report", "requests", "stages"]
+
+
+def __getattr__(name: str) -> Any:
+    """A function is imported when it is first asked for: the package itself costs nothing to import."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, function = _WHERE[name].partition(":")
+    found = import_module(module)
+    globals()[name] = getattr(found, function) if function else found
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from analysis.runs.schema import STATUSES
+
 DATA = ["model", "batch_size", "codec", "top1_images"]
 """Trials that saw the same images and sent them the same way, so that they must have the same top-1."""
 
@@ -25,6 +27,23 @@ def bottlenecks(rows: pd.DataFrame, name: str) -> Iterator[str]:
         yield f"{text}; so is the lowest latency"
     else:
         yield f"{text}; lowest latency at {_named(least)}, where {least['bottleneck']} is"
+
+
+def nothing_valid(trials: pd.DataFrame, name: str) -> str:
+    """What became of the trials of a figure that left nothing to draw."""
+    counts = trials["status"].value_counts()
+    text = ", ".join(f"{counts.get(status, 0)} {status}" for status in STATUSES)
+    reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
+    # A reason may be a traceback of many lines: a note is one.
+    often = f"; most often: {' '.join(reasons.index[0].split())}" if len(reasons) else ""
+    return f"{name}: no figures: {text}{often}"
+
+
+def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str]:
+    """Why the rows of one figure have no figure of their energy, although some was measured."""
+    charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
+    if charged["energy_of"].nunique() > 1:
+        yield f"{name}: no energy figure: its codecs count different devices"
 
 
 def _named(row: pd.Series) -> str:

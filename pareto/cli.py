@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from pareto import cli_bench
+from pareto import cli_analysis, cli_bench
 
 BEGAN = time.monotonic()
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -66,7 +66,14 @@ def run(
     fold: Fold = None,
     input: Input = None,
     trials: Annotated[
-        int | None, typer.Option(help="Rounds: trials of each cell.  [3; 1 with --quick]")
+        int | None, typer.Option(help="Rounds: trials of each cell.  [3; 1 with --quick; 6 with --until]")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Add rounds until the points that may be on a front are within, such as 5%."),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Add rounds as long as they fit into a time, such as 20min.")
     ] = None,
     batch_size: Annotated[str | None, typer.Option(help="Images per request, with commas: 1,8.  [1]")] = None,
     in_flight: Annotated[
@@ -133,6 +140,8 @@ def run(
         "images": images,
         "hosts": hosts,
         "trials": trials,
+        "until": until,
+        "budget": budget,
         "batch_size": batch_size,
         "in_flight": in_flight,
         "congestion": congestion,
@@ -160,17 +169,8 @@ def run(
     raise typer.Exit(sweeping.run(asked, out, folder, dry_run=dry_run, began=BEGAN))
 
 
-@app.command()
-def report(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]) -> None:
-    """Make a run's front, tables and figures again, from its folder alone."""
-    from analysis.runs.trials import DatasetError
-    from pareto import request, screen, sweeping
-
-    try:
-        for folder in runs:
-            sweeping.show(screen.console(), request.run_folder(folder, RESULTS))
-    except DatasetError as error:
-        _refuse(str(error))
+for analysing in (cli_analysis.report, cli_analysis.compare, cli_analysis.advise):
+    app.command()(analysing)
 
 
 @app.command()
@@ -354,7 +354,7 @@ def main() -> int:
 def _is_expected(error: Exception) -> bool:
     """Whether it is the user's to mend. Asked by module, for these types come from modules imported late."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"SpecError", "ProfileError", "StoreError", "TestbedError"})
+    return bool(names & {"SpecError", "ProfileError", "StoreError", "TestbedError", "AnalysisError"})
 
 
 def _complain(message: str) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pareto import bounds
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.spec import ALONG, AUTO, MOST_IN_FLIGHT, Cell, Sweep
+from pareto.spec import ALONG, AUTO, MOST_IN_FLIGHT, Cell, Condition, Sweep
 
 OVERHEAD_S = 0.1
 """Control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
@@ -75,8 +75,23 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
+    """`rounds`: how many there are to begin with; trials of later ones may be added."""
+
     trials: tuple[Trial, ...]
     rounds: int
+
+    def part(self, number: int) -> float:
+        """Where in a trace a round begins, as a share of it: each at another place.
+
+        The rounds to begin with divide it evenly. Each as many more begin in the gaps between all before them, by
+        the sequence 0, 1/2, 1/4, 3/4, 1/8, ... (van der Corput, 1935), so that none has to move when one is added.
+        """
+        turn, place = divmod(number - 1, self.rounds)
+        into, half = 0.0, 0.5
+        while turn:
+            into += half * (turn & 1)
+            turn, half = turn >> 1, half / 2
+        return (place + into) / self.rounds
 
     @property
     def estimate_s(self) -> float:
@@ -134,38 +149,84 @@ def make(
 ) -> Plan:
     """`sweep.trials` rounds, each every cell once, less what is `done`. `networks`: by name, each link's profile.
 
-    In a round the cells of one (model, network) stay together, for loading a model or reshaping the link between
-    any two trials would take longer than they do; the order of these groups, and of the cells in each, is random
-    from the sweep's seed.
+    Of rounds that were added to these, what is left of those that were begun.
     """
-    effort = QUICK if sweep.quick else THOROUGH
-    trials: list[Trial] = []
-    for number in range(1, sweep.trials + 1):
-        # Not cryptography: an order that anybody can make again from the manifest.
-        shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
-        groups: dict[tuple[str, str], list[Cell]] = {}
-        for cell in cells(sweep, models, networks):
-            groups.setdefault((cell.model, cell.netem), []).append(cell)
-        order = list(groups.values())
-        shuffled.shuffle(order)
-        for group in order:
-            shuffled.shuffle(group)
-            trials += [
-                _trial(cell, number, effort, models[cell.model], networks[cell.netem])
-                for cell in group
-                if (cell, number) not in done
-            ]
+    last = last_rounds(sweep, models, networks, done)
+    trials = [
+        _trial(cell, number, sweep, models, networks)
+        for number in range(1, max(last.values(), default=0) + 1)
+        for cell in _order(sweep, models, networks, number)
+        if number <= last[cell.condition] and (cell, number) not in done
+    ]
     return Plan(tuple(trials), sweep.trials)
 
 
-def _trial(cell: Cell, number: int, effort: Effort, model: ModelFacts, network: Sequence[Profile]) -> Trial:
+def last_rounds(
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    netems: Iterable[str],
+    done: frozenset[tuple[Cell, int]] = frozenset(),
+) -> dict[Condition, int]:
+    """The number of each condition's last round: of those to begin with, or the last that was begun since."""
+    last = {cell.condition: sweep.trials for cell in cells(sweep, models, netems)}
+    for cell, number in done:
+        if cell.condition in last:
+            last[cell.condition] = max(last[cell.condition], number)
+    return last
+
+
+def further(
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    networks: Mapping[str, Sequence[Profile]],
+    numbers: Mapping[Condition, int],
+) -> Plan:
+    """One round more of each of these conditions, `numbers` says which: whole, in the order that its number has."""
+    trials = [
+        _trial(cell, number, sweep, models, networks)
+        for number in sorted(set(numbers.values()))
+        for cell in _order(sweep, models, networks, number)
+        if numbers.get(cell.condition) == number
+    ]
+    return Plan(tuple(trials), sweep.trials)
+
+
+def _order(
+    sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str], number: int
+) -> Iterator[Cell]:
+    """Every cell in the order of a round.
+
+    The cells of one (model, network) stay together, for loading a model or reshaping the link between any two trials
+    would take longer than they do; the order of these groups, and of the cells in each, is random from the sweep's
+    seed.
+    """
+    # Not cryptography: an order that anybody can make again from the manifest.
+    shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells(sweep, models, netems):
+        groups.setdefault((cell.model, cell.netem), []).append(cell)
+    order = list(groups.values())
+    shuffled.shuffle(order)
+    for group in order:
+        shuffled.shuffle(group)
+        yield from group
+
+
+def _trial(
+    cell: Cell,
+    number: int,
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    networks: Mapping[str, Sequence[Profile]],
+) -> Trial:
+    model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
     compute_s = model.compute_s * cell.batch_size
     ends = (0, *cell.cuts, len(model.points) - 1)
     shares = [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
     steps_s = [compute_s * share for share in shares] + [crossing.usual_s for crossing in crossed]
     latency_s = compute_s + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
-    effort = effort.seeing(-(-model.images // cell.batch_size))
+    effort = (QUICK if sweep.quick else THOROUGH).seeing(-(-model.images // cell.batch_size))
     depth = MOST_IN_FLIGHT if cell.in_flight == AUTO else int(cell.in_flight)
     pace_s = max(*steps_s, latency_s / depth)
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)

@@ -13,6 +13,10 @@ from pareto.spec import SpecError, Sweep
 from pareto.store import StoreError
 
 QUICK_TRIALS = 1
+SURE_TRIALS = 6
+"""Before as many rounds nothing is sure: `analysis.statistics.median` gives no interval."""
+ENDING = ("until", "budget")
+"""What decides how long a run goes on, not what it measures."""
 
 
 def run_folder(run: Path, out: Path) -> Path:
@@ -31,8 +35,8 @@ def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> S
     if file is not None:
         spec.parsed({"model": "any", **fields}, str(file))  # so that a fault in the file is told as such
     fields |= options
-    if fields.get("quick") and "trials" not in fields:
-        fields["trials"] = QUICK_TRIALS
+    if "trials" not in fields and (fields.get("quick") or fields.get("until") is not None):
+        fields["trials"] = QUICK_TRIALS if fields.get("until") is None else SURE_TRIALS
     return spec.sweep(fields)
 
 
@@ -71,14 +75,14 @@ def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     except UnknownModel as error:
         raise SpecError(str(error)) from None
     keys = {field.alias or name: name for name, field in Sweep.model_fields.items()}
-    for option in options:
+    for option in (option for option in options if option not in ENDING):
         then, now = (getattr(which, keys[option]) for which in (begun, asked))
         if then != now:
             raise SpecError(
                 f"{folder} was made with other settings: {option} was {_shown(then)}, not {_shown(now)}; "
                 "leave the option out, or start a new run"
             )
-    return begun
+    return begun.model_copy(update={option: getattr(asked, option) for option in ENDING if option in options})
 
 
 def _shown(value: Any) -> str:

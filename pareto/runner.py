@@ -44,6 +44,9 @@ class Watcher(Protocol):
 class Clock:
     """Where the wall time went, in seconds."""
 
+    wall: float = 0.0
+    foreseen: float = 0.0
+    """What trials took in all, and what the plan had said of them."""
     measuring: float = 0.0
     probing: float = 0.0
     watching: float = 0.0
@@ -52,9 +55,14 @@ class Clock:
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
 
+    @property
+    def pace(self) -> float:
+        """How many times as long as foreseen trials take."""
+        return self.wall / self.foreseen if self.foreseen else 1.0
+
 
 class Runner:
-    """Runs a plan once. `clock` and the store hold what came of it, also after an interruption."""
+    """Runs plans, one after the other. `clock` and the store hold what came of it, also after an interruption."""
 
     def __init__(
         self,
@@ -73,23 +81,25 @@ class Runner:
         self._watcher = watcher
         self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
         self._shaped = ""
+        self._failures = 0
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
         """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
-        failures = 0
         for trial in plan.trials:
             self._watcher.started(trial)
             row = self._attempt(trial, plan)
             self._store.append_trial(row)
             self.clock.trials += 1
+            self.clock.wall += row["wall_s"]
+            self.clock.foreseen += trial.estimate_s
             if row["status"] != "ok":
                 self.clock.faulty.append(row)
             self._watcher.finished(trial, row)
-            failures = failures + 1 if row["status"] == "failed" else 0
-            if failures == MAX_FAILURES_IN_A_ROW:
-                raise Aborted(f"{failures} trials failed in a row, the last because: {row['reason']}")
-            if failures:  # the next trial starts with fresh workers
+            self._failures = self._failures + 1 if row["status"] == "failed" else 0
+            if self._failures == MAX_FAILURES_IN_A_ROW:
+                raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
+            if self._failures:  # the next trial starts with fresh workers
                 self._crew.close()
                 self._last_probes.clear()
 
@@ -120,8 +130,7 @@ class Runner:
         for link, profile in links:
             if profile.period_s is not None:
                 # Each cell of a round sees the same part of the trace, each round another.
-                share = (trial.round - 1) / plan.rounds
-                link.shaper.restart(profile.offset_s + share * profile.period_s)
+                link.shaper.restart(profile.offset_s + plan.part(trial.round) * profile.period_s)
         begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
         began, worked = time.monotonic(), time.process_time()

@@ -21,7 +21,7 @@ from pareto.link.profile import Profile
 from pareto.link.words import describe
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Clock
-from pareto.spec import AUTO, Cell, Sweep
+from pareto.spec import AUTO, MOST_ROUNDS, Cell, Sweep
 from pareto.store import Row
 
 REDRAW_HZ = 1.0
@@ -81,8 +81,15 @@ def plan(
         table.add_row("input", f"{sweep.dataset}, {sweep.input}")
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
-    table.add_row("trials", f"{len(plan.trials)}: {len(cells)} cells, {len(rounds)} of {sweep.trials} rounds")
-    table.add_row("estimate", f"about {duration(plan.estimate_s)} of measuring")
+    grows = sweep.until is not None or sweep.budget is not None
+    which = f"{len(rounds)} of {sweep.trials} rounds{' to begin with' if grows else ''}"
+    if rounds and max(rounds) > sweep.trials:
+        which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
+    table.add_row("trials", f"{len(plan.trials)}: {len(cells)} cells, {which}")
+    if grows:
+        table.add_row("then", _ending(sweep))
+    least = "at least" if grows else "about"
+    table.add_row("estimate", f"{least} {duration(plan.estimate_s)} of measuring")
     out.print(table)
 
 
@@ -118,6 +125,14 @@ class Progress:
     ) -> None:
         if self._out.is_terminal:
             self._live.stop()
+
+    def expect(self, part: Plan) -> None:
+        """This is next; it may be more than was planned. Of a round that is added a log gets no lines."""
+        added = tuple(set(part.trials).difference(self._plan.trials))
+        if added:
+            self._plan = Plan(self._plan.trials + added, self._plan.rounds)
+            self._left_s += sum(trial.estimate_s for trial in added)
+            self._told = 10
 
     def started(self, trial: Trial) -> None:
         self._now = trial.cell
@@ -187,11 +202,29 @@ def summary(out: Console, clock: Clock, wall_s: float) -> None:
 
 
 def files(out: Console, written: Sequence[Path]) -> None:
-    """The files made, figures by their common name."""
+    """The files made; figures by their folder, for each is a picture in two formats, its data and its caption."""
+    pictures: dict[Path, int] = {}
     for path in written:
-        if path.suffix != ".pdf":
-            also = " (and .pdf)" if path.with_suffix(".pdf") in written else ""
-            out.print(f"{path}{also}", soft_wrap=True)
+        if path.parent.name == "figures":
+            pictures[path.parent] = pictures.get(path.parent, 0) + (path.suffix == ".png")
+        else:
+            out.print(str(path), soft_wrap=True, markup=False)
+    for folder, count in pictures.items():
+        out.print(
+            f"{folder}/: {count} figures as PDF and PNG, with data and captions; LaTeX tables",
+            soft_wrap=True,
+            markup=False,
+        )
+
+
+def _ending(sweep: Sweep) -> str:
+    """How long rounds are added."""
+    until, budget = sweep.until, sweep.budget
+    sure = "" if until is None else f"until the points that may be on a front are within ±{100 * until:.3g} %"
+    spent = (
+        "" if budget is None else f"as long as it is foreseen to end within {duration(budget)} of this start"
+    )
+    return f"a round more, {', '.join(filter(None, (sure, spent)))}; {MOST_ROUNDS} rounds at most"
 
 
 def _tcp(tcp: TcpSettings) -> str:

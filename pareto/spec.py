@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,10 @@ from pareto.link.profile import Profile
 
 BACKENDS = ("tcp", "rpc")
 MOST_IN_FLIGHT = 64
+MOST_TRIALS = 1000
+MOST_ROUNDS = 100
+"""None is added beyond to become sure: a spread that this many do not tame is the machine's to mend."""
+MOST_BUDGET_S = 31 * 24 * 3600
 AUTO = "auto"
 """Requests in flight: as many as the slowest step needs to be busy always."""
 LABELLED = ":"
@@ -59,9 +64,9 @@ def _share(value: Any) -> Any:
     )
 
 
-def _seconds(what: str) -> BeforeValidator:
-    """`2ms`, or seconds as a number (from a manifest)."""
-    return BeforeValidator(lambda value: units.delay_s(value, what) if isinstance(value, str) else value)
+def _written(read: Callable[[str, str], float], what: str) -> BeforeValidator:
+    """A quantity with its unit, as `read` takes it, or a number (from a manifest)."""
+    return BeforeValidator(lambda value: read(value, what) if isinstance(value, str) else value)
 
 
 def _unless_off(value: Any) -> Any:
@@ -105,7 +110,11 @@ class Sweep(BaseModel):
     dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
     data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
     images: int | None = Field(default=None, ge=1, le=100_000)
-    trials: int = Field(default=3, ge=1, le=1000)
+    trials: int = Field(default=3, ge=1, le=MOST_TRIALS)
+    until: Annotated[float | None, _written(units.share, "until")] = Field(default=None, gt=0, lt=1)
+    budget: Annotated[float | None, _written(units.duration_s, "budget")] = Field(
+        default=None, gt=0, le=MOST_BUDGET_S
+    )
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
     depths: Annotated[
         tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), Field(min_length=1)
@@ -118,11 +127,11 @@ class Sweep(BaseModel):
     testbed: str = THIS_MACHINE
     edge_cpu: float = Field(default=1.0, ge=0.05, le=1.0)
     threads: int | None = Field(default=None, ge=1, le=256)
-    sample: Annotated[float | None, _seconds("sample"), BeforeValidator(_unless_off)] = Field(
+    sample: Annotated[float | None, _written(units.delay_s, "sample"), BeforeValidator(_unless_off)] = Field(
         default=0.2, ge=0.01, le=60
     )
     tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.10, gt=0, lt=1)
-    rtt_floor: Annotated[float, _seconds("rtt_floor")] = Field(default=0.002, ge=0, lt=10)
+    rtt_floor: Annotated[float, _written(units.delay_s, "rtt_floor")] = Field(default=0.002, ge=0, lt=10)
     shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
 
@@ -146,6 +155,10 @@ def transport(backend: str) -> str:
     return backend.partition(LABELLED)[0]
 
 
+Condition = tuple[str, str, int, str, str]
+"""What is the same for all points that are compared: model, network, batch size, codec, requests in flight."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One combination to measure. `cuts`: for each link, how many units run before it."""
@@ -163,6 +176,10 @@ class Cell:
     def point(self) -> str:
         """As in trials.csv: `7`, or `3+7` in a chain of three hosts."""
         return "+".join(map(str, self.cuts))
+
+    @property
+    def condition(self) -> Condition:
+        return self.model, self.netem, self.batch_size, self.codec, self.in_flight
 
     @property
     def transport(self) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pareto import __version__, plan, request, screen, splits
+from pareto import __version__, plan, reporting, request, screen, splits
 from pareto.crew import Crew
 from pareto.hosts import inventory, testbeds
 from pareto.hosts.host import TestbedError
@@ -26,12 +28,16 @@ from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, Clock, Runner, link_facts
 from pareto.spec import ALONG, SpecError, Sweep, profiles
+from pareto.stopping import Stopping
 from pareto.store import Store
 from partitions import model as partitioned
 from partitions.graph import UntraceableModel
 from partitions.registry import UnknownModel
 from partitions.registry import canonical as canonical_name
 from partitions.weights import WeightsError
+
+if TYPE_CHECKING:
+    from analysis.statistics.until import Standing
 
 _DECIDES = {
     "weights_digest": "other weights",
@@ -41,7 +47,17 @@ _DECIDES = {
 }
 """What of a model's manifest must not change while a run goes on."""
 Networks = dict[str, tuple[Profile, ...]]
-_PACKAGES = ("torch", "torchvision", "safetensors", "paramiko", "pyroute2", "numpy", "pandas", "moocore")
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "safetensors",
+    "paramiko",
+    "pyroute2",
+    "numpy",
+    "scipy",
+    "pandas",
+    "moocore",
+)
 
 
 def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: float) -> int:
@@ -71,20 +87,34 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
         name: replace(it.facts, splits=ways[name], notes=(splits.fold_note(points[name]), *it.notes))
         for name, it in prepared.items()
     }
-    to_do = plan.make(sweep, facts, networks, store.done() if store is not None else frozenset())
+    done = store.done() if store is not None else frozenset()
+    to_do = plan.make(sweep, facts, networks, done)
     screen.plan(console, sweep, facts, networks, to_do)
     if dry_run:
         return 0
     if store is None:
         store = Store.create(out, _run_name(prepared, networks), _manifest(sweep, prepared, networks))
+    stopping = Stopping(
+        sweep,
+        plan.last_rounds(sweep, facts, networks, done),
+        partial(plan.further, sweep, facts, networks),
+        partial(_standing, store.folder),
+        clock,
+        began,
+        partial(console.print, markup=False),
+    )
+    parts = stopping.plans(to_do)
     try:
-        if to_do.trials:
-            _measure(console, sweep, prepared, networks, to_do, store, clock)
+        # The first is asked for before a testbed is built: a run that goes on may have measured enough.
+        if first := next(parts, None):
+            rest = itertools.chain([first], parts)
+            _measure(console, sweep, prepared, networks, to_do, rest, stopping, store, clock)
     except TestbedError:
         store.discard_if_empty()
         raise
     except KeyboardInterrupt:
-        console.print(f"interrupted: {clock.trials} of {len(to_do.trials)} trials are kept")
+        of = f" of {len(to_do.trials)}" if sweep.until is sweep.budget is None else ""
+        console.print(f"interrupted: {clock.trials}{of} trials are kept")
         code = 130
     except Aborted as error:
         console.print(f"error: {error}", markup=False)
@@ -92,7 +122,7 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     if code:
         console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
     screen.summary(console, clock, time.monotonic() - began)
-    show(console, store.folder)
+    reporting.show(console, [store.folder])
     return code or int(any(row["status"] != "ok" for row in store.rows()))
 
 
@@ -112,32 +142,19 @@ def _networks(sweep: Sweep, links: int) -> Networks:
     return networks
 
 
-def show(console: Console, folder: Path) -> None:
-    """Analyse a run's folder and show the front; the folder's name comes last."""
-    from analysis.report import report
-    from analysis.tables.front import front_table
-    from analysis.tables.overhead import overhead_table
-
-    made = report(folder)
-    console.print(front_table(made.front))
-    if not made.overhead.empty:
-        console.print(overhead_table(made.overhead))
-    for note in (*made.verdicts, *made.notes):
-        console.print(note, markup=False)
-    screen.files(console, made.files)
-    console.print(str(folder), soft_wrap=True, markup=False)
-
-
 def _measure(
     console: Console,
     sweep: Sweep,
     prepared: dict[str, Prepared],
     networks: Networks,
     to_do: plan.Plan,
+    parts: Iterable[plan.Plan],
+    stopping: Stopping,
     store: Store,
     clock: Clock,
 ) -> None:
-    manifest = store.manifest()
+    """`to_do`: what is planned; `parts`: it and what is added to it, each asked for when the one before is done."""
+    manifest = {**store.manifest(), "sweep": sweep.model_dump(mode="json")}
     session: dict[str, Any] = {"started_at": _now(), "driver": _driver()}
     opened = testbeds.open_testbed(
         sweep.testbed,
@@ -167,9 +184,13 @@ def _measure(
             manifest["sessions"] = [*manifest.get("sessions", []), session]
             store.write_manifest(manifest)
             try:
-                Runner(crew, store, networks, sweep.link_tolerance, progress, clock).run(to_do)
+                runner = Runner(crew, store, networks, sweep.link_tolerance, progress, clock)
+                for part in parts:
+                    progress.expect(part)
+                    runner.run(part)
             finally:
                 session["ended_at"] = _now()
+                session["stopping"] = stopping.record()
                 session["links"] = link_facts(networks, bed.links, crew.shaped)
                 session["shaping"] = {link.name: _if_there(link.shaper.facts) for link in bed.links}
                 session["sampling"] = _if_there(crew.sampling)
@@ -179,6 +200,15 @@ def _measure(
                 session["watching_s"] = round(clock.watching, 3)
                 session["driver_cpu_s"] = round(clock.driver_cpu, 3)
                 store.write_manifest(manifest)
+
+
+def _standing(folder: Path, within: float) -> Standing:
+    """What is known of a run's front. Imported between rounds, not while one is measured."""
+    from analysis.fronts.front import front
+    from analysis.runs import trials
+    from analysis.statistics import until
+
+    return until.standing(front(trials.load([folder])), within)
 
 
 def _if_there(tell: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:

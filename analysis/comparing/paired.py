@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from analysis.comparing import samples, significance
 from analysis.keys import CONDITION
 from analysis.naming import backends
 from analysis.points import cuts
@@ -21,6 +23,10 @@ COLUMNS = [
     *("overhead_difference_s", "overhead_low_s", "overhead_high_s"),
     *("throughput_difference_percent", "throughput_low_percent", "throughput_high_percent"),
     *("first_faster", "other_faster", "interval_over", "note"),
+    *("latency_p_value", "latency_p_corrected", "latency_significant"),
+    *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
+    *("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"),
+    *("tests", "rounds_needed"),
 ]
 ALL = "all"
 MIN_BLOCKS = 6
@@ -37,6 +43,20 @@ _MEASURES = {
     ),
 }
 """Of each pair: where its median goes, and the ends of the interval."""
+_TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relative"}
+"""Of each measure: where its pairs' differences are that the test ranks."""
+_DIFFERENCES = [*_MEASURES, "latency_percent", *_TESTED.values()]
+_ROUND = ["run", "round"]
+_NEEDED = [
+    "status",
+    "latency_s",
+    "latency_bound_s",
+    "throughput_ips",
+    "payload_bytes",
+    "run",
+    "round",
+    "point",
+]
 
 
 def paired(trials: pd.DataFrame) -> pd.DataFrame:
@@ -50,33 +70,46 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
     - latency_difference_s, latency_difference_percent, throughput_difference_percent: of a point, the median
       over its rounds. Of all, the median of the medians of rounds, or of points (`interval_over`).
       overhead_difference_s: of latency - latency bound, without what the stages' own times differed by.
-    - latency_low_s and so on: the median's 95 % interval from order statistics, which assume nothing about the
-      distribution and hold for few values too. Of all: over whole rounds, or with fewer than `MIN_BLOCKS` of them over
-      points. Empty, and `note` says so, with too few of both.
+    - latency_low_s and so on: the median's 95 % interval (`analysis.statistics.median`), which assumes nothing about
+      the distribution and holds for few values too. Of all: over whole rounds, or with fewer than `MIN_BLOCKS` of them
+      over points. Empty, and `note` says so, with too few of both.
     - first_faster, other_faster: at how many points the median latency says so.
+    - latency_p_value, throughput_p_value: of a point that crosses, whether its pairs may differ by chance
+      (`analysis.comparing.significance.signed_rank`). _p_corrected: corrected by Holm for all `tests` of the frame:
+      every point, both measures, each condition and pair of backends. Of all: the least of its points, which tests
+      whether the two differ anywhere. _significant: that is 0.05 or less.
+    - first_surely_faster, other_surely_faster, first_surely_more (images/s), other_surely_more: at how many points
+      the difference is significant and goes that way.
+    - rounds_needed: with fewer, no point can be significant among so many tests, whatever it shows.
     """
-    rows: list[dict[Hashable, Any]] = []
-    for _, of_condition in trials.groupby(CONDITION, dropna=False):
-        condition = of_condition.iloc[0][CONDITION].to_dict()
-        for first, other in combinations(backends(of_condition), 2):
-            found = _pairs(_valid(of_condition, first), _valid(of_condition, other))
-            named = condition | {"first": first, "other": other}
-            for point in sorted(found["point"].unique(), key=cuts):
-                rows += [named | {"point": point} | _figures(found[found["point"] == point], "rounds")]
-            crossing = found[found["payload_bytes"] > 0]
-            rows += [named | {"point": ALL} | _figures(crossing, _blocks(crossing))]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    of_all = [_of_pair(*of_two) for of_two in _compared(trials)]
+    if not of_all:
+        return pd.DataFrame(columns=COLUMNS)
+    rows: pd.DataFrame = pd.concat(of_all, ignore_index=True).reindex(columns=COLUMNS)
+    _judge(rows)
+    return rows
 
 
 def median_interval(values: pd.Series) -> tuple[float, float]:
-    """95 % interval of the median from order statistics (sign test); NaN with fewer than 6 values."""
+    """The median's 95 % interval (`analysis.statistics.median`); NaN with fewer than 6 values."""
     return median.interval(values.dropna().tolist()) or (math.nan, math.nan)
+
+
+def _compared(trials: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], pd.DataFrame]]:
+    """Every condition with every two of its backends, by name, and their pairs."""
+    for _, of_condition in trials[[*CONDITION, "backend", *_NEEDED]].groupby(
+        CONDITION, dropna=False, observed=True
+    ):
+        condition = of_condition.iloc[0][CONDITION].to_dict()
+        valid = {backend: _valid(of_condition, backend) for backend in backends(of_condition)}
+        for first, other in combinations(valid, 2):
+            yield condition | {"first": first, "other": other}, _pairs(valid[first], valid[other])
 
 
 def _valid(trials: pd.DataFrame, backend: str) -> pd.DataFrame:
     ok = trials[(trials["status"] == "ok") & (trials["backend"] == backend)].dropna(subset=["latency_s"])
     # A trial repeated within its round is paired with the other's repetition.
-    return ok.assign(
+    return ok[_NEEDED].assign(
         repeat=ok.groupby(["run", "round", "point"]).cumcount(),
         overhead_s=ok["latency_s"] - ok["latency_bound_s"],
     )
@@ -84,34 +117,96 @@ def _valid(trials: pd.DataFrame, backend: str) -> pd.DataFrame:
 
 def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     both = first.merge(other, on=_PAIR, suffixes=("", "_other"))
-    return both[[*_PAIR, "payload_bytes"]].assign(
+    found = both[[*_PAIR, "payload_bytes"]].assign(
         latency_s=both["latency_s_other"] - both["latency_s"],
         latency_percent=100 * (both["latency_s_other"] / both["latency_s"] - 1),
         overhead_s=both["overhead_s_other"] - both["overhead_s"],
         throughput_percent=100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
     )
+    for measure, column in _TESTED.items():
+        found[column] = significance.relative(both[measure], both[f"{measure}_other"])
+    return found
+
+
+def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
+    crossing = pairs[pairs["payload_bytes"] > 0]
+    of_all = pd.DataFrame([{"point": ALL} | _figures(crossing, _blocks(crossing))])
+    rows = pd.concat([_points(pairs), of_all], ignore_index=True) if len(pairs) else of_all
+    return rows.assign(**{str(key): value for key, value in named.items()})
+
+
+def _points(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of all points at once, as there may be many with many rounds each."""
+    points = sorted(pairs["point"].unique(), key=cuts)
+    block = [*_ROUND, "point"]
+    # Trials repeated within a round are no rounds more.
+    blocks = pairs.groupby(block, as_index=False)[_DIFFERENCES].median() if pairs["repeat"].any() else pairs
+    places = blocks["point"].map({point: place for place, point in enumerate(points)}).to_numpy()
+    tables = {
+        column: samples.padded(blocks[column].to_numpy(), places, len(points)) for column in _DIFFERENCES
+    }
+    sizes = pairs.groupby("point").size().reindex(points).to_numpy()
+    medians = samples.medians(tables["latency_s"])
+    rows = pd.DataFrame({"point": points, "points": 1, "rounds": sizes, "pairs": sizes})
+    rows["latency_difference_percent"] = samples.medians(tables["latency_percent"])
+    rows["first_faster"], rows["other_faster"] = (medians > 0).astype(int), (medians < 0).astype(int)
+    for measure, (middle, low, high) in _MEASURES.items():
+        rows[middle] = samples.medians(tables[measure])
+        rows[low], rows[high] = samples.median_intervals(tables[measure])
+    crosses = (pairs.groupby("point")["payload_bytes"].max().reindex(points) > 0).to_numpy()
+    for measure, column in _TESTED.items():
+        p_values = significance.signed_rank(tables[column])
+        rows[f"{measure.partition('_')[0]}_p_value"] = np.where(crosses, p_values, np.nan)
+    has_interval = rows["latency_low_s"].notna()
+    return rows.assign(
+        interval_over=np.where(has_interval, "rounds", ""), note=np.where(has_interval, "", TOO_FEW)
+    )
 
 
 def _figures(pairs: pd.DataFrame, over: str) -> dict[Hashable, Any]:
-    blocks = pairs.groupby(["run", "round"] if over == "rounds" else "point")
+    """Of all points together."""
+    blocks = pairs.groupby(_ROUND if over == "rounds" else "point")[[*_MEASURES, "latency_percent"]].median()
     by_point = pairs.groupby("point")["latency_s"]
     medians = by_point.median()
     row: dict[Hashable, Any] = {
         "points": len(medians),
         "rounds": int(by_point.size().max()) if len(medians) else 0,
         "pairs": len(pairs),
-        "latency_difference_percent": blocks["latency_percent"].median().median(),
+        "latency_difference_percent": blocks["latency_percent"].median(),
         "first_faster": int((medians > 0).sum()),
         "other_faster": int((medians < 0).sum()),
     }
     for measure, (middle, low, high) in _MEASURES.items():
-        values = blocks[measure].median()
-        row[middle] = values.median()
-        row[low], row[high] = median_interval(values)
+        row[middle] = blocks[measure].median()
+        row[low], row[high] = median_interval(blocks[measure])
     has_interval = not math.isnan(row["latency_low_s"])
     return row | {"interval_over": over if has_interval else "", "note": "" if has_interval else TOO_FEW}
 
 
 def _blocks(pairs: pd.DataFrame) -> str:
     """Rounds where there are enough, as then the points are those that they are; else the points."""
-    return "rounds" if len(pairs[["run", "round"]].drop_duplicates()) >= MIN_BLOCKS else "points"
+    return "rounds" if len(pairs[_ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
+
+
+def _judge(rows: pd.DataFrame) -> None:
+    """Correct the p-values of all points for how many there are, and count what is left."""
+    p_values = [rows[f"{measure}_p_value"].to_numpy(dtype=float) for measure in ("latency", "throughput")]
+    rows["tests"] = sum(int(np.count_nonzero(~np.isnan(values))) for values in p_values)
+    rows["rounds_needed"] = significance.pairs_needed(int(rows["tests"].iloc[0]))
+    rows["latency_p_corrected"], rows["throughput_p_corrected"] = significance.corrected(*p_values)
+    for column, measure, sign in (
+        ("first_surely_faster", "latency_difference_s", 1),
+        ("other_surely_faster", "latency_difference_s", -1),
+        ("first_surely_more", "throughput_difference_percent", -1),
+        ("other_surely_more", "throughput_difference_percent", 1),
+    ):
+        is_sure = significance.significant(rows[f"{measure.partition('_')[0]}_p_corrected"].to_numpy())
+        rows[column] = (is_sure & (rows[measure] * sign > 0)).astype(int)
+    of_two = rows.groupby([*CONDITION, "first", "other"], dropna=False, observed=True, sort=False)
+    for column in ("latency_p_corrected", "throughput_p_corrected"):
+        rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform("min"))
+    for column in ("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"):
+        rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform("sum"))
+    for measure in ("latency", "throughput"):
+        corrected = rows[f"{measure}_p_corrected"].to_numpy()
+        rows[f"{measure}_significant"] = significance.significant(corrected)

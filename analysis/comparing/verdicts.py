@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.comparing.paired import ALL
+from analysis.comparing.words import count, ms, percent
 from analysis.naming import condition_title, transport
 
 Row = Mapping[Hashable, Any]
@@ -34,20 +35,20 @@ def _latency(row: Row) -> str:
     difference_s, low_s, high_s = (
         row[name] for name in ("latency_difference_s", "latency_low_s", "latency_high_s")
     )
-    share = f"{_percent(abs(row['latency_difference_percent']))} %"
-    span = f"over {_count(row['points'], 'point')} x {_count(row['rounds'], 'round')}"
+    share = f"{percent(abs(row['latency_difference_percent']))} %"
+    span = f"over {count(row['points'], 'point')} x {count(row['rounds'], 'round')}"
     if row["pairs"] != row["points"] * row["rounds"]:
-        span = f"over {_count(row['pairs'], 'pair')} at {_count(row['points'], 'point')}"
+        span = f"over {count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
     longer = difference_s >= 0
     interval = f"95 % interval over {row['interval_over']}"
-    told = f"{_ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
+    told = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
     if math.isnan(low_s):
         return f"{other} took {told} {span}: too few rounds for an interval, may be chance"
     if low_s <= 0 <= high_s:
-        seen = f"no difference seen between {first} and {other}: {_ms(difference_s)} ms"
-        return f"{seen}, {interval} {_ms(low_s)} to {_ms(high_s)} ms, {span}"
+        seen = f"no difference seen between {first} and {other}: {ms(difference_s)} ms"
+        return f"{seen}, {interval} {ms(low_s)} to {ms(high_s)} ms, {span}"
     near_s, far_s = (low_s, high_s) if longer else (-high_s, -low_s)
-    return f"{other} takes {told}, {interval} {_ms(near_s)} to {_ms(far_s)} ms, {span}"
+    return f"{other} takes {told}, {interval} {ms(near_s)} to {ms(far_s)} ms, {span}"
 
 
 def _overhead(row: Row) -> str:
@@ -57,34 +58,38 @@ def _overhead(row: Row) -> str:
     )
     if math.isnan(low_s):
         return ""
-    return f"beyond stages and link {_ms(difference_s)} ms, {_ms(low_s)} to {_ms(high_s)} ms"
+    return f"beyond stages and link {ms(difference_s)} ms, {ms(low_s)} to {ms(high_s)} ms"
 
 
 def _faster(row: Row) -> str:
-    at = [f"{row[who]} at {row[f'{who}_faster']}" for who in ("first", "other") if row[f"{who}_faster"]]
-    return f"faster: {', '.join(at)}" if at else ""
+    """At how many points, and how many of them are more than chance."""
+    at = []
+    for who in ("first", "other"):
+        if points := row[f"{who}_faster"]:
+            sure = row[f"{who}_surely_faster"]
+            at.append(f"{row[who]} at {points}" + (f" ({sure} significantly)" if sure else ""))
+    if not at:
+        return ""
+    text = f"faster: {', '.join(at)}"
+    if row["rounds"] < row["rounds_needed"]:
+        return f"{text}; too few rounds to tell at a single point: needs {row['rounds_needed']}"
+    return text if row["latency_significant"] else f"{text}, at none significantly"
 
 
 def _throughput(row: Row) -> str:
-    percent, low, high = (row[f"throughput_{name}_percent"] for name in ("difference", "low", "high"))
-    if math.isnan(percent):
+    share, low, high = (row[f"throughput_{name}_percent"] for name in ("difference", "low", "high"))
+    if math.isnan(share):
         return ""
     if math.isnan(low):
-        return f"images/s {_percent(percent, '+')} %"
+        return f"images/s {percent(share, '+')} %"
+    sure = [
+        f"{row[who]} at {row[f'{who}_surely_more']}"
+        for who in ("first", "other")
+        if row[f"{who}_surely_more"]
+    ]
+    more = f" (significantly more: {', '.join(sure)})" if sure else ""
     if low <= 0 <= high:
-        return f"no difference in images/s: {_percent(percent, '+')} %, {_percent(low)} to {_percent(high)} %"
-    return f"images/s {_percent(percent, '+')} %, {_percent(low, '+')} to {_percent(high, '+')} %"
-
-
-def _ms(seconds: float) -> str:
-    """Two digits behind the point, three where they would hide what is there."""
-    ms = 1e3 * seconds
-    return f"{ms:.2f}" if abs(ms) >= 0.1 or not ms else f"{ms:.3f}"
-
-
-def _percent(value: float, sign: str = "-") -> str:
-    return f"{value:{sign}.0f}" if abs(value) >= 10 else f"{value:{sign}.2g}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        span = f"{percent(low)} to {percent(high)} %"
+        return f"no difference in images/s: {percent(share, '+')} %, {span}{more}"
+    span = f"{percent(low, '+')} to {percent(high, '+')} %"
+    return f"images/s {percent(share, '+')} %, {span}{more}"

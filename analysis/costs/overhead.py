@@ -20,7 +20,10 @@ MIN_PAYLOADS = 4
 """Through fewer different payloads a line can always be laid, and says nothing."""
 MIN_POINTS = 5
 """With fewer points a bootstrap's 95 % interval holds the true b in less than nine of ten cases (simulated)."""
+MOST_PAIRS = 2_000_000
+"""Slopes at a time: 16 MB."""
 KEY = [*CONDITION, "backend"]
+MEASURED = ["latency_s", "latency_bound_s", "payload_bytes", "result_bytes"]
 COLUMNS = [
     *KEY,
     *("points", "payloads"),
@@ -65,9 +68,9 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
     added_s = headers_s["out"] * crossing["payload_bytes"] + headers_s["back"] * crossing["result_bytes"]
     crossing["goodput_efficiency"] = (crossing["latency_bound_s"] + added_s) / crossing["latency_s"]
     measures = ["overhead_s", "bytes", "latency_efficiency", "goodput_efficiency", "headers_s_per_byte"]
-    points = crossing.groupby([*KEY, "point"], dropna=False)[measures].median().reset_index()
+    points = crossing.groupby([*KEY, "point"], dropna=False, observed=True)[measures].median().reset_index()
     rows = []
-    for _, of_backend in points.groupby(KEY, dropna=False):
+    for _, of_backend in points.groupby(KEY, dropna=False, observed=True):
         known = of_backend.dropna(subset=["overhead_s", "bytes"])
         row = of_backend.iloc[0][KEY].to_dict() | {
             "points": len(of_backend),
@@ -93,45 +96,62 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
     need nothing to be normal nor of equal spread; none with fewer than `MIN_POINTS` points. The same input, the
     same result.
     """
-    a_s, b = _line(nbytes, overhead_s)
+    a_s, b = map(float, line(nbytes, overhead_s))
     residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
     ends = np.full((2, 2), math.nan)
     if len(nbytes) >= MIN_POINTS:
         draws = np.random.default_rng(seed).integers(len(nbytes), size=(resamples, len(nbytes)))
         # A draw of one size alone has no slope.
-        lines = [_line(nbytes[draw], overhead_s[draw]) for draw in draws if np.ptp(nbytes[draw]) > 0]
+        draws = draws[np.ptp(nbytes[draws], axis=1) > 0]
+        parts = np.array_split(draws, math.ceil(draws.size * len(nbytes) / MOST_PAIRS))
+        lines = np.concatenate([_lines(nbytes[part], overhead_s[part]) for part in parts])
         ends = np.quantile(lines, [0.025, 0.975], axis=0)
     (a_low_s, b_low), (a_high_s, b_high) = ends
     return Line(a_s, b, a_low_s, a_high_s, b_low, b_high, residual_s)
 
 
-def _line(x: Floats, y: Floats) -> tuple[float, float]:
+def line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """a and b of y = a + b x by Theil and Sen, for points or, with the points on y's last axis, many sets of them."""
     one, other = np.triu_indices(len(x), 1)
-    run, rise = x[other] - x[one], y[other] - y[one]
-    b = float(np.median(rise[run != 0] / run[run != 0]))
-    return float(np.median(y - b * x)), b
+    one, other = one[x[one] != x[other]], other[x[one] != x[other]]
+    b = np.median((y[..., other] - y[..., one]) / (x[other] - x[one]), axis=-1)
+    return np.median(y - b[..., None] * x, axis=-1), b
+
+
+def _lines(x: Floats, y: Floats) -> Floats:
+    """a and b of many sets of points (sets x points), each with different x; two of these differ in every set."""
+    one, other = np.triu_indices(x.shape[1], 1)
+    run, rise = x[:, other] - x[:, one], y[:, other] - y[:, one]
+    slopes = np.divide(rise, run, where=run != 0, out=np.full_like(rise, np.nan))
+    b = np.nanmedian(slopes, axis=1)
+    return np.column_stack([np.median(y - b[:, None] * x, axis=1), b])
 
 
 def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """The valid trials that cross every link, with the `bytes` that a request and its result put on all of them."""
-    ok = trials[(trials["status"] == "ok") & (trials["payload_bytes"] > 0)]
-    sent = stages.groupby(TRIAL, dropna=False)["payload_bytes"].agg(sent="sum", crossed="count")
+    crosses = (trials["status"] == "ok") & (trials["payload_bytes"] > 0)
+    ok = trials.loc[crosses, [*TRIAL, *MEASURED]].reset_index(drop=True)
+    links = ok["point"].map({point: len(cuts(point)) for point in ok["point"].unique()}).astype("int64")
+    ok["bytes"] = ok["payload_bytes"] + ok["result_bytes"]
+    if not (chain := links > 1).any():
+        return ok  # known without stages.csv, which older runs lack
+    sent = stages.groupby(TRIAL, dropna=False, observed=True)["payload_bytes"].agg(
+        sent="sum", crossed="count"
+    )
     ok = ok.merge(sent.reset_index(), how="left", on=TRIAL)
-    links = ok["point"].map(lambda point: len(cuts(point))).astype("int64")
-    # Two hosts: known without stages.csv, which older runs lack.
-    payload_bytes = ok["sent"].where(links > 1, ok["payload_bytes"])
-    ok["bytes"] = payload_bytes + links * ok["result_bytes"]
-    return ok[(links == 1) | (ok["crossed"] == links)].copy()
+    ok["bytes"] = ok["bytes"].where(~chain, ok["sent"] + links * ok["result_bytes"])
+    return ok[~chain | (ok["crossed"] == links)].drop(columns=["sent", "crossed"])
 
 
 def _headers_s(trials: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """Seconds that headers add to a byte of payload each way; NaN where the rate is not one number."""
     by_netem = {netem: _headers_of(netem, manifest) for netem in trials["netem"].unique()}
     one_link = ~trials["point"].str.contains("+", regex=False)
-    found = [by_netem[netem] for netem in trials["netem"]]
-    return pd.DataFrame(found, columns=["out", "back"], index=trials.index, dtype="float64").where(
-        one_link, axis=0
-    )
+    ways = {
+        way: trials["netem"].map({netem: found[place] for netem, found in by_netem.items()})
+        for place, way in enumerate(("out", "back"))
+    }
+    return pd.DataFrame(ways, dtype="float64").where(one_link, axis=0)
 
 
 def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:

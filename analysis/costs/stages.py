@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.keys import CELL, TRIAL
 from analysis.points import hosts
 
-FIGURES = ["compute_s", "utilization", "bubble_s", "transfer_s", "return_s"]
+FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
 STEPS = [*CELL, "place", "step", "share", "idle_s"]
 
 

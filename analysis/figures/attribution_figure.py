@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.figures.drawing import Drawing
 from analysis.figures.style import (
     COLOURS,
-    WIDTH_IN,
     Series,
-    add_caption,
+    blank,
     evenly,
+    footnote,
+    grow,
     head,
+    root,
     series,
     stage_look,
     styled,
+    wrapped,
 )
+from analysis.keys import CELL
 from analysis.naming import point_label, time_unit
 from analysis.points import cuts, order, undivided
 
-NAMED_POINTS = 32
+NAMED_POINTS = {"column": 23, "page": 32}
 """Up to this many points are named under their bars; of more, every second or third is numbered."""
 MOST_SPLITS = 32
 """Up to this many splits of a chain have a bar each; of more, only those that matter."""
@@ -42,7 +49,7 @@ class Part:
     hatch: str
 
 
-def attribution_figure(rows: pd.DataFrame, caption: str) -> Figure:
+def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """Stacked bars of one model, profile and batch size, one panel a backend; rows of `analysis.front`.
 
     A bar is the sum of the medians (ms or s) of each stage's compute, serialize and network time, for one request in
@@ -51,33 +58,64 @@ def attribution_figure(rows: pd.DataFrame, caption: str) -> Figure:
     columns. Of more than `MOST_SPLITS` splits of a chain, only those on a front and those that leave the model to one
     host are drawn, and the caption says so.
     """
-    rows, selection = _selected(rows)
+    shown, _ = _selected(rows)
+    count = len(list(series(shown)))
+    named = shown["point"].nunique() <= NAMED_POINTS[width]
+    with styled(width):
+        figure = blank(width, 0.4 + 0.6 * named + (1.75 if width == "page" else 1.3) * count)
+        footnote(figure, rows)
+        panels = figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0]
+        first = rows.iloc[0]
+        title = f"Latency by part: {first['model']} at {first['netem']}"
+        grow(figure, draw_attribution(list(panels), shown, title, NAMED_POINTS[width]))
+    return figure
+
+
+def draw_attribution(panels: Sequence[Axes], rows: pd.DataFrame, title: str, named: int) -> float:
+    """On one axes a backend, from above; up to so many points are named. Returns the head's height (inches)."""
     parts = _parts(rows)
-    drawn = list(series(rows))
     points = rows.drop_duplicates("point").sort_values("point", key=order).set_index("point")["point_name"]
     columns = [part.column for part in parts]
     longest_s = float(max(rows[columns].sum(axis=1).max(), rows["latency_bound_s"].max()))
     unit, scale = time_unit(longest_s)
-    with styled():
-        figure = Figure(figsize=(WIDTH_IN, 1.9 + 1.75 * len(drawn)), layout="constrained")
-        panels = figure.subplots(len(drawn), sharex=True, sharey=True, squeeze=False)[:, 0]
-        for axes, one in zip(panels, drawn, strict=True):
-            _draw(axes, one, parts, points.index, scale)
-            axes.set_ylabel(f"{one.label}\nlatency ({unit})")
-        panels[0].set_ylim(0, None if longest_s == 0 else 1.14 * longest_s * scale)  # room for the arrow
-        first = rows.iloc[0]
-        entries = {
-            label: entry
-            for axes in panels
-            for entry, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        legend = [*(part.label for part in parts), _BOUND, _BEST, _ABSENT]
-        shown = [entries[label] for label in legend if label in entries]
-        head(panels[0], f"Latency by part: {first['model']} at {first['netem']}", shown)
-        _name_points(panels[-1], points)
-        panels[-1].set_xlabel("partition point")
-        add_caption(figure, f"{caption} {selection}" if selection else caption)
-    return figure
+    for axes, one in zip(panels, series(rows), strict=True):
+        _draw(axes, one, parts, points.index, scale, numbered=len(points) > named)
+        name = wrapped(one.label, 0.8 * axes.bbox.height * 72 / root(axes).dpi, rcParams["axes.labelsize"])
+        axes.set_ylabel(f"{name}\nlatency ({unit})")
+    panels[0].set_ylim(0, None if longest_s == 0 else 1.14 * longest_s * scale)  # room for the arrow
+    entries = {
+        label: entry
+        for axes in panels
+        for entry, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    legend = [*(part.label for part in parts), _BOUND, _BEST, _ABSENT]
+    _name_points(panels[-1], points, named)
+    panels[-1].set_xlabel("partition point")
+    return head(panels[0], title, [entries[label] for label in legend if label in entries])
+
+
+def attribution_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
+    """`attribution_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
+    shown, selection = _selected(rows)
+    told = [
+        "Where the time of a request goes at each partition point, with one request in flight.",
+        conditions,
+        "A bar is the sum of the medians of its parts.",
+        "The diamond is the bound that the stages' own times and the link set; the arrow points to the lowest median "
+        "latency of the backend.",
+        "A cross is a point without any valid trial." if shown["latency_s"].isna().any() else "",
+        "Bars have no error bars: see the figure of the front.",
+        selection,
+    ]
+    columns = [*CELL, "point_name", "rounds", "excluded", "latency_s", "latency_bound_s"]
+    columns += [part.column for part in _parts(shown)]
+    return Drawing(
+        "attribution",
+        name,
+        lambda width: attribution_figure(rows, width=width),
+        shown[columns],
+        " ".join(sentence for sentence in told if sentence),
+    )
 
 
 def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -116,7 +154,9 @@ def _stage(column: str) -> Part:
     return Part(column, f"{role} compute", *stage_look(role))
 
 
-def _draw(axes: Axes, one: Series, parts: list[Part], points: pd.Index, scale: float) -> None:
+def _draw(
+    axes: Axes, one: Series, parts: list[Part], points: pd.Index, scale: float, *, numbered: bool
+) -> None:
     rows = one.rows.set_index("point").reindex(points)
     x = np.arange(len(points))
     base = np.zeros(len(points))
@@ -141,25 +181,28 @@ def _draw(axes: Axes, one: Series, parts: list[Part], points: pd.Index, scale: f
     if not absent.all():
         best = int(np.nanargmin(latency_s))
         top = np.nanmax([base[best], rows["latency_bound_s"].iloc[best] * scale])
-        number = "" if len(points) <= NAMED_POINTS else f"{points[best]}: "
-        _mark_best(axes, x[best], top, f"{number}{latency_s[best] * scale:.3g}")
+        number = f"{points[best]}: " if numbered else ""
+        _mark_best(axes, best, top, f"{number}{latency_s[best] * scale:.3g}", len(points))
     axes.grid(True, axis="y")
     axes.set_xlim(-0.6, max(len(points), 6) - 0.4)  # few bars need not be wide
 
 
-def _mark_best(axes: Axes, x: float, top: float, text: str) -> None:
-    """An arrow head a little above a bar, and over it the latency."""
-    place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "zorder": 5}
-    axes.annotate("\N{BLACK DOWN-POINTING TRIANGLE}", (x, top), (0, 7), fontsize=7, **place)
+def _mark_best(axes: Axes, bar: int, top: float, text: str, bars: int) -> None:
+    """An arrow head a little above a bar, and over it the latency, which must not reach over the ends of the axes."""
+    place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "zorder": 5}
+    axes.annotate("\N{BLACK DOWN-POINTING TRIANGLE}", (bar, top), (0, 7), fontsize=7, ha="center", **place)
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-    axes.annotate(text, (x, top), (0, 15), fontsize=6.5, fontweight="bold", bbox=box, **place)
+    x, side = {0: (-0.5, "left"), bars - 1: (bars - 0.5, "right")}.get(
+        bar if bars > 6 else -1, (bar, "center")
+    )
+    axes.annotate(text, (x, top), (0, 15), fontsize=6.5, fontweight="bold", bbox=box, ha=side, **place)
     axes.plot([], [], "v", color="black", markersize=4.5, label=_BEST)
 
 
-def _name_points(axes: Axes, points: pd.Series) -> None:
-    if len(points) <= NAMED_POINTS:
-        labels = [point_label(*named) for named in zip(points.index, points, strict=True)]
+def _name_points(axes: Axes, points: pd.Series, named: int) -> None:
+    if len(points) <= named:
+        labels = [point_label(*of) for of in zip(points.index, points, strict=True)]
         axes.set_xticks(range(len(points)), labels, rotation=55, ha="right", rotation_mode="anchor")
     else:
-        step = -(-len(points) // NAMED_POINTS)
+        step = -(-len(points) // named)
         axes.set_xticks(range(0, len(points), step), [str(point) for point in points.index[::step]])

@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.path import Path
+from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from analysis.figures.style import LOG_RANGE, WIDTH_IN, Series, add_caption, series, styled
+from analysis.figures.drawing import Drawing
+from analysis.figures.style import (
+    LOG_RANGE,
+    SMALL_PT,
+    WIDTHS_IN,
+    Series,
+    blank,
+    footnote,
+    mark_decades,
+    series,
+    styled,
+    wrapped,
+)
+from analysis.keys import CELL
 from analysis.points import cuts, hosts, link_number
 
 COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""
-LETTERS_FROM_PT = 4.0
-"""Smaller letters would not be legible."""
+LETTER_SHARE = 0.68
+"""Of a cell's side: the size of its letter, which has to be `SMALL_PT` to be legible."""
 FRONT_COLOUR = "#d55e00"
 
 
-def cuts_figure(rows: pd.DataFrame, caption: str) -> Figure:
+def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """A heat map of one model, profile and batch size on three hosts, one panel a backend; rows of the front.
 
     First cut downwards, second to the right; colour: throughput (images/s). A letter names the bottleneck of the
-    split: a host's initial, or the number of a link, with an arrow back for its way back. Splits on their backend's
-    front are framed; a cross is one without any valid trial.
+    split: a host's initial, or the number of a link, with an arrow back for its way back; without room for it there is
+    none. Splits on their backend's front are framed; a cross is one without any valid trial.
     """
     drawn = list(series(rows))
-    first_cuts, second_cuts = (sorted({cuts(point)[link] for point in rows["point"]}) for link in (0, 1))
-    columns = min(len(drawn), 2)
+    first_cuts, second_cuts = _axes_cuts(rows)
+    columns = min(len(drawn), 2) if width == "page" else 1
     lines = -(-len(drawn) // columns)
-    cell_in = (WIDTH_IN - 1.4) / (2 * max(len(second_cuts), 8))
+    cell_in = _cell_in(rows, width)
     height_in = cell_in * len(first_cuts)
-    with styled():
-        figure = Figure(figsize=(WIDTH_IN, 0.75 + (height_in + 0.55) * lines), layout="constrained")
+    with styled(width):
+        bar_in = 0.45 if width == "column" else 0
+        figure = blank(width, 0.45 + bar_in + (height_in + 0.55) * lines)
+        footnote(figure, rows)
         panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
         measured = rows["throughput_ips"].dropna()
         norm = _norm(float(measured.min()), float(measured.max()))
@@ -45,17 +63,49 @@ def cuts_figure(rows: pd.DataFrame, caption: str) -> Figure:
             _draw(axes, one, first_cuts, second_cuts, norm, 72 * cell_in)
         for axes in panels[len(drawn) :]:
             axes.set_axis_off()
-        bar = figure.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=list(panels), fraction=0.04, pad=0.01)
-        bar.set_label("throughput (images/s)")
-        if isinstance(norm, LogNorm):
-            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            bar.ax.yaxis.set_minor_formatter(NullFormatter())
+        _bar(figure, list(panels), norm, beside=width == "page")
         first = rows.iloc[0]
-        title = f"Throughput and bottleneck by cuts: {first['model']} at {first['netem']}"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-        add_caption(figure, f"{caption} {_key(rows, lettered=_lettered(72 * cell_in))}")
+        title = wrapped(
+            f"Throughput and bottleneck by cuts: {first['model']} at {first['netem']}", 72 * WIDTHS_IN[width]
+        )
+        size = rcParams["axes.titlesize"]
+        figure.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
     return figure
+
+
+def cuts_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
+    """`cuts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
+    columns = [*CELL, "point_name", "rounds", "excluded", "throughput_ips", "bottleneck", "on_backend_front"]
+    told = [
+        "Throughput of every pair of cuts, and the step of the chain that is slowest there.",
+        conditions,
+        _key(rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)),
+    ]
+    return Drawing("cuts", name, lambda width: cuts_figure(rows, width=width), rows[columns], " ".join(told))
+
+
+def _axes_cuts(rows: pd.DataFrame) -> tuple[list[int], list[int]]:
+    """The first and the second cuts that there are."""
+    first, second = (sorted({cuts(point)[link] for point in rows["point"]}) for link in (0, 1))
+    return first, second
+
+
+def _cell_in(rows: pd.DataFrame, width: str) -> float:
+    """The side of a cell."""
+    of_many = max(len(_axes_cuts(rows)[1]), 8)
+    return (WIDTHS_IN[width] - 1.4) / (2 * of_many) if width == "page" else (WIDTHS_IN[width] - 0.5) / of_many
+
+
+def _bar(figure: Figure, panels: list[Axes], norm: Normalize, *, beside: bool) -> None:
+    """What the colours mean, beside the panels or under them."""
+    look: dict[str, Any] = (
+        {"fraction": 0.04, "pad": 0.01} if beside else {"fraction": 0.05, "pad": 0.02, "aspect": 30}
+    )
+    where = "right" if beside else "bottom"
+    bar = figure.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=panels, location=where, **look)
+    bar.set_label("throughput (images/s)")
+    if isinstance(norm, LogNorm):
+        mark_decades(bar.ax, "y" if beside else "x")
 
 
 def _norm(low: float, high: float) -> Normalize:
@@ -63,7 +113,7 @@ def _norm(low: float, high: float) -> Normalize:
 
 
 def _lettered(cell_pt: float) -> bool:
-    return 0.62 * cell_pt >= LETTERS_FROM_PT
+    return LETTER_SHARE * cell_pt >= SMALL_PT
 
 
 def _draw(
@@ -81,13 +131,12 @@ def _draw(
             dark = not missing and float(norm(grid[y, x])) < 0.55
             written.setdefault((text, "white" if dark else "black"), []).append((x, y))
         if row["on_backend_front"]:
-            axes.add_patch(
-                Rectangle(
-                    (x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FRONT_COLOUR, linewidth=1.4, zorder=3
-                )
-            )
+            # White around it: the colour alone is a grey like the cells' when printed without colours.
+            frame = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FRONT_COLOUR, linewidth=1.4)
+            frame.set(zorder=3, path_effects=[withStroke(linewidth=2.8, foreground="white")])
+            axes.add_patch(frame)
     for (text, colour), places in written.items():
-        _write(axes, text, places, colour, min(0.62 * cell_pt, 7))
+        _write(axes, text, places, colour, min(LETTER_SHARE * cell_pt, 7.5))
     axes.imshow(grid, cmap=COLOUR_MAP, norm=norm, aspect="equal", interpolation="nearest")
     axes.set_title(one.label, loc="left", fontsize=8)
     for axis, found, limit in ((axes.xaxis, second_cuts, 22), (axes.yaxis, first_cuts, 22)):

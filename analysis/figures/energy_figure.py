@@ -7,16 +7,32 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis.figures.drawing import Drawing
 from analysis.figures.labels import label, place_labels, settle
-from analysis.figures.style import WIDTH_IN, Series, add_caption, fit_axis, series, styled
+from analysis.figures.style import (
+    SMALL_PT,
+    WIDTHS_IN,
+    Series,
+    blank,
+    evenly,
+    fit_axis,
+    footnote,
+    series,
+    styled,
+    wrapped,
+)
 from analysis.fronts.dominance import Floats
+from analysis.keys import CELL
 from analysis.naming import time_unit
 
 MARKER_PT = 4.5
+COLUMN_LABELS = 8
+"""Points numbered in a panel of a column's figure."""
 SMALLEST_PT, LARGEST_PT = 2.5, 7.5
 """Marker diameters of the least and the most energy, in the panel that has no axis for it."""
 
@@ -24,7 +40,7 @@ HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "alpha": 0.5}
 _UP_LEFT, _DOWN_LEFT = 0.75 * np.pi, -0.75 * np.pi
 
 
-def energy_figure(rows: pd.DataFrame, caption: str) -> Figure:
+def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """The points of one model, profile and batch size whose energy is known, from rows of `analysis.front`.
 
     Latency (ms or s, less is better), throughput (images/s, more is better) and energy (J per image, less is
@@ -35,8 +51,9 @@ def energy_figure(rows: pd.DataFrame, caption: str) -> Figure:
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
     drawn = list(series(measured))
-    with styled():
-        figure = Figure(figsize=(WIDTH_IN, 5.4), layout="constrained")
+    with styled(width):
+        figure = blank(width, 5.1 if width == "page" else 3.7)
+        footnote(figure, rows)
         plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
         # A column shares its horizontal axis and a row its vertical one, so that a point is found again.
         plane.sharex(by_latency)
@@ -63,15 +80,47 @@ def energy_figure(rows: pd.DataFrame, caption: str) -> Figure:
             panel.draw(drawn)
         first = rows.iloc[0]
         title = f"Latency, throughput and energy: {first['model']} at {first['netem']}"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+        title = wrapped(title, 72 * WIDTHS_IN[width])
+        figure.suptitle(title, x=0.01, ha="left", fontsize=rcParams["axes.titlesize"], fontweight="bold")
         legend.set_axis_off()
         _backend_legend(legend, drawn)
         _size_legend(legend, shown, diameter(shown))
-        add_caption(figure, caption)
         settle(figure)
         for panel in panels:
-            panel.number(drawn)
+            panel.number(drawn, COLUMN_LABELS if width == "column" else None)
     return figure
+
+
+def energy_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str, energies: str) -> Drawing:
+    """`energy_figure` with its data and caption; `conditions` as of `drawing.conditions`.
+
+    `energies`: whose energy it is and what it holds, as of `analysis.fronts.energy.note`.
+    """
+    told = [
+        "Latency, throughput and energy of every partition point, each against each.",
+        conditions,
+        "Filled and numbered: no other point is better in one of the three and as good in the others; hollow: some is.",
+        "In the panel of latency and throughput, a larger marker is more energy.",
+        "Medians over rounds, without intervals.",
+        energies,
+    ]
+    columns = [
+        *CELL,
+        "point_name",
+        "rounds",
+        "excluded",
+        "latency_s",
+        "throughput_ips",
+        "energy_j",
+        "energy_of",
+    ]
+    return Drawing(
+        "energy",
+        name,
+        lambda width: energy_figure(rows, width=width),
+        rows[[*columns, "on_energy_front"]],
+        " ".join(told),
+    )
 
 
 class _Panel:
@@ -102,12 +151,11 @@ class _Panel:
                     zorder=4 if on_front else 3,
                 )
 
-    def number(self, drawn: Sequence[Series]) -> None:
+    def number(self, drawn: Sequence[Series], most: int | None) -> None:
+        front = [(one, row) for one in drawn for _, row in one.rows.iterrows() if row["on_energy_front"]]
         texts = [
-            label(self._axes, row[self._x], row[self._y], str(row["point"]), one.colour)
-            for one in drawn
-            for _, row in one.rows.iterrows()
-            if row["on_energy_front"]
+            label(self._axes, row[self._x], row[self._y], str(row["point"]), one.colour, size_pt=SMALL_PT)
+            for one, row in (evenly(front, most) if most else front)
         ]
         every = pd.concat([one.rows for one in drawn])
         place_labels(
@@ -134,7 +182,7 @@ def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.
 def _backend_legend(axes: Axes, drawn: Sequence[Series]) -> None:
     entries = []
     for one in drawn:
-        for on_front, text in ((True, "on the three-way front"), (False, "dominated")):
+        for on_front, text in ((True, "three-way front"), (False, "dominated")):
             if one.rows["on_energy_front"].eq(on_front).any():
                 look: dict[str, Any] = {"markerfacecolor": one.colour} if on_front else dict(HOLLOW)
                 look |= {"marker": one.marker, "color": one.colour, "markersize": MARKER_PT}
@@ -152,7 +200,7 @@ def _size_legend(axes: Axes, energies: pd.Series, diameters: Floats) -> None:
         handles=entries,
         loc="upper left",
         bbox_to_anchor=(0, 0.46),
-        title="Marker size, upper left panel",
-        title_fontsize=7.5,
+        title="Marker size, upper left",
+        title_fontsize=rcParams["legend.fontsize"],
         alignment="left",
     )

@@ -1,137 +1,137 @@
-"""Latency against throughput: every point, and the front of each backend as a staircase."""
+"""Latency against throughput: every point, the front of each backend as a staircase, and how sure both are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
-from analysis.figures.labels import label, place_labels, settle
-from analysis.figures.style import WIDTH_IN, Series, add_caption, fit_axis, head, series, styled
-from analysis.fronts.dominance import Floats, staircase
-from analysis.naming import point_label, time_unit
-from analysis.points import cuts, undivided
+from analysis.figures.drawing import Drawing
+from analysis.figures.labels import lay_out, settle
+from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, known, states
+from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
+from analysis.keys import CELL
 
-MARKER_PT = 5.0
-UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
-NAMED_LABELS = 16
-"""Up to this many labels carry the point's name; more would not be legible, and the number says it all. Nor would the
-names of a chain's points, which are of several cuts."""
+COLUMN_LABELS = 10
+"""What a column has room for."""
+TIES_NAMED = 8
+
+_HEIGHT_IN = {"column": 2.35, "page": 3.75}
+_SPREAD = [
+    f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")
+]
+DATA = [
+    *CELL,
+    "point_name",
+    "rounds",
+    "excluded",
+    "latency_s",
+    "throughput_ips",
+    *_SPREAD,
+    "on_backend_front",
+]
+DATA += ["on_front", "probability", "ties"]
 
 
-def front_figure(rows: pd.DataFrame, caption: str) -> Figure:
-    """The points of one model, profile and batch size, from rows of `analysis.front`.
+def front_figure(
+    rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page"
+) -> Figure:
+    """The points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` draws them.
 
-    Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left. Points
-    on the front of their backend are filled and labelled; so are, without being filled, those that leave the
-    whole model to one host (all on the server, all on the edge), which a split has to beat. Whiskers are 95 %
-    intervals of the median, for the points that are on the front in at least one resample.
+    `attainment`: of `analysis.fronts.attainment.attainment`, for the band behind each staircase.
     """
-    measured = rows.dropna(subset=["latency_s", "throughput_ips"])
-    unit, scale = time_unit(float(measured["latency_s"].max()))
-    with styled():
-        figure = Figure(figsize=(WIDTH_IN, 4.4), layout="constrained")
-        axes = figure.add_subplot()
-        first = rows.iloc[0]
-        axes.set_xlabel(f"latency ({unit})")
-        axes.set_ylabel("throughput (images/s)")
-        axes.grid(True)
-        # Fixed before the staircases are drawn, which end at the limits.
-        fit_axis(axes, "x", measured["latency_s"] * scale)
-        fit_axis(axes, "y", measured["throughput_ips"])
-        drawn = list(series(measured))
-        for one in drawn:
-            _draw(axes, one, scale)
-        head(axes, f"Latency and throughput: {first['model']} at {first['netem']}", _legend(drawn))
-        add_caption(figure, caption)
-        _label(figure, axes, drawn, scale)
+    with styled(width):
+        figure = blank(width, _HEIGHT_IN[width])
+        footnote(figure, rows)
+        plane, head_in = _draw(figure.add_subplot(), rows, attainment, "")
+        grow(figure, head_in)
+        settle(figure)
+        plane.label(COLUMN_LABELS if width == "column" else None)
     return figure
 
 
-def _draw(axes: Axes, one: Series, scale: float) -> None:
-    for on_front, rows in one.rows.groupby("on_backend_front"):
-        strong = bool(on_front)
-        axes.errorbar(
-            rows["latency_s"] * scale,
-            rows["throughput_ips"],
-            xerr=scale * _whiskers(rows, "latency_s", "latency_low_s", "latency_high_s"),
-            yerr=_whiskers(rows, "throughput_ips", "throughput_low_ips", "throughput_high_ips"),
-            fmt=one.marker,
-            color=one.colour,
-            markersize=MARKER_PT if strong else 0.8 * MARKER_PT,
-            markerfacecolor=one.colour if strong else "none",
-            markeredgewidth=0.9,
-            elinewidth=0.7,
-            alpha=1 if strong else 0.45,
-            zorder=4 if strong else 3,
-        )
-    axes.plot(*_steps(axes, one, scale), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+def draw_front(
+    axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None = None, title: str = ""
+) -> None:
+    """Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left.
+
+    Points on the front of their backend are filled and labelled; so are, without being filled, those that leave the
+    whole model to one host (all on the server, all on the edge), which a split has to beat. Half-filled: on the front
+    in some resamples only (`SURE`). Boxes are 95 % intervals of both medians, of these points; a thin cross is the
+    range of the rounds, where they are too few for an interval. Axes too narrow for all labels have but
+    `COLUMN_LABELS`, numbers.
+    """
+    plane, _ = _draw(axes, rows, attainment, title)
+    lay_out(axes)
+    narrow = axes.bbox.width / root(axes).dpi < WIDTHS_IN["column"]
+    plane.label(COLUMN_LABELS if narrow else None)
 
 
-def _steps(axes: Axes, one: Series, scale: float) -> tuple[Floats, Floats]:
-    return staircase(
-        one.rows["latency_s"].to_numpy() * scale,
-        one.rows["throughput_ips"].to_numpy(),
-        right=axes.get_xlim()[1],
-        bottom=axes.get_ylim()[0],
+def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None, title: str) -> tuple[Plane, float]:
+    """All but the labels; and the height of the head (inches)."""
+    plane = Plane(axes, rows.dropna(subset=["latency_s", "throughput_ips"]))
+    plane.draw(attainment)
+    axes.set_xlabel(f"latency ({plane.unit})")
+    axes.set_ylabel("throughput (images/s)")
+    first = rows.iloc[0]
+    told = title or f"Latency and throughput: {first['model']} at {first['netem']}"
+    return plane, head(axes, told, plane.legend())
+
+
+def front_drawing(
+    rows: pd.DataFrame, name: tuple[str, ...], conditions: str, attainment: pd.DataFrame | None = None
+) -> Drawing:
+    """`front_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
+    return Drawing(
+        "front",
+        name,
+        lambda width: front_figure(rows, attainment=attainment, width=width),
+        rows[[column for column in DATA if column in rows]],
+        f"Latency against throughput of every partition point. {conditions} {key(rows, attainment)}",
     )
 
 
-def _whiskers(rows: pd.DataFrame, median: str, low: str, high: str) -> Floats:
-    """Lengths below and above the median; none where there is no interval or no chance to be on the front."""
-    lengths = np.vstack([rows[median] - rows[low], rows[high] - rows[median]])
-    return np.where(rows["probability"] > 0, np.nan_to_num(lengths), 0.0).clip(min=0)
-
-
-def _legend(drawn: Iterable[Series]) -> list[Line2D]:
-    entries = []
-    for one in drawn:
-        style: dict[str, Any] = {"color": one.colour, "marker": one.marker}
-        entries.append(
-            Line2D([], [], **style, linestyle=one.line, markersize=MARKER_PT, label=f"{one.label} front")
-        )
-        if not one.rows["on_backend_front"].all():
-            style |= {"linestyle": "", "markerfacecolor": "none"}
-            entries.append(
-                Line2D([], [], **style, markersize=0.8 * MARKER_PT, alpha=0.6, label=f"{one.label} dominated")
-            )
-    return entries
-
-
-def _label(figure: Figure, axes: Axes, drawn: Sequence[Series], scale: float) -> list[Text]:
-    """Label the points on a front, and those that leave the model to one host."""
-    every = pd.concat([one.rows for one in drawn])
-    ends = set(every.loc[undivided(every), "point"])
-    labelled = [
-        (one, row)
-        for one in drawn
-        for _, row in one.rows.iterrows()
-        if row["on_backend_front"] or row["point"] in ends
+def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
+    """What the marks mean, of those that there are, in sentences."""
+    told = [
+        "Up and left is better.",
+        "A staircase bounds what the points of its backend attain; those on it are filled, dominated ones hollow.",
     ]
-    named = len(labelled) <= NAMED_LABELS and len(cuts(labelled[0][1]["point"])) == 1
-    texts = [
-        label(
-            axes,
-            row["latency_s"] * scale,
-            row["throughput_ips"],
-            point_label(row["point"], str(row["point_name"]) if named else ""),
-            one.colour,
+    if "feasible" in rows and (
+        excluded := int((~rows["feasible"].astype(bool) & (rows["rounds"] > 0)).sum())
+    ):
+        told.append(f"{excluded} points do not meet the condition that was set; they are drawn as dominated.")
+    if rows["probability"].isna().all():
+        told.append("There are too few rounds to tell how sure a place on the front is.")
+    if (states(rows.dropna(subset=["latency_s", "throughput_ips"])) == "unsure").any():
+        told.append(
+            f"Half-filled: on its backend's front in {100 * (1 - SURE):.0f} to {100 * SURE:.0f} % of the resamples of "
+            "whole rounds."
         )
-        for one, row in labelled
-    ]
-    settle(figure)
-    return place_labels(
-        axes,
-        texts,
-        # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
-        [UP_LEFT if one is drawn[0] else DOWN_RIGHT for one, _ in labelled],
-        markers=np.concatenate([one.rows[["latency_s", "throughput_ips"]] * [scale, 1] for one in drawn]),
-        marker_pt=MARKER_PT,
-        lines=[_steps(axes, one, scale) for one in drawn],
-    )
+    if known(rows, "latency_low_s").any():
+        told.append("Boxes are 95 % intervals of both medians, of the filled and half-filled points.")
+    ranged = known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)
+    if ranged.any():
+        told.append("A thin cross is the range over the rounds: they are too few for an interval.")
+    if banded(attainment):
+        told.append("The band is what between 5 % and 95 % of the resamples of whole rounds attain.")
+    return " ".join([*told, *_ties(rows)])
+
+
+def _ties(rows: pd.DataFrame) -> list[str]:
+    """Which points the data do not tell apart, each two once; under which profile, where there are several."""
+    if "ties" not in rows:
+        return []
+    tied = rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")]
+    several = rows["netem"].nunique() > 1
+    pairs: dict[tuple[str, frozenset[str]], str] = {}
+    for row in tied.to_dict("records"):
+        own = f"{row['backend']} {row['point']}"
+        for other in str(row["ties"]).split("; "):
+            told = f"{own} and {other}" + (f" at {row['netem']}" if several else "")
+            pairs.setdefault((row["netem"], frozenset((own, other))), told)
+    if not pairs:
+        return []
+    named = "; ".join(list(pairs.values())[:TIES_NAMED])
+    more = f"; and {len(pairs) - TIES_NAMED} more pairs" if len(pairs) > TIES_NAMED else ""
+    return [f"Not to be told apart: {named}{more}."]

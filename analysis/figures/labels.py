@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from analysis.figures.style import ink
+from analysis.figures.style import ink, root
 from analysis.fronts.dominance import Floats
 
 # Gaps between a point and its label in points of print, and the directions tried at each.
@@ -26,13 +26,13 @@ _LEADER_FROM_PT = 7.0
 _MARGIN_PT = 0.8
 
 
-def label(axes: Axes, x: float, y: float, text: str, colour: str) -> Text:
+def label(axes: Axes, x: float, y: float, text: str, colour: str, size_pt: float = 6.5) -> Text:
     """A label at its point (data units), in its backend's colour, for `place_labels` to move beside it."""
     return axes.text(
         x,
         y,
         text,
-        fontsize=6.5,
+        fontsize=size_pt,
         color=ink(colour),
         zorder=2.5,  # over the staircases, under the markers
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
@@ -43,6 +43,11 @@ def settle(figure: Figure) -> None:
     """Make the layout final: labels are placed in it, so that it must be known and stay."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+
+
+def lay_out(axes: Axes) -> None:
+    """Make the layout known, of a figure that may be the caller's: whether it stays is for him to say."""
+    root(axes).draw_without_rendering()
 
 
 def place_labels(

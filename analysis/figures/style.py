@@ -1,9 +1,11 @@
-"""What every figure shares: size, colours, markers, units, axes, caption, and how it is written to disk."""
+"""What every figure shares: widths, fonts, colours, markers, axes, legend, footnote, and how it is written to disk."""
 
 from __future__ import annotations
 
+import math
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +17,23 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.naming import backends, in_flight
+from analysis.errors import AnalysisError
+from analysis.naming import backends
 from analysis.points import order
 
 T = TypeVar("T")
 
-WIDTH_IN = 7.0
-"""A page's text width, or two columns of a two-column paper."""
+WIDTHS_IN = {"column": 3.4, "page": 7.0}
+"""The widths of a figure as it is printed, without scaling: one column of a two-column paper, or a page's text width.
+
+A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
+labels, and panels where they find room. Every figure function takes the name as its argument `width`.
+"""
+WIDTH_IN = WIDTHS_IN["page"]
 
 # The "colorblind" palette of seaborn 0.13, so that seven colours do not cost its import.
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")
@@ -34,6 +43,8 @@ STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
 
+_TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
+"""What a number at an axis takes."""
 LOG_RANGE = 20
 """An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
 
@@ -58,13 +69,33 @@ _RC: dict[Any, Any] = {
     "hatch.linewidth": 0.4,
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
     "figure.dpi": 100,
-    "savefig.dpi": 200,
+    "savefig.dpi": 300,
 }
+_COLUMN_RC: dict[Any, Any] = {
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+}
+SMALL_PT = 6.0
+"""The smallest letters, as printed: labels at points, the footnote."""
 
 
-def styled() -> AbstractContextManager[None]:
-    """The settings under which figures are made and saved; the caller's own come back afterwards."""
-    return matplotlib.rc_context(_RC)
+def styled(width: str = "page") -> AbstractContextManager[None]:
+    """The settings under which a figure of that width is made; the caller's own come back afterwards.
+
+    Raises `AnalysisError` if there is no such width.
+    """
+    if width not in WIDTHS_IN:
+        raise AnalysisError(f"no width {width!r} of a figure: one of {', '.join(WIDTHS_IN)}")
+    return matplotlib.rc_context(_RC | (_COLUMN_RC if width == "column" else {}))
+
+
+def blank(width: str, height_in: float) -> Figure:
+    """An empty figure; make it within `styled(width)`."""
+    return Figure(figsize=(WIDTHS_IN[width], height_in), layout="constrained")
 
 
 @dataclass(frozen=True)
@@ -78,22 +109,28 @@ class Series:
     line: Any
 
 
-def series(rows: pd.DataFrame) -> Iterator[Series]:
-    """Backend by backend, codec by codec, told apart by colour as well as by marker and line."""
-    codecs = rows["codec"].nunique(dropna=False)
-    groups = [
-        (f"{backend} {codec!s}".strip() if codecs > 1 else str(backend), group)
-        for backend in backends(rows)
-        for codec, group in rows[rows["backend"] == backend].groupby("codec", dropna=False)
+def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
+    """Backend by backend, codec by codec, told apart by colour as well as by marker and line.
+
+    `among`: all rows of the figure, where `rows` are of one of its panels, so that a backend looks the same in each.
+    """
+    every = (rows if among is None else among).fillna({"codec": ""})
+    kinds = [
+        (backend, codec)
+        for backend in backends(every)
+        for codec in sorted(every.loc[every["backend"] == backend, "codec"].unique())
     ]
-    for number, (label, group) in enumerate(groups):
-        yield Series(
-            label,
-            group.sort_values("point", key=order),
-            COLOURS[number % len(COLOURS)],
-            MARKERS[number % len(MARKERS)],
-            LINES[number % len(LINES)],
-        )
+    codecs = every["codec"].nunique()
+    for number, (backend, codec) in enumerate(kinds):
+        group = rows[(rows["backend"] == backend) & (rows["codec"].fillna("") == codec)]
+        if len(group):
+            yield Series(
+                f"{backend} {codec}".strip() if codecs > 1 else backend,
+                group.sort_values("point", key=order),
+                COLOURS[number % len(COLOURS)],
+                MARKERS[number % len(MARKERS)],
+                LINES[number % len(LINES)],
+            )
 
 
 def stage_look(role: str) -> tuple[str, str]:
@@ -118,35 +155,29 @@ def ink(colour: str) -> tuple[float, ...]:
 
 def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12) -> None:
     """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
-    axis = axes.xaxis if name == "x" else axes.yaxis
     low, high = float(values.min()), float(values.max())
     if low > 0 and high / low > LOG_RANGE:
         margin = (high / low) ** room
-        axes.set(**{f"{name}scale": "log", f"{name}lim": (low / margin, high * margin)})
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        low, high = low / margin, high * margin
+        axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
+        mark_decades(axes, name)
     else:
         margin = room * (high - low or high or 1)
         axes.set(**{f"{name}lim": (low - margin, high + margin)})
 
 
-def caption(rows: pd.DataFrame, testbed: str) -> str:
-    """What a reader must know to judge a figure: conditions, rounds, testbed, trials left out."""
-    first = rows.iloc[0]
-    rounds = sorted({int(count) for count in rows["rounds"] if count})
-    span = f"{rounds[0]}–{rounds[-1]}" if len(rounds) > 1 else str(rounds[0] if rounds else 0)  # noqa: RUF001
-    excluded, trials = int(rows["excluded"].sum()), int((rows["excluded"] + rows["rounds"]).sum())
-    parts = [
-        f"Model {first['model']}",
-        f"profile {first['netem']}",
-        f"batch size {first['batch_size']}",
-        in_flight(first["in_flight_asked"]),
-        f"{span} round{'' if span == '1' else 's'}",
-        f"testbed {testbed}" if testbed else "",
-        f"{excluded} of {trials} trials excluded (invalid or failed)" if excluded else "no trial excluded",
-    ]
-    return "; ".join(part for part in parts if part) + "."
+def mark_decades(axes: Axes, name: Literal["x", "y"]) -> None:
+    """Ticks at 1, 2, 5, 10 on a logarithmic axis with limits; fewer where their labels would touch."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    pt = axes.figure.dpi / 72
+    length_pt = (axes.bbox.width if name == "x" else axes.bbox.height) / pt
+    most = length_pt / (_TICK_WIDTH_PT if name == "x" else _TICK_HEIGHT_PT)
+    decades = math.log10(high / low)
+    subs = next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
+    axis.set_major_locator(LogLocator(subs=subs, numticks=max(int(most), 2)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def add_caption(figure: Figure, text: str) -> None:
@@ -154,21 +185,108 @@ def add_caption(figure: Figure, text: str) -> None:
     figure.supxlabel(textwrap.fill(text, 136), x=0.01, ha="left", fontsize=7, color="0.25", linespacing=1.3)
 
 
-def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0) -> None:
-    """A title, and under it a legend: above the axes, where it can hide nothing, and what else is there (points)."""
-    columns = len(entries) if len(entries) <= 5 else 4  # what fits the width
-    lines = -(-len(entries) // columns)
-    axes.set_title(title, loc="left", pad=6 + 14 * lines + above_pt)
-    legend = axes.legend(
-        handles=entries,
-        loc="lower left",
-        ncols=columns,
-        borderaxespad=0.2,
-        columnspacing=1.6,
-        handletextpad=0.5,
+def left_out(rows: pd.DataFrame) -> str:
+    """`5 of 60 trials left out (invalid or failed)`; nothing if all counted. `rows`: of the front."""
+    excluded, trials = int(rows["excluded"].sum()), int((rows["excluded"] + rows["rounds"]).sum())
+    return f"{excluded} of {trials} trials left out (invalid or failed)" if excluded else ""
+
+
+def footnote(figure: Figure, rows: pd.DataFrame) -> None:
+    """What must not be lost when a picture is torn from its caption: that trials were left out, if any were."""
+    if text := left_out(rows):
+        figure.supxlabel(f"{text}.", x=0.01, ha="left", fontsize=SMALL_PT, color="0.35")
+
+
+def root(axes: Axes) -> Figure:
+    """The whole figure, where the axes are in a part of it too."""
+    figure = axes.get_figure(root=True)
+    if figure is None:
+        raise ValueError("axes of no figure")
+    return figure
+
+
+def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0) -> float:
+    """A title, and under it a legend: above the axes, where it can hide nothing, and what else is there (points).
+
+    Both are folded to the width of the axes; in a figure with one column of axes, to what is right of their left edge.
+    Returns their height (inches), for `grow`.
+    """
+    figure, spec = root(axes), axes.get_subplotspec()
+    room = axes.bbox.width
+    if spec is not None and spec.get_gridspec().ncols == 1:
+        taken = axes.yaxis.get_tightbbox()
+        room = figure.bbox.width - (taken.width if taken else 0) - _PAD_PT * figure.dpi / 72
+    above = ScaledTranslation(0, above_pt / 72, figure.dpi_scale_trans)
+    corner = {"bbox_to_anchor": (-0.01, 1.0), "bbox_transform": axes.transAxes + above}
+    legend_pt = 0.0
+    if entries:
+        legend = _folded(
+            lambda **columns: axes.legend(handles=entries, loc="lower left", **corner, **columns),
+            len(entries),
+            room,
+        )
+        legend_pt = legend.get_window_extent().height * 72 / figure.dpi
+        # The title above it reserves its height; its width would be taken from the axes, though there is room.
+        legend.set_in_layout(False)
+    told = axes.set_title(wrapped(title, room * 72 / figure.dpi), loc="left", pad=4 + legend_pt + above_pt)
+    return told.get_window_extent().height / figure.dpi + (4 + legend_pt + above_pt) / 72
+
+
+def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
+    """The same above a figure of several columns of axes."""
+    room = figure.bbox.width - _PAD_PT * figure.dpi / 72
+    look: dict[str, Any] = {
+        "loc": "outside upper left",
+        "title": wrapped(title, room * 72 / figure.dpi),
+        "title_fontproperties": {"weight": "bold", "size": matplotlib.rcParams["axes.titlesize"]},
+        "alignment": "left",
+    }
+    legend = _folded(
+        lambda **columns: figure.legend(handles=entries, **look, **columns),
+        len(entries),
+        room,
+        figure.legends,
     )
-    above = ScaledTranslation(0, above_pt / 72, axes.figure.dpi_scale_trans)
-    legend.set_bbox_to_anchor((-0.01, 1.0), axes.transAxes + above)
+    return legend.get_window_extent().height / figure.dpi
+
+
+def grow(figure: Figure, height_in: float) -> None:
+    """Make room for a head, so that it takes nothing from the axes."""
+    width_in, before_in = figure.get_size_inches()
+    figure.set_size_inches(width_in, before_in + height_in)
+
+
+_PAD_PT = 16.0
+"""Left and right of everything."""
+_LETTER_EM = 0.64
+"""Mean width of a bold letter."""
+_BREAKS = re.compile(r"(?<=[\s_+:.-])(?=\S)")
+"""Where a line may end: names of models, profiles and backends have no spaces."""
+
+
+def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
+    """A text, bold and of the titles' size by default, in lines of at most `room_pt`."""
+    letter_pt = _LETTER_EM * (size_pt or float(matplotlib.rcParams["axes.titlesize"]))
+    most = max(int(room_pt / letter_pt), 12)
+    lines = [""]
+    for part in _BREAKS.split(text):
+        if len((lines[-1] + part).rstrip()) > most and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _folded(
+    make: Callable[..., Legend], entries: int, room: float, made: list[Legend] | None = None
+) -> Legend:
+    """A legend of as many columns as fit the room (pixels); of those in `made` that do not fit, none is left."""
+    for columns in range(max(entries, 1), 0, -1):
+        legend = make(ncols=columns, borderaxespad=0.2, columnspacing=1.4, handletextpad=0.5)
+        if columns == 1 or legend.get_window_extent().width <= room:
+            break
+        if made is not None:
+            made.remove(legend)
+    return legend
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -10,12 +10,24 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.costs.stages import steps
-from analysis.figures.style import WIDTH_IN, Series, add_caption, evenly, head, series, stage_look, styled
+from analysis.figures.drawing import Drawing
+from analysis.figures.style import (
+    SMALL_PT,
+    Series,
+    blank,
+    evenly,
+    footnote,
+    grow,
+    head,
+    series,
+    stage_look,
+    styled,
+)
 from analysis.keys import CELL
 
-MOST_POINTS = 7
+MOST_POINTS = {"column": 2, "page": 7}
 """What fits side by side with figures in the bars."""
-LINE = 56
+LINE = {"column": 20, "page": 56}
 """How many characters of points fit side by side above the bars."""
 USED = 0.02
 """A link's way back that is busier than this somewhere has a line of its own."""
@@ -23,7 +35,7 @@ _LINK_COLOUR, _IDLE_COLOUR = "0.78", "0.96"
 _LENGTH, _HEIGHT = 0.94, 0.76
 
 
-def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, caption: str) -> Figure:
+def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
     """A bar for each step of the chain at the points of one model, profile and batch size that are on a front.
 
     `rows`: of `analysis.front`; `stages`: of `costs.stages.medians`. One panel a backend, one column a
@@ -31,32 +43,69 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, caption: str) -
     the step is busy with many requests in flight; the rest of a host's is bubble, given in time a request. The
     bottleneck is outlined. More than `MOST_POINTS` points are thinned out evenly.
     """
-    shown = {one.label: _shown(one) for one in series(rows)}
+    shown = {one.label: _shown(one, width) for one in series(rows)}
     drawn = [one for one in series(rows) if len(shown[one.label])]
     every = steps(pd.concat(shown.values()), stages)
     lines = _lines(every)
-    left_out = sum(int(one.rows["on_backend_front"].sum()) - len(shown[one.label]) for one in drawn)
-    selection = "Points on the backend's front, by latency"
-    selection += f"; {left_out} between them left out." if left_out else "."
-    with styled():
+    with styled(width):
         height_in = 0.235 * len(lines) + 0.5
-        figure = Figure(figsize=(WIDTH_IN, 0.95 + height_in * len(drawn)), layout="constrained")
+        figure = blank(width, height_in * len(drawn) - 0.35)
+        footnote(figure, rows)
         panels = figure.subplots(len(drawn), squeeze=False)[:, 0]
         most = max(len(shown[one.label]) for one in drawn)
         for axes, one in zip(panels, drawn, strict=True):
             _draw(axes, one, shown[one.label], every, lines)
-            axes.set_xlim(0, max(most, 3))
+            axes.set_xlim(0, max(most, 2 if width == "column" else 3))
         first = rows.iloc[0]
-        head(panels[0], f"Busy and idle along the chain: {first['model']} at {first['netem']}", _legend(), 28)
-        add_caption(figure, f"{caption} {selection}")
+        title = f"Busy and idle along the chain: {first['model']} at {first['netem']}"
+        grow(figure, head(panels[0], title, _legend(), 28))
     return figure
 
 
-def _shown(one: Series) -> pd.DataFrame:
+def utilization_drawing(
+    rows: pd.DataFrame, stages: pd.DataFrame, name: tuple[str, ...], conditions: str
+) -> Drawing:
+    """`utilization_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
+    front = rows[rows["on_backend_front"]]
+    data = steps(front, stages)
+    named = front[[*CELL, "throughput_ips", "bottleneck"]]
+    told = [
+        "How busy each host and link is with many requests in flight.",
+        conditions,
+        _selection(rows),
+        "A bar is filled for the share of the time in which the step is busy; beside it, of a host, the time a request "
+        "for which it waits. Medians over rounds, without intervals. The bottleneck is outlined.",
+    ]
+    return Drawing(
+        "utilization",
+        name,
+        lambda width: utilization_figure(rows, stages, width=width),
+        data.merge(named, how="left", on=CELL),
+        " ".join(told),
+    )
+
+
+def _selection(rows: pd.DataFrame) -> str:
+    """Which points are shown: at page width, and in a column."""
+    left_out = {
+        width: sum(int(one.rows["on_backend_front"].sum()) - len(_shown(one, width)) for one in series(rows))
+        for width in MOST_POINTS
+    }
+    told = "Points on their backend's front, by latency"
+    if left_out["page"]:
+        return f"{told}; {left_out['page']} between them left out ({left_out['column']} at column width)."
+    return (
+        f"{told}; {left_out['column']} between them left out at column width."
+        if left_out["column"]
+        else f"{told}."
+    )
+
+
+def _shown(one: Series, width: str) -> pd.DataFrame:
     """What is drawn of a backend's points: those on its front, by latency."""
     front = one.rows[one.rows["on_backend_front"]].sort_values("latency_s")
-    fit = min(MOST_POINTS, LINE // max(map(len, front["point"]), default=1))
-    return front.iloc[evenly(range(len(front)), fit)]
+    fit = min(MOST_POINTS[width], LINE[width] // max(map(len, front["point"]), default=1))
+    return front.iloc[evenly(range(len(front)), max(fit, 1))]
 
 
 def _lines(every: pd.DataFrame) -> list[str]:
@@ -102,7 +151,7 @@ def _bar(axes: Axes, left: float, line: int, step: Any, *, bottleneck: bool) -> 
     if bottleneck:
         axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)
     axes.text(
-        left + _LENGTH - 0.03, line, text, ha="right", va="center_baseline", fontsize=6.5, zorder=4,
+        left + _LENGTH - 0.03, line, text, ha="right", va="center_baseline", fontsize=SMALL_PT, zorder=4,
         fontweight="bold" if bottleneck else "normal",
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pareto dominance in latency (less is better), throughput (more is better) and, if asked for, energy (less)."""
+"""Pareto dominance in any objectives, and the staircase in the plane of latency and throughput."""
 
 from __future__ import annotations
 
@@ -11,20 +11,46 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+AT_ONCE = 4_000_000
+"""Pairs of points compared at once: some 10 MB."""
 
-def nondominated(latency: Floats, throughput: Floats, energy: Floats | None = None) -> Bools:
-    """Which points no other point dominates.
+
+def nondominated(*figures: Floats, maximise: Sequence[bool] = (False, True)) -> Bools:
+    """Which points no other point dominates; one array an objective, by default latency and throughput.
 
     A point dominates another if it is no worse in every objective and better in at least one; so points with
     equal figures are on the front together. A point with NaN in any is on no front.
     """
-    figures = np.column_stack([latency, throughput] if energy is None else [latency, throughput, energy])
-    on_front = np.zeros(len(figures), dtype=bool)
+    points = np.column_stack(figures)
+    on_front = np.zeros(len(points), dtype=bool)
     # moocore takes NaN for better than anything: such rows must never reach it.
-    measured = ~np.isnan(figures).any(axis=1)
-    on_front[measured] = moocore.is_nondominated(
-        figures[measured], maximise=[False, True, False][: figures.shape[1]], keep_weakly=True
-    )
+    measured = ~np.isnan(points).any(axis=1)
+    on_front[measured] = moocore.is_nondominated(points[measured], maximise=list(maximise), keep_weakly=True)
+    return on_front
+
+
+def nondominated_in_each(sets: Floats, maximise: Sequence[bool], among: Bools | None = None) -> Bools:
+    """The same for many sets of the same points at once: sets x points x objectives to sets x points.
+
+    `among` (points x points) says which points are compared with which: all by default. For thousands of small
+    sets this takes a tenth of the time of as many calls of moocore.
+    """
+    losses = np.where(np.asarray(maximise), -sets, sets)
+    count = sets.shape[1]
+    on_front = np.empty(sets.shape[:2], dtype=bool)
+    step = max(1, AT_ONCE // max(1, count**2))
+    for start in range(0, len(sets), step):
+        part = losses[start : start + step]
+        # [s, i, j]: point i of the set s is no worse than j, and better somewhere. NaN is neither.
+        no_worse = np.ones((len(part), count, count), dtype=bool)
+        better = np.zeros_like(no_worse)
+        for loss in np.moveaxis(part, 2, 0):
+            no_worse &= loss[:, :, None] <= loss[:, None, :]
+            better |= loss[:, :, None] < loss[:, None, :]
+        no_worse &= better
+        if among is not None:
+            no_worse &= among
+        on_front[start : start + step] = ~no_worse.any(axis=1) & ~np.isnan(part).any(axis=2)
     return on_front
 
 

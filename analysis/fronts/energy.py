@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from analysis.fronts.dominance import Floats
 from analysis.keys import TRIAL
 from analysis.points import hosts
 
@@ -37,7 +39,7 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     valid = cells["rounds"] > 0
     energy_j, measured = {}, {}
     for device in (EDGE, MIDDLE, SERVER):
-        asked = cells[f"{device}_s"].notna() | (device == EDGE)
+        asked = _asked(device, cells)
         if (valid & asked).any():
             energy_j[device] = cells[f"{device}_energy_j"].where(asked, 0.0).where(valid)
             measured[device] = bool(energy_j[device][valid].notna().all())
@@ -47,6 +49,24 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
         if measured.get(device):
             return device, energy_j[device]
     return "", pd.Series(float("nan"), index=cells.index)
+
+
+def charged(devices: str, cells: pd.DataFrame, energy_j: Mapping[str, Floats]) -> Floats:
+    """The energy that counts, of other medians than the cells' own: those of `energy_j` by its columns, each
+    resamples x cells. `devices`: what `counted` says of these cells; NaN if that is "".
+    """
+    if not devices:
+        return np.full_like(energy_j[f"{EDGE}_energy_j"], np.nan)
+    shares = [
+        np.where(_asked(device, cells), energy_j[f"{device}_energy_j"], 0.0)
+        for device in devices.split(" + ")
+    ]
+    return np.asarray(sum(shares[1:], start=shares[0]))
+
+
+def _asked(device: str, cells: pd.DataFrame) -> pd.Series:
+    """Whether the cells use a device: the edge always, another one if it has a time of its own."""
+    return cells[f"{device}_s"].notna() | (device == EDGE)
 
 
 def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:

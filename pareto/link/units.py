@@ -10,6 +10,7 @@ import re
 
 # Divided by, not multiplied with: 200 / 1000 is the float nearest to 0.2, 200 * 0.001 is not.
 _PER_SECOND = {"us": 1_000_000, "ms": 1_000, "s": 1}
+_LONG = {"s": 1, "min": 60, "h": 3600}
 _BITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 _BYTES = {
     "b": 1,
@@ -28,6 +29,12 @@ def delay_s(text: str, what: str = "delay") -> float:
     """Seconds of a time such as ``200ms``."""
     number, unit = _split(text, what, tuple(_PER_SECOND), "200ms")
     return number / _PER_SECOND[unit]
+
+
+def duration_s(text: str, what: str = "duration") -> float:
+    """Seconds of a time that somebody waits for, such as ``20min``."""
+    number, unit = _split(text, what, tuple(_LONG), "20min")
+    return number * _LONG[unit]
 
 
 def rate_bps(text: str, what: str = "rate") -> float:

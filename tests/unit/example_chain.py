@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.runs.trials import COLUMNS, STAGE_COLUMNS
+from analysis.runs.schema import COLUMNS, STAGE_COLUMNS
 
 from .example_run import PAYLOAD_KIB, name
 from .example_run import write as write_trials

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.runs.trials import COLUMNS
+from analysis.runs.schema import COLUMNS
 
 PAYLOAD_KIB = [
     588,

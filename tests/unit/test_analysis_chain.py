@@ -16,15 +16,17 @@ from rich.console import Console
 
 from analysis import notes
 from analysis.costs.stages import medians, stage_times, steps
-from analysis.figures.attribution_figure import MOST_SPLITS, attribution_figure
-from analysis.figures.cuts_figure import cuts_figure
+from analysis.drawings import drawings
+from analysis.figures.attribution_figure import MOST_SPLITS, attribution_drawing, attribution_figure
+from analysis.figures.cuts_figure import cuts_drawing, cuts_figure
 from analysis.figures.style import evenly
-from analysis.figures.utilization_figure import MOST_POINTS, utilization_figure
+from analysis.figures.utilization_figure import MOST_POINTS, utilization_drawing, utilization_figure
 from analysis.fronts.energy import with_middle
 from analysis.fronts.front import front
 from analysis.naming import point_label
-from analysis.report import report
-from analysis.runs.trials import load, stages
+from analysis.reporting import Asked, find, report
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
 from analysis.tables.front import front_table
 
 from . import example_chain
@@ -51,13 +53,9 @@ def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
         row["server_energy_j"] = 1 if row["server_s"] else ""
     run = example_chain.write(tmp_path, rows, staged)
     first = report(run)
-    kinds = ("front", "attribution", "utilization", "cuts", "energy")
-    names = [f"{kind}-mobilenetv2-wifi.{ext}" for kind in kinds for ext in ("pdf", "png")]
-    assert first.files == [
-        run / "front.csv",
-        run / "overhead.csv",
-        *(run / "figures" / name for name in names),
-    ]
+    names = {path.name for path in first.files}
+    for kind in ("front", "attribution", "utilization", "cuts", "energy", "bound", "payload"):
+        assert {f"{kind}-mobilenetv2-wifi.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= names
     assert len(first.notes) == 1
     before = [path.read_bytes() for path in first.files]
     assert [path.read_bytes() for path in report(run).files] == before
@@ -65,8 +63,10 @@ def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
 
 def test_two_hosts_have_no_map_of_two_cuts(tmp_path: Path) -> None:
     rows, staged = example_chain.trials([(3,), (5,)], backends=["tcp"])
-    made = report(example_chain.write(tmp_path, rows, staged))
-    assert {path.name.split("-")[0] for path in made.files[2:]} == {"front", "attribution", "utilization"}
+    found = find([example_chain.write(tmp_path, rows, staged)], Asked())
+    kinds = {drawing.kind for drawing in drawings(found, each=True)}
+    assert {"front", "attribution", "utilization"} <= kinds
+    assert "cuts" not in kinds
 
 
 def test_medians_are_of_valid_trials_alone(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def legend(axes: Axes) -> list[str]:
 @pytest.mark.parametrize("links", [1, 2, 3])
 def test_bars_hold_every_host_and_add_up_to_the_latency(tmp_path: Path, links: int) -> None:
     rows, staged = analysed(tmp_path, example_chain.splits(links, (3, 12)))
-    figure = attribution_figure(stage_times(rows, staged), "caption")
+    figure = attribution_figure(stage_times(rows, staged))
     between = [f"middle{number} compute" for number in range(1, links)]
     assert legend(figure.axes[0])[: 4 + len(between)] == [
         "edge compute", "serialize", "network", *between, "server compute",
@@ -140,12 +140,12 @@ def test_bars_hold_every_host_and_add_up_to_the_latency(tmp_path: Path, links: i
 
 def test_hosts_between_are_one_part_where_their_own_times_are_unknown(tmp_path: Path) -> None:
     rows, _ = analysed(tmp_path, example_chain.splits(2, (3, 12)))
-    assert "middle compute" in legend(attribution_figure(rows, "caption").axes[0])
+    assert "middle compute" in legend(attribution_figure(rows).axes[0])
 
 
 def test_the_lowest_latency_is_marked_in_every_panel(tmp_path: Path) -> None:
     rows, _ = analysed(tmp_path, example_chain.splits(1))
-    figure = drawn(attribution_figure(rows, "caption"))
+    figure = drawn(attribution_figure(rows))
     for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=True):
         of_backend = rows[rows["backend"] == backend].reset_index()
         best = of_backend["latency_s"].idxmin()
@@ -159,11 +159,11 @@ def test_the_lowest_latency_is_marked_in_every_panel(tmp_path: Path) -> None:
 def test_of_many_splits_those_that_matter_are_drawn(tmp_path: Path) -> None:
     rows, staged = analysed(tmp_path, example_chain.splits(2, range(0, 22, 3)))
     assert rows["point"].nunique() == 36 > MOST_SPLITS
-    figure = attribution_figure(stage_times(rows, staged), "caption")
+    figure = attribution_figure(stage_times(rows, staged))
     shown = [label.get_text().split()[0] for label in figure.axes[-1].get_xticklabels()]
     wanted = {*rows.loc[rows["on_backend_front"], "point"], "0+0", "0+21", "21+21"}
     assert set(shown) == wanted
-    assert f"{len(wanted)} of 36 splits" in figure.get_supxlabel()
+    assert f"{len(wanted)} of 36 splits" in attribution_drawing(rows, (), "").caption
 
 
 def lines(axes: Axes) -> dict[str, list[Rectangle]]:
@@ -178,7 +178,7 @@ def lines(axes: Axes) -> dict[str, list[Rectangle]]:
 
 def test_how_busy_every_step_is(tmp_path: Path) -> None:
     rows, staged = analysed(tmp_path, example_chain.splits(2, SOME))
-    figure = drawn(utilization_figure(rows, staged, "caption"))
+    figure = drawn(utilization_figure(rows, staged))
     for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=True):
         points = rows[(rows["backend"] == backend) & rows["on_backend_front"]].sort_values("latency_s")
         heads = [label.get_text().split("\n")[0] for label in axes.get_xticklabels()]
@@ -202,7 +202,7 @@ def test_how_busy_every_step_is(tmp_path: Path) -> None:
 def test_a_way_back_that_matters_has_a_line(tmp_path: Path) -> None:
     rows, staged = analysed(tmp_path, [(3, 12)], bottleneck="edge-middle1 back")
     staged.loc[staged["host"] == "edge", "return_s"] = 0.1
-    axes = utilization_figure(rows, staged, "caption").axes[0]
+    axes = utilization_figure(rows, staged).axes[0]
     assert "edge ← middle1" in lines(axes)
     assert any(not bar.get_fill() for bar in lines(axes)["edge ← middle1"])
 
@@ -210,15 +210,16 @@ def test_a_way_back_that_matters_has_a_line(tmp_path: Path) -> None:
 def test_a_long_front_is_thinned_out(tmp_path: Path) -> None:
     rows, staged = analysed(tmp_path, example_chain.splits(2, SOME))
     rows["on_backend_front"] = True
-    figure = utilization_figure(rows, staged, "caption")
-    assert len(figure.axes[0].get_xticklabels()) == MOST_POINTS
-    assert f"; {2 * (15 - MOST_POINTS)} between them left out" in figure.get_supxlabel()
+    figure = utilization_figure(rows, staged)
+    assert len(figure.axes[0].get_xticklabels()) == MOST_POINTS["page"]
+    caption = utilization_drawing(rows, staged, (), "").caption
+    assert f"; {2 * (15 - MOST_POINTS['page'])} between them left out" in caption
 
 
 def test_what_was_not_measured_is_not_idle(tmp_path: Path) -> None:
     rows, staged = analysed(tmp_path, [(3, 12)])
     staged.loc[staged["host"] == "server", ["utilization", "bubble_s"]] = np.nan
-    axes = utilization_figure(rows, staged, "caption").axes[0]
+    axes = utilization_figure(rows, staged).axes[0]
     assert len(lines(axes)["server"]) == 1
     assert "not measured" in [text.get_text() for text in axes.texts]
 
@@ -228,7 +229,7 @@ def test_the_map_of_two_cuts(tmp_path: Path) -> None:
     rows.loc[(rows["point"] == "12+21") & (rows["backend"] == "tcp"), ["throughput_ips", "latency_s"]] = (
         np.nan
     )
-    figure = drawn(cuts_figure(rows.assign(on_front=False), "caption"))
+    figure = drawn(cuts_figure(rows.assign(on_front=False)))
     axes = figure.axes[0]
     tcp = rows[rows["backend"] == "tcp"].set_index("point")
     grid = axes.images[0].get_array()
@@ -248,7 +249,7 @@ def test_the_map_of_two_cuts(tmp_path: Path) -> None:
         frames = {(round(frame.get_y() + 0.5), round(frame.get_x() + 0.5)) for frame in axes.patches}
         on_front = rows.loc[(rows["backend"] == backend) & rows["on_backend_front"], "point"]
         assert frames == {tuple(SOME.index(int(cut)) for cut in point.split("+")) for point in on_front}
-    assert "E edge, M middle1, 1 edge-middle1 out" in figure.get_supxlabel()
+    assert "E edge, M middle1, 1 edge-middle1 out" in cuts_drawing(rows, (), "").caption
 
 
 def test_the_notes_name_the_bottleneck_at_the_best_points(tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ def test_the_notes_name_the_bottleneck_at_the_best_points(tmp_path: Path) -> Non
 
 def test_a_note_where_splitting_changes_top1(tmp_path: Path) -> None:
     rows = trials(rounds=1, top1=0.75, top1_images=16)
-    assert report(write(tmp_path / "same", rows[:1])).notes == []
+    assert find([write(tmp_path / "same", rows[:1])], Asked()).notes == []
     rows[1] |= {"top1": 0.5, "top1_images": 8}
     assert list(notes.differing_top1(load([write(tmp_path / "fewer", rows)]))) == [], "they saw other images"
     rows[4] |= {"top1": 0.625}

@@ -15,11 +15,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from rich.console import Console
 
+from analysis.drawings import drawings
+from analysis.figures.drawing import save
 from analysis.figures.energy_figure import energy_figure
+from analysis.findings import Findings
 from analysis.fronts.energy import counted, note, with_middle
 from analysis.fronts.front import front
-from analysis.report import report
-from analysis.runs.trials import load, stages
+from analysis.reporting import Asked, find
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
 from analysis.tables.front import front_table
 
 from . import example_chain
@@ -176,17 +180,17 @@ def test_excluded_trials_have_no_say(tmp_path: Path) -> None:
     assert found["energy_j"].max() < 1e3
 
 
+def energies(found: Findings) -> list[tuple[str, ...]]:
+    return [drawing.name for drawing in drawings(found, each=True) if drawing.kind == "energy"]
+
+
 @pytest.mark.parametrize("conditions", [1, 2])
 def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -> None:
     rows = trials(rounds=1) + with_energy(trials(rounds=1, netem="other"))[: 44 * (conditions - 1)]
     run = write(tmp_path, rows)
-    made = report(run)
-    figures = {path.name for path in (run / "figures").iterdir() if path.name.startswith("energy")}
-    assert figures == (
-        {f"energy-mobilenetv2-other.{ext}" for ext in ("pdf", "png")} if conditions > 1 else set()
-    )
-    assert {path.name for path in made.files} >= figures
-    assert made.notes == []
+    found = find([run], Asked())
+    assert energies(found) == ([("mobilenetv2", "other")] if conditions > 1 else [])
+    assert found.notes == []
 
 
 @pytest.mark.parametrize(
@@ -200,14 +204,17 @@ def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -
     ids=["one trial", "equal energies", "one of 0 J", "one of two codecs"],
 )
 def test_partial_energies(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    assert [path.suffix for path in report(write(tmp_path, rows)).files].count(".pdf") == 3
+    (drawing,) = (
+        one for one in drawings(find([write(tmp_path, rows)], Asked()), each=True) if one.kind == "energy"
+    )
+    assert len(save(drawing, tmp_path)) == 4
 
 
 def test_codecs_of_different_devices_get_a_note(tmp_path: Path) -> None:
     rows = with_energy(trials(rounds=1, codec="fp16")) + with_energy(trials(rounds=1), server=False)
-    made = report(write(tmp_path, rows))
+    made = find([write(tmp_path, rows)], Asked())
     assert made.notes == ["mobilenetv2 200ms-5mbit: no energy figure: its codecs count different devices"]
-    assert [path.suffix for path in made.files].count(".pdf") == 2
+    assert energies(made) == []
 
 
 def test_the_caption_says_whose_energy_it_is(tmp_path: Path) -> None:
@@ -259,7 +266,7 @@ def labels(axes: Axes) -> list[Text]:
 @pytest.mark.parametrize("rows", [with_energy(trials()), spread_out()], ids=["few", "many"])
 def test_points_on_the_front_are_numbered_in_every_panel(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     points = analysed(tmp_path, rows)
-    figure = energy_figure(points, "The caption.")
+    figure = energy_figure(points)
     FigureCanvasAgg(figure).draw()
     on_front = points.loc[points["on_energy_front"], "point"]
     panels = [axes for axes in figure.axes if axes.axison]
@@ -276,7 +283,7 @@ def test_points_on_the_front_are_numbered_in_every_panel(tmp_path: Path, rows: l
         ]
         assert sum(filled) == len(on_front)
         assert sum(len(drawn.get_offsets()) for drawn in axes.collections) == len(points)
-    assert figure.get_supxlabel() == "The caption."
+    assert figure.get_supxlabel() == "", "nothing was left out"
 
 
 def printed(rows: pd.DataFrame) -> str:

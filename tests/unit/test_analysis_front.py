@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,28 +8,26 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fronts.dominance import Bools, Floats, nondominated, staircase
+from analysis.errors import AnalysisError
+from analysis.fronts import dominance
+from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each, staircase
 from analysis.fronts.front import COLUMNS, front
+from analysis.fronts.objectives import OBJECTIVES, chosen
 from analysis.points import short_step, undivided
 from analysis.runs.trials import load
+from analysis.statistics.median import interval
 
 from . import example_chain
 from .example_run import trials, write
 
 
-def brute_force(latency: Floats, throughput: Floats, energy: Floats | None = None) -> Bools:
-    """By the definition, point by point."""
-    # All to be minimised.
-    points = np.column_stack([latency, -throughput, np.zeros(len(latency)) if energy is None else energy])
-
-    def dominates(a: int, b: int) -> bool:
-        return bool((points[a] <= points[b]).all() and (points[a] < points[b]).any())
-
-    number = range(len(latency))
-    measured = ~np.isnan(points).any(axis=1)
-    return np.array(
-        [measured[b] and not any(measured[a] and dominates(a, b) for a in number) for b in number], dtype=bool
-    )
+def brute_force(*figures: Floats, maximise: Sequence[bool] = (False, True, False)) -> Bools:
+    """By the definition, pair by pair."""
+    # All to be minimised. NaN compares as false, so that such a point dominates nothing.
+    losses = [-values if more else values for values, more in zip(figures, maximise, strict=False)]
+    no_worse = np.all([loss[:, None] <= loss for loss in losses], axis=0)
+    better = np.any([loss[:, None] < loss for loss in losses], axis=0)
+    return ~(no_worse & better).any(axis=0) & ~np.isnan(losses).any(axis=0)
 
 
 def random_sets(count: int, objectives: int = 2) -> list[tuple[Floats, ...]]:
@@ -42,10 +41,32 @@ def random_sets(count: int, objectives: int = 2) -> list[tuple[Floats, ...]]:
     return sets
 
 
+@pytest.mark.parametrize(
+    "maximise", [(False, True), (True, True), (False, True, False), (True, False, False)]
+)
+def test_dominance_against_brute_force(maximise: tuple[bool, ...]) -> None:
+    """Over the four, 20 000 sets; the oracle compares every pair."""
+    sets = random_sets(5000, len(maximise))
+    for figures in sets:
+        expected = brute_force(*figures, maximise=maximise)
+        assert nondominated(*figures, maximise=maximise).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("objectives", [2, 3])
-def test_dominance_against_brute_force(objectives: int) -> None:
-    for figures in random_sets(500, objectives):
-        assert nondominated(*figures).tolist() == brute_force(*figures).tolist()
+def test_dominance_in_many_sets_at_once(objectives: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as set by set, also in parts, and with points that are not compared with each other."""
+    monkeypatch.setattr(dominance, "AT_ONCE", 5000)
+    rng = np.random.default_rng(1)
+    sets = rng.integers(1, 8, size=(500, 12, objectives)).astype(float)
+    sets[rng.random(sets.shape) < 0.05] = np.nan
+    maximise = (True, False, True)[:objectives]
+    halves = np.arange(12) < 5
+    found = nondominated_in_each(sets, maximise)
+    among = nondominated_in_each(sets, maximise, halves[:, None] == halves)
+    for figures, all_of_them, by_half in zip(sets, found, among, strict=True):
+        assert all_of_them.tolist() == brute_force(*figures.T, maximise=maximise).tolist()
+        for half in (halves, ~halves):
+            assert by_half[half].tolist() == brute_force(*figures[half].T, maximise=maximise).tolist()
 
 
 def test_staircase_is_the_boundary_of_what_is_attained() -> None:
@@ -110,9 +131,9 @@ def test_medians_and_efficiency() -> None:
     assert rows["latency_efficiency"].tolist() == pytest.approx([1 / 2, 1 / 6])
     assert rows["throughput_efficiency"].tolist() == pytest.approx([0.5, 0.15])
     assert rows["rounds"].tolist() == [3, 2]
-    assert rows["latency_low_s"][0] == 1
-    assert rows["latency_high_s"][0] == 9
-    assert rows.loc[1, ["latency_low_s", "throughput_high_ips", "probability"]].isna().all()
+    assert rows.loc[0, ["latency_least_s", "latency_most_s"]].tolist() == [1, 9]
+    assert rows.loc[1, ["throughput_least_ips", "throughput_most_ips"]].tolist() == [1, 2]
+    assert rows["probability"].notna().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("status", ["invalid", "failed"])
@@ -181,13 +202,34 @@ def test_a_drift_common_to_all_points_does_not_blur_the_front() -> None:
     assert rows["probability"].tolist() == [1, 0]
 
 
-def test_intervals_are_those_of_the_exact_bootstrap() -> None:
-    values = np.random.default_rng(2).lognormal(0, 0.3, 11)
-    rows = front(frame({0: values.tolist()}, {0: [1.0] * 11}))
-    # The median of 11 draws is at most the k-th smallest of 11 with P(Binomial(11, k/11) >= 6):
-    # 0.007 and 0.051 for the 2nd and 3rd, 0.949 and 0.993 for the 8th and 9th.
-    assert rows["latency_low_s"][0] == np.sort(values)[2]
-    assert rows["latency_high_s"][0] == np.sort(values)[8]
+def test_intervals_are_those_of_the_median_and_stay_with_their_points() -> None:
+    """Text puts 10 before 2, and both before 3. One round was not measured: 6 are left."""
+    rng = np.random.default_rng(2)
+    values = {point: rng.lognormal(point, 0.1, 7).tolist() for point in (10, 3, 2)}
+    data = frame(values, values)
+    data.loc[data["round"] == 4, "latency_s"] = np.nan
+    rows = front(data).set_index("point")
+    for point, of_point in values.items():
+        row = rows.loc[str(point)]
+        six = [value for number, value in enumerate(of_point) if number != 4]
+        assert (row["latency_low_s"], row["latency_high_s"]) == interval(six)
+        assert (row["throughput_low_ips"], row["throughput_high_ips"]) == interval(of_point)
+        assert (row["latency_least_s"], row["latency_most_s"]) == (min(six), max(six))
+
+
+def test_an_interval_needs_six_rounds_and_so_does_an_outlier() -> None:
+    names = ["latency_low_s", "latency_high_s", "throughput_low_ips", "throughput_high_ips", "outliers"]
+    rows = front(frame({0: [1, 2, 3, 4, 5], 1: [1, 2, 3, 4, 5, 6]}, {0: [1] * 5, 1: [1] * 6}))
+    assert rows.loc[0, names].isna().all()
+    assert rows.loc[1, names].notna().all()
+
+
+def test_outliers_are_rounds_that_are_one_in_latency_or_throughput() -> None:
+    steady = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 1.0]
+    slow, both = steady.copy(), steady.copy()
+    slow[2] = both[2] = 9
+    rows = front(frame({0: steady, 1: slow, 2: both}, {0: steady, 1: slow[::-1], 2: both}))
+    assert rows["outliers"].tolist() == [0, 2, 1]
 
 
 def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
@@ -203,7 +245,90 @@ def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
 
 
 def test_no_trials_at_all() -> None:
-    assert front(load([])).empty
+    rows = front(load([]))
+    assert rows.empty
+    assert list(rows.columns) == COLUMNS
+
+
+def test_columns_of_trials_that_others_lack_are_empty() -> None:
+    data = frame({0: [1] * 3}, {0: [5] * 3}).drop(columns=["edge_peak_rss_bytes", "latency_p95_s", "top1"])
+    rows = front(data, objectives=("latency", "edge-memory"))
+    assert rows.loc[0, ["edge_peak_rss_bytes", "latency_p95_s", "top1"]].isna().all()
+    assert not rows["on_front"].any(), "not measured is on no front"
+    assert rows["probability"].tolist() == [0]
+
+
+def test_everything_failed_and_a_single_point() -> None:
+    data = frame({0: [1] * 3}, {0: [5] * 3})
+    alone = front(data)
+    assert alone.loc[0, ["on_front", "probability", "probability_all", "ties"]].tolist() == [True, 1, 1, ""]
+    failed = front(data.assign(status="failed"), where="latency_s < 9")
+    assert failed.loc[0, ["rounds", "excluded", "feasible", "on_front"]].tolist() == [0, 3, False, False]
+    assert failed.loc[0, ["probability", "probability_all", "outliers"]].isna().all()
+
+
+def test_duplicates_are_on_the_front_together() -> None:
+    rows = front(frame({0: [1] * 6, 1: [1] * 6, 2: [2] * 6}, {0: [5] * 6, 1: [5] * 6, 2: [4] * 6}))
+    assert rows["on_front"].tolist() == [True, True, False]
+    assert rows["probability_all"].tolist() == [1, 1, 0]
+    assert rows["ties"].tolist() == ["tcp 1", "tcp 0", ""]
+
+
+@pytest.mark.parametrize(
+    "objectives",
+    [
+        ("payload", "edge-time"),
+        ("p95", "throughput", "edge-memory"),
+        ("energy", "latency"),
+        tuple(OBJECTIVES),
+    ],
+)
+def test_the_front_in_any_objectives_against_brute_force(objectives: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(3)
+    wanted = chosen(objectives)
+    points = range(12)
+    data = frame({point: [1.0] for point in points}, {point: [1.0] for point in points})
+    for column in {"edge_energy_j", *(each.column for each in wanted)} - {"energy_j"}:
+        data[column] = rng.integers(1, 9, len(data)).astype(float)
+    rows = front(data, objectives=objectives)
+    expected = brute_force(
+        *(rows[each.column].to_numpy() for each in wanted), maximise=[each.maximise for each in wanted]
+    )
+    assert rows["on_front"].tolist() == expected.tolist()
+    assert expected.any()
+
+
+def test_only_what_satisfies_the_constraint_is_compared() -> None:
+    data = frame({0: [1] * 3, 1: [2] * 3, 2: [3] * 3}, {0: [9] * 3, 1: [8] * 3, 2: [7] * 3})
+    data["payload_bytes"] = data["point"].map({"0": 900.0, "1": 100.0, "2": np.nan})
+    rows = front(data, where="payload_bytes < 0.5kb")
+    assert rows["feasible"].tolist() == rows["on_front"].tolist() == [False, True, False]
+    assert rows["probability_all"].tolist() == [0, 1, 0]
+    assert front(data)["feasible"].all()
+
+
+def test_the_constraint_is_asked_of_each_resample() -> None:
+    """A fast point whose latency is under the limit in about half of what might have been measured."""
+    rng = np.random.default_rng(4)
+    fast = rng.normal(1, 0.1, 30)
+    data = frame({0: fast.tolist(), 1: [0.8] * 30}, {0: [9.0] * 30, 1: [5.0] * 30})
+    rows = front(data, where=f"latency_s <= {np.median(fast) + 1e-9}")
+    assert rows["feasible"].all()
+    assert rows["probability_all"][0] == pytest.approx(0.5, abs=0.1)
+    assert rows["probability_all"][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"objectives": ("latency", "speed")}, "no objective 'speed'; there are latency, throughput"),
+        ({"where": "latensy_s < 1"}, "no column 'latensy_s'"),
+        ({"where": "on_front == 1"}, "no column 'on_front'"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
+        front(frame({0: [1]}, {0: [1]}), **asked)
 
 
 def test_points_are_in_the_order_of_their_cuts(tmp_path: Path) -> None:
@@ -214,15 +339,6 @@ def test_points_are_in_the_order_of_their_cuts(tmp_path: Path) -> None:
     two_hosts = front(load([write(tmp_path / "two", trials(rounds=1))]))
     assert two_hosts["point"].tolist() == [str(point) for point in range(22)] * 2
     assert two_hosts["point_name"].tolist()[2:12:9] == ["features.1", "features.10"]
-
-
-def test_intervals_stay_with_their_points_whatever_their_order() -> None:
-    """Text puts 10 before 2, and both before 3."""
-    values = {point: [point + step / 100 for step in range(5)] for point in (2, 3, 10)}
-    rows = front(frame(values, {point: [1.0] * 5 for point in values})).set_index("point")
-    for point in values:
-        low, high = rows.loc[str(point), ["latency_low_s", "latency_high_s"]]
-        assert point <= low <= high <= point + 0.04
 
 
 def test_bottleneck_and_top1_of_a_cell() -> None:

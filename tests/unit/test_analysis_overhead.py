@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 
 from analysis.costs.overhead import GOODPUT, TOO_FEW, fit, overhead
-from analysis.report import report
-from analysis.runs.trials import load, stages
+from analysis.reporting import Asked, report
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
 from analysis.tables.overhead import overhead_table
 from pareto.link import probe
 
@@ -109,7 +110,9 @@ def test_only_valid_trials_that_cross_count(tmp_path: Path) -> None:
 
 
 def test_nothing_crosses(tmp_path: Path) -> None:
-    made = report(write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]))
+    made = report(
+        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]), wanted=Asked(figures="none")
+    )
     assert made.overhead.empty
     assert not (tmp_path / "overhead.csv").exists()
     assert "not compared" in made.verdicts[0]

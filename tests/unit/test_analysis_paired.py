@@ -13,8 +13,8 @@ import pytest
 
 from analysis.comparing.paired import ALL, median_interval, paired
 from analysis.comparing.verdicts import verdicts
-from analysis.report import report
 from analysis.runs.trials import load
+from analysis.statistics.median import interval
 
 from .example_run import PAYLOAD_KIB, trials, write
 
@@ -140,19 +140,18 @@ def test_rounds_that_are_missing_or_invalid_have_no_pair(tmp_path: Path) -> None
 
 def test_rounds_that_one_backend_lacks_altogether(tmp_path: Path) -> None:
     apart = [row for row in measured(rounds=2) if (row["backend"] == "rpc") == (row["round"] == 1)]
-    made = report(write(tmp_path, apart))
-    assert made.verdicts == [
+    rows = compared(tmp_path, apart)
+    assert rows["point"].tolist() == [ALL]
+    assert list(verdicts(rows)) == [
         "mobilenetv2 at 200ms-5mbit, batch size 1: tcp and rpc not compared: no point that crosses the link has valid "
         "trials of both in one round"
     ]
 
 
 def test_one_backend_is_compared_with_nothing(tmp_path: Path) -> None:
-    made = report(write(tmp_path, measured(("tcp",))))
-    assert made.paired.empty
-    assert made.verdicts == []
-    assert not (tmp_path / "paired.csv").exists()
-    assert paired(load([])).empty
+    assert compared(tmp_path, measured(("tcp",))).empty
+    assert list(verdicts(compared(tmp_path / "again", measured(("tcp",))))) == []
+    assert paired(load(write(tmp_path / "nothing", []))).empty
 
 
 def test_a_single_point(tmp_path: Path) -> None:
@@ -202,19 +201,98 @@ def test_three_backends_make_three_pairs_and_depths_are_apart(tmp_path: Path) ->
     assert [text.endswith("; both are tcp") for text in texts] == [True, False, False] * 2
 
 
-@pytest.mark.parametrize(
-    ("count", "ends"),
-    [(0, None), (1, None), (5, None), (6, (0, 5)), (8, (0, 7)), (9, (1, 7)), (21, (5, 15)), (100, (39, 60))],
-)
-def test_order_statistics_of_the_median(count: int, ends: tuple[int, int] | None) -> None:
-    """The ranks of the tables for the sign test (5 %, two-sided)."""
-    values = pd.Series(np.arange(count, dtype=float)[::-1])
-    found = median_interval(values)
-    assert found == ends if ends else all(map(math.isnan, found))
+def test_the_interval_is_that_of_the_median(tmp_path: Path) -> None:
+    values = pd.Series(np.random.default_rng(0).normal(0, 1, 9))
+    assert median_interval(values) == interval(values)
+    assert all(map(math.isnan, median_interval(values[:5])))
+    rows = compared(tmp_path, measured(rounds=9))
+    trials_of = load(tmp_path).set_index(["backend", "point", "round"])["latency_s"].sort_index()
+    found = rows.set_index("point").loc["3", ["latency_low_s", "latency_high_s"]].to_numpy(dtype=float)
+    assert found == pytest.approx(interval(trials_of["rpc", "3"] - trials_of["tcp", "3"]))
 
 
-def test_the_same_run_gives_the_same_tables(tmp_path: Path) -> None:
-    run = write(tmp_path, measured(AA))
-    first = [path.read_bytes() for path in report(run).files if path.suffix == ".csv"]
-    assert len(first) == 3
-    assert [path.read_bytes() for path in report(run).files if path.suffix == ".csv"] == first
+# Significance
+
+
+def points_of(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["point"] != ALL].set_index("point")
+
+
+def test_a_difference_at_every_point_is_significant(tmp_path: Path) -> None:
+    rows = compared(tmp_path, measured(rounds=12, later_s=0.05, slower=0.05))
+    points = points_of(rows)
+    crossing = points[points["latency_p_value"].notna()]
+    assert crossing.index.tolist() == list(map(str, range(CROSSING))), (
+        "where nothing crosses, nothing is tested"
+    )
+    assert rows["tests"].eq(2 * CROSSING).all()
+    assert rows["rounds_needed"].eq(11).all()
+    assert crossing["latency_significant"].mean() > 0.9
+    assert crossing["throughput_significant"].mean() > 0.9
+    assert (crossing["latency_p_corrected"] >= crossing["latency_p_value"]).all()
+    assert crossing["latency_significant"].eq(crossing["latency_p_corrected"] <= 0.05).all()
+    every = over_all(rows)
+    assert every["first_surely_faster"] == crossing["latency_significant"].sum()
+    assert every["first_surely_more"] == crossing["throughput_significant"].sum()
+    assert every["other_surely_faster"] == every["other_surely_more"] == 0
+    assert every["latency_p_corrected"] == crossing["latency_p_corrected"].min()
+    assert every["latency_significant"]
+    (text,) = verdicts(rows)
+    assert f"; faster: tcp at {CROSSING} ({every['first_surely_faster']} significantly); " in text
+    assert f" % (significantly more: tcp at {every['first_surely_more']})" in text
+
+
+def test_differences_both_ways(tmp_path: Path) -> None:
+    rows = measured(rounds=14)
+    for row in rows:
+        if row["backend"] == "rpc" and row["payload_bytes"]:
+            row["latency_s"] += 0.2 if row["point"] % 2 else -0.2
+    every = over_all(compared(tmp_path, rows))
+    assert (every["first_surely_faster"], every["other_surely_faster"]) == (10, 11)
+
+
+def test_too_few_rounds_to_tell_at_a_single_point(tmp_path: Path) -> None:
+    """Ten rounds that all say the same have p = 0.002, which among 42 tests is no more than chance."""
+    rows = compared(tmp_path, measured(rounds=10, later_s=0.5))
+    points = points_of(rows)
+    assert points["latency_p_value"].min() == pytest.approx(2 / 2**10)
+    assert not rows["latency_significant"].any()
+    (text,) = verdicts(rows)
+    assert f"faster: tcp at {CROSSING}; too few rounds to tell at a single point: needs 11" in text
+    assert "at none significantly" not in text
+
+
+def test_backends_alike_are_seldom_told_apart(tmp_path: Path) -> None:
+    seen = 0
+    for seed in range(20):
+        rows = compared(tmp_path / str(seed), measured(AA, rounds=12, seed=seed))
+        seen += int(rows["latency_significant"].any() or rows["throughput_significant"].any())
+        (text,) = verdicts(rows)
+        assert rows["latency_significant"].any() or "at none significantly" in text
+    assert seen <= 3
+
+
+def test_conditions_are_one_family(tmp_path: Path) -> None:
+    rows = measured(rounds=12, later_s=0.05)
+    one = compared(tmp_path / "one", rows)
+    both = compared(tmp_path / "both", rows + [row | {"netem": "wifi"} for row in rows])
+    assert both["tests"].eq(4 * CROSSING).all()
+    same = both[both["netem"] != "wifi"].reset_index(drop=True)
+    pd.testing.assert_series_equal(same["latency_p_value"], one["latency_p_value"])
+    assert same["latency_p_corrected"].min() == pytest.approx(2 * one["latency_p_corrected"].min(), rel=0.1)
+
+
+def test_a_trial_repeated_within_a_round_is_no_round_more(tmp_path: Path) -> None:
+    rows = [row for row in measured(rounds=6, later_s=0.5) if row["point"] == 3]
+    once, twice = compared(tmp_path / "once", rows), compared(tmp_path / "twice", rows + rows)
+    assert points_of(twice)["pairs"].tolist() == [12]
+    assert (
+        points_of(twice)["latency_p_value"].tolist()
+        == points_of(once)["latency_p_value"].tolist()
+        == [2 / 2**6]
+    )
+
+
+def test_the_same_run_gives_the_same_table(tmp_path: Path) -> None:
+    rows = measured(AA)
+    pd.testing.assert_frame_equal(compared(tmp_path / "a", rows), compared(tmp_path / "b", rows))

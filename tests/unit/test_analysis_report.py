@@ -11,19 +11,28 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
+from analysis.drawings import drawings
+from analysis.errors import AnalysisError
+from analysis.figures.drawing import conditions
 from analysis.figures.front_figure import front_figure
-from analysis.figures.style import caption, series
+from analysis.figures.style import series
 from analysis.fronts.front import front
-from analysis.report import report
+from analysis.naming import file_stem
+from analysis.reporting import Asked, asked, find, report
 from analysis.runs.trials import load
 from analysis.tables.front import front_table
 
 from .example_run import trials, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
-NAMES = [
-    f"{kind}-mobilenetv2-200ms-5mbit.{ext}" for kind in ("front", "attribution") for ext in ("pdf", "png")
-]
+TABLES = Asked(figures="none")
+KINDS = ("front", "attribution", "bound", "paired", "payload")
+
+
+def names(run: Path) -> list[str]:
+    """The figures that a run has, as in their files' names, without drawing them."""
+    found = find([run], Asked())
+    return ["-".join((drawing.kind, *drawing.name)) for drawing in drawings(found, each=True)]
 
 
 def all_on_front(seed: int) -> list[dict[str, Any]]:
@@ -40,13 +49,70 @@ def all_on_front(seed: int) -> list[dict[str, Any]]:
 def test_files(tmp_path: Path) -> None:
     run = write(tmp_path, trials())
     made = report(run)
-    tables = ("front.csv", "overhead.csv", "paired.csv")
-    assert made.files == [*(run / name for name in tables), *(run / "figures" / name for name in NAMES)]
+    names = [path.name for path in made.files]
+    assert [name for name in names if name.endswith(".csv") and "-" not in name] == [
+        *("front.csv", "hypervolume.csv", "overhead.csv", "paired.csv", "drift.csv")
+    ]
+    assert names[-1] == "report.html"
+    for kind in KINDS:
+        stem = f"{kind}-mobilenetv2-200ms-5mbit"
+        assert {f"{stem}.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= set(names), kind
+    assert {f"{kind}-mobilenetv2-200ms-5mbit.tex" for kind in ("front", "paired")} <= set(names)
+    assert len(set(names)) == len(names)
     assert made.notes == []
     assert made.front["rounds"].eq(3).all()
-    contents = [path.read_bytes() for path in made.files]
-    assert [content[:4] for content in contents[3:]] == [PDF, PNG, PDF, PNG]
-    assert b"Type3" not in contents[3]
+    contents = {path: path.read_bytes() for path in made.files}
+    assert {content[:4] for path, content in contents.items() if path.suffix == ".pdf"} == {PDF}
+    assert {content[:4] for path, content in contents.items() if path.suffix == ".png"} == {PNG}
+    assert not any(b"Type3" in content for content in contents.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((["speed"], "", "page", "auto"), "speed"),
+        ((["latency", "payload"], "latency_s <", "page", "auto"), "latency_s"),
+        ((["latency", "payload"], "", "poster", "auto"), "--width poster: one of column, page, both"),
+        ((["latency", "payload"], "", "page", "some"), "--figures some: one of auto, all, none"),
+    ],
+)
+def test_bad_options_are_one_line(options: Any, says: str) -> None:
+    with pytest.raises(AnalysisError, match=says) as refused:
+        asked(*options)
+    assert "\n" not in str(refused.value)
+
+
+def test_both_widths() -> None:
+    assert set(asked(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
+
+
+def test_other_objectives_and_a_constraint_reach_the_front(tmp_path: Path) -> None:
+    run = write(tmp_path, trials())
+    found = find([run], Asked(("latency", "payload"), "latency_s < 0.5"))
+    assert found.objectives == ("latency", "payload")
+    assert (~found.front["feasible"]).any()
+    assert found.front.loc[found.front["on_front"], "latency_s"].max() < 0.5
+    both = find([run], Asked()).front
+    assert set(found.front.loc[found.front["on_front"], "point"]) != set(both.loc[both["on_front"], "point"])
+
+
+def test_runs_are_joined_and_written_elsewhere(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    runs = [
+        write(tmp_path / name, [row | {"run": name, "netem": name} for row in rows[:6]])
+        for name in ("one", "two")
+    ]
+    made = report(runs, tmp_path / "joined", TABLES)
+    assert sorted(set(made.front["netem"])) == ["one", "two"]
+    assert {path.parent for path in made.files} == {tmp_path / "joined"}
+    assert not (tmp_path / "one" / "front.csv").exists()
+
+
+def test_many_conditions_have_no_figures_each_unless_asked(tmp_path: Path) -> None:
+    rows = [row | {"batch_size": size} for size in range(1, 14) for row in trials(rounds=1)[:1]]
+    made = report(write(tmp_path, rows))
+    assert not list((tmp_path / "figures").glob("front-*")) if (tmp_path / "figures").exists() else True
+    assert any("13 conditions" in note and "--figures all" in note for note in made.notes)
 
 
 def clustered() -> list[dict[str, Any]]:
@@ -64,7 +130,7 @@ def clustered() -> list[dict[str, Any]]:
 )
 def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str, Any]], count: int) -> None:
     points = front(load([write(tmp_path, rows)]), resamples=100)
-    figure = front_figure(points, "caption")
+    figure = front_figure(points)
     FigureCanvasAgg(figure).draw()
     axes = figure.axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
@@ -79,7 +145,7 @@ def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
     run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
     result = report(run)
-    assert [path.name for path in result.files] == ["front.csv", "paired.csv"]
+    assert [path.name for path in result.files] == ["front.csv", "paired.csv", "report.html"]
     assert "not compared" in result.verdicts[0]
     assert result.notes == [
         "mobilenetv2 200ms-5mbit: no figures: 0 ok, 0 invalid, 132 failed; most often: worker exited"
@@ -102,21 +168,18 @@ def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
 def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     run = write(tmp_path, rows)
     (run / "manifest.json").unlink()
-    assert [path.suffix for path in report(run).files].count(".pdf") == 2
+    assert {"front-mobilenetv2-200ms-5mbit", "attribution-mobilenetv2-200ms-5mbit"} <= set(names(run))
 
 
 def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
     few = trials(rounds=1)[20:23]
     run = write(tmp_path, few + [row | {"batch_size": 8} for row in few])
-    assert {path.name for path in report(run).files} >= {
-        "front-mobilenetv2-200ms-5mbit-b1.pdf",
-        "front-mobilenetv2-200ms-5mbit-b8.pdf",
-    }
+    assert set(names(run)) >= {"front-mobilenetv2-200ms-5mbit-b1", "front-mobilenetv2-200ms-5mbit-b8"}
 
 
 def test_no_trial_yet(tmp_path: Path) -> None:
     result = report(write(tmp_path, []))
-    assert len(result.files) == 1
+    assert [path.name for path in result.files] == ["front.csv", "report.html"]
     assert result.notes == ["no trial has ended yet: nothing to show"]
 
 
@@ -138,15 +201,16 @@ def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
 
 def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     few = trials(rounds=1)[20:23]
-    made = report(write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few]))
-    names = {path.name for path in made.files}
-    assert names >= {f"front-mobilenetv2-200ms-5mbit-d{depth}.pdf" for depth in ("auto", "4")}
-    one = report(write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few]))
-    assert "front-mobilenetv2-200ms-5mbit.pdf" in {path.name for path in one.files}
+    run = write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few])
+    made = find([run], Asked())
+    assert set(names(run)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
+    alone = write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])
+    one = find([alone], Asked())
+    assert "front-mobilenetv2-200ms-5mbit" in names(alone)
     assert "batch size 1, 4 in flight: Pareto front" in " ".join(printed(made.front).split())
     assert "auto" not in printed(made.front)
-    assert caption(one.front, "") == (
-        "Model mobilenetv2; profile 200ms-5mbit; batch size 1; 4 in flight; 1 round; no trial excluded."
+    assert conditions(one.front).startswith(
+        "Model mobilenetv2 at profile 200ms-5mbit, batch size 1, 4 in flight. One round:"
     )
 
 
@@ -156,17 +220,17 @@ def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
     frame.drop(columns=["in_flight_asked", "sequential_ips", "pipeline_gain"]).to_csv(
         run / "trials.csv", index=False
     )
-    made = report(run)
+    made = find([run], Asked())
     assert made.front["in_flight_asked"].eq("auto").all()
     assert "gain" not in printed(made.front)
 
 
 def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
     run = write(tmp_path, trials(rounds=1, backends=("rpc", "tcp:b", "tcp:a")))
-    made = report(run)
+    made = find([run], Asked())
     assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
     assert len({one.colour for one in series(made.front)}) == 3
-    assert all(":" not in path.name for path in made.files)
+    assert all(":" not in name for name in map(file_stem, names(run)))
     text = printed(made.front)
     assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
 

@@ -15,11 +15,15 @@ SECONDS = [26e-6, 49e-6, 0.86e-3, 8.3e-3]
 @pytest.mark.parametrize(
     ("count", "rank"), [(6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (30, 10), (100, 40)]
 )
-def test_the_interval_of_a_median_is_that_of_the_tables(count: int, rank: int) -> None:
-    """Conover, table of the confidence interval for a median, 95 %."""
+def test_the_interval_of_a_median_is_between_those_of_the_tables(count: int, rank: int) -> None:
+    """Conover, table of the confidence interval for a median, 95 %: the tabled ranks hold it more often than that."""
     values = list(range(1, count + 1))
     shuffled = values[1::2] + values[::2]
-    assert figure(shuffled) == Figure((count + 1) / 2, rank, count + 1 - rank)
+    found = figure(shuffled)
+    assert found.median == (count + 1) / 2
+    assert found.low is not None and found.high is not None
+    assert rank <= found.low < rank + 1
+    assert found.low + found.high == pytest.approx(count + 1)
 
 
 @pytest.mark.parametrize("count", range(1, 6))

@@ -42,6 +42,8 @@ def pareto(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         (["netem", "check", "wifi", "--testbed", "lab.yaml"], "cannot read the testbed lab.yaml"),
         (["--model", "alexnet", "--rtt-floor", "2"], "rtt_floor '2' has no unit"),
         (["--model", "alexnet", "--tolerance", "300%"], "tolerance"),
+        (["--model", "alexnet", "--until", "200%"], "--until 2.0: input should be less than 1"),
+        (["--model", "alexnet", "--budget", "1parsec"], "has the unknown unit 'parsec': use s, min, h"),
         (["bench", "transport", "--sizes", "4"], "--sizes: size '4' has no unit"),
         (["bench", "transport", "--netem", "fiveg"], "there is no netem profile 'fiveg'"),
         (["--resume", "nowhere"], "there is no run nowhere"),

@@ -69,6 +69,41 @@ def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
     assert rest.trials == tuple(t for t in whole.trials if (t.cell, t.round) not in done)
 
 
+def test_rounds_divide_a_trace_evenly_and_those_added_begin_between_them() -> None:
+    to_begin_with = Plan((), 3)
+    assert [to_begin_with.part(number) for number in (1, 2, 3)] == pytest.approx([0, 1 / 3, 2 / 3])
+    added = [to_begin_with.part(number) for number in range(4, 13)]
+    assert added[:3] == pytest.approx([1 / 6, 3 / 6, 5 / 6])
+    begun = sorted([0, 1 / 3, 2 / 3, *added])
+    assert begun == pytest.approx([number / 12 for number in range(12)])
+    assert [Plan((), 1).part(number) for number in range(1, 6)] == [0, 0.5, 0.25, 0.75, 0.125]
+
+
+def test_a_round_that_is_added_has_the_order_of_its_number() -> None:
+    """Whether a round was planned or added, by whichever session: the same trials in the same order."""
+    asked = sweep(trials=2)
+    networks = {name: [library.load(name)] for name in asked.netems}
+    conditions = {cell.condition for cell in plan.cells(asked, MODELS, asked.netems)}
+    added = plan.further(asked, MODELS, networks, dict.fromkeys(conditions, 4))
+    assert added.trials == tuple(t for t in make(sweep(trials=4)).trials if t.round == 4)
+    assert added.rounds == 2
+    some = sorted(conditions)[:2]
+    part = plan.further(asked, MODELS, networks, dict.fromkeys(some, 4))
+    assert part.trials == tuple(t for t in added.trials if t.cell.condition in some)
+
+
+def test_of_an_added_round_that_was_begun_the_rest_is_planned() -> None:
+    asked, longer = sweep(trials=2), make(sweep(trials=3))
+    begun = next(t for t in longer.trials if t.round == 3)
+    done = frozenset((t.cell, t.round) for t in longer.trials if t.round < 3) | {(begun.cell, 3)}
+    rest = make(asked, done).trials
+    of_its_condition = [t for t in longer.trials if t.round == 3 and t.cell.condition == begun.cell.condition]
+    assert list(rest) == [t for t in of_its_condition if t != begun]
+    last = plan.last_rounds(asked, MODELS, asked.netems, done)
+    assert last.pop(begun.cell.condition) == 3
+    assert set(last.values()) == {2}
+
+
 def test_a_cell_is_named_by_its_cuts() -> None:
     asked = sweep(model="a", backend="tcp", netem="none")
     chain = {"a": replace(MODELS["a"], splits=((0, 1), (1, 2)))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 from pyarrow import parquet
 
+from pareto import spec
 from pareto.bounds import Crossing
 from pareto.crew import Crew
 from pareto.hosts.host import End
@@ -170,6 +172,30 @@ def test_hosts_that_stay_away_end_the_run(store: Store) -> None:
     assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
 
 
+def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
+    """Rounds that are added have few trials each: none of them alone has enough to give up."""
+    crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
+    runner = Runner(cast(Crew, crew), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock())
+    with pytest.raises(Aborted, match="5 trials failed in a row"):
+        for number in range(1, 9):
+            runner.run(Plan((replace(TRIAL, round=number),), 1))
+    assert len(store.rows()) == MAX_FAILURES_IN_A_ROW
+
+
+def test_the_clock_knows_the_pace(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(step=3.0)
+    clock = Clock()
+    assert clock.pace == 1.0
+    runner = Runner(
+        cast(Crew, StandInCrew()), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), clock
+    )
+    monkeypatch.setattr("pareto.runner.time.monotonic", ticks.__next__)
+    runner.run(Plan((TRIAL,), 1))
+    walls = float(store.rows()[0]["wall_s"])
+    assert (clock.wall, clock.foreseen) == (walls, TRIAL.estimate_s)
+    assert clock.pace == walls / TRIAL.estimate_s > 1
+
+
 def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
     crew = StandInCrew(faults=[SessionLost("pi ended: killed by signal 9")])
     run(crew, store, trials=3)
@@ -184,6 +210,25 @@ def test_a_probe_that_is_off_is_taken_once_more(store: Store) -> None:
     assert store.rows()[0]["status"] == "ok"
     run(StandInCrew(readings=[off, off]), store)
     assert store.rows()[1]["reason"] == "link off before the trial: RTT 300 ms, asked 0 ms"
+
+
+class Played(StandInCrew):
+    """Notes from where on the link's trace is played."""
+
+    def restart(self, position_s: float) -> None:
+        self.played = [*getattr(self, "played", []), position_s]
+
+
+def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: Store) -> None:
+    (changing,) = spec.profiles("handover")
+    assert changing.offset_s == 0
+    crew = Played()
+    runner = Runner(cast(Crew, crew), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())
+    cell = replace(CELL, netem="t")
+    runner.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
+    runner.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))
+    period = changing.period_s or 0.0
+    assert crew.played == pytest.approx([0, period / 2, period / 4])
 
 
 class ThreeHosts(StandInCrew):

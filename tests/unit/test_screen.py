@@ -100,6 +100,67 @@ def test_the_plan_tells_what_was_asked_of_tcp(out: Console, asked: dict[str, Any
     assert ("TCP" in told) == bool(shown)
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (
+            {"until": "5%"},
+            "a round more, until the points that may be on a front are within ±5 %; 100 rounds at most",
+        ),
+        (
+            {"budget": "20min"},
+            "a round more, as long as it is foreseen to end within 20 min 00 s of this start; 100",
+        ),
+        (
+            {"until": "2.5%", "budget": "90s"},
+            "within ±2.5 %, as long as it is foreseen to end within 1 min 30 s",
+        ),
+    ],
+)
+def test_the_plan_of_a_run_that_grows_says_how_far(out: Console, asked: dict[str, Any], shown: str) -> None:
+    sweep = spec.sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
+    networks = {"wifi": spec.profiles("wifi", 1)}
+    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
+    told = " ".join(text(out).split())
+    assert shown in told
+    assert "3 of 3 rounds to begin with" in told
+    assert "estimate at least" in told
+
+
+def test_the_plan_of_a_run_that_grew_says_what_is_left_of_it(out: Console) -> None:
+    todo = plan.make(SWEEP.model_copy(update={"trials": 7}), FACTS, NETWORKS)
+    left = Plan(todo.trials[-3:], 3)
+    screen.plan(out, SWEEP.model_copy(update={"until": 0.05}), FACTS, NETWORKS, left)
+    assert "3: 3 cells, what is left of round 7" in text(out)
+
+
+def test_a_round_that_is_added_counts_and_is_told_by_others(out: Console) -> None:
+    todo = made()
+    first, added = (Plan(tuple(t for t in todo.trials if t.round == number), 1) for number in (1, 2))
+    row = {"status": "ok", "reason": "", "latency_s": 0.25, "throughput_ips": 4.0}
+    with screen.Progress(out, first) as progress:
+        for part in (first, added):
+            progress.expect(part)
+            assert progress.eta_s == pytest.approx(part.estimate_s)
+            for trial in part.trials:
+                progress.finished(trial, {**row, "wall_s": trial.estimate_s})
+    assert progress.eta_s == pytest.approx(0, abs=1e-6)
+    shown = text(out)
+    assert shown.count("/24 trials, ") == 10
+    assert "/48 trials" not in shown
+
+
+def test_also_a_session_that_only_adds_rounds_is_told_by_others(out: Console) -> None:
+    added = made()
+    with screen.Progress(out, Plan((), 3)) as progress:
+        progress.expect(added)
+        for trial in added.trials:
+            row = {"status": "ok", "reason": "", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0}
+            progress.finished(trial, row)
+    out.print("end")
+    assert text(out) == "end\n"
+
+
 def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console) -> None:
     todo = made()
     with screen.Progress(out, todo) as progress:

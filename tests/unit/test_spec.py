@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from analysis.statistics.median import LEAST_VALUES
 from pareto import request, spec
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import ProfileError
@@ -46,6 +47,17 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
         ({"model": "m", "testbed": "lab.yaml", "edge_cpu": 0.5}, "--edge-cpu is for the local testbed"),
         ({"model": "m", "sample": "1ms"}, "--sample 0.001: input should be greater than or equal to 0.01"),
         ({"model": "m", "sample": "200"}, "sample '200' has no unit"),
+        ({"model": "m", "until": "0%"}, "--until 0.0: input should be greater than 0"),
+        ({"model": "m", "until": "200%"}, "--until 2.0: input should be less than 1"),
+        ({"model": "m", "until": "5"}, "until '5' has no unit: use %, as in 1%"),
+        ({"model": "m", "until": "sure"}, "until 'sure' is not a number and a unit"),
+        (
+            {"model": "m", "budget": "1parsec"},
+            "budget '1parsec' has the unknown unit 'parsec': use s, min, h, as",
+        ),
+        ({"model": "m", "budget": "20"}, "budget '20' has no unit"),
+        ({"model": "m", "budget": "0min"}, "--budget 0.0: input should be greater than 0"),
+        ({"model": "m", "budget": "999999h"}, "--budget 3599996400.0: input should be less than"),
         ({"model": "m", "granularity": "layer"}, "--granularity 'layer'"),
         (
             {"model": "m", "congestion": "vegas"},
@@ -90,6 +102,34 @@ def test_a_file_gives_options_and_the_command_line_overrides_them(tmp_path: Path
 def test_quick_means_one_round_unless_told_otherwise() -> None:
     assert request.sweep(None, {"model": "m", "quick": True}, None).trials == 1
     assert request.sweep(None, {"model": "m", "quick": True, "trials": 4}, None).trials == 4
+
+
+def test_when_to_stop_is_a_share_and_a_time() -> None:
+    asked = spec.sweep({"model": "m", "until": "5%", "budget": "20min"})
+    assert (asked.until, asked.budget) == (0.05, 1200)
+    assert spec.sweep(asked.model_dump(mode="json")) == asked
+    assert [spec.sweep({"model": "m", "budget": text}).budget for text in ("90s", "1.5h")] == [90, 5400]
+    assert (spec.sweep({"model": "m"}).until, spec.sweep({"model": "m"}).budget) == (None, None)
+
+
+def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> None:
+    assert request.SURE_TRIALS == LEAST_VALUES
+    for options, trials in (({}, 6), ({"quick": True}, 6), ({"trials": 2}, 2), ({"budget": "1h"}, 6)):
+        assert request.sweep(None, {"model": "m", "until": "5%", **options}, None).trials == trials
+    assert request.sweep(None, {"model": "m", "budget": "1h"}, None).trials == 3
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: alexnet\nuntil: 5%\nbudget: 20min\n")
+    asked = request.sweep(file, {}, None)
+    assert (asked.trials, asked.until, asked.budget) == (6, 0.05, 1200)
+
+
+def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
+    begun = spec.sweep({"model": "alexnet", "until": "5%"})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    assert request.sweep(None, {}, tmp_path) == begun
+    asked = request.sweep(None, {"until": "2%", "budget": "1h"}, tmp_path)
+    assert asked == begun.model_copy(update={"until": 0.02, "budget": 3600})
+    assert asked.trials == begun.trials == 3
 
 
 @pytest.mark.parametrize(

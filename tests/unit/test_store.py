@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from analysis.runs.trials import COLUMNS
+from analysis.runs.schema import COLUMNS
 from pareto.spec import Cell
 from pareto.store import LINK_COLUMNS, STAGE_COLUMNS, TRIAL_COLUMNS, Store, StoreError
 

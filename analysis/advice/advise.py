@@ -1,0 +1,179 @@
+"""Advice for a network: the point to use, the runner-up, how sure, and from what condition on another is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking, rounds
+from analysis.advice.ensemble import Ensemble
+from analysis.advice.network import Network, networks
+from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
+from analysis.advice.predict import advisable
+from analysis.advice.validation import Validation, validate
+from analysis.advice.wording import more, percent, rate
+from analysis.errors import AnalysisError
+from analysis.naming import in_flight
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do in `network`. `title` names the workload, `measured` the profiles that it was measured at.
+
+    behind: by what share the best beats the runner-up (NaN without one). sure: `sure`, `likely`, `a toss-up`, or empty
+    text with too few rounds; never more than `likely` where the runner-up is nearer than predictions are off.
+    extrapolated: the network lies beyond what the profiles span.
+    """
+
+    title: str
+    network: Network
+    objective: str
+    where: str
+    measured: Mapping[str, Network]
+    ranking: Ranking
+    validation: Validation
+    behind: float
+    sure: str
+    extrapolated: bool
+
+    @property
+    def best(self) -> Choice:
+        return self.ranking.best
+
+    @property
+    def runner_up(self) -> Choice | None:
+        return self.ranking.choices[1] if len(self.ranking.choices) > 1 else None
+
+
+def advise(
+    trials: pd.DataFrame,
+    stages: pd.DataFrame,
+    manifests: Sequence[Mapping[str, Any]],
+    network: Network,
+    *,
+    objective: str = "latency",
+    where: str = "",
+    model: str = "",
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Advice:
+    """From the frames of `analysis.runs.trials` (of any number of runs) and the manifests of those runs.
+
+    `objective`: `latency` (one request in flight) or `throughput`. `where`: a constraint (`analysis.fronts.where`) on
+    latency_s and throughput_ips in that network, on what does not depend on it (edge_s, server_s, payload_bytes,
+    edge_peak_rss_bytes, ...), and on the workload (`batch_size == 8`). `model` may be left out where there is one. The
+    same input and seed, the same advice.
+
+    Raises `AnalysisError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
+    several, more than one workload that satisfies `where`, or none.
+    """
+    known = networks(manifests)
+    candidates, refused = _candidates(_of_model(trials, model), stages, known), []
+    found: list[tuple[Observed, Ranking]] = []
+    for observed in candidates:
+        try:
+            profile = next((name for name in observed.profiles if known[name].same(network)), "")
+            ensemble = Ensemble.of(observed, resamples, seed)
+            ranked = ranking(ensemble, network, objective, where, profile)
+            found.append((observed, ranked))
+        except AnalysisError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    if len(found) > 1:
+        raise AnalysisError(_several([observed for observed, _ in found]))
+    observed, ranked = found[0]
+    validation = validate(observed)
+    behind = ranked.choices[1].behind(ranked.best, objective) if len(ranked.choices) > 1 else math.nan
+    doubtful = not ranked.profile and behind < validation.of(objective)[0]
+    sure = "likely" if ranked.sure == "sure" and doubtful else ranked.sure
+    measured = {name: known[name] for name in observed.profiles}
+    beyond = _beyond(network, list(measured.values()))
+    what = title(observed.cells.iloc[0])
+    return Advice(what, network, objective, where, measured, ranked, validation, behind, sure, beyond)
+
+
+def title(row: Mapping[Any, Any], netem: str = "") -> str:
+    """`mobilenet_v2 at wifi, batch size 8`: without what goes without saying."""
+    name = f"{row['model']} at {netem}" if netem else row["model"]
+    batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
+    codec = f"codec {row['codec']}" if row["codec"] not in ("", "none") else ""
+    parts = (name, batch, codec, in_flight(row["in_flight_asked"]), row["setup"])
+    return ", ".join(str(part) for part in parts if part)
+
+
+def sentence(advice: Advice) -> str:
+    """The advice in one sentence."""
+    ranked = advice.ranking
+    how = f"measured at {ranked.profile}" if ranked.profile else "predicted"
+    if advice.extrapolated:
+        how += ", beyond what was measured"
+    if not advice.sure:
+        how += f"; {rounds(ranked.rounds)}: too few to say how sure"
+    text = f"{advice.title} at {_in_words(advice.network)}: {answer(ranked, advice.objective, advice.sure)} ({how})"
+    if advice.runner_up and advice.sure != TOSS_UP:
+        if advice.objective == "latency":
+            behind = more(advice.behind, "longer", "as long")
+        else:
+            behind = f"{percent(advice.behind)} less"
+        text += f"; next is {advice.runner_up.place}, {behind}"
+    return text
+
+
+def _in_words(network: Network) -> str:
+    """`80 ms and 20 Mbit/s`, and what the way back has, if anything was said of it."""
+    out = f"{network.delay_s * 1e3:g} ms and {rate(network.rate_bps)}"
+    if network == Network(network.delay_s, network.rate_bps):
+        return out
+    return f"{out} (back {network.delay_back_s * 1e3:g} ms and {rate(network.rate_back_bps)})"
+
+
+def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
+    models = sorted(map(str, trials["model"].unique()))
+    if not models:
+        raise AnalysisError("no trial has ended yet: nothing to advise from")
+    meant = [name for name in models if not model or _plain(name) == _plain(model)]
+    if not meant:
+        raise AnalysisError(f"no trials of model {model!r}; there are {', '.join(models)}")
+    if len(meant) > 1:
+        raise AnalysisError(f"the runs have several models: choose one with --model ({', '.join(meant)})")
+    of_model: pd.DataFrame = trials[trials["model"] == meant[0]]
+    return of_model
+
+
+def _plain(model: str) -> str:
+    """As `--model` is read elsewhere: `mobilenetv2` is mobilenet_v2."""
+    return model.lower().replace("_", "").replace("-", "")
+
+
+def _candidates(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]) -> list[Observed]:
+    found, refused = [], []
+    for rows in workloads(trials):
+        try:
+            found.append(observe(advisable(rows, known), stages, known))
+        except AnalysisError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return found
+
+
+def _several(candidates: Sequence[Observed]) -> str:
+    rows = pd.DataFrame([observed.cells.iloc[0][WORKLOAD] for observed in candidates])
+    column = next(name for name in WORKLOAD if rows[name].nunique() > 1)
+    values = [repr(value) if isinstance(value, str) else str(value) for value in rows[column].unique()]
+    return (
+        f'the runs have {column} {", ".join(values)}: choose one, such as --where "{column} == {values[0]}"'
+    )
+
+
+def _beyond(network: Network, measured: Sequence[Network]) -> bool:
+    for field in ("delay_s", "rate_bps"):
+        span = [getattr(each, field) for each in measured]
+        if not min(span) <= getattr(network, field) <= max(span):
+            return True
+    return False

@@ -1,0 +1,216 @@
+"""The points of one workload in one network, ranked, and how sure the ranking is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.advice.crossover import Crossover, crossovers
+from analysis.advice.ensemble import Ensemble
+from analysis.advice.network import Network
+from analysis.advice.observed import KEPT
+from analysis.advice.predict import Predictor
+from analysis.advice.rounds import MIN_ROUNDS
+from analysis.advice.wording import doing, duration, order, place
+from analysis.errors import AnalysisError
+from analysis.fronts.dominance import Floats
+from analysis.fronts.where import Where
+from analysis.naming import backends
+from analysis.statistics.median import interval
+
+SURE, LIKELY = 0.95, 0.8
+TOSS_UP = "a toss-up"
+NAMED = 3
+"""So many points are named where none is likely the best."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point in the network asked for: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
+
+    The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
+    backend: empty text where nothing crosses and all backends are the same. probability: of being the best, the share
+    of resamples of whole rounds in which it is; NaN with fewer than `MIN_ROUNDS`. place, order, doing: in words
+    (`analysis.advice.wording`).
+    """
+
+    backend: str
+    point: str
+    point_name: str
+    place: str
+    order: str
+    doing: str
+    latency_s: float
+    latency_low_s: float
+    latency_high_s: float
+    throughput_ips: float
+    throughput_low_ips: float
+    throughput_high_ips: float
+    probability: float
+
+    def behind(self, best: Choice, objective: str) -> float:
+        """By what share of the best's latency it takes longer, or of its throughput it has less."""
+        if objective == "latency":
+            return self.latency_s / best.latency_s - 1
+        return 1 - self.throughput_ips / best.throughput_ips
+
+    def figure(self, objective: str) -> str:
+        """In words: `41 ms`, `38 images/s`."""
+        return duration(self.latency_s) if objective == "latency" else f"{self.throughput_ips:.3g} images/s"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """`choices`, best first; the same in the order to which the crossovers' `cell` refers: `by_cell`.
+
+    rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
+    """
+
+    choices: tuple[Choice, ...]
+    by_cell: tuple[Choice, ...]
+    crossovers: tuple[Crossover, ...]
+    profile: str
+    rounds: int
+
+    @property
+    def best(self) -> Choice:
+        return self.choices[0]
+
+    @property
+    def sure(self) -> str:
+        """`sure`, `likely`, `a toss-up`, or empty text: too few rounds."""
+        p = self.best.probability
+        if math.isnan(p):
+            return ""
+        return "sure" if p >= SURE else "likely" if p >= LIKELY else TOSS_UP
+
+    @property
+    def contenders(self) -> tuple[Choice, ...]:
+        """The likeliest, until they hold the best with `SURE` together; `NAMED` at most, the best among them."""
+        # Not known (NaN) is not above 0.
+        others = [choice for choice in self.choices[1:] if choice.probability > 0]
+        found, total = [self.best], self.best.probability
+        for choice in sorted(others, key=lambda choice: -choice.probability)[: NAMED - 1]:
+            if total >= SURE:
+                break
+            found.append(choice)
+            total += choice.probability
+        return tuple(found)
+
+
+def ranking(
+    ensemble: Ensemble,
+    network: Network | None,
+    objective: str,
+    where: str = "",
+    profile: str = "",
+    among: Collection[tuple[str, str]] | None = None,
+) -> Ranking:
+    """All points that satisfy `where` in this network, and are `among` these (backend, point), if it is not None.
+
+    With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
+    there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
+    a chain) there are none. Raises `AnalysisError` if no point is left.
+    """
+    observed, blocks = ensemble.observed, ensemble.blocks
+    conditions = vars(network or Network(0.0, math.inf))
+    if profile:
+        models = ensemble.measured(profile, network)
+        rounds, present = observed.at(profile).rounds, blocks.at(profile).present
+    else:
+        models = ensemble.predicted
+        rounds, present = observed.rounds, blocks.present
+    known = (rounds > 0) & np.isfinite(models[0].cost(objective, **conditions))
+    kept = np.flatnonzero(known & _feasible(models[0], conditions, where))
+    if among is not None:
+        asked = observed.cells.loc[kept, ["backend", "point"]].itertuples(index=False, name=None)
+        kept = kept[[_is_among(backend, point, among) for backend, point in asked]]
+    if not len(kept):
+        raise AnalysisError(
+            f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
+        )
+    central, resampled, by_round = (model.only(kept) for model in models)
+    shares = best_shares(resampled.cost(objective, **conditions))
+    shares = np.where(rounds[kept] >= MIN_ROUNDS, shares, np.nan)
+    by_cell = _choices(central, by_round, present[:, kept], conditions, shares)
+    ranked = np.argsort(central.cost(objective, **conditions), kind="stable")
+    switches: list[Crossover] = []
+    if network is not None:
+        measured = [observed.networks[name] for name in observed.profiles]
+        switches = crossovers(central, by_round, blocks.present[:, kept], network, objective, measured)
+    choices = tuple(by_cell[cell] for cell in ranked)
+    return Ranking(choices, by_cell, tuple(switches), profile, int(rounds[kept][ranked[0]]))
+
+
+def answer(ranked: Ranking, objective: str, sure: str) -> str:
+    """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
+    if sure == TOSS_UP and len(ranked.contenders) > 1:
+        named = [f"{c.place} ({c.figure(objective)}, p {c.probability:.2f})" for c in ranked.contenders]
+        return f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
+    p = f"(p {ranked.best.probability:.2f}) " if ranked.sure == "likely" else ""
+    probably = f"probably {p}" if sure == "likely" else ""
+    return f"{probably}{ranked.best.order}: {ranked.best.figure(objective)}"
+
+
+def rounds(number: int) -> str:
+    return f"{number} round{'' if number == 1 else 's'}"
+
+
+def best_shares(costs: Floats) -> Floats:
+    """Of resamples x cells: in what share each costs least. Those that cost the same share it."""
+    least = costs <= costs.min(axis=1, keepdims=True) * (1 + 1e-12)
+    shares: Floats = (least / least.sum(axis=1, keepdims=True)).mean(axis=0)
+    return shares
+
+
+def _is_among(backend: str, point: str, cells: Collection[tuple[str, str]]) -> bool:
+    """Where nothing crosses (no backend) any backend's will do."""
+    return (backend, point) in cells if backend else any(point == other for _, other in cells)
+
+
+def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> npt.NDArray[np.bool_]:
+    """Which cells satisfy the constraint. Where nothing crosses, each backend's name may be asked for."""
+    constraint = Where.parse(where)
+    frame = central.cells.drop(columns=[name for name in KEPT if central.cells[name].isna().all()])
+    latency_s, throughput_ips = central.latency_s(**conditions), central.throughput_ips(**conditions)
+    frame = frame.assign(latency_s=latency_s, throughput_ips=throughput_ips)
+    holds = np.zeros(len(frame), dtype=bool)
+    for backend in backends(frame):
+        named = frame.assign(backend=frame["backend"].where(frame["backend"] != "", backend))
+        holds |= constraint.holds(named).to_numpy()
+    return holds
+
+
+def _choices(
+    central: Predictor,
+    by_round: Predictor,
+    present: npt.NDArray[np.bool_],
+    conditions: Mapping[str, float],
+    shares: Floats,
+) -> tuple[Choice, ...]:
+    figures = []
+    for middle, of_rounds in (
+        (central.latency_s(**conditions), by_round.latency_s(**conditions)),
+        (central.throughput_ips(**conditions), by_round.throughput_ips(**conditions)),
+    ):
+        of_cells = [values[known] for values, known in zip(of_rounds.T, present.T, strict=True)]
+        ends = [interval(values[np.isfinite(values)]) or (math.nan, math.nan) for values in of_cells]
+        figures += [middle, *np.transpose(ends)]
+    return tuple(
+        Choice(
+            row["backend"],
+            row["point"],
+            row["point_name"],
+            place(row),
+            order(row),
+            doing(row),
+            *map(float, of_cell),
+        )
+        for row, of_cell in zip(
+            central.cells.to_dict("records"), np.transpose([*figures, shares]), strict=True
+        )
+    )

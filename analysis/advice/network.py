@@ -1,0 +1,71 @@
+"""A network by its delays and rates, and which ones a run's profiles were."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.errors import AnalysisError
+
+CHANGING = ("trace", "loss", "reorder", "limit_bytes")
+"""What a direction may have that keeps TCP from running at one rate: there the arithmetic says nothing."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Between edge and server: one-way delays (s) and rates on the wire (bit/s; inf: not limited), out and back.
+
+    The way back is not shaped unless it is given, as with the profiles of the name `80ms-20mbit`.
+    """
+
+    delay_s: float
+    rate_bps: float
+    delay_back_s: float = 0.0
+    rate_back_bps: float = math.inf
+
+    def __post_init__(self) -> None:
+        delays, rates = (self.delay_s, self.delay_back_s), (self.rate_bps, self.rate_back_bps)
+        if not all(0 <= delay < math.inf for delay in delays) or not all(rate > 0 for rate in rates):
+            raise AnalysisError("a network has delays of 0 or more and rates above 0")
+
+    def same(self, other: Network) -> bool:
+        """Whether both are one network, but for rounding."""
+        return all(
+            math.isclose(mine, theirs, rel_tol=1e-9)
+            for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
+        )
+
+
+def networks(manifests: Iterable[Mapping[str, Any]]) -> dict[str, Network]:
+    """The profiles of some runs, by name, that are one constant delay and rate each way.
+
+    Left out are those whose rate changes or that TCP does not fill (trace, token bucket, loss, reordering, a short
+    queue), and chains. Jitter counts with its mean. Raises `AnalysisError` where two runs mean different things by one
+    name.
+    """
+    found: dict[str, Network] = {}
+    for manifest in manifests:
+        profiles = manifest.get("profiles")
+        for name, profile in profiles.items() if isinstance(profiles, Mapping) else ():
+            network = _constant(profile)
+            if network is None:
+                continue
+            if not found.setdefault(name, network).same(network):
+                raise AnalysisError(f"the runs mean different links by {name!r}: analyse them one by one")
+    return found
+
+
+def _constant(profile: Any) -> Network | None:
+    if not isinstance(profile, Mapping) or profile.get("bucket"):
+        return None
+    out, back = (profile.get(way) or {} for way in ("edge_to_server", "server_to_edge"))
+    if any(way.get(field) for way in (out, back) for field in CHANGING):
+        return None
+    return Network(
+        out.get("delay_s") or 0.0,
+        out.get("rate_bps") or math.inf,
+        back.get("delay_s") or 0.0,
+        back.get("rate_bps") or math.inf,
+    )

@@ -1,0 +1,156 @@
+"""What was measured of one workload, as arrays that rounds can be drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.advice.network import Network
+from analysis.costs.overhead import GOODPUT
+from analysis.fronts.dominance import Floats
+from analysis.keys import CONDITION
+from analysis.points import order
+
+Ints = npt.NDArray[np.int64]
+WORKLOAD = [name for name in CONDITION if name != "netem"]
+"""What is the same for all points that advice chooses from; the network is what it is about."""
+KEPT = (
+    *("edge_s", "serialize_s", "server_s", "payload_bytes", "result_bytes", "top1"),
+    *("edge_rss_bytes", "edge_peak_rss_bytes", "server_rss_bytes", "server_peak_rss_bytes"),
+)
+"""Figures of a cell that do not depend on the network."""
+CLEARLY = 1.5
+"""So many times as long as the others takes the step that bounds the throughput: where two are near each other both
+do, as sending takes the processor's time too, and the trial says nothing of either."""
+MEASURES = ("latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "period_s", "filling")
+_TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
+
+    A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
+    workload, backend, point, point_name, and medians of `KEPT`. Where nothing crosses, the backends do the same:
+    such a point is one cell, its backend is empty text, and the trials of all count.
+
+    - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.
+    - overhead_s: what the network took beyond delays, and payload and result at TCP's goodput; NaN where the profile is
+      not in `networks`, and where nothing crosses.
+    - stage_s: the slowest stage's time, the better of both phases. period_s: seconds from one batch to the next, where
+      that stage `CLEARLY` bounded it. filling: the share of TCP's goodput that was reached, where the link did.
+    - stratum: for each round the set of profiles that its run has. Rounds are drawn within it.
+    """
+
+    cells: pd.DataFrame
+    places: tuple[str, ...]
+    networks: Mapping[str, Network]
+    stratum: Ints
+    latency_s: Floats
+    throughput_ips: Floats
+    work_s: Floats
+    overhead_s: Floats
+    stage_s: Floats
+    period_s: Floats
+    filling: Floats
+
+    @property
+    def profiles(self) -> list[str]:
+        """Those of a known network, in the order of the run."""
+        return [name for name in dict.fromkeys(self.places) if name in self.networks]
+
+    @property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """Rounds x cells: which were measured at all."""
+        return np.asarray(np.any(~np.isnan(self.latency_s), axis=1))
+
+    @property
+    def rounds(self) -> Ints:
+        """Of each cell, how many rounds it has: the fewest of a stratum that has any."""
+        counts = np.array(
+            [self.present[self.stratum == each].sum(axis=0) for each in np.unique(self.stratum)]
+        )
+        fewest = np.where(counts > 0, counts, len(self.stratum) + 1).min(axis=0)
+        return np.where(counts.any(axis=0), fewest, 0)
+
+    def at(self, *profiles: str) -> Observed:
+        """What was measured there alone."""
+        kept = np.array([place in profiles for place in self.places])
+        arrays: dict[str, Any] = {name: getattr(self, name)[:, kept] for name in MEASURES}
+        places = tuple(place for place in self.places if place in profiles)
+        return replace(self, places=places, **arrays)
+
+    def without(self, profile: str) -> Observed:
+        return self.at(*(place for place in self.places if place != profile))
+
+
+def workloads(trials: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The trials of each workload, valid or not, in their order."""
+    for _, rows in trials.groupby(WORKLOAD, dropna=False, sort=False, observed=True):
+        yield rows
+
+
+def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
+    """The valid trials of one workload, of any number of runs and profiles; there must be one at least.
+
+    Takes the frames of `analysis.runs.trials`. Runs older than `stages.csv` have the medians of the latency phase in
+    place of the better mean of both.
+    """
+    ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()].copy()
+    # Keys may be categories, which take no new value.
+    texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
+    ok[texts] = ok[texts].astype(str)
+    crosses = ok["payload_bytes"] > 0
+    ok["backend"] = ok["backend"].where(crosses, "")
+    ok["stage_s"] = _slowest(ok, stages)
+    ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
+    asked = [networks.get(name) for name in ok["netem"]]
+    for name in vars(Network(0.0, 1.0)):
+        ok[name] = [getattr(network, name) if network else np.nan for network in asked]
+    out_s, back_s = (8 * ok["payload_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"])
+    carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
+    ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
+    period_s = ok["batch_size"] / ok["throughput_ips"]
+    link_s = (np.maximum(out_s, back_s) / GOODPUT).where(crosses, 0.0)
+    waiting_s = (ok["latency_s"] / ok["in_flight"]).where(crosses & ok["in_flight"].notna(), 0.0)
+    waits = waiting_s > np.maximum(link_s, ok["stage_s"])
+    ok["period_s"] = period_s.where((ok["stage_s"] >= CLEARLY * link_s) & ~waits)
+    ok["filling"] = (link_s / period_s).where((link_s >= CLEARLY * ok["stage_s"]) & ~waits)
+
+    cells = _cells(ok)
+    cell = ok[["backend", "point"]].merge(cells[["backend", "point"]].reset_index(), how="left")["index"]
+    repeat = ok.groupby(["run", "round", "netem", "backend", "point"]).cumcount()
+    place, places = pd.factorize(pd.MultiIndex.from_arrays([ok["netem"], repeat]))
+    drawn, rounds = pd.factorize(pd.MultiIndex.from_frame(ok[["run", "round"]]))
+    arrays = {}
+    for name in MEASURES:
+        arrays[name] = np.full((len(rounds), len(places), len(cells)), np.nan)
+        arrays[name][drawn, place, cell.to_numpy()] = ok[name]
+    profiles = ok.groupby("run")["netem"].agg(lambda names: "\n".join(sorted(set(names))))
+    stratum = pd.factorize(profiles[[run for run, _ in rounds]])[0].astype(np.int64)
+    return Observed(cells, tuple(name for name, _ in places), networks, stratum, **arrays)
+
+
+def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
+    best = stages.groupby(_TRIAL, observed=True)["best_s"].max().rename("best").reset_index()
+    found = ok[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
+    return found.fillna(ok[["edge_s", "server_s"]].max(axis=1))
+
+
+def _cells(ok: pd.DataFrame) -> pd.DataFrame:
+    groups = ok.groupby(["backend", "point"])
+    cells = ok.reindex(columns=KEPT).groupby([ok["backend"], ok["point"]]).median()
+    cells.insert(0, "point_name", groups["point_name"].max())
+    cells = cells.reset_index()
+    for place, name in enumerate(WORKLOAD):
+        cells.insert(place, name, ok[name].iloc[0])
+    # tcp first, as everywhere.
+    cells["later"] = cells["backend"].str.partition(":")[0].isin(["", "tcp"]).map({True: 0, False: 1})
+    cells["place"] = order(cells["point"])
+    ordered: pd.DataFrame = cells.sort_values(["place", "later", "backend"], ignore_index=True)
+    return ordered.drop(columns=["place", "later"])

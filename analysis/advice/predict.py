@@ -1,0 +1,273 @@
+"""What each point would take in a network where it was not measured: stages as measured, the network by arithmetic.
+
+    latency    = stages + serialization + delays out and back + payload / rate out + result / rate back + a + b x bytes
+    throughput = batch / max(slowest stage, payload / rate out, result / rate back, latency / requests in flight)
+
+Rates are what TCP carries of them, 1448 bytes in 1514 (`analysis.costs.overhead.GOODPUT`). The idea of predicting a
+split's time from its stages and the network is that of Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are
+measured, not modelled, and so is what the backend adds (a, b).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.advice.network import Network, networks
+from analysis.advice.observed import Ints, Observed, observe, workloads
+from analysis.advice.rounds import medians
+from analysis.costs.overhead import GOODPUT, MIN_PAYLOADS, line
+from analysis.errors import AnalysisError
+from analysis.fronts.dominance import Floats
+from analysis.points import cuts
+
+MOST_IN_FLIGHT = 64
+"""The harness's own limit, where it chooses how many requests are in flight."""
+PAIRS = 20_000_000
+"""So many slopes are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Arrays over cells (last axis), or resamples x cells. `cells`: see `analysis.advice.observed.Observed`.
+
+    work_s: stages and serialization. overhead_s: a + b x bytes; NaN where the backend's is not known. stage_s: seconds
+    a batch that the slowest stage takes when it bounds. filling: the share of TCP's goodput that transfers reach when
+    the link does. latency_scale, throughput_scale: 1, but in a predictor that is `anchored`.
+    """
+
+    cells: pd.DataFrame
+    batch_size: int
+    in_flight: int
+    payload_bytes: Floats
+    result_bytes: Floats
+    work_s: Floats
+    overhead_s: Floats
+    stage_s: Floats
+    filling: Floats
+    latency_scale: Floats
+    throughput_scale: Floats
+
+    def latency_s(
+        self,
+        delay_s: float | Floats,
+        rate_bps: float | Floats,
+        delay_back_s: float | Floats = 0.0,
+        rate_back_bps: float | Floats = math.inf,
+    ) -> Floats:
+        """Seconds with one request in flight: the conditions' shape x cells.
+
+        Conditions are one-way delays (s) and rates on the wire (bit/s), numbers or arrays that go together; for a
+        resampled predictor those arrays end in an axis of length 1.
+        """
+        delay_s, rate_bps, delay_back_s, rate_back_bps = (
+            np.asarray(value)[..., None] for value in (delay_s, rate_bps, delay_back_s, rate_back_bps)
+        )
+        transfers_s = 8 / GOODPUT * (self.payload_bytes / rate_bps + self.result_bytes / rate_back_bps)
+        carried_s = delay_s + delay_back_s + transfers_s + self.overhead_s
+        latency_s: Floats = self.latency_scale * (
+            self.work_s + np.where(self.payload_bytes > 0, carried_s, 0.0)
+        )
+        return latency_s
+
+    def throughput_ips(
+        self,
+        delay_s: float | Floats,
+        rate_bps: float | Floats,
+        delay_back_s: float | Floats = 0.0,
+        rate_back_bps: float | Floats = math.inf,
+    ) -> Floats:
+        """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
+        link_s = self._link_s(rate_bps, rate_back_bps)
+        waiting_s = self.latency_s(delay_s, rate_bps, delay_back_s, rate_back_bps) / self.in_flight
+        # Stages that all run on the edge never wait for the network.
+        crossing_s = np.where(self.payload_bytes > 0, np.maximum(link_s, waiting_s), 0.0)
+        ips: Floats = self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s)
+        return ips
+
+    def _link_s(self, rate_bps: float | Floats, rate_back_bps: float | Floats) -> Floats:
+        """How long a request occupies the slower way."""
+        out, back = (np.asarray(rate)[..., None] for rate in (rate_bps, rate_back_bps))
+        link_s: Floats = (
+            np.maximum(self.payload_bytes / out, self.result_bytes / back) * 8 / GOODPUT / self.filling
+        )
+        return link_s
+
+    def cost(self, objective: str, **conditions: float | Floats) -> Floats:
+        """What is to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
+
+        `conditions`: those of `latency_s`, by name. Raises `AnalysisError` for another objective.
+        """
+        if objective == "latency":
+            cost = self.latency_s(**conditions)
+        elif objective == "throughput":
+            cost = 1 / self.throughput_ips(**conditions)
+        else:
+            raise AnalysisError(f"advice is for latency or throughput, not {objective!r}")
+        return np.where(np.isnan(cost), np.inf, cost)
+
+    def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
+        """The same, changed to give at `network` what was measured there. NaN: not measured, not changed.
+
+        Latency is scaled. Of the throughput, the step that bounds it there takes as long as it did; only where others
+        then take longer is the whole scaled.
+        """
+        conditions, known = vars(network), np.isfinite(throughput_ips)
+        latency = latency_s / self.latency_s(**conditions)
+        scaled = replace(self, latency_scale=self.latency_scale * np.where(np.isnan(latency), 1.0, latency))
+        period_s = self.batch_size / throughput_ips
+        link_s = scaled._link_s(network.rate_bps, network.rate_back_bps)
+        stage_bounds = scaled.stage_s >= link_s
+        scaled = replace(
+            scaled,
+            stage_s=np.where(known & stage_bounds, period_s, scaled.stage_s),
+            filling=np.where(known & ~stage_bounds, scaled.filling * link_s / period_s, scaled.filling),
+        )
+        throughput = throughput_ips / scaled.throughput_ips(**conditions)
+        return replace(scaled, throughput_scale=np.where(known, throughput, 1.0))
+
+    def only(self, kept: Ints | npt.NDArray[np.bool_]) -> Predictor:
+        """Of these cells."""
+        arrays: dict[str, Any] = {
+            name: value[..., kept] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
+        return replace(self, cells=self.cells.loc[kept].reset_index(drop=True), **arrays)
+
+
+def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
+    """From all rounds, or from each draw of them (resamples x rounds, of `drawn`): arrays resamples x cells then.
+
+    Stage times are medians over whole rounds, those of all profiles pooled. a and b of a backend are one line through
+    the overheads of all its points at all profiles, each the median of its rounds; neither is below 0. Through fewer
+    than `MIN_PAYLOADS` different payloads there is none: then a is the median and b 0. Throughput that a stage bounds
+    is measured, at profiles where that stage bounded; else it is that stage's time, longer by what such cells of the
+    backend show. What transfers reach of TCP's goodput is a backend's: of its cells where the link bounded.
+    """
+    indexes = np.arange(len(observed.stratum))[None] if draws is None else draws
+    pooled = {
+        name: medians(getattr(observed, name), indexes)
+        for name in ("work_s", "stage_s", "period_s", "filling")
+    }
+    backend, cells = observed.cells["backend"].to_numpy(), observed.cells
+    nbytes = (cells["payload_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
+    overhead_s = _overhead_s(observed, indexes, backend, nbytes)
+    slower = _of_backend(pooled["period_s"] / pooled["stage_s"], backend)
+    period_s = np.where(np.isnan(pooled["period_s"]), pooled["stage_s"] * slower, pooled["period_s"])
+    filling = _of_backend(pooled["filling"], backend)
+    arrays = {"work_s": pooled["work_s"], "overhead_s": overhead_s, "stage_s": period_s, "filling": filling}
+    arrays |= {name: np.ones_like(period_s) for name in ("latency_scale", "throughput_scale")}
+    if draws is None:
+        arrays = {name: value[0] for name, value in arrays.items()}
+    depth = str(cells["in_flight_asked"].iloc[0])
+    return Predictor(
+        cells=cells,
+        batch_size=int(cells["batch_size"].iloc[0]),
+        in_flight=int(depth) if depth.isdigit() else MOST_IN_FLIGHT,
+        payload_bytes=cells["payload_bytes"].to_numpy(dtype="float64"),
+        result_bytes=cells["result_bytes"].to_numpy(dtype="float64"),
+        **arrays,
+    )
+
+
+def predictors(
+    trials: pd.DataFrame, stages: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]
+) -> list[Predictor]:
+    """One for each workload (model, batch size, codec, depth, setup) of two hosts that has a valid trial.
+
+    Takes the frames of `analysis.runs.trials` and the manifests of the runs. Workloads that cannot be predicted are
+    left out: see `advisable`.
+    """
+    known = networks(manifests)
+    found = []
+    for rows in workloads(trials):
+        try:
+            found.append(predictor(observe(advisable(rows, known), stages, known)))
+        except AnalysisError:
+            continue
+    return found
+
+
+def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFrame:
+    """The valid trials of one workload. Raises `AnalysisError`, one line, where nothing can be predicted from them."""
+    model = trials["model"].iloc[0]
+    ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
+    if ok.empty:
+        raise AnalysisError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
+    if any(len(cuts(point)) > 1 for point in ok["point"].unique()):
+        raise AnalysisError(f"{model}: a chain of hosts was measured; advice is for an edge and a server")
+    if not set(ok["netem"]) & set(known):
+        raise AnalysisError(
+            f"{model}: no profile of a constant delay and rate was measured "
+            f"({', '.join(sorted(ok['netem'].unique()))}): nothing to predict from"
+        )
+    return ok
+
+
+def as_measured(observed: Observed, draws: Ints | None = None) -> Predictor:
+    """What was measured at the profiles of `observed`, whatever network it is asked for: where no arithmetic holds."""
+    latency_s, throughput_ips = (
+        medians(values, draws) for values in (observed.latency_s, observed.throughput_ips)
+    )
+    batch_size, nothing = int(observed.cells["batch_size"].iloc[0]), np.zeros(len(observed.cells))
+    return Predictor(
+        cells=observed.cells,
+        batch_size=batch_size,
+        in_flight=MOST_IN_FLIGHT,
+        payload_bytes=nothing,
+        result_bytes=nothing,
+        work_s=latency_s,
+        overhead_s=np.zeros_like(latency_s),
+        stage_s=batch_size / throughput_ips,
+        filling=np.ones_like(latency_s),
+        latency_scale=np.ones_like(latency_s),
+        throughput_scale=np.ones_like(latency_s),
+    )
+
+
+def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Ints:
+    """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
+    delay_s, rate_bps = np.asarray(delays_s)[:, None], np.asarray(rates_bps)[None, :]
+    best: Ints = np.argmin(predictor.cost(objective, delay_s=delay_s, rate_bps=rate_bps), axis=-1)
+    return best
+
+
+def _overhead_s(observed: Observed, draws: Ints, backend: npt.NDArray[Any], nbytes: Floats) -> Floats:
+    """a + b x bytes, resamples x cells; 0 where nothing crosses, NaN for a backend without a known link."""
+    found = np.zeros((len(draws), len(backend)))
+    at_profile = [medians(observed.at(name).overhead_s, draws) for name in observed.profiles]
+    for name in set(backend) - {""}:
+        mine = np.flatnonzero(backend == name)
+        points = np.hstack([overheads[:, mine] for overheads in at_profile])
+        x = np.tile(nbytes[mine], len(at_profile))
+        known = ~np.isnan(points).any(axis=0)
+        found[:, mine] = _line_at(x[known], points[:, known], nbytes[mine]) if known.any() else np.nan
+    return found
+
+
+def _line_at(x: Floats, y: Floats, at: Floats) -> Floats:
+    b = np.zeros(len(y))
+    if len(np.unique(x)) >= MIN_PAYLOADS:
+        parts = np.array_split(y, 1 + len(y) * len(x) ** 2 // PAIRS)
+        b = np.maximum(0.0, np.concatenate([line(x, part)[1] for part in parts]))
+    a = np.maximum(0.0, np.median(y - b[:, None] * x, axis=1))
+    overhead_s: Floats = a[:, None] + b[:, None] * at
+    return overhead_s
+
+
+def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
+    """Resamples x cells: the median over the backend's cells, else over all cells, else 1."""
+    found = np.ones_like(values)
+    known = ~np.isnan(values).any(axis=0)
+    for name in set(backend):
+        mine = backend == name
+        for among in (known & mine, known):
+            if among.any():
+                found[:, mine] = np.median(values[:, among], axis=1)[:, None]
+                break
+    return found

@@ -1,0 +1,88 @@
+"""Rates, times and points in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from analysis.points import cuts
+
+EDGE = "all on the edge"
+SERVER = "all on the server"
+
+
+def duration(seconds: float) -> str:
+    """`41 ms`, `1.23 s`: three digits."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * scale >= 1:
+            return f"{_digits(seconds * scale, 3)} {unit}"
+    return f"{_digits(seconds * 1e6, 3)} µs"
+
+
+def rate(bps: float, digits: int = 2) -> str:
+    """`23 Mbit/s`, `1.2 Gbit/s`."""
+    if bps == math.inf:
+        return "no limit"
+    for scale, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if float(_digits(bps / scale, digits)) >= 1:
+            return f"{_digits(bps / scale, digits)} {unit}"
+    return f"{_digits(bps / 1e3, digits)} kbit/s"
+
+
+def percent(share: float) -> str:
+    """`12 %`, `0.4 %`: two digits."""
+    return f"{_digits(share * 100, 2)} %"
+
+
+def more(share: float, comparative: str, multiple: str) -> str:
+    """`12 % longer`, and from twice as much on `3.3 times as long`."""
+    return f"{percent(share)} {comparative}" if share < 1 else f"{_digits(1 + share, 2)} times {multiple}"
+
+
+def _digits(value: float, digits: int) -> str:
+    """So many that count, without zeros at the end: 0.0412 as 0.041, 5.04 as 5."""
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    decimals = max(0, digits - 1 - exponent)
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def place(row: Mapping[Hashable, Any]) -> str:
+    """Where the model is cut: `all on the edge`, `all on the server`, or `7 (features.6)`, and over what."""
+    if row["payload_bytes"] == 0:
+        return EDGE
+    over = f" over {row['backend']}" if row["backend"] else ""
+    if set(cuts(row["point"])) == {0}:
+        return f"{SERVER}{over}"
+    name = str(row["point_name"] or "")
+    named = f" ({name})" if name and name != row["point"] else ""
+    return f"{row['point']}{named}{over}"
+
+
+def order(row: Mapping[Hashable, Any]) -> str:
+    """What to do: `keep all on the edge`, `send the input to the server over tcp`, `cut at 7 (features.6) over tcp`."""
+    where = place(row)
+    if where == EDGE:
+        return f"keep {EDGE}"
+    if where.startswith(SERVER):
+        return f"send the input to the server{where.removeprefix(SERVER)}"
+    return f"cut at {where}"
+
+
+def doing(row: Mapping[Hashable, Any]) -> str:
+    """What pays: `keeping all on the edge`, `sending the input to the server`, `a cut at 7 (features.6)`."""
+    told = order(row)
+    verb, _, rest = told.partition(" ")
+    return {"keep": "keeping", "send": "sending", "cut": "a cut"}[verb] + f" {rest}"
+
+
+def interval(low: float, high: float, say: Callable[[float], str]) -> str:
+    """` (95 %: 20 to 27 Mbit/s)`, or nothing where there is none."""
+    if math.isnan(low):
+        return ""
+    one, other = say(low), say(high)
+    number, _, unit = one.partition(" ")
+    return f" (95 %: {number if other.endswith(f' {unit}') else one} to {other})"

@@ -1,0 +1,170 @@
+"""Two runs against each other, over what both have: points, fronts, settings.
+
+Rounds of two runs do not belong together: the third of one was measured hours from the third of the other, and nothing
+slowed both. So cells are paired and rounds are not: two samples are compared (`significance.rank_sum`,
+`shift.shifts`). That also needs fewer rounds than pairs made up by number: 7 instead of 11 of each for 44 tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.comparing import conclusions, front_changes, samples, shared, significance
+from analysis.comparing.settings import differences as settings_that_differ
+from analysis.comparing.shift import shifts
+from analysis.comparing.words import count
+from analysis.errors import AnalysisError
+from analysis.fronts.energy import with_middle
+from analysis.fronts.objectives import DEFAULT
+from analysis.keys import CELL, TRIAL
+from analysis.runs.manifest import manifest
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
+from analysis.statistics.median import Floats
+
+COLUMNS = [
+    *CELL,
+    *("point_name", "first_rounds", "other_rounds"),
+    *("first_latency_s", "other_latency_s", "latency_difference_s", "latency_low_s", "latency_high_s"),
+    *("latency_difference_percent", "latency_low_percent", "latency_high_percent"),
+    *("latency_p_value", "latency_p_corrected", "latency_significant"),
+    *("first_throughput_ips", "other_throughput_ips"),
+    *("throughput_difference_percent", "throughput_low_percent", "throughput_high_percent"),
+    *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
+    *("tests", "rounds_needed", "note"),
+]
+TOO_FEW = "too few rounds"
+APART = (
+    "A and B were measured at different times: significant says that the runs differ, not why. How much two runs of "
+    "the same settings differ, only such two can tell; in turns within one run, both sides share what passes."
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Run B against run A: `names` are their folders. Sentences are one line each.
+
+    differences: a row for each cell that both have (`differences`). fronts: a row for each condition
+    (`analysis.comparing.front_changes.changes`). settings: what the manifests differ in, doubts first. only_first,
+    only_second: what is not compared, as the other run lacks it. sentences: the conclusion, one a condition. notes:
+    what a reader must know to judge it.
+    """
+
+    names: tuple[str, str]
+    differences: pd.DataFrame
+    fronts: pd.DataFrame
+    settings: list[str]
+    only_first: list[str]
+    only_second: list[str]
+    sentences: list[str]
+    notes: list[str]
+
+
+def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
+    """Compare two run folders over the cells that have valid trials in both; `first` is A, `second` is B.
+
+    Fronts are those in `objectives` among the points that satisfy `where`. Raises `AnalysisError` if a folder can't
+    be read, objectives or constraint can't be, or the runs share no cell.
+    """
+    sides = []
+    for run in (first, second):
+        trials = load([run]).assign(setup="")
+        needs_stages = "energy" in objectives or "energy" in where
+        sides.append(with_middle(trials, stages(run)) if needs_stages else trials)
+    one, two = (shared.cells(trials) for trials in sides)
+    both = shared.both(one, two)
+    if both.empty:
+        raise AnalysisError(f"{first} and {second}: {shared.nothing_shared(one, two)}")
+    same = [trials.merge(both[CELL], on=CELL, how="inner") for trials in sides]
+    found = differences(same[0], same[1])
+    fronts = front_changes.changes(same[0], same[1], objectives, where)
+    return Comparison(
+        (str(first), str(second)),
+        found,
+        fronts,
+        settings_that_differ(manifest(first), manifest(second), set(both["model"]), set(both["netem"])),
+        shared.only(one, two),
+        shared.only(two, one),
+        list(conclusions.sentences(found, fronts)),
+        list(_notes(same[0], same[1])),
+    )
+
+
+def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """One row for each cell with valid trials in both frames of trials; differences are other - first.
+
+    - first_latency_s, other_latency_s, first_throughput_ips, other_throughput_ips: medians over the rounds.
+    - latency_difference_s: the median of the differences between every round of the one and every round of the other
+      (Hodges & Lehmann), with its 95 % interval; so it may differ a little from that of the medians.
+      latency_difference_percent, throughput_difference_percent: the same of ratios. Empty intervals: too few rounds.
+    - latency_p_value, throughput_p_value: `significance.rank_sum`. _p_corrected: by Holm for all `tests`: both
+      measures of every cell. _significant: that is 0.05 or less. rounds_needed: with fewer in each run, no cell can
+      be significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for
+      few of the other).
+    """
+    sides = [trials[(trials["status"] == "ok") & trials["latency_s"].notna()] for trials in (first, other)]
+    rows = shared.both(*(shared.cells(side) for side in sides))
+    tables = [_tables(side, rows) for side in sides]
+    (one_s, one_ips), (two_s, two_ips) = tables
+    rows["first_rounds"], rows["other_rounds"] = samples.rounds(one_s), samples.rounds(two_s)
+    for name, (latency, throughput) in zip(("first", "other"), tables, strict=True):
+        rows[f"{name}_latency_s"] = samples.medians(latency)
+        rows[f"{name}_throughput_ips"] = samples.medians(throughput)
+    for column, values in zip(
+        ("latency_difference_s", "latency_low_s", "latency_high_s"), shifts(one_s, two_s), strict=True
+    ):
+        rows[column] = values
+    for measure, one, two in (("latency", one_s, two_s), ("throughput", one_ips, two_ips)):
+        for end, values in zip(("difference", "low", "high"), shifts(_logs(one), _logs(two)), strict=True):
+            rows[f"{measure}_{end}_percent"] = 100 * np.expm1(values)
+        rows[f"{measure}_p_value"] = significance.rank_sum(one, two)
+    p_values = [rows[f"{measure}_p_value"].to_numpy() for measure in ("latency", "throughput")]
+    rows["tests"] = sum(int(np.count_nonzero(~np.isnan(values))) for values in p_values)
+    for measure, corrected in zip(("latency", "throughput"), significance.corrected(*p_values), strict=True):
+        rows[f"{measure}_p_corrected"] = corrected
+        rows[f"{measure}_significant"] = significance.significant(corrected)
+    tests = int(rows["tests"].max()) if len(rows) else 0
+    rows["rounds_needed"] = needed = significance.rounds_needed(tests)
+    enough = significance.can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
+    rows["note"] = np.where(enough, "", f"{TOO_FEW}: needs {needed} in each run")
+    return rows.reindex(columns=COLUMNS)
+
+
+def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Latency and throughput: a row a cell, in the order of `rows`, a column a round."""
+    numbered = rows[CELL].assign(cell=np.arange(len(rows)))
+    merged = trials[[*CELL, "latency_s", "throughput_ips"]].merge(numbered, on=CELL, how="inner")
+    numbers = merged["cell"].to_numpy()
+    latency, throughput = (
+        samples.padded(merged[column].to_numpy(), numbers, len(rows))
+        for column in ("latency_s", "throughput_ips")
+    )
+    return latency, throughput
+
+
+def _logs(values: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(values > 0, np.log(values), np.nan)
+
+
+def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
+    for name, trials in (("A", first), ("B", other)):
+        if out := int((trials["status"] != "ok").sum()):
+            yield f"{name}: {out} of {len(trials)} trials are not valid and have no say"
+    if again := _again(first, other):
+        yield f"{count(again, 'trial')} of A {'are' if again > 1 else 'is'} in B too: that these agree shows nothing"
+    else:
+        yield APART
+
+
+def _again(first: pd.DataFrame, other: pd.DataFrame) -> int:
+    """How many trials are the very same ones, as in a copy of a run."""
+    if not set(first["run"].unique()) & set(other["run"].unique()):
+        return 0
+    same = [*TRIAL, "started_at", "latency_s"]
+    return len(first[same].merge(other[same].drop_duplicates(), on=same, how="inner"))

@@ -1,0 +1,143 @@
+"""Two runs' fronts over the points that both have: how much each is worth, and which points enter or leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.comparing.significance import ALPHA
+from analysis.fronts import draws
+from analysis.fronts.cells import cells
+from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
+from analysis.fronts.draws import Draws
+from analysis.fronts.hypervolume import volume
+from analysis.fronts.membership import MIN_ROUNDS
+from analysis.fronts.objectives import DEFAULT, Objective, chosen
+from analysis.fronts.where import Where
+from analysis.keys import CONDITION
+from analysis.statistics.median import LEAST_VALUES
+
+CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
+COLUMNS = [
+    *CONDITION,
+    *("objectives", "points", "reference", "first_hypervolume", "other_hypervolume"),
+    *("hypervolume_ratio", "ratio_low", "ratio_high", *CHANGES, "note"),
+]
+RESAMPLES = 1000
+SURE = 0.95
+BEYOND_WORST = 1.1
+TINY = 1e-300
+"""In place of the volume of a resample in which nothing is feasible, as it has no logarithm."""
+
+
+def changes(
+    first: pd.DataFrame,
+    other: pd.DataFrame,
+    objectives: Sequence[str] = DEFAULT,
+    where: str = "",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row a condition, from the trials of two runs that have valid trials of the same cells.
+
+    - first_hypervolume, other_hypervolume: of the front of all backends, against one `reference` for both (in words).
+      hypervolume_ratio: other over first; more than 1: the other's front is the better one. ratio_low, ratio_high: its
+      95 % interval, by resampling whole rounds, of each run by itself (`analysis.fronts.resampling`); empty where a
+      point of a front has fewer than 6 rounds, and `note` says so.
+    - enter, leave, stay: points (`tcp 14; rpc 7`) that are on the other's front only, on the first's only, on both, in
+      at least 95 % of the resamples of one and at most 5 % of the other's. may_enter, may_leave, may_stay: such as
+      the medians say so, but not that many resamples.
+
+    Raises `AnalysisError` for objectives or a constraint that can't be read.
+    """
+    wanted, constraint = chosen(objectives), Where.parse(where)
+    sides = []
+    for number, trials in enumerate((first, other)):
+        rows = cells(trials)
+        rows["feasible"] = constraint.holds(rows)
+        sides.append(draws.conditions(trials, rows, wanted, constraint, resamples, seed + number))
+    changed = [
+        one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
+    ]
+    return pd.DataFrame(changed, columns=COLUMNS)
+
+
+def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
+    sides = (one, two)
+    on_front = [nondominated(*side.medians.T, maximise=side.maximise) for side in sides]
+    row: dict[Hashable, Any] = {
+        "objectives": ", ".join(objective.name for objective in one.objectives),
+        "points": len(one.rows),
+        "reference": "",
+        "note": "",
+    }
+    if fault := _incomparable(sides, on_front):
+        return row | dict.fromkeys(CHANGES, "") | {"note": fault}
+    in_each = [nondominated_in_each(side.admitted, side.maximise) for side in sides]
+    reference = _reference(np.concatenate([side.medians for side in sides]), one.objectives)
+    row["reference"] = ", ".join(
+        f"{objective.words} {value:.4g} {objective.unit}"
+        for objective, value in zip(one.objectives, reference, strict=True)
+    )
+    volumes = [volume(side.medians, reference, side.objectives) for side in sides]
+    row["first_hypervolume"], row["other_hypervolume"] = volumes
+    if not all(volumes):
+        # As where nothing is sent by any point, and less payload is asked for.
+        return row | _moves(sides, on_front, in_each) | {"note": "no volume: an objective is 0 everywhere"}
+    row["hypervolume_ratio"] = volumes[1] / volumes[0]
+    every = np.arange(len(one.rows))
+    rounds = min(side.rounds_of_front(every, drawn) for side, drawn in zip(sides, in_each, strict=True))
+    if rounds < LEAST_VALUES:
+        row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
+    else:
+        row["ratio_low"], row["ratio_high"] = _interval(sides, reference, row["hypervolume_ratio"])
+    return row | _moves(sides, on_front, in_each)
+
+
+def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
+    """Why there is nothing to compare; empty if there is."""
+    devices = [str(side.rows["energy_of"].iloc[0]) or "nothing" for side in sides]
+    if devices[0] != devices[1] and "energy" in (objective.name for objective in sides[0].objectives):
+        return f"energy is of other devices: {devices[0]} in A, {devices[1]} in B"
+    empty = [name for name, on in zip("AB", on_front, strict=True) if not on.any()]
+    return f"no point on the front of {' or '.join(empty)}" if empty else ""
+
+
+def _interval(sides: Sequence[Draws], reference: Floats, ratio: float) -> Floats:
+    """Percentiles of the resamples' ratios, less twice their bias: that of noise, of which fewer rounds have more."""
+    logs = [
+        np.log([max(volume(points, reference, side.objectives), TINY) for points in side.admitted])
+        for side in sides
+    ]
+    many = min(map(len, logs))  # of more rounds fewer resamples are made
+    ratios = logs[1][:many] - logs[0][:many]
+    ends = np.quantile(ratios, [ALPHA / 2, 1 - ALPHA / 2]) - 2 * (ratios.mean() - np.log(ratio))
+    return np.asarray(np.exp(ends))
+
+
+def _reference(values: Floats, objectives: Sequence[Objective]) -> Floats:
+    """What every point of both runs is better than: a tenth worse than the worst, or 0 where more is better."""
+    worst = BEYOND_WORST * np.nanmax(values, axis=0)
+    return np.where([objective.maximise for objective in objectives], 0.0, worst)
+
+
+def _moves(
+    sides: Sequence[Draws], on_front: Sequence[Bools], in_each: Sequence[Bools]
+) -> dict[Hashable, Any]:
+    surely = []
+    for side, on, drawn in zip(sides, on_front, in_each, strict=True):
+        share = drawn.mean(axis=0)
+        is_sure = np.where(on, share >= SURE, share <= 1 - SURE)
+        surely.append(is_sure & (side.rows["rounds"].to_numpy() >= MIN_ROUNDS))
+    both_sure = surely[0] & surely[1]
+    was, now = on_front
+    rows = sides[0].rows
+    names = (rows["backend"].astype(str) + " " + rows["point"].astype(str)).to_numpy()
+    found: dict[Hashable, Any] = {}
+    for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
+        found[change] = "; ".join(names[moved & both_sure])
+        found[f"may_{change}"] = "; ".join(names[moved & ~both_sure])
+    return found

@@ -1,0 +1,111 @@
+"""The best point of each measured network, beside the one that the measured stages and arithmetic foretell for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.advice.network import Network
+from analysis.advice.predict import Predictor
+from analysis.fronts.dominance import Floats
+from analysis.points import cuts
+
+SAME, CLOSE, OTHER = "same", "close", "other"
+"""Of a prediction: it names the point measured best; another whose interval overlaps or is not known; another."""
+COLUMNS = [
+    *("netem", "delay_s", "rate_bps", "objective", "point", "backend", "measured", "low", "high"),
+    *("predicted_point", "predicted_backend", "measured_there", "behind_percent", "prediction"),
+]
+_MEASURES = {
+    "latency": ("latency_s", "latency_low_s", "latency_high_s"),
+    "throughput": ("throughput_ips", "throughput_low_ips", "throughput_high_ips"),
+}
+
+
+def best(
+    rows: pd.DataFrame, known: Mapping[str, Network], predictor: Predictor | None = None
+) -> pd.DataFrame:
+    """One row a profile and objective (`latency`, `throughput`), of one model, batch size, codec and depth.
+
+    `rows`: of `analysis.fronts.front.front`, of two hosts; profiles that are not in `known` are left out, as are points
+    that are not `feasible` (if the column is there). Columns `COLUMNS`:
+
+    - delay_s: what the profile adds to a round trip, both ways. rate_bps: edge to server, inf without a limit.
+    - point, backend: the best median; backend is empty where nothing crosses, as all do the same there. measured, low,
+      high: that median (s or images/s) and its 95 % interval, NaN where there is none.
+    - predicted_point, predicted_backend: the best at that network by `predictor`; empty without one. measured_there:
+      what was measured at that point, NaN if it was not; behind_percent: how much worse that is than the best.
+    - prediction: `SAME`, `CLOSE` or `OTHER`; empty without a predictor.
+    """
+    if any(len(cuts(point)) > 1 for point in rows["point"].unique()):
+        return pd.DataFrame(columns=COLUMNS)
+    counted = rows[rows["feasible"].astype(bool)] if "feasible" in rows else rows
+    made = []
+    for netem, of_profile in counted.groupby("netem", sort=False):
+        network = known.get(str(netem))
+        if network is None:
+            continue
+        backend = of_profile["backend"].where(of_profile["payload_bytes"] != 0, "")
+        for objective, (column, _, _) in _MEASURES.items():
+            measured = of_profile.assign(backend=backend).dropna(subset=[column])
+            if len(measured):
+                at = {"netem": netem, "delay_s": network.delay_s + network.delay_back_s}
+                at |= {"rate_bps": network.rate_bps, "objective": objective}
+                made.append(at | _row(measured, objective, network, predictor))
+    return pd.DataFrame(made, columns=COLUMNS)
+
+
+def foretold(predictor: Predictor, network: Network, objective: str) -> tuple[str, str]:
+    """Point and backend (empty where nothing crosses) that the predictor puts first there."""
+    cell = predictor.cells.iloc[int(np.argmin(predictor.cost(objective, **vars(network))))]
+    return str(cell["point"]), str(cell["backend"])
+
+
+def over(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> npt.NDArray[np.int64]:
+    """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
+    # Row by row: with hundreds of cells, all at once would take gigabytes.
+    rows = [
+        np.argmin(
+            predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps), axis=-1
+        )
+        for delay_s in delays_s
+    ]
+    return np.array(rows, dtype=np.int64)
+
+
+def _row(
+    measured: pd.DataFrame, objective: str, network: Network, predictor: Predictor | None
+) -> dict[Hashable, Any]:
+    column, low, high = _MEASURES[objective]
+    less = objective == "latency"
+    first = measured.loc[measured[column].idxmin() if less else measured[column].idxmax()]
+    row: dict[Hashable, Any] = {
+        "point": first["point"],
+        "backend": first["backend"],
+        "measured": first[column],
+        "low": first[low],
+        "high": first[high],
+        "predicted_point": "",
+        "predicted_backend": "",
+        "prediction": "",
+    }
+    if predictor is None:
+        return row
+    point, backend = foretold(predictor, network, objective)
+    row |= {"predicted_point": point, "predicted_backend": backend}
+    there = measured[(measured["point"] == point) & (measured["backend"] == backend)]
+    if (point, backend) == (first["point"], first["backend"]):
+        return row | {"measured_there": first[column], "behind_percent": 0.0, "prediction": SAME}
+    if there.empty:
+        return row | {"measured_there": math.nan, "behind_percent": math.nan, "prediction": OTHER}
+    # Where both backends do the same, the better of the two.
+    other = there.loc[there[column].idxmin() if less else there[column].idxmax()]
+    ratio = other[column] / first[column] if less else first[column] / other[column]
+    apart = other[low] > first[high] if less else other[high] < first[low]
+    row |= {"measured_there": other[column], "behind_percent": 100 * (ratio - 1)}
+    return row | {"prediction": OTHER if apart else CLOSE}

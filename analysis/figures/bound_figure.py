@@ -1,0 +1,219 @@
+"""Measured against bound: how far each point is from what physics allows, in latency and in throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.figures.drawing import Drawing
+from analysis.figures.labels import label, lay_out, place_labels, settle
+from analysis.figures.style import (
+    SMALL_PT,
+    Series,
+    blank,
+    figure_head,
+    fit_axis,
+    footnote,
+    grow,
+    head,
+    series,
+    styled,
+)
+from analysis.keys import CELL
+from analysis.naming import time_unit
+
+MARKER_PT = 4.5
+WORST = 3
+"""So many points are numbered, those farthest from their bound; and every one beyond it."""
+NAMED = 8
+"""Up to this many points beyond their bound are named in the caption."""
+ROUNDING = 1e-6
+"""Medians written with nine digits may be beyond their bound by this share and not be."""
+
+_UP_LEFT, _DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that has a bound. `nine_tenths`: measured over bound where it is 90 % of what is possible."""
+
+    name: str
+    column: str
+    bound: str
+    efficiency: str
+    nine_tenths: float
+
+
+MEASURES = (
+    Measure("latency", "latency_s", "latency_bound_s", "latency_efficiency", 1 / 0.9),
+    Measure("throughput", "throughput_ips", "throughput_bound_ips", "throughput_efficiency", 0.9),
+)
+
+
+def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Latency and throughput of one model, profile and batch size, each over its bound; rows of `analysis.front`.
+
+    A point on the diagonal is at its bound; the dashed line is 90 % of what is possible. A point beyond its bound,
+    which cannot be, is ringed and numbered, as are the `WORST` farthest from it. Both scales of a panel are the same,
+    logarithmic if the figures differ by more than `style.LOG_RANGE`.
+    """
+    shown = [measure for measure in MEASURES if len(known(rows, measure))]
+    side_by_side = width == "page"
+    with styled(width):
+        figure = blank(width, 3.2 if side_by_side else 2.6 * len(shown))
+        footnote(figure, rows)
+        shape = (1, len(shown)) if side_by_side else (len(shown), 1)
+        panels = figure.subplots(*shape, squeeze=False).ravel()
+        for axes, measure in zip(panels, shown, strict=True):
+            _draw(axes, rows, measure)
+        first = rows.iloc[0]
+        title = f"Measured against bound: {first['model']} at {first['netem']}"
+        grow(figure, figure_head(figure, title, _legend(rows, shown)))
+        settle(figure)
+        for axes, measure in zip(panels, shown, strict=True):
+            _label(axes, rows, measure)
+    return figure
+
+
+def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
+    """One of the panels, on axes of the caller's."""
+    _draw(axes, rows, measure)
+    first = rows.iloc[0]
+    title = f"{measure.name.capitalize()} against bound: {first['model']} at {first['netem']}"
+    head(axes, title, _legend(rows, [measure]))
+    lay_out(axes)
+    _label(axes, rows, measure)
+
+
+def bound_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing | None:
+    """`bound_figure` with its data and caption; None if no bound is known. `conditions` as of `drawing.conditions`."""
+    if not any(len(known(rows, measure)) for measure in MEASURES):
+        return None
+    columns = [*CELL, "point_name", "rounds", "excluded"]
+    columns += [column for of in MEASURES for column in (of.column, of.bound, of.efficiency)]
+    told = [
+        "Latency and throughput as measured, over the bound that the stages' own times and the link set.",
+        conditions,
+        "On the solid line a point is at its bound, on the dashed one at 90 % of what is possible.",
+        "Latencies are above the line, throughputs below it.",
+        f"Numbered: the {WORST} points farthest from their bound.",
+        *(_impossible(rows, measure) for measure in MEASURES),
+    ]
+    return Drawing(
+        "bound",
+        name,
+        lambda width: bound_figure(rows, width=width),
+        rows[columns],
+        " ".join(filter(None, told)),
+    )
+
+
+def beyond(rows: pd.DataFrame, measure: Measure) -> pd.Series:
+    """Which points are better than their bound, which cannot be."""
+    better: pd.Series = rows[measure.efficiency] > 1 + ROUNDING
+    return better
+
+
+def _impossible(rows: pd.DataFrame, measure: Measure) -> str:
+    those = rows[beyond(rows, measure)]
+    if those.empty:
+        return ""
+    named = ", ".join(f"{row['backend']} {row['point']}" for row in those.head(NAMED).to_dict("records"))
+    named += f" and {len(those) - NAMED} more" if len(those) > NAMED else ""
+    by = float(those[measure.efficiency].max()) - 1
+    return (
+        f"Ringed: beyond its bound in {measure.name}, which cannot be ({named}; by up to {100 * by:.2g} %)."
+    )
+
+
+def known(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    """The rows of which both the figure and its bound are known."""
+    both = rows.dropna(subset=[measure.column, measure.bound])
+    return both[np.isfinite(both[measure.bound])]
+
+
+def _scaled(rows: pd.DataFrame, measure: Measure) -> tuple[pd.DataFrame, str]:
+    """The rows with `x` (bound) and `y` (measured) in the unit of the axes."""
+    those = known(rows, measure)
+    unit, scale = "images/s", 1.0
+    if measure.name == "latency":
+        unit, scale = time_unit(float(those[[measure.column, measure.bound]].max(axis=None)))
+    return those.assign(x=those[measure.bound] * scale, y=those[measure.column] * scale), unit
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
+    found, unit = _scaled(rows, measure)
+    both = pd.concat([found["x"], found["y"]])
+    for name in ("x", "y"):
+        fit_axis(axes, name, both, 0.08)
+    axes.grid(True)
+    axes.set_xlabel(f"bound ({unit})")
+    axes.set_ylabel(f"{measure.name} ({unit})")
+    ends = np.array(axes.get_xlim())
+    beyond_it = ends[0] if measure.nine_tenths > 1 else ends[1]
+    axes.fill_between(ends, ends, [beyond_it] * 2, zorder=0.5, **_IMPOSSIBLE)
+    axes.plot(ends, ends, color="0.25", linewidth=0.9, zorder=1.5)
+    axes.plot(ends, ends * measure.nine_tenths, "--", color="0.45", linewidth=0.8, zorder=1.5)
+    axes.set(xlim=ends, ylim=ends)
+    for one in series(found, rows):
+        axes.plot(one.rows["x"], one.rows["y"], **_look(one), zorder=3)
+    those = found[beyond(found, measure)]
+    axes.plot(those["x"], those["y"], **_RING, zorder=4)
+
+
+_IMPOSSIBLE: dict[str, Any] = {"facecolor": "0.93", "hatch": "////", "edgecolor": "0.86", "linewidth": 0}
+_RING: dict[str, Any] = {
+    "linestyle": "", "marker": "o", "markersize": 2.2 * MARKER_PT, "markerfacecolor": "none",
+    "markeredgecolor": "black", "markeredgewidth": 1.1,
+}  # fmt: skip
+
+
+def _look(one: Series) -> dict[str, Any]:
+    return {
+        "linestyle": "", "marker": one.marker, "color": one.colour, "markerfacecolor": "none",
+        "markeredgewidth": 0.9, "markersize": MARKER_PT,
+    }  # fmt: skip
+
+
+def _legend(rows: pd.DataFrame, shown: Sequence[Measure]) -> list[Artist]:
+    entries: list[Artist] = [Line2D([], [], **_look(one), label=one.label) for one in series(rows)]
+    entries += [
+        Line2D([], [], color="0.25", linewidth=0.9, label="bound"),
+        Line2D([], [], color="0.45", linewidth=0.8, linestyle="--", label="90 % of it"),
+        Patch(**_IMPOSSIBLE, label="cannot be"),
+    ]
+    if any(beyond(rows, measure).any() for measure in shown):
+        entries.append(Line2D([], [], **_RING, label="beyond its bound"))
+    return entries
+
+
+def _label(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
+    found, _ = _scaled(rows, measure)
+    worst = found.sort_values(measure.efficiency, kind="stable").index[:WORST]
+    named = found.index.isin(worst) | beyond(found, measure)
+    labelled = [
+        (one, row) for one in series(found, rows) for _, row in one.rows.iterrows() if named[row.name]
+    ]
+    texts = [
+        label(axes, row["x"], row["y"], str(row["point"]), one.colour, size_pt=SMALL_PT)
+        for one, row in labelled
+    ]
+    away = _UP_LEFT if measure.name == "latency" else _DOWN_RIGHT
+    ends = np.array(axes.get_xlim())
+    place_labels(
+        axes,
+        texts,
+        [away] * len(texts),
+        markers=found[["x", "y"]].to_numpy(),
+        marker_pt=np.where(beyond(found, measure), _RING["markersize"], MARKER_PT) + 1,
+        lines=[(ends, ends), (ends, ends * measure.nine_tenths)],
+    )

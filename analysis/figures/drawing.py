@@ -1,0 +1,80 @@
+"""A figure as it is published: drawn at several widths, with its data and its caption in files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.naming import file_stem, in_flight
+
+PAGE = "page"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What `save` writes.
+
+    kind: what it shows (`front`); name: of what (`mobilenet_v2`, `wifi`), as in its files' names. draw: from one of
+    `style.WIDTHS_IN` to the figure. data: what is drawn, one row a mark, units in the columns' names. caption: full
+    sentences.
+    """
+
+    kind: str
+    name: tuple[str, ...]
+    draw: Callable[[str], Figure]
+    data: pd.DataFrame
+    caption: str
+
+
+def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
+    """Write `<kind>-<name>.pdf`, `.png`, `.csv` (the data) and `.txt` (the caption); returns their paths.
+
+    `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / file_stem(drawing.kind, *drawing.name)
+    written = []
+    for width in widths:
+        suffix = "" if width == PAGE else f"-{width}"
+        written += style.save(drawing.draw(width), stem.with_name(stem.name + suffix))
+    data, caption = (stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "txt"))
+    drawing.data.to_csv(data, index=False, float_format="%.9g", lineterminator="\n")
+    caption.write_text(f"{drawing.caption}\n", encoding="utf-8", newline="\n")
+    return [*written, data, caption]
+
+
+def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
+    """What a reader must know to judge a figure, in sentences: conditions, rounds, testbed, trials left out.
+
+    `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the figure.
+    """
+    models, profiles = (sorted(map(str, rows[column].unique())) for column in ("model", "netem"))
+    parts = [
+        f"{_several('Model', models)} at {_several('profile', profiles)}",
+        _several("batch size", sorted(rows["batch_size"].unique())),
+        _several("codec", [codec for codec in rows["codec"].unique() if codec not in ("", "none")]),
+        _several("setup", [setup for setup in rows.get("setup", pd.Series(dtype=str)).unique() if setup]),
+        *sorted({text for asked in rows["in_flight_asked"].unique() if (text := in_flight(asked))}),
+    ]
+    counts = sorted({int(count) for count in rows["rounds"] if count})
+    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
+    missing = style.left_out(rows)
+    told = [
+        ", ".join(part for part in parts if part),
+        f"Medians over {span} rounds" if span != "1" else "One round: nothing is known of its spread",
+        f"Testbed: {testbed.rstrip('.')}" if testbed else "",
+        missing if missing else "No trial was left out",
+    ]
+    return " ".join(f"{sentence}." for sentence in told if sentence)
+
+
+def _several(what: str, values: Sequence[object]) -> str:
+    """`profile wifi`, `profiles lte, wifi`; nothing without a value."""
+    if len(values) > 1 and not what.endswith("s"):
+        what += "s"
+    return f"{what} {', '.join(map(str, values))}" if len(values) else ""

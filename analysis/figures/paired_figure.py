@@ -1,0 +1,303 @@
+"""One backend against another, point by point: how much longer a request takes, and how many images a second less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis.comparing.paired import ALL, MIN_BLOCKS
+from analysis.figures.drawing import Drawing, conditions
+from analysis.figures.point_axis import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
+from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, blank, footnote, head, styled
+from analysis.keys import CELL, CONDITION
+from analysis.naming import backends, time_unit
+
+SIGNIFICANT, UNSURE, UNTESTED = "significant", "not significant", "not tested"
+INTERVAL, RANGE = "95 % interval", "range"
+_PAIR = [*CONDITION, "first", "other"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a difference is drawn; without a colour, in its pair's."""
+
+    label: str
+    filled: bool
+    line: Literal["-", ":"] = "-"
+    colour: str = ""
+
+
+MARKS = {
+    SIGNIFICANT: Mark("significant (corrected)", True),
+    UNSURE: Mark("not significant (corrected)", False),
+    INTERVAL: Mark("median and 95 % interval", True),
+    UNTESTED: Mark("nothing crosses: not tested", True, colour="0.55"),
+    RANGE: Mark("too few rounds: median and range", False, ":"),
+}
+"""By what is known of a difference."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is compared: the columns of its difference and of its ends, all in one unit."""
+
+    name: str
+    middle: str
+    low: str
+    high: str
+    less_is_better: bool
+
+
+LATENCY = Measure("latency", "latency_difference_s", "latency_low_s", "latency_high_s", True)
+THROUGHPUT = Measure(
+    "throughput",
+    "throughput_difference_percent",
+    "throughput_low_percent",
+    "throughput_high_percent",
+    False,
+)
+
+
+def paired_drawing(
+    paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "", name: Sequence[str] = ()
+) -> Drawing | None:
+    """Of one model, profile, batch size and depth; None without two backends that have trials in one round.
+
+    `paired`: of `analysis.comparing.paired.paired`; `trials`: of `analysis.load`, the same conditions. `name`: as in
+    the names of the files; by default model and profile.
+    """
+    data = paired_data(paired, trials)
+    if data.empty:
+        return None
+    counted = _counted(trials)
+    named = tuple(name) or tuple(map(str, data.loc[0, ["model", "netem"]]))
+
+    def draw(width: str) -> Figure:
+        return paired_figure(data, counted, width=width)
+
+    return Drawing("paired", named, draw, data, f"{_told(data)} {conditions(counted, testbed)}")
+
+
+def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn, one row a point and pair of backends: the columns of `paired`, and some more.
+
+    point_name. latency_mark, throughput_mark: what is known of the difference, one of `MARKS`. Where that is `RANGE`,
+    there are too few rounds for an interval, and the low and high columns are the least and the greatest difference.
+    """
+    points = paired[(paired["point"] != ALL) & (paired["pairs"] > 0)].reset_index(drop=True)
+    if points.empty:
+        return points
+    points = points.merge(_ranges(trials), how="left", on=[*_PAIR, "point"])
+    for measure in (LATENCY, THROUGHPUT):
+        has_interval = points[measure.low].notna() & points[measure.high].notna()
+        for end in (measure.low, measure.high):
+            points[end] = points[end].where(has_interval, points.pop(f"{end}_range"))
+        points[f"{measure.name}_mark"] = np.where(has_interval, _known(points, measure), RANGE)
+    ordered = in_order(points)
+    return points.iloc[places(points, ordered).argsort(kind="stable")].reset_index(drop=True)
+
+
+def paired_figure(data: pd.DataFrame, counted: pd.DataFrame | None = None, *, width: str = "page") -> Figure:
+    """Two panels over the points: the latency's difference (ms or s), and the throughput's (%), other - first.
+
+    `data`: of `paired_data`. Above the upper panel stands the latency's difference in % of the first's. `counted`:
+    `rounds` and `excluded` of each cell, for the footnote.
+    """
+    points = in_order(data)
+    pairs = list(_pairs(data))
+    unit, scale = time_unit(float(data[[LATENCY.middle, LATENCY.low, LATENCY.high]].abs().max(axis=None)))
+    first = data.iloc[0]
+    with styled(width):
+        figure = blank(width, 4.6 if width == "page" else 4.2)
+        above, below = figure.subplots(2, sharex=True, height_ratios=(4, 3))
+        for axes, measure, factor in ((above, LATENCY, scale), (below, THROUGHPUT, 1.0)):
+            axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
+            for place, (look, rows) in enumerate(pairs):
+                shift = 0.5 * (place - (len(pairs) - 1) / 2) / len(pairs)
+                _draw(axes, look, rows.assign(x=places(rows, points) + shift), measure, factor)
+            axes.grid(True, axis="y")
+            axes.margins(y=0.08)
+            if len(pairs) == 1:
+                _tell_sides(axes, first["first"], first["other"], measure, width)
+        difference = f"{first['other']} − {first['first']}" if len(pairs) == 1 else "difference"  # noqa: RUF001
+        above.set_ylabel(f"latency:\n{difference} ({unit})")
+        below.set_ylabel("throughput:\n" + f"{difference} (%)")
+        strip_pt = 0.0
+        if len(pairs) == 1 and len(points) <= NAMED[width]:
+            texts = [_percent(value) for value in data["latency_difference_percent"]]
+            strip_pt = strip(above, list(places(data, points)), texts, len(points), width)
+            above.annotate(
+                f"% of {first['first']}", (0, 1), (-3, STRIP_PT), xycoords="axes fraction", textcoords="offset points",
+                fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
+            )  # fmt: skip
+        label_points(below, points, width)
+        title = f"{_versus(pairs)}: {first['model']} at {first['netem']}"
+        head(above, title, _legend(data, pairs), strip_pt)
+        if counted is not None:
+            footnote(figure, counted)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Look:
+    label: str
+    colour: str
+    marker: str
+
+
+def _pairs(data: pd.DataFrame) -> Iterator[tuple[_Look, pd.DataFrame]]:
+    codecs = data["codec"].nunique() > 1
+    for number, (_, rows) in enumerate(data.groupby(["codec", "first", "other"], sort=False, dropna=False)):
+        first = rows.iloc[0]
+        label = f"{first['other']} − {first['first']}" + (f", {first['codec']}" if codecs else "")  # noqa: RUF001
+        # The first two colours are the backends' own.
+        yield _Look(label, COLOURS[(number + 2) % len(COLOURS)], MARKERS[number % len(MARKERS)]), rows
+
+
+def _draw(axes: Axes, look: _Look, rows: pd.DataFrame, measure: Measure, factor: float) -> None:
+    for kind, those in rows.groupby(f"{measure.name}_mark"):
+        mark, middle = MARKS[str(kind)], those[measure.middle] * factor
+        ends = np.vstack([middle - those[measure.low] * factor, those[measure.high] * factor - middle])
+        bars = axes.errorbar(
+            those["x"], middle, yerr=ends.clip(min=0), linestyle="", elinewidth=0.9,
+            capsize=0 if mark.line == ":" else 1.6, zorder=3, **_style(look, mark, 4 if len(rows) <= MANY else 2),
+        )  # fmt: skip
+        for line in bars[2]:
+            line.set_linestyle(mark.line)
+
+
+def _style(look: _Look, mark: Mark, size: float = 4) -> dict[str, Any]:
+    colour = mark.colour or look.colour
+    return {
+        "marker": look.marker, "color": colour, "markersize": size, "markeredgewidth": 0.9,
+        "markerfacecolor": colour if mark.filled else "white",
+    }  # fmt: skip
+
+
+def _legend(data: pd.DataFrame, pairs: Sequence[tuple[_Look, pd.DataFrame]]) -> list[Line2D]:
+    entries = []
+    if len(pairs) > 1:
+        entries += [
+            Line2D([], [], linestyle="", label=look.label, **_style(look, MARKS[INTERVAL]))
+            for look, _ in pairs
+        ]
+    look = pairs[0][0] if len(pairs) == 1 else _Look("", "0.3", "o")
+    present = _marks(data)
+    for kind, mark in MARKS.items():
+        if kind in present:
+            entries.append(
+                Line2D([], [], linestyle=mark.line, linewidth=0.9, label=mark.label, **_style(look, mark))
+            )
+    return entries
+
+
+def _marks(data: pd.DataFrame) -> set[str]:
+    return {*data["latency_mark"], *data["throughput_mark"]}
+
+
+def _tell_sides(axes: Axes, first: str, other: str, measure: Measure, width: str) -> None:
+    """Who is ahead on which side of zero."""
+    up, down = (first, other) if measure.less_is_better else (other, first)
+    between = "\n" if width == "column" else " "
+    for y, who, place in ((1, up, "top"), (0, down, "bottom")):
+        axes.annotate(
+            f"{who}{between}faster", (1, y), (3, 0), xycoords="axes fraction", textcoords="offset points",
+            ha="left", va=place, fontsize=SMALL_PT, color="0.35", rotation=90,
+        )  # fmt: skip
+
+
+def _versus(pairs: Sequence[tuple[_Look, pd.DataFrame]]) -> str:
+    if len(pairs) > 1:
+        return "Backends against each other"
+    row = pairs[0][1].iloc[0]
+    return f"{row['other']} against {row['first']}"
+
+
+def _percent(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    text = f"{value:+.0f}" if abs(value) >= 9.95 else f"{value:+.1f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
+    """The least and the greatest difference of a round, for each pair of backends and point, and its name."""
+    block = ["run", *CONDITION, "round", "repeat", "point"]
+    ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
+    ok = ok.assign(repeat=ok.groupby(["run", *CELL, "round"], dropna=False).cumcount())
+    figures = ok[[*block, "backend", "latency_s", "throughput_ips"]]
+    both = ok[[*figures, "point_name"]].merge(figures, on=block, suffixes=("", "_other"))
+    place = {backend: number for number, backend in enumerate(backends(ok))}
+    both = both[both["backend"].map(place) < both["backend_other"].map(place)]
+    both = both.rename(columns={"backend": "first", "backend_other": "other"}).assign(
+        **{
+            LATENCY.middle: both["latency_s_other"] - both["latency_s"],
+            THROUGHPUT.middle: 100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
+        }
+    )
+    by_point = both.groupby([*_PAIR, "point"], dropna=False)
+    ends: dict[str, Any] = {"point_name": by_point["point_name"].max()}
+    for measure in (LATENCY, THROUGHPUT):
+        ends[f"{measure.low}_range"] = by_point[measure.middle].min()
+        ends[f"{measure.high}_range"] = by_point[measure.middle].max()
+    return pd.DataFrame(ends).reset_index()
+
+
+def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
+    """Of each row, whether the difference is significant, where a test can tell."""
+    if f"{measure.name}_significant" not in points:
+        return [INTERVAL] * len(points)
+    tested = points[f"{measure.name}_p_corrected"].notna()
+    # With fewer rounds than that a test says no whatever it is shown, which is no finding.
+    enough = points["pairs"] >= points["rounds_needed"]
+    return [
+        UNTESTED if not of_point else INTERVAL if not can_tell else SIGNIFICANT if told else UNSURE
+        for of_point, can_tell, told in zip(
+            tested, enough, points[f"{measure.name}_significant"], strict=True
+        )
+    ]
+
+
+def _counted(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell, with its valid rounds and the other trials."""
+    ok = trials["status"] == "ok"
+    cells = trials.assign(rounds=ok, excluded=~ok).groupby(CELL, dropna=False)[["rounds", "excluded"]].sum()
+    return cells.reset_index()
+
+
+def _told(data: pd.DataFrame) -> str:
+    """What the marks are."""
+    compared = ", ".join(dict.fromkeys(f"{row.other} - {row.first}" for row in data.itertuples()))
+    sentences = [
+        f"Differences of latency and throughput, {compared}: medians of the differences of two trials of one round at "
+        "one partition point"
+    ]
+    marks = _marks(data)
+    if marks - {RANGE}:
+        sentences.append("Whiskers are 95 % intervals of the median")
+    if RANGE in marks:
+        which = "Dotted whiskers" if marks - {RANGE} else "Whiskers"
+        sentences.append(
+            f"{which} are the range of the rounds, which is no interval: with fewer than {MIN_BLOCKS} rounds there is "
+            "none, and a difference may be chance"
+        )
+    if "tests" in data and marks - {RANGE, UNTESTED}:
+        tests, needed = int(data["tests"].max()), data["rounds_needed"].max()
+        if marks & {SIGNIFICANT, UNSURE}:
+            sentences.append(
+                f"Filled: significant at 5 %, by a signed-rank test corrected by Holm for all {tests} tests; hollow: "
+                "not"
+            )
+        if INTERVAL in marks:
+            sentences.append(
+                f"No significance is told where there are fewer than {needed:.0f} rounds: a test among {tests} could "
+                "not find any, and single intervals say nothing of all points together"
+            )
+    return " ".join(f"{sentence}." for sentence in sentences)

@@ -1,0 +1,99 @@
+"""What it gains to keep many requests in flight: images a second with one of them and with many, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis.figures.drawing import Drawing, conditions
+from analysis.figures.point_axis import MANY, NAMED, in_order, label_points, places, strip
+from analysis.figures.style import Series, blank, fit_axis, footnote, head, series, styled
+from analysis.keys import CELL
+
+_DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_gain"]
+_BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}
+
+
+def pipelining_drawing(rows: pd.DataFrame, testbed: str = "", name: Sequence[str] = ()) -> Drawing | None:
+    """Of one model, profile, batch size and depth; None where no trial tells what one request in flight gave.
+
+    `rows`: of `analysis.fronts.front.front`; `name`: as in the names of the files, by default model and profile.
+    """
+    measured = rows.dropna(subset=["sequential_ips", "throughput_ips"])
+    if measured.empty:
+        return None
+    named = tuple(name) or tuple(map(str, measured.iloc[0][["model", "netem"]]))
+    told = (
+        "Images a second at each partition point, per backend: with one request in flight (hollow) and with many "
+        "(filled). Figures above the panels: how many times as many, median of the rounds. Dashes: the throughput's "
+        "bound, what the slowest host or link allows."
+    )
+
+    def draw(width: str) -> Figure:
+        return pipelining_figure(rows, width=width)
+
+    data = measured[[*CELL, "point_name", "rounds", *_DRAWN]].reset_index(drop=True)
+    return Drawing("pipelining", named, draw, data, f"{told} {conditions(rows, testbed)}")
+
+
+def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
+    """One panel a backend over the points, images/s upwards: sequential, pipelined, and the bound; rows of the front.
+
+    Above a panel stands the gain, pipelined over sequential. Logarithmic if the figures span much.
+    """
+    measured = rows.dropna(subset=["sequential_ips", "throughput_ips"])
+    points = in_order(rows)
+    drawn = list(series(measured))
+    every = pd.concat([measured[column] for column in _DRAWN[:3]]).dropna()
+    first = rows.iloc[0]
+    with styled(width):
+        figure = blank(width, 1.25 + (1.6 if width == "page" else 1.45) * len(drawn))
+        panels = figure.subplots(len(drawn), sharex=True, sharey=True, squeeze=False)[:, 0]
+        strip_pt = 0.0
+        for axes, one in zip(panels, drawn, strict=True):
+            _draw(axes, one, points)
+            if len(points) <= NAMED[width]:
+                at, gains = list(places(one.rows, points)), [_gain(it) for it in one.rows["pipeline_gain"]]
+                strip_pt = max(strip_pt, strip(axes, at, gains, len(points), width))
+            axes.set_ylabel(f"{one.label}\nimages/s")
+        fit_axis(panels[0], "y", every, room=0.06)
+        if panels[0].get_yscale() == "linear":
+            panels[0].set_ylim(bottom=0)
+        label_points(panels[-1], points, width)
+        title = f"Pipelined against sequential: {first['model']} at {first['netem']}"
+        head(panels[0], title, _legend(), strip_pt)
+        footnote(figure, rows)
+    return figure
+
+
+def _draw(axes: Axes, one: Series, points: pd.Series) -> None:
+    x = places(one.rows, points)
+    sequential, pipelined = one.rows["sequential_ips"], one.rows["throughput_ips"]
+    size = 4.2 if len(points) <= MANY else 1.8
+    look: dict[str, Any] = {"color": one.colour, "linestyle": "", "markersize": size, "markeredgewidth": 0.9}
+    axes.vlines(x, sequential, pipelined, color=one.colour, linewidth=0.4 * size, alpha=0.55, zorder=2)
+    axes.plot(
+        x, one.rows["throughput_bound_ips"], linestyle="", zorder=3, **_BOUND | {"markersize": 1.7 * size}
+    )
+    axes.plot(x, pipelined, one.marker, zorder=4, **look)
+    axes.plot(x, sequential, one.marker, markerfacecolor="white", zorder=5, **look)
+    axes.grid(True, axis="y")
+
+
+def _legend() -> list[Line2D]:
+    look: dict[str, Any] = {"color": "0.3", "linestyle": "", "marker": "o", "markersize": 4.2}
+    return [
+        Line2D([], [], **look, label="many requests in flight"),
+        Line2D([], [], **look, markerfacecolor="white", label="one in flight"),
+        Line2D([], [], linestyle="", **_BOUND, label="throughput bound"),
+    ]
+
+
+def _gain(gain: float) -> str:
+    return "" if np.isnan(gain) else f"{gain:.1f}\N{MULTIPLICATION SIGN}"

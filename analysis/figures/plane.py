@@ -1,0 +1,230 @@
+"""The points of one condition on axes of latency and throughput, with the fronts of its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Polygon, Rectangle
+
+from analysis.figures.labels import label, place_labels
+from analysis.figures.style import SMALL_PT, Series, evenly, fit_axis, series
+from analysis.fronts.dominance import Floats, staircase
+from analysis.keys import CONDITION
+from analysis.naming import point_label, time_unit
+from analysis.points import cuts, undivided
+
+MARKER_PT = 5.0
+UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
+NAMED_LABELS = 16
+"""Up to this many labels carry the point's name; more would not be legible, and the number says it all. Nor would the
+names of a chain's points, which are of several cuts."""
+SURE = 0.95
+"""A point that is on its backend's front in fewer resamples, and in more than the rest, is drawn as unsure."""
+
+OBJECTIVES: tuple[tuple[Literal["x", "y"], str, str], ...] = (
+    ("x", "latency", "s"),
+    ("y", "throughput", "ips"),
+)
+"""Of each axis: what it shows, and the unit in the names of its columns."""
+
+
+class Plane:
+    """The points of one condition on axes of latency and throughput."""
+
+    def __init__(
+        self,
+        axes: Axes,
+        measured: pd.DataFrame,
+        among: pd.DataFrame | None = None,
+        unit: tuple[str, float] | None = None,
+    ) -> None:
+        """`measured`: rows with both figures, one or more. For one of several panels, `among`: the rows of all, and
+        `unit`: of time, and how many make a second.
+        """
+        every = measured if among is None else among
+        self.axes = axes
+        self.unit, self.scale = unit or time_unit(float(every["latency_s"].max()))
+        self._drawn = list(series(measured, every))
+        self._rows = measured
+
+    def draw(
+        self, attainment: pd.DataFrame | None = None, *, marker_pt: float = MARKER_PT, fit: bool = True
+    ) -> None:
+        """All but labels. `fit`: whether scale and limits are for these points alone, or have been set."""
+        axes = self.axes
+        axes.grid(True)
+        if fit:  # before the staircases are drawn, which end at the limits
+            for name, words, of in OBJECTIVES:
+                fit_axis(axes, name, extent(self._rows, words, of) * (self.scale if name == "x" else 1))
+        for one in self._drawn:
+            if attainment is not None and banded(attainment):
+                self._band(one, attainment)
+            self._spread(one, filled=not banded(attainment))
+            self._points(one, marker_pt)
+            axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+
+    def _points(self, one: Series, marker_pt: float) -> None:
+        for state, rows in one.rows.groupby(states(one.rows)):
+            self.axes.plot(
+                rows["latency_s"] * self.scale,
+                rows["throughput_ips"],
+                **_look(one, str(state), marker_pt),
+                zorder=3 if state == "dominated" else 4,
+            )
+
+    def _spread(self, one: Series, *, filled: bool) -> None:
+        """A box or a cross around each point that may be on the front; boxes in a band are outlines."""
+        for row in one.rows[contending(one.rows)].to_dict("records"):
+            low_s, high_s, low, high = _ends(row, "low", "high")
+            if np.isfinite([low_s, high_s, low, high]).all():
+                box = (low_s * self.scale, low), (high_s - low_s) * self.scale, high - low
+                look: dict[str, Any] = {"color": one.colour, "linestyle": one.line, "zorder": 1.8}
+                if filled:
+                    self.axes.add_patch(Rectangle(*box, **look, alpha=0.14, linewidth=0))
+                self.axes.add_patch(Rectangle(*box, **look, alpha=0.6, linewidth=0.5, fill=False))
+                continue
+            least_s, most_s, least, most = _ends(row, "least", "most")
+            x, y = row["latency_s"] * self.scale, row["throughput_ips"]
+            thin: dict[str, Any] = {"color": one.colour, "linewidth": 0.6, "zorder": 2.6}
+            self.axes.plot([least_s * self.scale, most_s * self.scale], [y, y], **thin)
+            self.axes.plot([x, x], [least, most], **thin)
+
+    def _band(self, one: Series, attainment: pd.DataFrame) -> None:
+        same = [*CONDITION, "backend"]
+        own = attainment[attainment[same].eq(one.rows.iloc[0][same]).all(axis=1)]
+        ends = [own[own["percent"] == percent] for percent in (5, 95)]
+        if any(corners.empty for corners in ends):
+            return
+        best, worst = (
+            np.column_stack(self._stairs(corners["latency_s"], corners["throughput_ips"])) for corners in ends
+        )
+        outline = np.vstack([best, worst[::-1]])
+        self.axes.add_patch(Polygon(outline, color=one.colour, alpha=0.13, linewidth=0, zorder=1.5))
+
+    def _stairs(self, latency_s: pd.Series, throughput_ips: pd.Series) -> tuple[Floats, Floats]:
+        return staircase(
+            latency_s.to_numpy() * self.scale,
+            throughput_ips.to_numpy(),
+            right=self.axes.get_xlim()[1],
+            bottom=self.axes.get_ylim()[0],
+        )
+
+    def _steps(self, one: Series) -> tuple[Floats, Floats]:
+        # Not of all points: of those that meet the conditions set, in the objectives chosen.
+        front = one.rows[one.rows["on_backend_front"].astype(bool)]
+        return self._stairs(front["latency_s"], front["throughput_ips"])
+
+    def legend(self) -> list[Line2D]:
+        """A line for each backend, and what the marks mean, of those that there are."""
+        fronts = [
+            Line2D(
+                [], [], **_look(one, "front", MARKER_PT) | {"linestyle": one.line}, label=f"{one.label} front"
+            )
+            for one in self._drawn
+        ]
+        found = set(states(self._rows))
+        told = {"unsure": "perhaps on the front", "dominated": "dominated"}
+        marks = [
+            Line2D([], [], **_look(self._drawn[0], state, MARKER_PT) | {"color": "0.3"}, label=words)
+            for state, words in told.items()
+            if state in found
+        ]
+        return [*fronts, *marks]
+
+    def label(self, most: int | None = None) -> None:
+        """Label the points on a front, and those that leave the model to one host; call it with the layout settled.
+
+        With `most`: only so many, of those that no other backend's point beats, by their number.
+        """
+        ends = set(self._rows.loc[undivided(self._rows), "point"])
+        labelled = [
+            (one, row)
+            for one in self._drawn
+            for _, row in one.rows.iterrows()
+            if row["on_backend_front"] or row["point"] in ends
+        ]
+        if most is not None and len(labelled) > most:
+            best = [(one, row) for one, row in labelled if row["on_front"]]
+            best.sort(key=lambda pair: float(pair[1]["latency_s"]))
+            labelled = evenly(best or labelled, most)
+        named = most is None and len(labelled) <= NAMED_LABELS and len(cuts(labelled[0][1]["point"])) == 1
+        texts = [
+            label(
+                self.axes,
+                row["latency_s"] * self.scale,
+                row["throughput_ips"],
+                point_label(row["point"], str(row["point_name"]) if named else ""),
+                one.colour,
+                size_pt=6.5 if most is None else SMALL_PT,
+            )
+            for one, row in labelled
+        ]
+        place_labels(
+            self.axes,
+            texts,
+            # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
+            [UP_LEFT if one is self._drawn[0] else DOWN_RIGHT for one, _ in labelled],
+            markers=np.concatenate(
+                [one.rows[["latency_s", "throughput_ips"]] * [self.scale, 1] for one in self._drawn]
+            ),
+            marker_pt=MARKER_PT,
+            lines=[self._steps(one) for one in self._drawn],
+        )
+
+
+def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
+    """The medians of `figure`, and the ends of what is drawn around them."""
+    around = rows[contending(rows)]
+    pairs = (("low", "high"), ("least", "most"))
+    columns = [f"{figure}_{end}_{unit}" for pair in pairs for end in pair]
+    # Of a point with an interval the range is not drawn.
+    low, high, least, most = (around.get(column, pd.Series(np.nan, around.index)) for column in columns)
+    found = [rows[f"{figure}_{unit}"], low.fillna(least), high.fillna(most)]
+    return pd.concat(found).dropna()
+
+
+def _look(one: Series, state: str, marker_pt: float) -> dict[str, Any]:
+    """How a backend's points of one state are drawn: full, half, hollow."""
+    look: dict[str, Any] = {
+        "linestyle": "", "marker": one.marker, "color": one.colour, "markeredgewidth": 0.9, "markersize": marker_pt,
+    }  # fmt: skip
+    if state == "unsure":
+        return look | {"fillstyle": "left", "markerfacecoloralt": "white"}
+    if state == "dominated":
+        return look | {"markerfacecolor": "none", "markersize": 0.8 * marker_pt, "alpha": 0.5}
+    return look
+
+
+def states(rows: pd.DataFrame) -> pd.Series:
+    """`front`, `dominated`, or `unsure` where the resamples do not agree; unknown probabilities leave the medians."""
+    on_front, probability = rows["on_backend_front"].astype(bool), rows["probability"]
+    unsure = (on_front & (probability < SURE)) | (~on_front & (probability > 1 - SURE))
+    states = np.where(unsure, "unsure", np.where(on_front, "front", "dominated"))
+    return pd.Series(states, index=rows.index)
+
+
+def _ends(row: Mapping[Hashable, Any], first: str, last: str) -> list[float]:
+    """Of the latency, then of the throughput; NaN where a frame has no such column."""
+    return [
+        row.get(f"{figure}_{end}_{unit}", np.nan) for _, figure, unit in OBJECTIVES for end in (first, last)
+    ]
+
+
+def contending(rows: pd.DataFrame) -> pd.Series:
+    """Which points are on their backend's front, or perhaps."""
+    return states(rows) != "dominated"
+
+
+def known(rows: pd.DataFrame, column: str) -> pd.Series:
+    known: pd.Series = contending(rows) & rows.get(column, pd.Series(np.nan, rows.index)).notna()
+    return known
+
+
+def banded(attainment: pd.DataFrame | None) -> bool:
+    """Whether there are surfaces of latency and throughput; they may be of other objectives."""
+    return attainment is not None and len(attainment) > 0 and {"latency_s", "throughput_ips"} <= {*attainment}

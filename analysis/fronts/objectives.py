@@ -1,0 +1,48 @@
+"""What may be traded against what: the objectives of a front, and which way each is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.errors import AnalysisError
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`column` of the front's frame, in `unit`; `words` say it in a sentence. Less is better unless `maximise`."""
+
+    name: str
+    column: str
+    maximise: bool
+    unit: str
+    words: str
+
+
+OBJECTIVES: dict[str, Objective] = {
+    objective.name: objective
+    for objective in (
+        Objective("latency", "latency_s", False, "s", "latency"),
+        Objective("throughput", "throughput_ips", True, "images/s", "throughput"),
+        Objective("p95", "latency_p95_s", False, "s", "95th percentile of the latency"),
+        Objective("energy", "energy_j", False, "J", "energy per image"),
+        Objective("payload", "payload_bytes", False, "bytes", "payload per request"),
+        Objective("edge-memory", "edge_peak_rss_bytes", False, "bytes", "peak memory of the edge"),
+        Objective("edge-time", "edge_s", False, "s", "time on the edge"),
+    )
+}
+DEFAULT = ("latency", "throughput")
+
+
+def chosen(names: Sequence[str]) -> tuple[Objective, ...]:
+    """The objectives of these names, in this order.
+
+    Raises `AnalysisError` for an unknown or repeated name, and for fewer than two: one objective has a best point,
+    not a front.
+    """
+    for name in names:
+        if name not in OBJECTIVES:
+            raise AnalysisError(f"no objective {name!r}; there are {', '.join(OBJECTIVES)}")
+    if len(set(names)) < max(2, len(names)):
+        raise AnalysisError(f"objectives {','.join(names) or 'none'}: name at least two, each once")
+    return tuple(OBJECTIVES[name] for name in names)

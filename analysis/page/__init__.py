@@ -1,0 +1,5 @@
+"""`report.html`: everything that was found, in one file that opens from disk."""
+
+from analysis.page.document import write
+
+__all__ = ["write"]

@@ -1,0 +1,161 @@
+"""Run folders to all that can be said of them: tables, figures, a page. Reads nothing but the folders; can always be
+done again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import notes, page
+from analysis.advice.answers import answers
+from analysis.comparing.paired import paired
+from analysis.comparing.verdicts import verdicts
+from analysis.costs.overhead import overhead
+from analysis.drawings import FIGURE, MOST_CONDITIONS, drawings, figure_name, tabled, testbeds
+from analysis.errors import AnalysisError
+from analysis.figures.drawing import save
+from analysis.figures.style import WIDTHS_IN
+from analysis.findings import Findings, Run
+from analysis.fronts import energy
+from analysis.fronts.attainment import attainment
+from analysis.fronts.front import front
+from analysis.fronts.hypervolume import hypervolumes
+from analysis.fronts.objectives import DEFAULT, chosen
+from analysis.fronts.where import Where
+from analysis.keys import CONDITION
+from analysis.runs import links
+from analysis.runs.joining import joined
+from analysis.statistics.drift import drifts
+from analysis.statistics.stability import warnings
+from analysis.tables import latex
+
+FIGURES = ("auto", "all", "none")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a report is to show. figures: `auto` draws those of each condition only where there are few of these."""
+
+    objectives: tuple[str, ...] = DEFAULT
+    where: str = ""
+    widths: tuple[str, ...] = ("page",)
+    figures: str = "auto"
+
+
+def asked(objectives: Sequence[str], where: str, width: str, figures: str) -> Asked:
+    """Checked options. Raises AnalysisError."""
+    names = tuple(name.strip() for name in objectives if name.strip())
+    chosen(names)
+    Where.parse(where)
+    widths = tuple(WIDTHS_IN) if width == "both" else (width,)
+    if not set(widths) <= set(WIDTHS_IN):
+        raise AnalysisError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
+    if figures not in FIGURES:
+        raise AnalysisError(f"--figures {figures}: one of {', '.join(FIGURES)}")
+    return Asked(names, where, widths, figures)
+
+
+def report(runs: Path | Sequence[Path], out: Path | None = None, wanted: Asked | None = None) -> Findings:
+    """Analyse one run or several joined, and write what was found into `out` (a single run's folder).
+
+    `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
+    `paired.csv`, of two backends or more; `figures/`: each with its data as CSV and its caption, PDF and PNG, and LaTeX tables;
+    `report.html`. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note
+    instead of figures. The same runs give the same bytes. Raises AnalysisError, OSError.
+    """
+    folders = [runs] if isinstance(runs, Path) else list(runs)
+    wanted = wanted or Asked()
+    out = out or folders[0]
+    found = find(folders, wanted)
+    out.mkdir(parents=True, exist_ok=True)
+    for table, file in (
+        (found.front, "front.csv"),
+        (found.hypervolumes, "hypervolume.csv"),
+        (found.attainment, "attainment.csv"),
+        (found.overhead, "overhead.csv"),
+        (found.paired, "paired.csv"),
+        (found.drifts, "drift.csv"),
+    ):
+        if file == "front.csv" or not table.empty:
+            _write(table, out / file, found)
+    if wanted.figures != "none":
+        _draw(found, out / "figures", wanted)
+    page.write(found, out / "report.html")
+    found.files.append(out / "report.html")
+    return found
+
+
+def find(folders: Sequence[Path], wanted: Asked) -> Findings:
+    """Everything but files. Raises AnalysisError."""
+    runs = joined(folders)
+    trials = energy.with_middle(runs.trials, runs.stages)
+    rows = front(trials, wanted.objectives, wanted.where)
+    drifting = drifts(trials)
+    found = Findings(
+        runs=[Run(run.folder, run.manifest) for run in runs.runs],
+        trials=trials,
+        stages=runs.stages,
+        links=links.load(folders),
+        front=rows,
+        hypervolumes=hypervolumes(trials, wanted.objectives, wanted.where),
+        attainment=attainment(trials),
+        overhead=overhead(trials, runs.stages, _profiles(runs.runs)),
+        paired=paired(trials),
+        drifts=drifting,
+        objectives=wanted.objectives,
+        where=wanted.where,
+        notes=[*runs.notes],
+    )
+    manifests = [run.manifest for run in found.runs]
+    found.answers += answers(trials, runs.stages, manifests, front=rows)
+    found.warnings += warnings(rows, drifting)
+    found.verdicts += verdicts(found.paired)
+    if rows.empty:
+        found.notes.append("no trial has ended yet: nothing to show")
+    for key, shown in rows.groupby(FIGURE, dropna=False):
+        name = " ".join(figure_name(shown, rows))
+        if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
+            found.notes.append(notes.nothing_valid(trials.groupby(FIGURE).get_group(key), name))
+        else:
+            found.notes += notes.energies_of_different_devices(shown, name)
+            found.notes += notes.bottlenecks(shown, name)
+    found.notes += notes.differing_top1(trials)
+    return found
+
+
+def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
+    conditions = found.front[CONDITION].drop_duplicates()
+    each = wanted.figures == "all" or len(conditions) <= MOST_CONDITIONS
+    if not each:
+        found.notes.append(
+            f"{len(conditions)} conditions: the figures of each are left out; --figures all draws them, --where fewer"
+        )
+    for drawing in drawings(found, each=each):
+        folder.mkdir(exist_ok=True)
+        found.files += save(drawing, folder, wanted.widths)
+    if each:
+        for name, rows, pairs in tabled(found):
+            folder.mkdir(exist_ok=True)
+            if rows["on_backend_front"].any():
+                found.files.append(
+                    latex.save("front", name, latex.front_latex(rows, testbeds(found)), folder)
+                )
+            if pairs["pairs"].any():
+                found.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))
+
+
+def _profiles(runs: Sequence[Any]) -> dict[str, Any]:
+    """As in a manifest: every run's profiles. Of runs whose profiles differ under one name, the trials have setups."""
+    merged: dict[str, Any] = {}
+    for run in runs:
+        merged |= run.manifest.get("profiles") or {}
+    return {"profiles": merged}
+
+
+def _write(table: pd.DataFrame, path: Path, found: Findings) -> None:
+    table.to_csv(path, index=False, float_format="%.9g", lineterminator="\n")
+    found.files.append(path)

@@ -1,0 +1,54 @@
+"""Which folders are meant: a run's, one that holds runs, or a pattern of several."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+
+from analysis.runs.schema import TRIALS, DatasetError
+
+Runs = str | Path | Iterable[str | Path]
+"""A path, a text, a pattern such as `results/*`, or several of them."""
+
+
+def folders(runs: Runs) -> list[Path]:
+    """The run folders that are meant, in the order asked for; those of a pattern, or inside a folder, by name.
+
+    A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Of a pattern
+    whatever is no run is passed over. Raises `DatasetError` for what is not there, holds no run, or names one twice.
+    """
+    asked = [runs] if isinstance(runs, str | Path) else list(runs)
+    found = [folder for one in asked for folder in _meant(one)]
+    seen: dict[Path, Path] = {}
+    for folder in found:
+        first = seen.setdefault(folder.resolve(), folder)
+        if first is not folder:
+            also = "" if str(first) == str(folder) else f", also as {first}"
+            raise DatasetError(f"{folder} is given twice{also}: give each run once")
+    return found
+
+
+def _meant(asked: str | Path) -> list[Path]:
+    path = Path(asked).expanduser()
+    if not path.exists() and glob.has_magic(str(path)):
+        names = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        matches = [folder for name in sorted(names) for folder in _runs_in(name)]
+        if not matches:
+            raise DatasetError(f"{asked}: no run's folder is called so")
+        return matches
+    if not path.is_dir():
+        raise DatasetError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+    if not (held := _runs_in(path)):
+        raise DatasetError(f"{path}: not a run, nor a folder of runs: there is no {TRIALS.file}")
+    return held
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if _is_run(path):
+        return [path]
+    return sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+
+
+def _is_run(path: Path) -> bool:
+    return (path / TRIALS.file).is_file()

@@ -1,0 +1,138 @@
+"""A run's CSV files as typed tables, quickly: 50 000 rows are 30 MB of text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from analysis.points import cuts
+from analysis.runs.schema import STATUSES, TEXT, WHOLE, DatasetError, Table
+
+log = logging.getLogger(__name__)
+
+
+def read(path: Path, table: Table) -> tuple[pa.Table, list[str]]:
+    """The finished rows of a CSV file, and which of its columns are not known and were left out.
+
+    Text is never null; a number is, where nothing was written or the file has no such column. Raises `DatasetError`,
+    with file and line, for what is no such table.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or error}") from error
+    header = _header(path, raw, table)
+    end = _end(raw, len(header))
+    if end < len(raw):
+        log.warning("%s: the last line is unfinished and left out", path)
+    try:
+        rows = arrow_csv.read_csv(
+            pa.py_buffer(raw).slice(0, end),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=b'"' in raw),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types={column: _type(column) for column in table.columns},
+                include_columns=table.columns,
+                include_missing_columns=True,
+                null_values=[""],
+            ),
+        )
+        _check_all(rows)
+    except ValueError as error:
+        found = _fault(path, raw[:end], table) or f"{path}: {' '.join(str(error).split())}"
+        raise DatasetError(found) from error
+    return _without_null_text(rows), [column for column in header if column not in table.columns]
+
+
+def _header(path: Path, raw: bytes, table: Table) -> list[str]:
+    try:
+        header = next(csv.reader([raw[: raw.find(b"\n") + 1].decode("utf-8-sig")]), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"{path}: not a CSV file: {error}") from error
+    missing = [column for column in table.columns if column not in header and column not in table.later]
+    if missing:
+        raise DatasetError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
+    return header
+
+
+def _end(raw: bytes, fields: int) -> int:
+    """Where the finished rows end: a row is finished once its newline is on disk, for even its last field may be cut.
+
+    A newline inside quotes, as in the traceback of a reason, ends no row: there the quotes before it are odd.
+    """
+    last = end = raw.rfind(b"\n") + 1
+    odd = raw.count(b'"', 0, end) % 2
+    while odd:
+        start = raw.rfind(b"\n", 0, end - 1) + 1
+        odd ^= raw.count(b'"', start, end) % 2
+        end = start
+    return end if _is_one_short_row(raw[end:last], fields) else last
+
+
+def _is_one_short_row(text: bytes, fields: int) -> bool:
+    """If not, an odd quote was one inside a field without quotes, as a hand may write it, and means nothing."""
+    try:
+        rows = list(csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline="")))
+    except csv.Error:
+        return False
+    return len(rows) == 1 and len(rows[0]) < fields
+
+
+def _type(column: str) -> pa.DataType:
+    if column in TEXT:
+        return pa.large_string()
+    return pa.int64() if column in WHOLE else pa.float64()
+
+
+def _without_null_text(rows: pa.Table) -> pa.Table:
+    """Empty text in the columns that the file has not."""
+    for place, column in enumerate(rows.column_names):
+        if column in TEXT and rows[column].null_count:
+            rows = rows.set_column(place, column, rows[column].fill_null(""))
+    return rows
+
+
+def _check_all(rows: pa.Table) -> None:
+    """Each different value once. Raises ValueError."""
+    for column in rows.column_names:
+        if column in WHOLE and rows[column].null_count:
+            _check(column, "")
+        elif column in ("point", "status"):
+            for value in rows[column].unique().to_pylist():
+                _check(column, value)
+
+
+def _fault(path: Path, raw: bytes, table: Table) -> str:
+    """What is wrong with a file that was refused, found the slow way: with its line. Empty if nothing is."""
+    try:
+        lines = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
+        header = next(lines)
+        for fields in filter(None, lines):
+            where = f"{path}, line {lines.line_num}"
+            if len(fields) != len(header):
+                return f"{where}: {len(fields)} fields instead of {len(header)}"
+            for column, text in zip(header, fields, strict=True):
+                try:
+                    if column in table.columns:
+                        _check(column, text)
+                except ValueError as error:
+                    return f"{where}: column {column}: {error}"
+    except (UnicodeDecodeError, csv.Error) as error:
+        return f"{path}: not a CSV file: {error}"
+    return ""
+
+
+def _check(column: str, text: str) -> None:
+    """Raises ValueError."""
+    if column == "point":
+        cuts(text)
+    elif column == "status" and text not in STATUSES:
+        raise ValueError(f"{text!r} is none of {', '.join(STATUSES)}")
+    elif column in WHOLE:
+        int(text)
+    elif column not in TEXT and text:
+        float(text)

@@ -1,0 +1,119 @@
+"""The latency of single requests: `requests/*.parquet` of runs, read one cell after another."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import compute
+from pyarrow.parquet import ParquetFile
+
+from analysis.keys import CELL
+from analysis.points import cuts, order
+from analysis.runs.folders import Runs, folders
+from analysis.runs.schema import TRIALS, DatasetError
+from analysis.runs.trials import load
+from analysis.statistics.median import Floats
+from analysis.statistics.outliers import flagged
+from analysis.statistics.quantiles import quantile
+
+QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
+COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, "slowest_s", "slow"]
+READ = ["phase", "started_s", "finished_s"]
+"""Of a file's columns."""
+
+
+def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.DataFrame:
+    """One row a cell that has a trial with status `ok`: the latency of its requests, one in flight; columns `COLUMNS`.
+
+    `trials`: of these runs, as `analysis.runs.trials.load` gives them; some of them, if only those are to count. A
+    request's latency is `finished_s - started_s` in the latency phase, in seconds. All requests of a cell's rounds
+    are pooled, so what slows a whole round shows in the upper quantiles.
+
+    - trials: how many are `ok`; without_requests: of these, how many have no file.
+    - requests: how many. latency_p50_s, ..., latency_p99_s: empty where they are too few to state that quantile
+      (`analysis.statistics.quantiles.needed`: 11, 64, 130, 662). slowest_s: the longest of all.
+    - slow: how many are far above the others (`analysis.statistics.outliers.flagged`). They count everywhere else too.
+
+    Files are opened when their cell's turn comes and the latencies of one cell are held at a time, 8 bytes each. Raises
+    `DatasetError` for what is no run, and for a file that cannot be read.
+    """
+    where = folders(runs)
+    trials = load(where) if trials is None else trials
+    files_of = _files(where)
+    ok, which = trials["status"].eq("ok").to_numpy(), trials[["run", "round"]]
+    rows = []
+    for key, members in trials.groupby(CELL, dropna=False, observed=True).indices.items():
+        counted = which.iloc[members[ok[members]]]
+        if counted.empty:
+            continue
+        cell = dict(zip(CELL, key, strict=True))
+        rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
+        files = [file for it, file in files_of.get(_stem(cell), {}).items() if it in rounds]
+        told = {"trials": len(counted), "without_requests": len(counted) - len(files)}
+        rows.append(cell | told | _figures([_latencies_s(file) for file in files]))
+    found = pd.DataFrame(rows, columns=COLUMNS)
+    return found.sort_values(
+        CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
+    )
+
+
+def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
+    """Every file of requests: by the cell that its name begins with, then by run and round."""
+    found: dict[str, dict[tuple[str, int], Path]] = {}
+    for run, folder in _named(where).items():
+        for file in sorted((folder / "requests").glob("*.parquet")):
+            stem, _, number = file.stem.rpartition("-r")
+            if number.isdecimal():
+                found.setdefault(stem, {})[run, int(number)] = file
+    return found
+
+
+def _named(where: Sequence[Path]) -> dict[str, Path]:
+    """The folders by the names of their runs, as in `analysis.runs.trials.load`; without those that have no trial."""
+    found = {}
+    for folder in where:
+        with (folder / TRIALS.file).open(newline="", encoding="utf-8-sig") as file:
+            first = next(csv.DictReader(file), None)
+        if first is not None:
+            found[first["run"] or folder.resolve().name] = folder
+    return found
+
+
+def _stem(cell: Mapping[str, Any]) -> str:
+    """What the names of a cell's files begin with, as the harness names them."""
+    point = "+".join(f"{cut:02d}" for cut in cuts(cell["point"]))
+    depth = "" if cell["in_flight_asked"] == "auto" else f"-d{cell['in_flight_asked']}"
+    backend = cell["backend"].replace(":", ".")
+    return f"{cell['model']}-k{point}-{backend}-{cell['netem']}-b{cell['batch_size']}{depth}"
+
+
+def _latencies_s(file: Path) -> Floats:
+    """Of the latency phase of a trial. Raises `DatasetError`."""
+    try:
+        # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
+        with pa.OSFile(str(file)) as source:
+            found = ParquetFile(source, pre_buffer=False).read(READ, use_threads=False)
+        alone = compute.equal(found["phase"], "latency")
+        latencies_s = compute.subtract(found["finished_s"], found["started_s"]).filter(alone).drop_null()
+    except (pa.ArrowInvalid, KeyError, OSError) as error:
+        raise DatasetError(f"{file}: not a file of requests: {' '.join(str(error).split())}") from error
+    return np.asarray(latencies_s.to_numpy(), dtype=float)
+
+
+def _figures(by_trial: Sequence[Floats]) -> dict[str, float]:
+    latencies_s = np.concatenate(by_trial) if by_trial else np.empty(0)
+    if not len(latencies_s):
+        return {"requests": 0}
+    above = latencies_s > np.median(latencies_s)
+    return {
+        "requests": len(latencies_s),
+        **{name: quantile(latencies_s, q) for name, q in QUANTILES.items()},
+        "slowest_s": latencies_s.max(),
+        "slow": int(np.count_nonzero(flagged(latencies_s) & above)),
+    }

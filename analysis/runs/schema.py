@@ -1,0 +1,74 @@
+"""The columns of a run's tables: what is text, what is counted, what is measured, and what an older run may lack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.errors import AnalysisError
+
+STATUSES = ("ok", "invalid", "failed")
+# fmt: off
+TEXT = frozenset((
+    "run", "model", "point", "point_name", "backend", "netem", "codec", "in_flight_asked", "status", "reason",
+    "bottleneck", "host", "congestion", "started_at",
+    "at", "link", "trial", "when", "verdict",
+    # Bits in hex, not quantities: kept as written.
+    "edge_throttled", "server_throttled", "throttled",
+))
+WHOLE = frozenset(("batch_size", "round", "position"))
+COLUMNS = (
+    "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round",
+    "status", "reason",
+    "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s", "latency_bound_s",
+    "throughput_ips", "throughput_bound_ips", "bottleneck", "in_flight",
+    "sequential_ips", "pipeline_gain",
+    "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
+    "top1", "top1_images", "rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s",
+    "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
+    "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
+    "edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c",
+    "edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled",
+    "edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent",
+    "edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
+    "started_at", "wall_s",
+)
+# Runs made before these were written lack them: there they are empty, as not measured.
+LATER = (
+    "in_flight_asked", "sequential_ips", "pipeline_gain", "dropped_packets", "trace_from_s", "trace_to_s",
+    "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
+    "middle_s", "bottleneck", "top1", "top1_images",
+    "edge_peak_rss_bytes", "server_peak_rss_bytes", "server_temperature_c", "edge_frequency_hz",
+    "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
+    "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
+)
+STAGE_COLUMNS = (
+    "run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round", "position", "host",
+    "first_unit", "last_unit", "compute_s", "best_s", "utilization", "bubble_s",
+    "payload_bytes", "transfer_s", "return_s", "cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes",
+    "temperature_c", "throttled", "energy_j",
+)
+LINK_COLUMNS = (
+    "at", "model", "netem", "link", "trial", "when", "verdict", "reason",
+    "asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps",
+    "asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s",
+)
+LATER_LINK = ("link", "when", "asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s")
+# fmt: on
+
+
+class DatasetError(AnalysisError):
+    """A run folder that cannot be analysed; the message is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file of a run: its name, its columns, and which of them an older run may lack."""
+
+    file: str
+    columns: tuple[str, ...]
+    later: tuple[str, ...] = ()
+
+
+TRIALS = Table("trials.csv", COLUMNS, LATER)
+STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked",))
+LINKS = Table("link.csv", LINK_COLUMNS, LATER_LINK)

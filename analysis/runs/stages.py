@@ -1,0 +1,30 @@
+"""What each host did in each trial: `stages.csv` as a typed frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.runs import trials
+from analysis.runs.folders import Runs, folders
+from analysis.runs.schema import STAGES
+from analysis.runs.setups import Setups
+
+
+def stages(runs: Runs) -> pd.DataFrame:
+    """One row for each host that took part in a trial, in the order of the files; none for a run older than the file.
+
+    Columns are `analysis.runs.schema.STAGE_COLUMNS` and `setup`, typed and named as in `analysis.runs.trials.load`.
+    Raises `DatasetError` as that does.
+    """
+    where = folders(runs)
+    return of(where, trials.told_apart(where)[1] if len(where) > 1 else Setups())
+
+
+def of(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
+    """The stages of these folders, their trials' setups being known."""
+    rows, _ = trials.frame([folder for folder in where if (folder / STAGES.file).exists()], STAGES)
+    rows["setup"] = setups.of(rows)
+    return rows

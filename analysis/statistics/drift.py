@@ -1,0 +1,99 @@
+"""Whether figures wander while a run goes on: a machine that warms up, something else that begins."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy.stats import kendalltau, theilslopes
+
+from analysis.keys import CONDITION, TRIAL
+from analysis.statistics.correction import holm
+from analysis.statistics.median import Floats
+
+MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
+LEVEL = 0.05
+LEAST_ROUNDS = 5
+"""With n rounds the smallest p-value is 2 / n!: 0.08 with four of them."""
+MOST_IN_PAIRS = 1000
+COLUMNS = [
+    *CONDITION,
+    "backend",
+    "measure",
+    "rounds",
+    "change_percent",
+    "p_value",
+    "p_corrected",
+    "drifts",
+    "note",
+]
+
+
+def drifts(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row per condition, backend and measure (`latency`, `throughput`), with columns `COLUMNS`.
+
+    What a round says is the median, over its cells, of log(value / the cell's median over rounds): how much slower or
+    faster all of it was than usual. That is tested against the order of the rounds in time by Kendall's tau (exact
+    where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what the Theil-Sen line
+    through it makes from the first round to the last (Sen, Journal of the American Statistical Association 63, 1968).
+    p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most. A trend is found that goes one way
+    on the whole; one that comes and goes is not. A drift says that rounds are not alike, not what made them differ.
+
+    Only trials with status `ok` count. With fewer than `LEAST_ROUNDS` rounds there is no test: p_value and
+    p_corrected are NaN, drifts is false and `note` says so; it also says where there are too many tests for so few
+    rounds.
+    """
+    ok = trials.loc[trials["status"] == "ok", [*TRIAL, "started_at", *MEASURES.values()]]
+    rows = [
+        dict(zip([*CONDITION, "backend"], key, strict=True))
+        | {"measure": measure}
+        | _trend(_rounds(of, column))
+        for key, of in ok.groupby([*CONDITION, "backend"], dropna=False, observed=True)
+        for measure, column in MEASURES.items()
+    ]
+    found: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
+    found["p_corrected"] = holm(found["p_value"].to_numpy(dtype=float))
+    found["drifts"] = found["p_corrected"] <= LEVEL
+    tests = int(found["p_value"].notna().sum())
+    found["note"] = [_note(rounds, tests) for rounds in found["rounds"]]
+    return found
+
+
+def _rounds(trials: pd.DataFrame, column: str) -> Floats:
+    """What each round says, in the order of time: runs by their beginning, rounds by their number."""
+    measured = trials[trials[column] > 0]
+    usual = measured.groupby("point", observed=True)[column].transform("median")
+    began = measured["started_at"].astype(str).groupby(measured["run"], observed=True).transform("min")
+    away = measured.assign(away=np.log(measured[column] / usual), began=began)
+    by_round = away.groupby(["began", "run", "round"], dropna=False, observed=True)["away"].median()
+    return np.asarray(by_round, dtype=float)
+
+
+def _trend(rounds: Floats) -> dict[str, float]:
+    """A straight line's change over all rounds, and how likely chance is to order them as much."""
+    n = len(rounds)
+    found = {"rounds": n, "change_percent": math.nan, "p_value": math.nan}
+    if n < 2:
+        return found
+    found["change_percent"] = 100 * math.expm1(_slope(rounds))
+    if n >= LEAST_ROUNDS:
+        # Not one order among equals is a trend.
+        found["p_value"] = 1.0 if np.ptp(rounds) == 0 else float(kendalltau(np.arange(n), rounds).pvalue)
+    return found
+
+
+def _slope(rounds: Floats) -> float:
+    """Of the Theil-Sen line, over all rounds. It looks at every pair: of very many rounds, at neighbours' medians."""
+    if len(rounds) > MOST_IN_PAIRS:
+        rounds = np.array([np.median(part) for part in np.array_split(rounds, MOST_IN_PAIRS)])
+    return float(theilslopes(rounds, np.linspace(0, 1, len(rounds))).slope)
+
+
+def _note(rounds: int, tests: int) -> str:
+    """Why no drift could be found, whatever the figures are."""
+    if rounds < LEAST_ROUNDS:
+        return f"{rounds} of the {LEAST_ROUNDS} rounds that a test needs"
+    if 2 / math.factorial(min(rounds, 20)) * tests > LEVEL:
+        return f"{tests} tests are too many for {rounds} rounds: none can say that it drifts"
+    return ""

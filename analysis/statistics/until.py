@@ -1,0 +1,72 @@
+"""Which points of a front are not known well enough yet, and what more rounds could not tell of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.keys import CONDITION
+from analysis.naming import condition_title
+from analysis.statistics.median import LEAST_VALUES
+from analysis.statistics.stability import MEASURES, halves, widest
+
+CHANCE = 0.02
+"""A point is left aside once it was on the front in no more of the resamples."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known after some rounds.
+
+    rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
+    within what was asked; widest: the worst of them in words, `` without intervals. conditions: those they belong to,
+    as in `CONDITION` but its setup. lost: points without any valid trial in `LEAST_VALUES` rounds or more, in words.
+    """
+
+    rounds: int
+    points: int
+    unsure: int
+    widest: str
+    conditions: frozenset[tuple[str, str, int, str, str]]
+    lost: tuple[str, ...]
+
+
+def standing(front: pd.DataFrame, within: float) -> Standing:
+    """Whether latency and throughput of all that may be on a front are known within a share of their medians.
+
+    front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
+    feasible and was on that of all backends in more than `CHANCE` of the resamples, or too few rounds tell. It is known
+    if neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs
+    `LEAST_VALUES` rounds. A point that has as many rounds and no valid trial is lost: more rounds are not for it.
+    """
+    tried = front["rounds"] + front["excluded"]
+    lost = front[(front["rounds"] == 0) & (tried >= LEAST_VALUES)]
+    may_be = ~(front["probability_all"] <= CHANCE) | front["on_front"].astype(bool)
+    chosen = front[front["feasible"].astype(bool) & may_be & ~front.index.isin(lost.index)]
+    off = pd.DataFrame({measure: halves(chosen, measure) for measure in MEASURES}, index=chosen.index)
+    unsure = chosen[~(off <= within).all(axis=1)]
+    keys = unsure[CONDITION[:-1]].itertuples(index=False, name=None)
+    return Standing(
+        rounds=int(tried.max()) if len(front) else 0,
+        points=len(chosen),
+        unsure=len(unsure),
+        widest=_widest(front, off.loc[unsure.index]),
+        conditions=frozenset(
+            (model, netem, int(batch), codec, depth) for model, netem, batch, codec, depth in keys
+        ),
+        lost=tuple(_named(front, row) for _, row in lost.iterrows()),
+    )
+
+
+def _widest(front: pd.DataFrame, off: pd.DataFrame) -> str:
+    if not off.notna().to_numpy().any():
+        return ""
+    index, measure, size = widest(off)
+    return f"{_named(front, front.loc[index])} {measure} ±{100 * size:.1f} %"
+
+
+def _named(front: pd.DataFrame, row: pd.Series) -> str:
+    """Its condition too, where there are several."""
+    where = f" ({condition_title(row)})" if len(front[CONDITION].drop_duplicates()) > 1 else ""
+    return f"{row['backend']} {row['point']}{where}"

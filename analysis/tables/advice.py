@@ -1,0 +1,106 @@
+"""Advice in the terminal and in a log: legible at 80 columns and without colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analysis.advice.advise import Advice, sentence
+from analysis.advice.choices import Choice
+from analysis.advice.crossover import DELAYS_S, RATES_BPS
+from analysis.advice.wording import EDGE, SERVER, duration, interval, percent, rate
+from analysis.naming import point_label, time_unit
+from analysis.tables.look import figure, framed
+
+SHOWN = 3
+"""So many of the best points, and beside them the whole model on either host."""
+
+
+def advice_table(advice: Advice) -> RenderableType:
+    """The sentence; the best points with latency, images/s (95 % intervals) and p, the probability of being the best;
+    from what condition on another is better; and how far predictions were off where they could be tested.
+    """
+    lines = [*_elsewhere(advice), *_trust(advice)]
+    return Group(Text(f"{sentence(advice)}\n", style="bold"), _table(advice), Text("\n".join([*lines, ""])))
+
+
+def _table(advice: Advice) -> Table:
+    choices = list(advice.ranking.choices)
+    shown = choices[:SHOWN]
+    for end in (EDGE, SERVER):
+        whole = [choice for choice in choices if choice.place.startswith(end)]
+        shown += [choice for choice in whole[:1] if choice not in shown]
+    unit, scale = time_unit(max(choice.latency_s for choice in shown))
+    has_intervals = any(not math.isnan(choice.latency_low_s) for choice in shown)
+    notes = [
+        "p = probability of being the best",
+        "-: all backends are the same" if any(not choice.backend for choice in shown) else "",
+    ]
+    table = framed(f"Best for {advice.objective}", "; ".join(note for note in notes if note))
+    table.add_column("point", min_width=8, overflow="fold")
+    table.add_column("backend", overflow="fold")
+    for header in (f"latency\n{unit}", "95 %", "images\n/s", "95 %", "p"):
+        if has_intervals or header != "95 %":
+            table.add_column(header, justify="right", no_wrap=True)
+    digits = 3 if unit == "s" else 2
+    for choice in shown:
+        latency = [value * scale for value in (choice.latency_s, choice.latency_low_s, choice.latency_high_s)]
+        throughput = choice.throughput_ips, choice.throughput_low_ips, choice.throughput_high_ips
+        table.add_row(
+            _point(choice),
+            choice.backend or "-",
+            figure(latency[0], digits),
+            *([_ends(latency[1], latency[2], digits)] if has_intervals else []),
+            figure(throughput[0], 2),
+            *([_ends(throughput[1], throughput[2], 2)] if has_intervals else []),
+            figure(choice.probability, 2),
+        )
+    return table
+
+
+def _point(choice: Choice) -> str:
+    if choice.place.startswith((EDGE, SERVER)):
+        return f"{choice.point} {EDGE if choice.place == EDGE else SERVER}"
+    return point_label(choice.point, choice.point_name)
+
+
+def _ends(low: float, high: float, digits: int) -> str:
+    return "-" if math.isnan(low) else f"{figure(low, digits)}..{figure(high, digits)}"
+
+
+def _elsewhere(advice: Advice) -> Iterator[str]:
+    network = advice.network
+    for along, here, say, ends in (
+        ("rate", f"At {duration(network.delay_s)}", rate, RATES_BPS),
+        ("delay", f"At {rate(network.rate_bps)}", duration, DELAYS_S),
+    ):
+        told = []
+        for switch in advice.ranking.crossovers:
+            if switch.along != along:
+                continue
+            at = f"from {say(switch.at)} on" if switch.upwards else f"below {say(switch.at)}"
+            beyond = ", extrapolated" if switch.extrapolated else ""
+            better = advice.ranking.by_cell[switch.cell].place
+            told.append(f"{better} is better {at}{interval(switch.low, switch.high, say)}{beyond}")
+        none = f"no other point is better at any {along} from {say(ends[0])} to {say(ends[1])}"
+        yield f"{here}, {'; '.join(told) or none}."
+
+
+def _trust(advice: Advice) -> Iterator[str]:
+    validation, names = advice.validation, ", ".join(advice.measured)
+    median, worst = validation.of(advice.objective)
+    off = f"off by {percent(median)} (median), {percent(worst)} (worst), at {validation.cells} points"
+    if advice.extrapolated:
+        yield f"This network is beyond what was measured ({names})."
+    if math.isnan(median):
+        yield f"Predicted from {names}; how well could not be tested."
+    elif validation.held_out:
+        yield f"Predictions are from {names}; of each from the others they were {off}."
+    else:
+        yield (
+            f"Predictions are from {names} alone; of itself they were {off}. How they do elsewhere is not known."
+        )

@@ -1,0 +1,125 @@
+"""The analysis on the screen: a run's report, two runs compared, advice for a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from pareto import request, screen
+from pareto.link import units
+from pareto.spec import SpecError
+from pareto.store import StoreError
+
+if TYPE_CHECKING:
+    from analysis.advice.network import Network
+    from analysis.reporting import Asked
+
+MOST_TABLES = 12
+"""Of more conditions than these nobody reads a table each in a terminal."""
+
+
+def run_folders(given: Sequence[Path], results: Path) -> list[Path]:
+    """The runs among some paths or names, each once. With several, what is no run (`results/*`) is passed over.
+
+    Raises StoreError if there is none.
+    """
+    if len(given) == 1:
+        return [request.run_folder(given[0], results)]
+    found = []
+    for path in given:
+        try:
+            found.append(request.run_folder(path, results))
+        except StoreError:
+            if not path.exists():
+                raise
+    if not found:
+        raise StoreError("none of these is a run's folder: give some, such as results/<run>")
+    return list({folder.resolve(): folder for folder in found}.values())
+
+
+def show(
+    console: Console, folders: Sequence[Path], asked: Asked | None = None, out: Path | None = None
+) -> None:
+    """Analyse runs and show what was found; the folder that was written comes last."""
+    from analysis.reporting import Asked, report
+    from analysis.tables.front import front_table
+    from analysis.tables.overhead import overhead_table
+
+    target = out or (folders[0] if len(folders) == 1 else _joined(folders))
+    try:
+        made = report(folders, target, asked or Asked())
+    except OSError as error:
+        raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
+    conditions = made.front[["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]]
+    if len(conditions.drop_duplicates()) <= MOST_TABLES:
+        console.print(front_table(made.front))
+        if not made.overhead.empty:
+            console.print(overhead_table(made.overhead))
+    for line in (*made.verdicts, *made.notes):
+        console.print(line, markup=False)
+    for line in made.warnings:
+        console.print(f"attention: {line}", markup=False)
+    for line in made.answers:
+        console.print(line, markup=False, style="bold")
+    screen.files(console, made.files)
+    console.print(str(target), soft_wrap=True, markup=False)
+
+
+def compare(
+    console: Console, first: Path, second: Path, objectives: tuple[str, ...], where: str, out: Path
+) -> None:
+    """What tells two runs apart; the tables are written to `out`/compare-<first>-<second>."""
+    from analysis.comparing import between_runs
+    from analysis.tables.compare import compare_table, write
+
+    found = between_runs.compare(first, second, objectives, where)
+    console.print(compare_table(found))
+    folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        screen.files(console, write(found, folder))
+    except OSError as error:
+        raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
+
+
+def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Network:
+    """From options. Raises SpecError."""
+    from analysis.advice.network import Network
+
+    try:
+        return Network(
+            units.delay_s(latency, "--latency"),
+            units.rate_bps(rate, "--rate"),
+            units.delay_s(latency_back, "--latency-back"),
+            units.rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
+        )
+    except ValueError as error:
+        raise SpecError(str(error)) from None
+
+
+def advise(
+    console: Console, folders: Sequence[Path], network: Network, best: str, where: str, model: str
+) -> None:
+    """What to do in a network, from what was measured in others."""
+    from analysis.advice.advise import advise as advice
+    from analysis.runs.joining import joined
+    from analysis.tables.advice import advice_table
+
+    if best not in ("latency", "throughput"):
+        raise SpecError(f"--for {best}: latency or throughput")
+    runs = joined(folders)
+    manifests = [run.manifest for run in runs.runs]
+    found = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
+    console.print(advice_table(found))
+    for note in runs.notes:
+        console.print(note, markup=False)
+
+
+def _joined(folders: Sequence[Path]) -> Path:
+    """Beside the runs, with a name that says what it is; the same runs, the same name."""
+    names = sorted(folder.resolve().name for folder in folders)
+    return folders[0].parent / f"joined-{len(names)}-runs-{names[-1]}"

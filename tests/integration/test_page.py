@@ -1,0 +1,411 @@
+"""The report in a real browser: what a reader sees, does, and is spared."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import page
+from analysis.findings import Findings
+
+from ..unit.example_findings import findings, probes
+from ..unit.example_run import trials
+from .browser import CHROMIUM, Page, browser
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
+]
+EVIL = '</script ><img src=x onerror="alert(1)">'
+CONTRAST = """
+(() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = (colour) => parts(colour).slice(0, 3).map((each) => each / 255)
+    .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if ((parts(colour)[3] ?? 1) > 0) return colour;
+    }
+    return getComputedStyle(document.documentElement).backgroundColor;
+  };
+  const ratio = (one, other) => {
+    const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (light + 0.05) / (dark + 0.05);
+  };
+  const worst = {};
+  const note = (kind, front, back, element) => {
+    const found = ratio(front, back);
+    if (!(kind in worst) || found < worst[kind][0]) worst[kind] = [found, element.outerHTML.slice(0, 80)];
+  };
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+    if (!own || !element.getClientRects().length || element.closest("script, style, noscript")) continue;
+    const style = getComputedStyle(element);
+    note("text", element instanceof SVGElement ? style.fill : style.color, behind(element), element);
+  }
+  for (const element of document.querySelectorAll(".mark path, .stairs")) {
+    note("marks", getComputedStyle(element).stroke, behind(element.closest("figure, button")), element);
+  }
+  return worst;
+})()
+"""
+SHOWN = "[...document.querySelectorAll('.condition:not([hidden]) .points tbody tr:not(.filtered)')]"
+MARKS = "[...document.querySelectorAll('.condition:not([hidden]) .chart .mark')]"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def quiet(tab: Page) -> Iterator[None]:
+    """Whatever a test does, nothing is complained of and nothing asked for but the page itself."""
+    tab.complaints.clear()
+    tab.requests.clear()
+    yield
+    assert tab.complaints == []
+    assert [address for address in tab.requests if not address.startswith(("file:", "data:"))] == []
+    assert len({address for address in tab.requests if address.startswith("file:")}) <= 1
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """Two profiles, names that are markup, a failed trial, a probe that is off."""
+    rows = trials(rounds=7)
+    for row in rows:
+        row["point_name"] = EVIL if row["point"] == 3 else row["point_name"]
+    rows[0] |= {"status": "failed", "reason": EVIL}
+    for row in trials(rounds=7, backends=("rpc",), netem="lte", seed=2):
+        row["latency_s"] *= 40 if row["point"] < 8 else 1  # a range that asks for a logarithmic axis
+        rows.append(row)
+    links = probes(verdict=["ok", "off"], reason=["", EVIL], asked_rtt_s=[0.2, 0.2], rtt_s=[0.2, 0.3])
+    told = {"answers": [f"cut at 7 {EVIL}"], "warnings": ["too few rounds"], "verdicts": ["rpc is slower"]}
+    return findings(tmp_path_factory.mktemp("found"), rows, links=links, **told)
+
+
+@pytest.fixture(scope="module")
+def report(found: Findings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page.write(found, tmp_path_factory.mktemp("page") / "report.html")
+
+
+def mark(backend: str, point: int) -> str:
+    return f".condition:not([hidden]) .mark[aria-label^='{backend} {point} ']"
+
+
+def column(tab: Page, head: str) -> list[str]:
+    """The cells of the visible rows under a head of the shown table."""
+    return list(
+        tab.js(
+            f"(() => {{ const heads = [...document.querySelectorAll('.condition:not([hidden]) .points th')]; "
+            f"const place = heads.findIndex((each) => each.innerText.startsWith('{head}')); "
+            f"return {SHOWN}.map((row) => row.cells[place].textContent) }})()"
+        )
+    )
+
+
+def sort(head: str) -> str:
+    return f".condition:not([hidden]) .points th:nth-child({head}) button"
+
+
+def test_markup_in_a_run_stays_text(tab: Page, report: Path) -> None:
+    tab.open(report)
+    assert tab.js("document.images.length") == 0
+    assert EVIL in tab.text(".answers")
+    assert EVIL in tab.text(".reasons")
+    tab.hover(mark("rpc", 3))
+    assert EVIL in tab.text(".detail strong")
+
+
+def test_hover_names_the_point_and_its_times(tab: Page, report: Path, found: Findings) -> None:
+    tab.open(report)
+    rows = found.front[(found.front["netem"] == "200ms-5mbit") & (found.front["backend"] == "tcp")]
+    row = rows[rows["point"] == "20"].iloc[0]
+    assert tab.js("document.querySelector('.detail').hidden")
+    tab.hover(mark("tcp", 20))
+    told = " ".join(tab.text(".condition:not([hidden]) .detail").split())
+    assert told.startswith("tcp 20 features.19")
+    for what, value in (
+        ("median", row["latency_s"]),
+        ("bound", row["latency_bound_s"]),
+        ("edge", row["edge_s"]),
+        ("serialize", row["serialize_s"]),
+        ("network", row["network_s"]),
+        ("server", row["server_s"]),
+    ):
+        assert f"{what} {value * 1e3:.2f} ms" in told
+    assert f"95 % {row['latency_low_s'] * 1e3:.2f}..{row['latency_high_s'] * 1e3:.2f} ms" in told
+    assert f"median {row['throughput_ips']:.3f} images/s" in told
+    assert f"efficiency {row['latency_efficiency'] * 100:.1f} %" in told
+    assert "payload 5.1 kB" in told
+    assert "rounds 7" in told
+    assert "trials left out 0" in told
+    assert f"p, own front {row['probability']:.2f}" in told
+    tab.hover("h1")
+    assert tab.js("document.querySelector('.condition:not([hidden]) .detail').hidden")
+
+
+def test_points_lie_where_they_were_measured(tab: Page, report: Path, found: Findings) -> None:
+    """Right of another is slower, above it is faster, and a logarithmic axis says that it is one."""
+    tab.open(report)
+    at = "each.transform.baseVal[0].matrix"
+    places = f"{MARKS}.map((each) => [Number(each.dataset.row), {at}.e, {at}.f])"
+    conditions = [rows for _, rows in found.front.groupby("netem")]
+    for number, rows in enumerate(conditions):
+        tab.js(f"(reader.condition = {number}, update())")
+        by_backend = rows.sort_values("backend", ascending=False, kind="stable")  # tcp before rpc
+        marks = sorted(tab.js(places))
+        assert len(marks) == len(rows)
+        x, y = ([place[axis] for place in marks] for axis in (1, 2))
+        latency, throughput = (by_backend[name].tolist() for name in ("latency_s", "throughput_ips"))
+        assert sorted(range(len(x)), key=x.__getitem__) == sorted(range(len(x)), key=latency.__getitem__)
+        assert sorted(range(len(y)), key=y.__getitem__) == sorted(
+            range(len(y)), key=lambda place: -throughput[place]
+        )
+        # The ticks say the same of each mark as its row does.
+        log = rows["latency_s"].max() / rows["latency_s"].min() > 20
+        ticks = sorted(
+            tab.js(
+                "[...document.querySelectorAll('.condition:not([hidden]) .tick text[text-anchor=middle]')]"
+                ".map((each) => [Number(each.textContent), Number(each.getAttribute('x'))])"
+            )
+        )
+        values, pixels = np.array(ticks).T
+        bend = np.log if log else np.asarray
+        slope, start = np.polyfit(bend(values), pixels, 1)
+        assert start + slope * bend(by_backend["latency_s"].to_numpy() * 1e3) == pytest.approx(x, abs=1)
+        labels = tab.js(
+            "[...document.querySelectorAll('.condition:not([hidden]) svg > text')].map((each) => each.textContent)"
+        )
+        assert ("latency (ms, log)" in labels or "latency (s, log)" in labels) == log
+
+
+def test_legend_filters_chart_and_table(tab: Page, report: Path) -> None:
+    tab.open(report)
+    assert set(column(tab, "backend")) == {"tcp", "rpc"}
+    tab.click(".legend button:nth-child(2)")
+    assert tab.js("document.querySelector('.legend button:nth-child(2)').ariaPressed") == "false"
+    assert set(column(tab, "backend")) == {"tcp"}
+    assert tab.js(f"{MARKS}.length") == 22
+    tab.click(".legend button:nth-child(1)")
+    assert tab.js(f"{MARKS}.length") == 0
+    assert "every backend is switched off" in tab.text(".condition:not([hidden]) .chart")
+    tab.click(".legend button:nth-child(2)")
+    assert set(column(tab, "backend")) == {"rpc"}
+
+
+def test_only_points_on_a_front(tab: Page, report: Path, found: Findings) -> None:
+    tab.open(report)
+    shown = found.front[found.front["netem"] == "200ms-5mbit"]
+    for value, column_name in (("own", "on_backend_front"), ("front", "on_front")):
+        tab.js(
+            f"(() => {{ const it = document.querySelector('select[name=points]'); it.value = '{value}'; "
+            "it.dispatchEvent(new Event('change')) })()"
+        )
+        assert len(column(tab, "point")) == shown[column_name].sum()
+        assert tab.js(f"{MARKS}.length") == shown[column_name].sum()
+
+
+def test_selector_changes_the_condition(tab: Page, report: Path) -> None:
+    tab.open(report)
+    assert tab.js("document.querySelectorAll('.condition:not([hidden])').length") == 1
+    assert "200ms-5mbit" in tab.text(".condition:not([hidden]) h3")
+    tab.js(
+        "(() => { const it = document.querySelector('select[name=profile]'); it.value = 'lte'; "
+        "it.dispatchEvent(new Event('change')) })()"
+    )
+    assert "lte" in tab.text(".condition:not([hidden]) h3")
+    assert set(column(tab, "backend")) == {"rpc"}
+    assert tab.js(
+        "getComputedStyle(document.querySelector('.condition:not([hidden]) .mark')).getPropertyValue('--tone')"
+    ) == tab.js(
+        "getComputedStyle(document.documentElement).getPropertyValue('--s1')"
+    )  # rpc's, as in the other
+
+
+def test_sorting_takes_numbers_as_numbers(tab: Page, report: Path) -> None:
+    tab.open(report)
+    heads = tab.js(
+        "[...document.querySelectorAll('.condition:not([hidden]) .points th')].map((each) => each.innerText)"
+    )
+    place = {
+        name: next(number for number, head in enumerate(heads, 1) if head.startswith(name))
+        for name in ("point", "payload", "server", "95 %")
+    }
+    tab.click(sort(str(place["payload"])))
+    payloads = [float(cell) for cell in column(tab, "payload")]
+    assert payloads == sorted(payloads)
+    assert [str(value) for value in payloads] != sorted(map(str, payloads))
+    assert (
+        tab.js(
+            f"document.querySelector('.condition:not([hidden]) th:nth-child({place['payload']})').ariaSort"
+        )
+        == "ascending"
+    )
+    tab.click(sort(str(place["payload"])))
+    assert [float(cell) for cell in column(tab, "payload")] == sorted(payloads, reverse=True)
+    assert tab.js("document.querySelectorAll('.condition:not([hidden]) th[aria-sort]').length") == 1
+    tab.click(sort(str(place["point"])))
+    assert [int(cell) for cell in column(tab, "point")] == sorted(2 * list(range(22)))
+    # Of an interval the lower end counts.
+    tab.click(sort(str(place["95 %"])))
+    lows = [float(cell.split("..")[0]) for cell in column(tab, "95 %")]
+    assert lows == sorted(lows)
+    # By key too; what was not measured stays last, either way.
+    tab.click(sort(str(place["payload"])))
+    assert column(tab, "server")[:2] == ["-", "-"]
+    tab.js(f"document.querySelector({sort(str(place['server']))!r}).focus()")
+    for _ in range(2):
+        tab.press("Enter")
+        assert column(tab, "server")[-2:] == ["-", "-"]
+    servers = [float(cell) for cell in column(tab, "server")[:-2]]
+    assert servers == sorted(servers, reverse=True)
+
+
+def test_rows_and_points_are_one(tab: Page, report: Path) -> None:
+    """A click on either marks both, also after sorting."""
+    tab.open(report)
+    tab.click(sort("5"))
+    tab.click(".condition:not([hidden]) .points tbody tr:nth-child(3)")
+    picked = "document.querySelector('.condition:not([hidden]) tr.picked')"
+    row = tab.js(f"[{picked}.cells[0].textContent, {picked}.cells[1].textContent]")
+    assert tab.js("document.querySelector('.mark.picked').ariaLabel").startswith(f"{row[0]} {row[1]} ")
+    assert tab.text(".condition:not([hidden]) .detail").startswith(f"{row[0]} {row[1]} ")
+    tab.click(mark("tcp", 0))
+    assert tab.js(f"[{picked}.cells[0].textContent, {picked}.cells[1].textContent]") == ["tcp", "0"]
+    assert tab.js("document.querySelectorAll('.mark[aria-pressed=true]').length") == 1
+    tab.click(mark("tcp", 0))
+    assert tab.js(f"{picked}") is None
+
+
+def test_keys_go_from_point_to_point(tab: Page, report: Path, found: Findings) -> None:
+    tab.open(report)
+    shown = found.front[found.front["netem"] == "200ms-5mbit"].sort_values("latency_s")
+    tab.js("document.querySelector('.legend button:last-child').focus()")
+    tab.press("Tab")
+    names = []
+    for _ in range(3):
+        names.append(tab.js("document.activeElement.ariaLabel.split(' ').slice(0, 2).join(' ')"))
+        assert tab.text(".condition:not([hidden]) .detail").startswith(names[-1])
+        tab.press("ArrowRight")
+    assert names == [f"{row.backend} {row.point}" for row in shown.head(3).itertuples()]
+    tab.press("Enter")
+    assert tab.js("document.activeElement.ariaPressed") == "true"
+    tab.press("Escape")
+    assert tab.js("document.querySelectorAll('.mark[aria-pressed=true]').length") == 0
+    tab.press("Tab")  # one stop for all of the chart
+    assert tab.js("document.activeElement.className") == "scroll"
+
+
+@pytest.mark.parametrize("width", [360, 320, 700, 1280])
+def test_no_page_is_wider_than_its_window(tab: Page, report: Path, width: int) -> None:
+    tab.open(report, width, 740)
+    assert tab.js("window.innerWidth") == width
+    assert tab.js("document.documentElement.scrollWidth") <= width
+    tab.hover(mark("tcp", 20))
+    assert not tab.js("document.querySelector('.condition:not([hidden]) .detail').hidden")
+    assert tab.js("document.documentElement.scrollWidth") <= width
+    tab.resize(width + 60, 740)
+    assert tab.js("document.documentElement.scrollWidth") <= width + 60
+    box = "document.querySelector('.condition:not([hidden]) .chart')"
+    assert tab.js(f"{box}.querySelector('svg').viewBox.baseVal.width === {box}.clientWidth")
+
+
+def test_a_finger_is_enough(tab: Page, report: Path) -> None:
+    tab.open(report, 360, 740)
+    tab.ask("Emulation.setTouchEmulationEnabled", enabled=True)
+    try:
+        tab.tap(mark("tcp", 21))
+        assert tab.text(".condition:not([hidden]) .detail").startswith("tcp 21 classifier")
+        small = tab.js(
+            "[...document.querySelectorAll('button, select')].filter((each) => each.getClientRects().length)"
+            ".filter((each) => each.getBoundingClientRect().height < 24).length"
+        )
+        assert small == 0
+    finally:
+        tab.ask("Emulation.setTouchEmulationEnabled", enabled=False)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read(tab: Page, report: Path, scheme: str) -> None:
+    """Contrast as WCAG 2.2 AA asks: 4.5 of text, 3 of marks and lines."""
+    tab.open(report, scheme=scheme)
+    dark = tab.js("getComputedStyle(document.body).backgroundColor").startswith("rgb(20")
+    assert dark == (scheme == "dark")
+    tab.click(".legend button:nth-child(2)")
+    tab.hover(mark("tcp", 20))
+    worst = tab.js(CONTRAST)
+    assert worst["text"][0] >= 4.5, worst["text"]
+    assert worst["marks"][0] >= 3, worst["marks"]
+
+
+def test_without_scripts_the_answer_and_the_tables_are_there(
+    tab: Page, report: Path, found: Findings
+) -> None:
+    tab.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.open(report)
+        text = tab.value("document.body.innerText")
+        assert "cut at 7" in text
+        assert "Without JavaScript there is no chart" in text
+        assert tab.value("document.querySelectorAll('.points tbody tr').length") == len(found.front)
+        assert tab.value(
+            "[...document.querySelectorAll('.points')].every((each) => each.getClientRects().length)"
+        )
+        assert tab.value("document.querySelectorAll('.mark').length") == 0
+    finally:
+        tab.ask("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_on_paper_every_condition_has_its_chart(tab: Page, report: Path, tmp_path: Path) -> None:
+    tab.open(report)
+    assert tab.pdf(tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    tab.js("window.dispatchEvent(new Event('beforeprint'))")
+    tab.ask("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert tab.js(f"{MARKS}.length") == 66
+        assert tab.js("document.querySelector('#controls').getClientRects().length") == 0
+        assert tab.js(
+            "[...document.querySelectorAll('td')].every((each) => getComputedStyle(each).position === 'static')"
+        )
+    finally:
+        tab.ask("Emulation.setEmulatedMedia", media="")
+    tab.js("window.dispatchEvent(new Event('afterprint'))")
+    assert tab.js("document.querySelectorAll('.condition:not([hidden])').length") == 1
+
+
+def test_a_chain_of_hosts_sorts_by_its_cuts(tab: Page, found: Findings, tmp_path: Path) -> None:
+    front = found.front[found.front["netem"] == "lte"].copy()
+    front["point"] = [f"{number // 5}+{5 + number % 7}" for number in range(len(front))]
+    tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / "chain.html"))
+    tab.click(sort("2"))
+    cuts = [tuple(map(int, cell.split("+"))) for cell in column(tab, "point")]
+    assert cuts == sorted(cuts)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_with_next_to_nothing_it_still_stands(tab: Page, found: Findings, tmp_path: Path, count: int) -> None:
+    front = found.front.head(count)
+    tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / "little.html"))
+    assert tab.js(f"{MARKS}.length") == count
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a network namespace")
+def test_opens_where_there_is_no_network(report: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from tests.integration.browser import browser\n"
+        "with browser(Path(sys.argv[1])) as tab:\n"
+        "    tab.open(Path(sys.argv[2])); print(tab.js('document.querySelectorAll(\".mark\").length'), tab.complaints)"
+    )
+    command = ["unshare", "--net", sys.executable, "-c", script, str(tmp_path), str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "46 []"  # 44 points, and the two of the legend

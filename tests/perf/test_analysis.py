@@ -1,0 +1,50 @@
+"""How quickly many runs are read, and in how much memory: figures to read, for no absolute time holds everywhere.
+
+`PARETO_PERF_RUNS=20` for 1 000 000 trials and 10 000 000 requests, which need a minute to be made up and 1 GB of disk.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import many_runs
+
+pytestmark = pytest.mark.perf
+
+RUNS = int(os.environ.get("PARETO_PERF_RUNS", "1"))
+REQUESTS = 500_000 if RUNS > 2 else 50_000
+ROOT = Path(__file__).parents[2]
+CODE = """
+import resource, sys, time
+import analysis
+runs = sys.argv[1]
+
+def timed(what, function):
+    began, cpu = time.perf_counter(), time.process_time()
+    found = function()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    took = f"{time.perf_counter() - began:6.2f} s, {time.process_time() - cpu:6.2f} s of CPU"
+    print(f"{what:12} {took}, peak {peak:.2f} GiB so far, {len(found)} rows", flush=True)
+    return found
+
+trials = timed("load", lambda: analysis.load(runs))
+timed("front", lambda: analysis.front(trials))
+timed("hypervolumes", lambda: analysis.hypervolumes(trials))
+timed("paired", lambda: analysis.paired(trials))
+found = timed("requests", lambda: analysis.requests(runs, trials))
+print(f"{len(trials)} trials, {found['requests'].sum()} requests in the latency phases of {len(found)} cells")
+"""
+
+
+def test_many_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many_runs.write(tmp_path, RUNS, REQUESTS)
+    code = [sys.executable, "-c", CODE, str(tmp_path)]
+    printed = subprocess.run(code, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+    assert f"{RUNS * 50_000} trials" in printed
+    with capsys.disabled():
+        print(f"\n{printed}", end="")

@@ -1,0 +1,126 @@
+"""Runs of a model whose true times are known, at any networks: stages, payloads and overheads with noise on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.advice.network import Network
+from analysis.costs.overhead import GOODPUT
+
+EDGE_S = np.array([0.0, 0.010, 0.025, 0.040, 0.060])
+SERVER_S = np.array([0.012, 0.009, 0.006, 0.003, 0.0])
+PAYLOAD_BYTES = np.array([600e3, 150e3, 100e3, 30e3, 0.0])
+RESULT_BYTES = 4000.0
+A_S = {"tcp": 0.001, "rpc": 0.003}
+B_S_PER_BYTE = 2e-9
+PROFILES = {
+    "slow": Network(0.05, 5e6),
+    "middle": Network(0.01, 50e6),
+    "fast": Network(0.001, 500e6, 0.001, 500e6),
+}
+
+
+def latency_s(network: Network, backend: str, edge_s: Any = EDGE_S, server_s: Any = SERVER_S) -> Any:
+    """The truth, by point."""
+    out_s, back_s = 8 * PAYLOAD_BYTES / network.rate_bps, 8 * RESULT_BYTES / network.rate_back_bps
+    overhead_s = A_S[backend] + B_S_PER_BYTE * (PAYLOAD_BYTES + RESULT_BYTES)
+    carried_s = network.delay_s + network.delay_back_s + (out_s + back_s) / GOODPUT + overhead_s
+    return edge_s + server_s + np.where(PAYLOAD_BYTES > 0, carried_s, 0.0)
+
+
+def throughput_ips(network: Network, edge_s: Any = EDGE_S, server_s: Any = SERVER_S) -> Any:
+    """The truth, by point, of either backend."""
+    return 1 / np.maximum(np.maximum(edge_s, server_s), 8 * PAYLOAD_BYTES / network.rate_bps / GOODPUT)
+
+
+def manifest(profiles: Mapping[str, Network] = PROFILES) -> dict[str, Any]:
+    """As a run's, as far as it describes links."""
+
+    def way(delay_s: float, rate_bps: float) -> dict[str, float]:
+        return ({"delay_s": delay_s} if delay_s else {}) | (
+            {"rate_bps": rate_bps} if rate_bps < math.inf else {}
+        )
+
+    return {
+        "profiles": {
+            name: {
+                "name": name,
+                "edge_to_server": way(each.delay_s, each.rate_bps),
+                "server_to_edge": way(each.delay_back_s, each.rate_back_bps),
+                "bucket": None,
+                "offset_s": 0.0,
+            }
+            for name, each in profiles.items()
+        }
+    }
+
+
+def trials(
+    profiles: Mapping[str, Network] = PROFILES,
+    *,
+    rounds: int = 6,
+    backends: tuple[str, ...] = ("tcp", "rpc"),
+    noise: float = 0.02,
+    seed: int = 0,
+    edge_s: Any = EDGE_S,
+    server_s: Any = SERVER_S,
+    **fixed: Any,
+) -> pd.DataFrame:
+    """Of every point, each noisy time with the true one as its median; what slows a round slows all its stages."""
+    rng = np.random.default_rng(seed)
+    shape = (rounds, len(profiles), len(backends), len(edge_s))
+
+    def noisy(size: tuple[int, ...] = shape, share: float = noise) -> Any:
+        return np.exp(share * rng.standard_normal(size))
+
+    slow = noisy((rounds, 1, 1, 1))
+    true_s = np.array(
+        [[latency_s(each, name, edge_s, server_s) for name in backends] for each in profiles.values()]
+    )
+    network_s = np.where(PAYLOAD_BYTES > 0, (true_s - edge_s - server_s) * noisy(share=noise / 5), 0.0)
+    on_edge_s, on_server_s = edge_s * slow * noisy(), server_s * slow * noisy()
+    ips = np.array([throughput_ips(each, edge_s, server_s) for each in profiles.values()])[:, None]
+    index = pd.MultiIndex.from_product(
+        [range(1, rounds + 1), profiles, backends, [str(point) for point in range(len(edge_s))]],
+        names=["round", "netem", "backend", "point"],
+    )
+    frame = index.to_frame(index=False)
+    crosses = np.broadcast_to(PAYLOAD_BYTES > 0, shape).ravel()
+    columns = {
+        "latency_s": on_edge_s + on_server_s + network_s,
+        "edge_s": on_edge_s,
+        "network_s": network_s,
+        "server_s": on_server_s,
+        "throughput_ips": ips * noisy(),
+        "payload_bytes": np.broadcast_to(PAYLOAD_BYTES, shape),
+        "result_bytes": np.where(crosses.reshape(shape), RESULT_BYTES, 0.0),
+    }
+    for name, values in columns.items():
+        frame[name] = values.ravel()
+    frame.loc[~crosses, ["network_s", "server_s"]] = np.nan
+    key = {"run": "simulated", "model": "net", "batch_size": 1, "codec": "none", "in_flight_asked": "auto"}
+    other = {
+        "setup": "",
+        "point_name": "",
+        "status": "ok",
+        "in_flight": 64.0,
+        "serialize_s": 0.0,
+        "top1": np.nan,
+    }
+    return frame.assign(**key, **other).assign(**fixed)
+
+
+def stages(of: pd.DataFrame) -> pd.DataFrame:
+    """What a `stages.csv` would say: each stage's best time is that of the latency phase."""
+    key = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
+    both = [of[key].assign(host=host, best_s=of[f"{host}_s"]) for host in ("edge", "server")]
+    return pd.concat(both, ignore_index=True).dropna(subset=["best_s"])
+
+
+NO_STAGES = stages(trials(rounds=1)).iloc[:0]
+"""Of a run older than the file."""

@@ -1,0 +1,259 @@
+"""Advice against a model whose true times are known, and what it says where it does not know."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from analysis.advice.advise import Advice, advise, sentence
+from analysis.advice.choices import best_shares
+from analysis.advice.network import Network
+from analysis.advice.observed import MEASURES, observe
+from analysis.advice.predict import predictor
+from analysis.advice.rounds import drawn
+from analysis.errors import AnalysisError
+from analysis.tables.advice import advice_table
+from tests.unit import simulated_network as world
+
+SLOW_LINK, FAST_LINK, BETWEEN = Network(0.1, 1e6), Network(0.0005, 2e9), Network(0.01, 80e6)
+
+
+def asked(
+    network: Network,
+    rows: pd.DataFrame | None = None,
+    profiles: Mapping[str, Network] = world.PROFILES,
+    **options: Any,
+) -> Advice:
+    rows = world.trials(profiles) if rows is None else rows
+    return advise(rows, world.stages(rows), [world.manifest(profiles)], network, resamples=300, **options)
+
+
+def shown(advice: Advice) -> str:
+    console = Console(width=80, no_color=True)
+    with console.capture() as said:
+        console.print(advice_table(advice))
+    text = said.get()
+    assert all(len(line) <= 80 for line in text.splitlines())
+    return text
+
+
+@pytest.mark.parametrize(
+    "network", [SLOW_LINK, FAST_LINK, BETWEEN, Network(0.02, 20e6), Network(0.001, 15e6)]
+)
+def test_the_best_point_is_the_true_one(network):
+    advice = asked(network)
+    truth = world.latency_s(network, "tcp")
+    assert advice.best.point == str(np.argmin(truth))
+    assert advice.best.latency_s == pytest.approx(truth.min(), rel=0.03)
+    assert advice.best.latency_low_s <= advice.best.latency_s <= advice.best.latency_high_s
+    assert advice.runner_up
+    assert advice.ranking.choices == tuple(
+        sorted(advice.ranking.choices, key=lambda choice: choice.latency_s)
+    )
+    assert advice.behind == pytest.approx(advice.runner_up.latency_s / advice.best.latency_s - 1)
+
+
+def test_for_throughput():
+    advice = asked(BETWEEN, objective="throughput")
+    assert advice.best.point == str(np.argmax(world.throughput_ips(BETWEEN)))
+    assert advice.best.throughput_ips == pytest.approx(world.throughput_ips(BETWEEN).max(), rel=0.05)
+    assert "images/s" in sentence(advice)
+
+
+def test_all_on_the_edge_is_one_answer_whatever_the_backend():
+    advice = asked(SLOW_LINK)
+    assert advice.best.place == "all on the edge"
+    assert advice.best.backend == ""
+    assert advice.best.probability == 1
+    assert advice.sure == "sure"
+    assert [choice.place for choice in advice.ranking.choices].count("all on the edge") == 1
+    text = sentence(advice)
+    assert re.match(
+        r"net at 100 ms and 1 Mbit/s: keep all on the edge: (59|60)[.\d]* ms \(predicted, beyond", text
+    )
+    assert "next is 3 over tcp" in text
+    assert not advice.ranking.crossovers or advice.ranking.crossovers[0].along == "delay"
+
+
+def test_all_on_the_server():
+    advice = asked(FAST_LINK)
+    assert advice.best.order == "send the input to the server over tcp"
+    assert advice.extrapolated
+    assert "predicted, beyond what was measured" in sentence(advice)
+
+
+def test_the_way_back_counts_and_is_told():
+    back = Network(0.0005, 2e9, 0.2, 1e6)
+    assert asked(back).best.place == "all on the edge"
+    assert sentence(asked(back)).startswith("net at 0.5 ms and 2 Gbit/s (back 200 ms and 1 Mbit/s): keep all")
+
+
+def test_a_measured_network_is_not_predicted():
+    rows = world.trials()
+    # At this profile the truth is not what arithmetic says.
+    there = (rows["netem"] == "slow") & (rows["point"] == "3")
+    rows.loc[there, "latency_s"] -= 0.100
+    advice = asked(world.PROFILES["slow"], rows)
+    measured = rows[there & (rows["backend"] == "tcp")]["latency_s"].median()
+    assert advice.ranking.profile == "slow"
+    assert advice.best.latency_s == pytest.approx(measured)
+    assert advice.best.point == "3"
+    assert "(measured at slow)" in sentence(advice)
+    elsewhere = replace(world.PROFILES["slow"], rate_bps=5.001e6)
+    assert "(predicted)" in sentence(asked(elsewhere, rows))
+
+
+def test_a_constraint_is_on_the_figures_of_that_network():
+    assert asked(FAST_LINK, where="backend == rpc").best.order == "send the input to the server over rpc"
+    assert asked(SLOW_LINK, where="backend == rpc").best.place == "all on the edge"
+    assert asked(SLOW_LINK, where="edge_s < 50ms").best.point == "3"
+    assert asked(BETWEEN, where="throughput_ips > 60 and latency_s < 1").best.point == "1"
+    with pytest.raises(AnalysisError, match="no point satisfies 'latency_s < 1ms'"):
+        asked(BETWEEN, where="latency_s < 1ms")
+    with pytest.raises(AnalysisError, match="latncy"):
+        asked(BETWEEN, where="latncy_s < 1ms")
+
+
+def test_exact_ties_are_a_toss_up():
+    rows = world.trials(backends=("tcp",))
+    both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
+    advice = asked(FAST_LINK, both)
+    assert advice.behind == 0
+    assert advice.sure == "a toss-up"
+    assert [choice.probability for choice in advice.ranking.contenders] == [0.5, 0.5]
+    said = sentence(advice)
+    assert "a toss-up between all on the server over tcp:a" in said
+    assert "over tcp:b" in said
+
+
+def test_shares_of_those_that_cost_the_same():
+    shares = best_shares(np.array([[1.0, 1.0, 2.0], [3.0, 2.0, 2.0], [1.0, 5.0, 5.0], [1.0, 1.0, 1.0]]))
+    assert shares == pytest.approx([(0.5 + 1 + 1 / 3) / 4, (0.5 + 0.5 + 1 / 3) / 4, (0.5 + 1 / 3) / 4])
+
+
+def test_two_rounds_say_nothing_of_how_sure():
+    advice = asked(SLOW_LINK, world.trials(rounds=2))
+    assert math.isnan(advice.best.probability)
+    assert advice.sure == ""
+    assert "2 rounds: too few to say how sure" in sentence(advice)
+    assert math.isnan(advice.best.latency_low_s)
+    assert "95 %" not in shown(advice)
+
+
+def test_three_rounds_have_a_probability_and_no_interval():
+    advice = asked(SLOW_LINK, world.trials(rounds=3))
+    assert advice.best.probability == 1
+    assert math.isnan(advice.best.latency_high_s)
+
+
+def test_a_point_of_few_rounds_has_no_say_of_its_own():
+    rows = world.trials(rounds=6)
+    rows.loc[(rows["point"] == "3") & (rows["round"] > 2), "status"] = "invalid"
+    advice = asked(SLOW_LINK, rows)
+    (third,) = (c for c in advice.ranking.choices if c.point == "3" and c.backend == "tcp")
+    assert math.isnan(third.probability)
+    assert math.isnan(third.latency_low_s)
+    assert not math.isnan(advice.best.latency_low_s)
+
+
+def test_never_sure_of_less_than_predictions_are_off():
+    rows = world.trials(noise=0.002)
+    close = asked(BETWEEN, rows)
+    assert close.sure == "sure"
+    # Another link than it says: predictions are off by far more than what tells the points apart.
+    rows.loc[(rows["netem"] == "fast") & (rows["payload_bytes"] > 0), ["network_s", "latency_s"]] += 0.050
+    off = asked(BETWEEN, rows)
+    assert off.ranking.sure == "sure"
+    assert off.behind < off.validation.latency_median
+    assert off.sure == "likely"
+    assert "probably cut at 1 over tcp" in sentence(off)
+
+
+def test_one_profile_is_told():
+    only = {"middle": world.PROFILES["middle"]}
+    said = " ".join(shown(asked(Network(0.02, 20e6), profiles=only)).split())
+    assert "predicted, beyond what was measured" in said
+    assert "This network is beyond what was measured (middle)" in said
+    assert "from middle alone; of itself they were off by" in said
+    assert "How they do elsewhere is not known" in said
+
+
+def test_the_table_says_it_all():
+    said = " ".join(shown(asked(Network(0.006, 20e6))).split())
+    assert said.startswith("net at 6 ms and 20 Mbit/s: keep all on the edge: ")
+    assert "Best for latency" in said
+    assert "4 all on the edge -" in said
+    assert "0 all on the server tcp" in said
+    assert "At 6 ms, 3 over tcp is better from 2" in said
+    assert "Mbit/s)" in said
+    assert "Predictions are from slow, middle, fast; of each from the others they were off by" in said
+    assert "at 24 points" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"status": "failed"}, {}, "net: no valid trial among 180"),
+        ({"point": "1+3"}, {}, "a chain of hosts"),
+        ({"netem": "driving"}, {}, "no profile of a constant delay and rate"),
+        ({}, {"model": "other"}, "no trials of model 'other'; there are net"),
+        ({}, {"objective": "energy"}, "latency or throughput, not 'energy'"),
+    ],
+)
+def test_bad_input_is_one_line(change, options, message):
+    with pytest.raises(AnalysisError, match=message) as error:
+        asked(BETWEEN, world.trials().assign(**change), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_one_model_and_one_workload_are_chosen():
+    two = pd.concat([world.trials(rounds=3), world.trials(rounds=3, model="other_net")], ignore_index=True)
+    with pytest.raises(AnalysisError, match=r"several models: choose one with --model \(net, other_net\)"):
+        asked(BETWEEN, two)
+    assert asked(BETWEEN, two, model="othernet").title == "other_net"
+    sizes = pd.concat([world.trials(rounds=3), world.trials(rounds=3, batch_size=8)], ignore_index=True)
+    with pytest.raises(AnalysisError, match='batch_size 1, 8: choose one, such as --where "batch_size == 1"'):
+        asked(BETWEEN, sizes)
+    assert asked(BETWEEN, sizes, where="batch_size == 8").title == "net, batch size 8"
+    with pytest.raises(AnalysisError, match="no trial has ended"):
+        asked(BETWEEN, world.trials().iloc[:0])
+
+
+def test_the_same_input_gives_the_same_advice():
+    rows = world.trials(noise=0.1)
+    assert asked(BETWEEN, rows) == asked(BETWEEN, rows)
+
+
+def test_the_probability_of_being_best_is_calibrated():
+    """Of what is told to be best with p, so many are: two points whose true difference is as large as the noise."""
+    rng = np.random.default_rng(0)
+    worlds, rounds = 400, 6
+    profile = {"middle": world.PROFILES["middle"]}
+    rows = world.trials(profile, rounds=worlds * rounds, noise=0.05, backends=("tcp",))
+    every = observe(rows[rows["point"].isin(["2", "4"])], world.NO_STAGES, profile)
+    network = Network(0.01, 50e6)
+    gap_s = float(np.diff(predictor(every).latency_s(**vars(network)))[0])
+    told, true = [], []
+    for number in range(worlds):
+        part = slice(number * rounds, (number + 1) * rounds)
+        arrays = {name: getattr(every, name)[part].copy() for name in MEASURES}
+        slower_s = rng.uniform(-0.006, 0.006)
+        arrays["work_s"][:, :, 0] += gap_s + slower_s  # what cut 2 truly takes more than the edge
+        of = replace(every, stratum=every.stratum[part], **arrays)
+        costs = predictor(of, drawn(of, 200, number)).latency_s(**vars(network))
+        told.append(best_shares(costs)[0])
+        true.append(slower_s < 0)
+    told_p, true_p = np.array(told), np.array(true)
+    for low, high in ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 1.01)):
+        chosen = (told_p >= low) & (told_p < high)
+        assert chosen.sum() >= 40
+        said, was = told_p[chosen].mean(), true_p[chosen].mean()
+        assert abs(was - said) < 3 * math.sqrt(said * (1 - said) / chosen.sum())

@@ -1,0 +1,210 @@
+"""The answer of each condition in a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.advice import answers as module
+from analysis.advice.answers import answers
+from analysis.advice.network import Network
+from analysis.advice.wording import duration, interval, more, percent, place, rate
+from analysis.costs.overhead import GOODPUT
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
+from tests.unit import example_run
+from tests.unit import simulated_network as world
+
+
+def told(
+    rows: pd.DataFrame | None = None, profiles: Mapping[str, Network] = world.PROFILES, **options: Any
+) -> list[str]:
+    rows = world.trials(profiles, noise=0.001) if rows is None else rows
+    return answers(rows, world.stages(rows), [world.manifest(profiles)], resamples=200, **options)
+
+
+def test_each_profile_has_its_sentence_and_the_figures_are_measured():
+    rows = world.trials(noise=0.001)
+    slow, middle, fast = told(rows)
+    median_s = rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()
+    assert slow.startswith(f"net at slow: keep all on the edge: {duration(median_s)}; ")
+    assert middle.startswith("net at middle: cut at 1 over tcp: 55")
+    gains = re.search(
+        r" ms, (\S+) % less than all on the edge and (\S+) % less than all on the server; ", middle
+    )
+    truth = world.latency_s(world.PROFILES["middle"], "tcp")
+    assert float(gains[1]) == pytest.approx(100 * (1 - truth[1] / truth[4]), abs=0.5)
+    assert float(gains[2]) == pytest.approx(100 * (1 - truth[1] / truth[0]), abs=0.5)
+    assert fast.startswith("net at fast: cut at 1 over tcp: 2")
+
+
+def test_the_rate_from_which_a_split_pays_is_the_true_one():
+    profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
+    near, _ = told(profiles=profiles, rows=world.trials(profiles, noise=0.001))
+    unlimited = world.latency_s(Network(0.006, np.inf), "tcp")
+    rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / (0.060 - unlimited[:-1])
+    assert near.endswith(f"; a split pays from {rate(rates_bps[rates_bps > 0].min())} on")
+
+
+def test_a_split_that_never_pays():
+    (only,) = told(profiles={"far": Network(0.2, 5e6)})
+    assert only.endswith("; a split pays at no rate")
+
+
+def test_all_on_the_server_and_below_what_rate_it_is_not():
+    server = world.SERVER_S / 10
+    profiles = {"fast": Network(0.0005, 2e9), "slower": Network(0.0005, 1e6)}
+    rows = world.trials(profiles, noise=0.001, server_s=server)
+    fast, _ = told(rows, profiles)
+    # Then cut 1 is as quick: 450 kB less to send, 10 ms and 0.3 ms less on the server more to compute.
+    gain_s = world.EDGE_S[1] + server[1] - server[0]
+    rate_bps = 8 * 450e3 / GOODPUT / (gain_s - world.B_S_PER_BYTE * 450e3)
+    assert "send the input to the server over tcp: " in fast
+    assert "less than all on the edge" in fast
+    below = re.search(r"; a cut at 1 over tcp pays below (\d+) Mbit/s$", fast)
+    assert float(below[1]) == pytest.approx(rate_bps / 1e6, rel=0.01)
+
+
+def test_a_rate_beyond_the_profiles_is_extrapolated():
+    (only,) = told(profiles={"near": Network(0.006, 1e6)})
+    assert re.search(r"a split pays from \d+ Mbit/s on \(extrapolated\)$", only)
+
+
+def test_few_rounds_and_ties_are_told():
+    few, *_ = told(world.trials(rounds=2, noise=0.001))
+    assert "(2 rounds: too few to say how sure)" in few
+    rows = world.trials(backends=("tcp",), noise=0.001)
+    both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
+    _, middle, _ = told(both)
+    assert re.search(
+        r"a toss-up between 1 over tcp:a \(\S+ ms, p 0.50\) and 1 over tcp:b \(\S+ ms, p 0.50\)$", middle
+    )
+
+
+def test_what_is_likely_is_probable():
+    sentences = [
+        said for seed in range(12) for said in told(world.trials(noise=0.05, seed=seed, backends=("tcp",)))
+    ]
+    likely = [said for said in sentences if "probably" in said]
+    assert likely
+    for said in likely:
+        p = float(re.search(r"probably \(p (0\.\d+)\) ", said).group(1))
+        assert 0.8 <= p <= 0.95
+
+
+def test_throughput():
+    *_, fast = told(world.trials(noise=0.001, backends=("tcp",)), objective="throughput")
+    best = "cut at 1 over tcp: 100 images/s, 6 times as much as all on the edge and 20 % more than all on the server; "
+    assert best in fast
+
+
+def test_a_constraint():
+    slow, *_ = told(where="edge_s < 50ms")
+    assert "cut at 3 over tcp" in slow
+    assert told(where="latency_s < 1us")[0] == "net at slow: no point satisfies 'latency_s < 1us' here"
+
+
+def test_points_that_are_not_feasible_in_the_front_do_not_count():
+    rows = world.trials(noise=0.001)
+    cells = rows.drop_duplicates(["netem", "backend", "point"]).copy()
+    cells["feasible"] = (
+        (cells["netem"] == "slow") & cells["point"].isin(["2", "4"]) & (cells["backend"] == "rpc")
+    )
+    slow, middle, _ = told(rows, front=cells)
+    assert "keep all on the edge" in slow
+    assert middle == "net at middle: no valid point satisfies what is asked"
+    cells["feasible"] &= cells["point"] != "4"
+    assert "cut at 2 over rpc" in told(rows, front=cells)[0]
+
+
+def test_conditions_without_a_valid_trial_say_so():
+    rows = world.trials(noise=0.001)
+    rows.loc[rows["netem"] == "slow", "status"] = "invalid"
+    slow, middle, _ = told(rows)
+    assert slow == "net at slow: no valid trial"
+    assert "cut at 1" in middle
+    assert told(rows.assign(status="failed")) == [f"net at {name}: no valid trial" for name in world.PROFILES]
+    assert told(rows.iloc[:0]) == []
+
+
+def test_a_link_that_changes_has_its_best_point_and_no_crossover():
+    rows = world.trials(noise=0.001)
+    slow, *_ = answers(rows, world.stages(rows), [{}], resamples=200)
+    assert slow == told(rows)[0].partition(";")[0]
+
+
+def test_a_chain_has_its_best_point():
+    rows = world.trials({"slow": world.PROFILES["slow"]}, noise=0.001)
+    rows["point"] = rows["point"].map({"0": "0+0", "1": "1+1", "2": "1+3", "3": "3+3", "4": "4+4"})
+    (only,) = told(rows)
+    assert re.fullmatch(r"net at slow: keep all on the edge: (60|59\.9|60\.1) ms", only)
+    (only,) = told(rows, where="edge_s < 50ms")
+    assert "cut at 3+3 over tcp" in only
+
+
+def test_batch_size_codec_depth_and_setup_are_named():
+    rows = world.trials(
+        rounds=3, batch_size=8, codec="zip", in_flight_asked="4", setup="lab B", in_flight=4.0
+    )
+    assert told(rows)[0].startswith("net at slow, batch size 8, codec zip, 4 in flight, lab B: ")
+
+
+def test_many_conditions_are_cut_off(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    rows = pd.concat([world.trials(rounds=1, model=f"net{number}") for number in range(3)], ignore_index=True)
+    said = told(rows)
+    assert len(said) == 4
+    assert said[-1] == "and 6 conditions more: report on fewer runs for theirs"
+
+
+def test_a_run_folder_without_stages(tmp_path):
+    profiles = {"200ms-5mbit": Network(0.2, 5e6)}
+    run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))
+    (only,) = answers(load([run]), stages([run]), [world.manifest(profiles)])
+    assert re.match(
+        r"mobilenetv2 at 200ms-5mbit: keep all on the edge: 3\d(\.\d)? ms; a split pays at no rate", only
+    )
+
+
+def test_the_same_input_gives_the_same_sentences():
+    rows = world.trials(noise=0.05)
+    assert told(rows) == told(rows)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (duration(0.0412), "41.2 ms"),
+        (duration(0.041), "41 ms"),
+        (duration(1.234), "1.23 s"),
+        (duration(0.99996), "1000 ms"),
+        (duration(0.00005), "50 µs"),
+        (rate(23.4e6), "23 Mbit/s"),
+        (rate(1e9), "1 Gbit/s"),
+        (rate(1.25e9), "1.2 Gbit/s"),
+        (rate(450e3), "450 kbit/s"),
+        (rate(137e6), "137 Mbit/s"),
+        (rate(np.inf), "no limit"),
+        (percent(0.123), "12 %"),
+        (percent(0.0), "0 %"),
+        (percent(0.0042), "0.42 %"),
+        (more(0.5, "longer", "as long"), "50 % longer"),
+        (more(2.3, "longer", "as long"), "3.3 times as long"),
+        (interval(20e6, 27e6, rate), " (95 %: 20 to 27 Mbit/s)"),
+        (interval(500e6, 1.2e9, rate), " (95 %: 500 Mbit/s to 1.2 Gbit/s)"),
+        (interval(np.nan, np.nan, rate), ""),
+        (place({"payload_bytes": 5, "point": "7", "point_name": "", "backend": "tcp"}), "7 over tcp"),
+        (
+            place({"payload_bytes": 5, "point": "7", "point_name": "f.6", "backend": "tcp"}),
+            "7 (f.6) over tcp",
+        ),
+        (place({"payload_bytes": 5, "point": "0+0", "point_name": "", "backend": ""}), "all on the server"),
+    ],
+)
+def test_wording(said, expected):
+    assert said == expected

@@ -1,0 +1,225 @@
+"""Predictions against a model whose true times are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.advice.network import Network, networks
+from analysis.advice.observed import Ints, Observed, observe
+from analysis.advice.predict import best_on_grid, predictor, predictors
+from analysis.advice.rounds import drawn, medians, together
+from analysis.advice.validation import validate
+from analysis.errors import AnalysisError
+from analysis.runs.trials import load
+from analysis.statistics.median import intervals
+from tests.unit import example_run
+from tests.unit import simulated_network as world
+
+ELSEWHERE = Network(0.02, 20e6)
+
+
+def observed(**asked: Any) -> Observed:
+    rows = world.trials(**asked)
+    return observe(rows, world.stages(rows), asked.get("profiles") or world.PROFILES)
+
+
+def cells(found: Observed, backend: str) -> Ints:
+    """Of that backend, by point; the last is of all."""
+    return np.flatnonzero(found.cells["backend"].isin([backend, ""]))
+
+
+@pytest.mark.parametrize("backend", ["tcp", "rpc"])
+@pytest.mark.parametrize(
+    "network", [ELSEWHERE, Network(0.2, 1e6), Network(0.0, 1e9, 0.03, 1e6), Network(0.001, np.inf)]
+)
+def test_without_noise_any_network_is_predicted_exactly(backend, network):
+    found = observed(noise=0.0)
+    predicted = predictor(found)
+    chosen = cells(found, backend)
+    assert predicted.latency_s(**vars(network))[chosen] == pytest.approx(world.latency_s(network, backend))
+    if network.rate_back_bps == np.inf:
+        ips = world.throughput_ips(network)
+        assert predicted.throughput_ips(**vars(network))[chosen] == pytest.approx(ips)
+
+
+def test_noise_of_a_twentieth_is_averaged_out():
+    found = observed(noise=0.05, rounds=20)
+    predicted = predictor(found).latency_s(**vars(ELSEWHERE))
+    assert predicted[cells(found, "tcp")] == pytest.approx(world.latency_s(ELSEWHERE, "tcp"), rel=0.03)
+
+
+def test_few_requests_in_flight_wait_for_the_network():
+    far = Network(0.5, 20e6)
+    two = replace(predictor(observed(noise=0.0)), in_flight=2)
+    waited = 2 / two.latency_s(**vars(far))
+    crossing = two.payload_bytes > 0
+    assert two.throughput_ips(**vars(far))[crossing] == pytest.approx(waited[crossing])
+    assert two.throughput_ips(**vars(far))[~crossing] == pytest.approx(1 / 0.060)
+
+
+def test_a_trial_that_waits_for_the_network_says_nothing_of_a_stage():
+    rows = world.trials({"far": Network(0.5, 1e9)}, noise=0.0, in_flight_asked="2", in_flight=2.0)
+    rows["throughput_ips"] = np.minimum(rows["throughput_ips"], 2 / rows["latency_s"])
+    found = observe(rows, world.stages(rows), {"far": Network(0.5, 1e9)})
+    near = Network(0.0, 1e9)
+    expected = np.minimum(world.throughput_ips(near), 2 / world.latency_s(near, "tcp"))
+    assert predictor(found).throughput_ips(**vars(near))[cells(found, "tcp")[1:4]] == pytest.approx(
+        expected[1:4]
+    )
+
+
+def test_where_nothing_crosses_all_backends_are_one_point():
+    found = observed(rounds=4)
+    last = found.cells[found.cells["point"] == "4"]
+    assert last["backend"].tolist() == [""]
+    rows = world.trials(rounds=4)
+    of_all = rows.loc[rows["point"] == "4", "latency_s"].median()
+    assert predictor(found).latency_s(0.0, 1e9)[last.index[0]] == pytest.approx(of_all)
+
+
+def test_a_backend_is_never_better_than_tcp_can_be():
+    rows = world.trials(noise=0.0)
+    rows["network_s"] -= 0.004 + 5e-9 * rows["payload_bytes"]
+    rows["latency_s"] = rows[["edge_s", "server_s", "network_s"]].sum(axis=1)
+    found = observe(rows, world.stages(rows), world.PROFILES)
+    assert (predictor(found).overhead_s == 0).all()
+
+
+def test_few_payloads_get_a_constant():
+    rows = world.trials(noise=0.0)
+    rows = rows[rows["point"].isin(["1", "3", "4"])]
+    found = observe(rows, world.stages(rows), world.PROFILES)
+    of_tcp = predictor(found).overhead_s[cells(found, "tcp")][:2]
+    assert of_tcp[0] == of_tcp[1]
+    assert of_tcp[0] == pytest.approx(0.001 + 2e-9 * np.mean([150e3, 30e3, 4e3, 4e3]), rel=0.2)
+
+
+def test_the_grid_has_the_best_cell_at_each_delay_and_rate():
+    found = observed(noise=0.01)
+    predicted = predictor(found)
+    delays_s, rates_bps = np.geomspace(1e-4, 0.3, 60), np.geomspace(1e5, 1e10, 50)
+    for objective in ("latency", "throughput"):
+        best = best_on_grid(predicted, delays_s, rates_bps, objective)
+        assert best.shape == (60, 50)
+        assert len(set(best.ravel())) > 2
+        for row, column in [(0, 0), (10, 40), (59, 49), (30, 20)]:
+            where = delays_s[row], rates_bps[column]
+            cost = predicted.latency_s(*where)
+            if objective == "throughput":
+                cost = -predicted.throughput_ips(*where)
+            assert best[row, column] == np.argmin(cost)
+
+
+def test_draws_are_of_whole_rounds_within_the_runs_of_the_same_profiles():
+    both = {"slow": world.PROFILES["slow"]}, {"fast": world.PROFILES["fast"]}
+    rows = [world.trials(each, rounds=5, run=f"run {number}") for number, each in enumerate(both)]
+    joined = pd.concat(rows, ignore_index=True)
+    found = observe(joined, world.NO_STAGES, world.PROFILES)
+    draws = drawn(found, 200, 0)
+    assert draws.shape == (200, 10)
+    assert (found.stratum[draws] == found.stratum).all()
+    assert (found.rounds == 5).all()
+    # A draw is the same rounds for all cells: each has the median of these.
+    expected = np.nanmedian(found.latency_s[draws[7]], axis=(0, 1))
+    assert medians(found.latency_s, draws)[7] == pytest.approx(expected)
+
+
+def test_very_many_rounds_are_drawn_several_together():
+    rows = pd.concat(
+        [world.trials(rounds=230), world.trials({"slow": world.PROFILES["slow"]}, rounds=3, run="b")]
+    )
+    rows.loc[(rows["round"] == 7) & (rows["point"] == "2"), "status"] = "failed"
+    found = observe(rows, world.NO_STAGES, world.PROFILES)
+    blocks = together(found)
+    assert len(blocks.stratum) <= 103
+    assert np.bincount(blocks.stratum).tolist()[1] == 3
+    assert medians(blocks.latency_s) == pytest.approx(medians(found.latency_s), rel=0.005)
+    first = np.array_split(np.arange(230), np.count_nonzero(blocks.stratum == 0))[0]
+    assert blocks.latency_s[0, 0, 0] == pytest.approx(np.median(found.latency_s[first, 0, 0]))
+    few = observed(rounds=5)
+    assert together(few) is few
+
+
+def test_left_out_profiles_are_predicted_and_compared():
+    sure = validate(observed(noise=0.0))
+    assert sure.held_out
+    assert (sure.profiles, sure.cells) == (3, 24)
+    assert sure.latency_worst == pytest.approx(0, abs=1e-9)
+    noisy = validate(observed(noise=0.05))
+    assert 0.001 < noisy.latency_median < 0.05
+    assert noisy.latency_median < noisy.latency_worst
+
+
+def test_a_link_that_is_not_what_it_says_shows_in_the_validation():
+    rows = world.trials(noise=0.0)
+    late = (rows["netem"] == "fast") & (rows["payload_bytes"] > 0)
+    rows.loc[late, ["network_s", "latency_s"]] += 0.050
+    assert validate(observe(rows, world.stages(rows), world.PROFILES)).latency_worst > 0.3
+
+
+def test_one_profile_is_compared_with_itself_only():
+    only = {"middle": world.PROFILES["middle"]}
+    found = validate(observed(profiles=only))
+    assert not found.held_out
+    assert found.cells == 8
+    assert found.latency_worst < 0.05
+
+
+def test_intervals_of_rounds_cover_the_truth():
+    """Of 250 runs of 6 rounds each, what each round alone predicts; the interval is that of their median."""
+    runs, rounds = 250, 6
+    every = observed(rounds=runs * rounds, noise=0.05)
+    tcp = cells(every, "tcp")
+    truth = world.latency_s(ELSEWHERE, "tcp")
+    by_round = predictor(every, np.arange(runs * rounds)[:, None]).latency_s(**vars(ELSEWHERE))[:, tcp]
+    held = []
+    for cell, true in enumerate(truth):
+        low, high = intervals(by_round[:, cell].reshape(runs, rounds))
+        held.append(np.mean((low <= true) & (true <= high)))
+    assert 0.93 <= np.mean(held) <= 0.97
+
+
+def test_profiles_that_change_or_lose_are_not_networks():
+    plain = {"edge_to_server": {"delay_s": 0.1, "rate_bps": 1e6}, "server_to_edge": {}}
+    profiles = {
+        "plain": plain,
+        "none": {"edge_to_server": {}, "server_to_edge": {}, "bucket": None},
+        "lossy": {"edge_to_server": {"delay_s": 0.1, "loss": 0.01}, "server_to_edge": {}},
+        "moving": {"edge_to_server": {}, "server_to_edge": {"trace": {"name": "drive", "steps": 3}}},
+        "bucket": plain | {"bucket": {"burst_bytes": 32768}},
+        "short": {"edge_to_server": {"rate_bps": 1e6, "limit_bytes": 30000}, "server_to_edge": {}},
+        "broken": None,
+    }
+    found = networks([{"profiles": profiles}, {}, {"profiles": "?"}])
+    assert found == {"plain": Network(0.1, 1e6), "none": Network(0.0, np.inf)}
+    with pytest.raises(AnalysisError, match="different links by 'plain'"):
+        networks([{"profiles": {"plain": plain}}, world.manifest({"plain": ELSEWHERE})])
+    for wrong in ((-1, 1e6), (0.1, 0), (np.inf, 1e6), (np.nan, 1e6)):
+        with pytest.raises(AnalysisError):
+            Network(*wrong)
+
+
+def test_each_workload_has_a_predictor_and_those_without_are_left_out():
+    rows = [
+        world.trials(rounds=1),
+        world.trials(rounds=1, batch_size=8),
+        world.trials(rounds=1, model="dead"),
+    ]
+    rows[2]["status"] = "failed"
+    found = predictors(pd.concat(rows, ignore_index=True), world.NO_STAGES, [world.manifest()])
+    assert [each.batch_size for each in found] == [1, 8]
+
+
+def test_a_run_older_than_stages_csv_is_read(tmp_path):
+    rows = example_run.trials(rounds=2)
+    profiles = {"200ms-5mbit": Network(0.2, 5e6)}
+    trials = load([example_run.write(tmp_path / "old", rows)])
+    found = predictor(observe(trials, world.NO_STAGES, profiles))
+    assert len(found.cells) == 2 * 21 + 1
+    assert np.isfinite(found.latency_s(0.01, 1e8)).all()
+    assert np.isfinite(found.throughput_ips(0.01, 1e8)).all()

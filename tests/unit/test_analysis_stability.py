@@ -1,0 +1,119 @@
+"""Warnings: a few lines, about what is unsteady, and none about what is not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.keys import CONDITION
+from analysis.statistics import drift
+from analysis.statistics.stability import halves, warnings
+
+WIFI = ("m", "wifi", 1, "none", "auto")
+
+
+def point(
+    number: int = 7, *, latency: float = 0.02, throughput: float = 0.01, **other: Any
+) -> dict[str, Any]:
+    """A row of a front whose interval reaches so far above its median, as shares of it, and half as far below."""
+    return (
+        dict(zip(CONDITION, (*WIFI, ""), strict=True))
+        | {"backend": "tcp", "point": str(number), "rounds": 6, "excluded": 0, "outliers": 0.0}
+        | {"latency_s": 0.4, "latency_low_s": 0.4 * (1 - latency / 2), "latency_high_s": 0.4 * (1 + latency)}
+        | {"latency_least_s": 0.4 * (1 - latency), "latency_most_s": 0.4 * (1 + 2 * latency)}
+        | {"throughput_ips": 9.0}
+        | {"throughput_low_ips": 9 * (1 - throughput / 2), "throughput_high_ips": 9 * (1 + throughput)}
+        | {"throughput_least_ips": 9 * (1 - throughput), "throughput_most_ips": 9 * (1 + throughput)}
+        | {"feasible": True, "on_front": False, "probability_all": 0.5}
+        | other
+    )
+
+
+NO_INTERVAL = {
+    f"{measure}_{end}_{unit}": math.nan
+    for measure, unit in (("latency", "s"), ("throughput", "ips"))
+    for end in ("low", "high")
+}
+NO_FIGURES = {key: math.nan for key in point() if key.endswith(("_s", "_ips"))}
+INVALID = {"rounds": 0, "excluded": 6, "outliers": math.nan, "probability_all": math.nan, **NO_FIGURES}
+
+
+def drifts(*percent: float, drifting: bool = True) -> pd.DataFrame:
+    rows = [
+        dict(zip(CONDITION, (*WIFI, ""), strict=True))
+        | {"backend": "tcp", "measure": "latency", "rounds": 9, "change_percent": change, "drifts": drifting}
+        for change in percent
+    ]
+    return pd.DataFrame(rows, columns=drift.COLUMNS)
+
+
+def said(*rows: dict[str, Any], drifting: pd.DataFrame | None = None) -> list[str]:
+    return list(warnings(pd.DataFrame(rows), drifts() if drifting is None else drifting))
+
+
+def test_nothing_is_said_of_what_is_steady() -> None:
+    assert said(point(0), point(7, outliers=1.0), point(8), drifting=drifts(0.4, -0.9)) == []
+    assert said(point(0), drifting=drifts(30.0, drifting=False)) == []
+
+
+def test_points_are_grouped_and_the_worst_is_named() -> None:
+    (line,) = said(point(0), point(3, latency=0.06), point(14, throughput=0.12, backend="rpc"), point(21))
+    assert line.startswith(
+        "2 of 4 points are unsteady, most of all the throughput of rpc 14 (m at wifi, batch size 1): "
+        "±12% of its median at 95 %, 6 rounds."
+    )
+    # 0.12 is 2.4 times too wide: 5.76 times as many rounds.
+    assert "--trials 35, or --resume it with --until 5%" in line
+
+
+def test_what_rounds_cannot_mend_is_not_to_be_mended_by_rounds() -> None:
+    (line,) = said(point(latency=0.4))
+    assert "--trials" not in line
+    assert "--until" not in line
+    assert "more rounds alone will not do; close other programs" in line
+
+
+def test_without_intervals_the_range_of_the_rounds_speaks() -> None:
+    few: dict[str, Any] = {"rounds": 3, "outliers": math.nan, **NO_INTERVAL}
+    assert said(point(latency=0.02, **few)) == []
+    (line,) = said(point(latency=0.04, **few), point(8, latency=0.02, **few))
+    assert "1 of 2 points is unsteady" in line
+    assert "±8% between its rounds, too few for an interval, 3 rounds" in line
+    assert "--trials 6" in line
+
+
+def test_one_round_says_nothing_of_steadiness() -> None:
+    (line,) = said(*(point(n, rounds=1, outliers=math.nan, **NO_INTERVAL) for n in range(3)))
+    assert line.startswith("all 3 points are measured in one round: how steady the figures are is not known")
+
+
+def test_outliers_are_told_where_chance_would_flag_fewer() -> None:
+    assert said(point(outliers=0.0), point(8, outliers=1.0)) == []
+    (line,) = said(point(outliers=0.0), point(8, outliers=2.0))
+    assert line.startswith(
+        "2 of 12 trials are outliers, most at tcp 8 (m at wifi, batch size 1): 2 of 6 rounds. They count as all"
+    )
+
+
+def test_drifts_are_one_line_with_the_worst() -> None:
+    (line,) = said(point(), drifting=drifts(3.0, -12.5, 0.2))
+    assert line.startswith(
+        "drift: latency of m at wifi, batch size 1 over tcp went -12.5 % from the first round to the last of 9 "
+        "(and 1 more of 3): the rounds are not alike."
+    )
+
+
+def test_points_without_a_valid_trial_are_not_called_unsteady() -> None:
+    assert said(point(), point(8, **INVALID)) == []
+    assert said(point(8, **INVALID)) == []
+    (line,) = said(point(rounds=1, outliers=math.nan, **NO_INTERVAL), point(8, **INVALID))
+    assert line.startswith("the only point is measured in one round")
+
+
+def test_an_interval_is_as_wide_as_its_longer_half() -> None:
+    rows = pd.DataFrame([point(latency=0.08), point(throughput=0.5)])
+    assert halves(rows, "latency").tolist() == pytest.approx([0.08, 0.02])
+    assert halves(rows, "throughput").tolist() == pytest.approx([0.01, 0.5])

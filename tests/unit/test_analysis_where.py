@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.fronts.where import Where
+
+NAN = float("nan")
+
+
+def cells() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "backend": ["tcp", "tcp", "rpc", "rpc"],
+            "point": ["0", "3+7", "7", "10"],
+            "bottleneck": ["edge", "", "server", "edge-server out"],
+            "latency_s": [0.05, 0.5, NAN, 2.0],
+            "latency_bound_s": [0.04, 0.5, 0.1, 2.5],
+            "edge_peak_rss_bytes": [1e6, 1024.0**2, 3e8, 4e8],
+            "top1": [0.7, 0.5, NAN, 0.9],
+            "rounds": [3, 4, 5, 6],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [1, 1, 1, 1]),
+        ("latency_s < 0.5", [1, 0, 0, 0]),
+        ("latency_s <= 500ms", [1, 1, 0, 0]),
+        ("latency_s > 5e4 us", [0, 1, 0, 1]),
+        ("2 S <= latency_s", [0, 0, 0, 1]),
+        (".5 == latency_s", [0, 1, 0, 0]),
+        ("latency_s != 2", [1, 1, 0, 0]),
+        ("latency_s >= latency_bound_s", [1, 1, 0, 0]),
+        ("edge_peak_rss_bytes <= 1mb", [1, 0, 0, 0]),
+        ("edge_peak_rss_bytes <= 1 MiB", [1, 1, 0, 0]),
+        ("top1 > 60%", [1, 0, 0, 1]),
+        ("backend == tcp", [1, 1, 0, 0]),
+        ("backend != 'tcp'", [0, 0, 1, 1]),
+        ('bottleneck == "edge-server out"', [0, 0, 0, 1]),
+        ("point == 7", [0, 0, 1, 0]),
+        ("point == 3+7", [0, 1, 0, 0]),
+        ("point == '3+7' or point == 10", [0, 1, 0, 1]),
+        # Not measured is neither fulfilled nor refuted.
+        ("not latency_s < 0.1", [0, 1, 0, 1]),
+        ("latency_s < 0.1 or rounds == 5", [1, 0, 1, 0]),
+        ("not (latency_s < 0.1 and rounds == 5)", [1, 1, 0, 1]),
+        ("not (latency_s < 0.1 and rounds == 4)", [1, 1, 1, 1]),
+        ("bottleneck != edge", [0, 0, 1, 1]),
+        # and binds closer than or, not closest.
+        ("rounds == 3 or rounds == 4 and backend == rpc", [1, 0, 0, 0]),
+        ("(rounds == 3 or rounds == 4) and backend == rpc", [0, 0, 0, 0]),
+        ("not backend == rpc and rounds > 3", [0, 1, 0, 0]),
+        ("NOT NOT rounds>3 AND rounds<6", [0, 1, 1, 0]),
+    ],
+)
+def test_what_a_constraint_holds_of(text: str, expected: list[int]) -> None:
+    found = Where.parse(text).holds(cells())
+    assert found.dtype == bool
+    assert found.astype(int).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("latency_s", "a comparison is missing"),
+        ("latency_s <", "a comparison is missing"),
+        ("latency_s = 1", "can't read '= 1'"),
+        ("latency_s < 1 rounds > 3", "nothing expected at 'rounds'"),
+        ("(latency_s < 1", "a \\) is missing"),
+        ("latency_s < 1)", "nothing expected at '\\)'"),
+        ("1 < 2", "one must be a column"),
+        ("latency_s < 5kb", "latency_s is not given in kb; use s, ms, us"),
+        ("rounds < 5ms", "rounds is not given in ms; use %"),
+        ("__import__('os').system('true')", "can't read|comparison"),
+        ("latency_s < 1 and", "a comparison is missing"),
+        ("latency_s < 5 parsecs", "nothing expected at 'parsecs'"),
+        ("backend < 'tcp'", "can't be compared by <"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message) as error:
+        Where.parse(text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("latensy_s < 1", "no column 'latensy_s'; is it 'latency_s'"),
+        ("latency_s == fast", "latency_s can't be compared with 'fast'"),
+        ("tcp == backend", "no column 'tcp'"),
+        ("backend < 3", "backend can't be compared"),
+        ("latency_s < backend_s", "no column 'backend_s'"),
+    ],
+)
+def test_what_does_not_fit_the_columns_is_told_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message) as error:
+        Where.parse(text).holds(cells())
+    assert "\n" not in str(error.value)
+
+
+def test_over_resamples_and_cells_at_once() -> None:
+    drawn = np.array([[0.1, 0.6], [0.4, NAN]])
+    found = Where.parse("latency_s < 0.5 and backend == tcp").within(
+        {"latency_s": drawn, "backend": np.array(["tcp", "tcp"], dtype=object)}
+    )
+    assert found.tolist() == [[True, False], [True, False]]
+
+
+def test_any_text_is_read_or_refused() -> None:
+    """Whatever the words, nothing but an AnalysisError comes out."""
+    rng = np.random.default_rng(0)
+    words = [
+        "latency_s",
+        "backend",
+        "<",
+        ">=",
+        "==",
+        "!=",
+        "and",
+        "or",
+        "not",
+        "(",
+        ")",
+        "0.5",
+        "50ms",
+        "tcp",
+        "'x",
+    ]
+    read = 0
+    for _ in range(3000):
+        text = " ".join(rng.choice(words, rng.integers(1, 9)))
+        try:
+            assert Where.parse(text).holds(cells()).dtype == bool
+            read += 1
+        except AnalysisError:
+            pass
+    assert read > 5

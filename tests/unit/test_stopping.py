@@ -1,0 +1,225 @@
+"""Rounds are added until all is sure, the time is spent, or it would never end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+
+from analysis.statistics.until import Standing
+from pareto import plan, spec
+from pareto.link import library
+from pareto.plan import ModelFacts, Plan
+from pareto.runner import Clock
+from pareto.spec import MOST_ROUNDS, Cell, Condition, Sweep
+from pareto.stopping import Stopping
+
+NETEMS = ("none", "20ms-20mbit")
+MODELS = {
+    "m": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,)))
+}
+NETWORKS = {name: (library.load(name),) for name in NETEMS}
+A, B = (("m", name, 1, "none", "auto") for name in NETEMS)
+CELLS = 3 * 2
+
+
+def knows(
+    *unsure: Condition, points: int = 4, lost: tuple[str, ...] = (), widest: str = "rpc 1 latency ±8.1 %"
+) -> Standing:
+    return Standing(7, points, 2 * len(unsure), widest if unsure else "", frozenset(unsure), lost)
+
+
+@dataclass
+class Session:
+    """A run in which each trial takes `pace` times what was foreseen, and `looks` tell what is known after a round."""
+
+    sweep: Sweep
+    looks: Iterable[Standing] = ()
+    pace: float = 1.0
+    done: frozenset[tuple[Cell, int]] = frozenset()
+    time_s: float = 0.0
+    said: list[str] = field(default_factory=list)
+    parts: list[Plan] = field(default_factory=list)
+
+    def run(self, most: int = 1000) -> Stopping:
+        looks, clock = iter(self.looks), Clock()
+        networks = {name: NETWORKS[name] for name in self.sweep.netems}
+        stopping = Stopping(
+            self.sweep,
+            plan.last_rounds(self.sweep, MODELS, networks, self.done),
+            partial(plan.further, self.sweep, MODELS, networks),
+            lambda within: next(looks),
+            clock,
+            0.0,
+            self.said.append,
+            lambda: self.time_s,
+        )
+        for part in itertools.islice(
+            stopping.plans(plan.make(self.sweep, MODELS, networks, self.done)), most
+        ):
+            self.parts.append(part)
+            for trial in part.trials:
+                clock.trials += 1
+                clock.foreseen += trial.estimate_s
+                clock.wall += trial.estimate_s * self.pace
+                self.time_s += trial.estimate_s * self.pace
+        return stopping
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        return [sorted({trial.round for trial in part.trials}) for part in self.parts]
+
+
+def asked(**options: Any) -> Sweep:
+    return spec.sweep({"model": "m", "netem": ",".join(NETEMS), "trials": 2, **options})
+
+
+def round_s(sweep: Sweep) -> float:
+    return plan.make(sweep, MODELS, NETWORKS).estimate_s / sweep.trials
+
+
+def test_without_either_the_plan_is_all() -> None:
+    session = Session(asked())
+    assert session.run().record() is None
+    assert session.numbers == [[1, 2]]
+    assert session.said == []
+    everything = frozenset((t.cell, t.round) for t in session.parts[0].trials)
+    nothing = Session(asked(), done=everything)
+    nothing.run()
+    assert nothing.parts == []
+
+
+def test_rounds_are_added_until_all_is_sure() -> None:
+    session = Session(asked(until="5%"), [knows(A, B), knows(A, B), knows()])
+    record = session.run().record()
+    assert session.numbers == [[1], [2], [3], [4]]
+    assert {len(part.trials) for part in session.parts} == {2 * CELLS}
+    assert session.said == [
+        "round 3 is added: 4 points unsure, widest rpc 1 latency ±8.1 %",
+        "round 4 is added: 4 points unsure, widest rpc 1 latency ±8.1 %",
+        "sure after 7 rounds: 4 points that may be on a front within ±5 %",
+    ]
+    assert record == {
+        "until": 0.05,
+        "budget_s": None,
+        "ended": "sure",
+        "rounds": 7,
+        "points": 4,
+        "unsure": 0,
+        "widest": "",
+        "lost": [],
+    }
+
+
+def test_only_the_conditions_that_are_unsure_are_measured_again_and_whole() -> None:
+    session = Session(asked(until="5%"), [knows(A, B), knows(B), knows()])
+    session.run()
+    assert session.numbers == [[1], [2], [3], [4]]
+    again = session.parts[-1].trials
+    assert {trial.cell.condition for trial in again} == {B}
+    assert len({trial.cell for trial in again}) == len(again) == CELLS
+
+
+def test_each_condition_goes_on_with_its_own_next_round() -> None:
+    """A second session asks for more: the rounds that A has not are no gap."""
+    first = Session(asked(until="5%"), [knows(B), knows(B), knows()])
+    first.run()
+    done = frozenset((t.cell, t.round) for part in first.parts for t in part.trials)
+    second = Session(asked(until="2%"), [knows(A, B), knows()], done=done)
+    second.run()
+    (part,) = second.parts
+    assert {(t.cell.condition, t.round) for t in part.trials} == {(A, 3), (B, 5)}
+    assert len(part.trials) == 2 * CELLS
+
+
+def test_a_run_that_was_interrupted_completes_its_round_first() -> None:
+    sweep = asked(netem="none", until="5%")
+    whole = Session(sweep, [knows(A), knows(A), knows()])
+    whole.run()
+    trials = [t for part in whole.parts for t in part.trials]
+    begun = trials[: 2 * CELLS + 2]  # two trials into the round that was added
+    again = Session(sweep, [knows(A), knows()], done=frozenset((t.cell, t.round) for t in begun))
+    again.run()
+    assert [t for part in again.parts for t in part.trials] == trials[len(begun) :]
+
+
+def test_a_run_that_is_sure_needs_no_testbed() -> None:
+    sweep = asked(until="5%")
+    done = frozenset((t.cell, t.round) for t in plan.make(sweep, MODELS, NETWORKS).trials)
+    session = Session(sweep, [knows()], done=done)
+    assert (session.run().record() or {})["ended"] == "sure"
+    assert session.parts == []
+
+
+def test_a_budget_is_spent_on_whole_rounds() -> None:
+    sweep = asked()
+    session = Session(asked(budget=4.5 * round_s(sweep)))
+    assert (session.run().record() or {}) == {
+        "until": None,
+        "budget_s": pytest.approx(4.5 * round_s(sweep)),
+        "ended": "budget",
+    }
+    assert session.numbers == [[1], [2], [3], [4]]
+    (line,) = session.said
+    assert line.startswith("stopped, for the next round, of about ")
+    assert "does not fit into" in line
+
+
+def test_a_budget_counts_the_pace_there_is() -> None:
+    """Twice as slow as foreseen: half as many rounds."""
+    session = Session(asked(budget=5.5 * round_s(asked())), pace=2.0)
+    session.run()
+    assert session.numbers == [[1], [2]]
+    assert session.time_s <= 5.5 * round_s(asked())
+
+
+def test_a_budget_that_fits_nothing_gets_one_round() -> None:
+    session = Session(asked(budget=0.1, until="5%"))
+    assert (session.run().record() or {})["ended"] == "budget"
+    assert session.numbers == [[1]]
+    assert session.said[-1].endswith(": too few rounds for any interval")
+
+
+def test_whichever_comes_first_ends_it() -> None:
+    budget = 4.5 * round_s(asked())
+    unsure = Session(asked(until="5%", budget=budget), itertools.repeat(knows(A, B)))
+    record = unsure.run().record() or {}
+    assert (record["ended"], record["unsure"], record["widest"]) == ("budget", 4, "rpc 1 latency ±8.1 %")
+    assert unsure.numbers == [[1], [2], [3], [4]]
+    assert unsure.said[-1].startswith("not sure, for the next round, of about")
+    assert unsure.said[-1].endswith("4 points unsure, widest rpc 1 latency ±8.1 %")
+    sure = Session(asked(until="5%", budget=budget), [knows(A), knows()])
+    assert (sure.run().record() or {})["ended"] == "sure"
+
+
+def test_nothing_is_measured_for_ever() -> None:
+    session = Session(asked(until="5%"), itertools.repeat(knows(A)))
+    assert (session.run().record() or {})["ended"] == "limit"
+    assert session.numbers[-1] == [MOST_ROUNDS]
+    assert session.said[-1].startswith("not sure, for no round is added beyond the 100th: 2 points unsure")
+    by_budget = Session(asked(budget="24h"))
+    assert (by_budget.run().record() or {})["ended"] in ("limit", "budget")
+    assert by_budget.numbers[-1][0] <= MOST_ROUNDS
+
+
+def test_what_has_no_valid_trial_is_told_and_not_waited_for() -> None:
+    lost = tuple(f"tcp {n}" for n in range(7))
+    session = Session(asked(until="5%"), [knows(lost=lost)])
+    assert (session.run().record() or {})["lost"] == list(lost)
+    assert session.said == [
+        "sure after 7 rounds: 4 points that may be on a front within ±5 %; "
+        "no valid trial of tcp 0, tcp 1, tcp 2, tcp 3, tcp 4 and 2 more"
+    ]
+    nothing = Session(asked(until="5%"), [knows(points=0, lost=lost[:1])])
+    assert (nothing.run().record() or {})["ended"] == "lost"
+    assert nothing.said == ["nothing can become sure; no valid trial of tcp 0"]
+
+
+def test_an_end_from_outside_is_told_as_such() -> None:
+    session = Session(asked(until="5%"), itertools.repeat(knows(A)))
+    record = session.run(most=4).record() or {}
+    assert (record["ended"], record["unsure"]) == ("interrupted", 2)
