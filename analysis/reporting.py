@@ -63,7 +63,7 @@ def report(runs: Path | Sequence[Path], out: Path | None = None, wanted: Asked |
     """Analyse one run or several joined, and write what was found into `out` (a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
-    `paired.csv`, of two backends or more; `figures/`: each with its data as CSV and its caption, PDF and PNG, and LaTeX tables;
+    `paired.csv`, of two backends or more; `figures/`: PDF and PNG, each with its data and caption, and LaTeX tables;
     `report.html`. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note
     instead of figures. The same runs give the same bytes. Raises AnalysisError, OSError.
     """

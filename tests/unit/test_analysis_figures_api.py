@@ -11,6 +11,7 @@ import matplotlib
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analysis import figures
 from analysis.errors import AnalysisError
@@ -55,7 +56,7 @@ def test_axes_of_the_caller_are_drawn_on_and_come_back() -> None:
         assert left.lines and not right.lines
         assert whole.axes == [left, right], "nothing is added to the caller's figure"
         assert whole.get_size_inches().tolist() == [7, 3], "nor does it change its size"
-        assert whole.get_layout_engine() is not None, "nor its layout"
+        assert isinstance(whole.get_layout_engine(), ConstrainedLayoutEngine), "nor its layout"
         assert matplotlib.rcParams["font.size"] == before
 
 

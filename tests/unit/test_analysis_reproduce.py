@@ -1,0 +1,71 @@
+"""The command that asks for a run again, held to the command line itself."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import typer
+
+from analysis.page.reproduce import DEFAULTS, command
+from pareto import request, spec
+from pareto.cli import app
+
+
+def test_defaults_are_the_harness_own() -> None:
+    plain = spec.Sweep.model_validate({"model": "any"}).model_dump(mode="json")
+    assert plain == {"models": ["any"], **DEFAULTS}
+    assert command(plain) == "./pareto.sh --model any"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "resnet18,alexnet", "netem": "wifi+lte,80ms-20mbit", "backend": "tcp:a,tcp:b", "hosts": 3},
+        {
+            "model": "nets/my net.py:build",
+            "points": "0,features.7,9-12",
+            "granularity": "op",
+            "live_tensors": 4,
+        },
+        {
+            "model": "a",
+            "fold": False,
+            "input": "uint8",
+            "dataset": "folder",
+            "data_path": "/a b/c",
+            "images": 3,
+        },
+        {"model": "a", "trials": "4", "batch_size": "1,8", "in_flight": "auto,4", "congestion": "bbr"},
+        {"model": "a", "initial_window": 10, "slow_start_after_idle": True, "weights": "w.pth", "seed": 9},
+        {
+            "model": "a",
+            "edge_cpu": 0.25,
+            "threads": 2,
+            "sample": "off",
+            "tolerance": "7%",
+            "rtt_floor": "0.3ms",
+        },
+        {"model": "a", "sample": 0.0123, "tolerance": 0.123, "rtt_floor": 1e-5, "shape_at": "edge"},
+        {"model": "a", "quick": True, "trials": 1},
+        {"model": "a", "quick": True, "trials": 3},
+        {"model": "a", "until": "2.5%", "trials": 6},
+        {"model": "a", "budget": "20min", "trials": 3},
+        {"model": "a", "budget": "95s", "trials": 1, "until": "10%", "quick": True},
+    ],
+)
+def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
+    sweep = spec.sweep(asked)
+    words = shlex.split(command(sweep.model_dump(mode="json")))
+    assert words[0] == "./pareto.sh"
+    run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    given = run.make_context("run", words[1:]).params
+    options = {
+        name: value for name, value in given.items() if value is not None and name not in ("out", "dry_run")
+    }
+    assert request.sweep(None, options, None) == sweep
+
+
+def test_settings_of_a_newer_version_are_not_dropped() -> None:
+    assert command({"models": ["a"], "hue": "red", "off": False}) == "./pareto.sh --model a --hue red"
