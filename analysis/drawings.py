@@ -28,6 +28,7 @@ from analysis.points import cuts
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure shows: all backends and codecs of it."""
+_BUT_NETEM = [column for column in FIGURE if column != "netem"]
 MOST_CONDITIONS = 12
 """Of more conditions the figures of each are drawn only when asked for: they take seconds each."""
 
@@ -39,10 +40,10 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
     """
     about = found.runs[0].manifest if found.runs else {}
     testbed = testbeds(found)
-    measured = found.front.dropna(subset=["latency_s", "throughput_ips"])
+    front = found.front.assign(objectives="+".join(found.objectives))
     if each:
         medians = stages.medians(found.stages, found.trials)
-        for key, rows in found.front.groupby(FIGURE, dropna=False):
+        for key, rows in front.groupby(FIGURE, dropna=False):
             if not rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
                 of_this = {
                     name: _of(frame, key)
@@ -53,21 +54,17 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
                         ("stages", medians),
                     )
                 }
-                yield from _of_condition(rows, of_this, figure_name(rows, found.front), testbed, about)
-    for (model, *others), rows in measured.groupby(["model", "batch_size", "in_flight_asked", "setup"]):
-        if rows["netem"].nunique() > 1:
-            attained = found.attainment[found.attainment["model"] == model]
-            name = tuple(part for part in figure_name(rows, found.front) if part != rows["netem"].iloc[0])
-            yield fronts_drawing(
-                rows, name, conditions(rows, testbed), _of(attained, (model, *others), _BUT_NETEM)
-            )
+                yield from _of_condition(rows, of_this, figure_name(rows, front), testbed, about)
+    for key, rows in front.groupby(_BUT_NETEM, dropna=False):
+        profiles = rows.dropna(subset=["latency_s", "throughput_ips"])["netem"].nunique()
+        if rows["netem"].nunique() > 1 and profiles:
+            attained = _of(found.attainment, key, _BUT_NETEM)
+            name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
+            yield fronts_drawing(rows, name, conditions(rows, testbed), attained)
     yield from best_map_drawings(found)
     yield from link_asked_drawings(
         found.links, {run.folder.resolve().name: run.manifest for run in found.runs}
     )
-
-
-_BUT_NETEM = ["model", "batch_size", "in_flight_asked", "setup"]
 
 
 def tabled(found: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, pd.DataFrame]]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures.drawing import Drawing
 from analysis.figures.labels import lay_out, settle
-from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, known, states
+from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states
 from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
 from analysis.keys import CELL
 
@@ -93,10 +93,16 @@ def front_drawing(
 
 def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
     """What the marks mean, of those that there are, in sentences."""
-    told = [
-        "Up and left is better.",
-        "A staircase bounds what the points of its backend attain; those on it are filled, dominated ones hollow.",
-    ]
+    told = ["Up and left is better."]
+    if in_plane(rows):
+        told.append(
+            "A staircase bounds what the points of its backend attain; those on it are filled, dominated ones hollow."
+        )
+    else:
+        objectives = rows["objectives"].iloc[0].replace("+", ", ")
+        told.append(
+            f"The front is that of {objectives}, which is no line here; points on it are filled, dominated ones hollow."
+        )
     if "feasible" in rows and (
         excluded := int((~rows["feasible"].astype(bool) & (rows["rounds"] > 0)).sum())
     ):
@@ -113,7 +119,7 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
     ranged = known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)
     if ranged.any():
         told.append("A thin cross is the range over the rounds: they are too few for an interval.")
-    if banded(attainment):
+    if banded(attainment) and in_plane(rows):
         told.append("The band is what between 5 % and 95 % of the resamples of whole rounds attain.")
     return " ".join([*told, *_ties(rows)])
 

@@ -33,6 +33,14 @@ OBJECTIVES: tuple[tuple[Literal["x", "y"], str, str], ...] = (
 """Of each axis: what it shows, and the unit in the names of its columns."""
 
 
+def in_plane(rows: pd.DataFrame) -> bool:
+    """Whether the front is one of latency and throughput: of other objectives there is no staircase in this plane.
+
+    `rows` may tell its `objectives`, as `analysis.drawings` does; without the column they are these two.
+    """
+    return "objectives" not in rows or set(rows["objectives"]) <= {"latency+throughput", "throughput+latency"}
+
+
 class Plane:
     """The points of one condition on axes of latency and throughput."""
 
@@ -62,11 +70,12 @@ class Plane:
             for name, words, of in OBJECTIVES:
                 fit_axis(axes, name, extent(self._rows, words, of) * (self.scale if name == "x" else 1))
         for one in self._drawn:
-            if attainment is not None and banded(attainment):
+            if attainment is not None and banded(attainment) and in_plane(self._rows):
                 self._band(one, attainment)
             self._spread(one, filled=not banded(attainment))
             self._points(one, marker_pt)
-            axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+            if in_plane(self._rows):
+                axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
 
     def _points(self, one: Series, marker_pt: float) -> None:
         for state, rows in one.rows.groupby(states(one.rows)):
@@ -123,7 +132,10 @@ class Plane:
         """A line for each backend, and what the marks mean, of those that there are."""
         fronts = [
             Line2D(
-                [], [], **_look(one, "front", MARKER_PT) | {"linestyle": one.line}, label=f"{one.label} front"
+                [],
+                [],
+                **_look(one, "front", MARKER_PT) | {"linestyle": one.line if in_plane(self._rows) else ""},
+                label=f"{one.label} front",
             )
             for one in self._drawn
         ]

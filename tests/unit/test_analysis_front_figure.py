@@ -178,6 +178,17 @@ def test_the_staircase_is_of_the_points_that_count() -> None:
     assert "1 points do not meet" in key(rows)
 
 
+def test_a_front_of_other_objectives_is_no_staircase_in_this_plane() -> None:
+    rows = crafted(objectives="latency+energy")
+    figure = front_figure(rows, attainment=surfaces(rows))
+    assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+    assert bands(figure) == []
+    told = key(rows, surfaces(rows))
+    assert "The front is that of latency, energy" in told
+    assert "staircase" not in told
+    assert "band" not in told
+
+
 def test_ties_are_named_once(tmp_path: Path) -> None:
     tied = crafted(ties=["tcp 1", "tcp 0; rpc 7", "tcp 0", ""])
     assert key(tied).endswith("Not to be told apart: tcp 0 and tcp 1; tcp 1 and rpc 7.")
