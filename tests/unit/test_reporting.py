@@ -1,0 +1,84 @@
+"""`report`, `compare` and `advise` as a user meets them, on the example run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pareto.reporting import run_folders
+from pareto.store import StoreError
+
+from .test_cli import REPOSITORY, pareto
+
+EXAMPLE = REPOSITORY / "results" / "example"
+
+
+def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
+    done = pareto("report", str(EXAMPLE), "--figures", "none", "--out", str(tmp_path / "out"), COLUMNS="80")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[-1] == str(tmp_path / "out")
+    words = " ".join(done.stdout.split())
+    for netem in ("200ms-5mbit", "10ms-100mbit", "lan-1gbit"):
+        assert f"mobilenet_v2 at {netem}: " in words
+    assert "attention: " in words
+    assert max(len(line) for line in lines if not line.startswith("/")) <= 80
+    assert {"front.csv", "report.html"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert not (tmp_path / "out" / "figures").exists()
+
+
+def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
+    out = str(tmp_path)
+    asked = ("report", str(EXAMPLE), "--figures", "none", "--out", out, "--where", "backend == rpc")
+    done = pareto(*asked, COLUMNS="80")
+    assert done.returncode == 0
+    fronts = done.stdout[: done.stdout.index("overhead beyond physics")]
+    assert " rpc " in fronts
+    assert " tcp " not in fronts
+
+
+def test_several_runs_are_joined_beside_them(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(EXAMPLE, tmp_path / name)
+        for rows in (tmp_path / name / "trials.csv", tmp_path / name / "stages.csv"):
+            rows.write_text(rows.read_text().replace("\nexample,", f"\n{name},"))
+    (tmp_path / "notes.txt").write_text("no run")
+    runs = sorted(map(str, tmp_path.iterdir()))
+    done = pareto("report", *runs, "--figures", "none", COLUMNS="80")
+    assert (done.returncode, done.stderr) == (0, "")
+    (joined,) = tmp_path.glob("joined-2-runs-*")
+    assert done.stdout.splitlines()[-1] == str(joined)
+    assert ",12," in (joined / "front.csv").read_text(), "twelve rounds, of two runs"
+    assert not (tmp_path / "one" / "front.csv").exists()
+
+
+def test_compare_writes_its_tables(tmp_path: Path) -> None:
+    done = pareto("compare", str(EXAMPLE), str(EXAMPLE), "--out", str(tmp_path), COLUMNS="80")
+    assert (done.returncode, done.stderr) == (0, "")
+    written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
+    assert written == {"compare.csv", "compare-fronts.csv"}
+    assert "216 trials of A are in B too" in " ".join(done.stdout.split())
+
+
+def test_advise_says_what_to_do_first() -> None:
+    done = pareto("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit", COLUMNS="80")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mobilenet_v2 at 300 ms and 1 Mbit/s: keep all on the edge")
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_an_unwritable_place_is_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("")
+    runs = [str(EXAMPLE)] * (1 if command == "report" else 2)
+    done = pareto(command, *runs, "--out", str(tmp_path / "file" / "below"))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: cannot write to")
+
+
+def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
+    assert run_folders([EXAMPLE, tmp_path / ".." / EXAMPLE, tmp_path], tmp_path) == [EXAMPLE]
+    with pytest.raises(StoreError, match="none of these"):
+        run_folders([tmp_path, tmp_path.parent], tmp_path)
