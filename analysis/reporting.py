@@ -21,9 +21,7 @@ from analysis.figures.drawing import save
 from analysis.figures.style import WIDTHS_IN
 from analysis.findings import Findings, Run
 from analysis.fronts import energy
-from analysis.fronts.attainment import attainment
-from analysis.fronts.front import front
-from analysis.fronts.hypervolume import hypervolumes
+from analysis.fronts.fronts import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
@@ -93,7 +91,8 @@ def find(folders: Sequence[Path], wanted: Asked) -> Findings:
     """Everything but files. Raises AnalysisError."""
     runs = joined(folders)
     trials = energy.with_middle(runs.trials, runs.stages)
-    rows = front(trials, wanted.objectives, wanted.where)
+    made = fronts(trials, wanted.objectives, wanted.where)
+    rows = made.front
     drifting = drifts(trials)
     found = Findings(
         runs=[Run(run.folder, run.manifest) for run in runs.runs],
@@ -101,8 +100,8 @@ def find(folders: Sequence[Path], wanted: Asked) -> Findings:
         stages=runs.stages,
         links=links.load(folders),
         front=rows,
-        hypervolumes=hypervolumes(trials, wanted.objectives, wanted.where),
-        attainment=attainment(trials),
+        hypervolumes=made.hypervolumes,
+        attainment=made.attainment,
         overhead=overhead(trials, runs.stages, _profiles(runs.runs)),
         paired=paired(trials),
         drifts=drifting,

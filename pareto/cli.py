@@ -124,6 +124,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
     quick: Annotated[bool | None, typer.Option("--quick", help="One short round, for a first look.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan alone.")] = False,
+    figures: cli_analysis.Figures = "auto",
 ) -> None:
     """Sweep models over partition points, backends and network profiles."""
     options = {
@@ -166,7 +167,7 @@ def run(
     typer.echo(f"pareto: {','.join(asked.models)} at {','.join(asked.netems)}")
     from pareto import sweeping
 
-    raise typer.Exit(sweeping.run(asked, out, folder, dry_run=dry_run, began=BEGAN))
+    raise typer.Exit(sweeping.run(asked, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
 for analysing in (cli_analysis.report, cli_analysis.compare, cli_analysis.advise):

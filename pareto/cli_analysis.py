@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,13 @@ Objectives = Annotated[
 Where = Annotated[
     str, typer.Option(help='Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".')
 ]
+Figures = Annotated[
+    Literal["auto", "all", "none"],
+    typer.Option(
+        help="Which figures; auto: without those of each condition where there are many.",
+        metavar="auto|all|none",
+    ),
+]
 DEFAULT_OBJECTIVES = "latency,throughput"
 
 
@@ -29,12 +36,7 @@ def report(
     width: Annotated[
         str, typer.Option(help="Of figures: page, column (of a two-column paper), or both.")
     ] = "page",
-    figures: Annotated[
-        str,
-        typer.Option(
-            help="auto, all, or none; auto leaves out those of each condition where there are many."
-        ),
-    ] = "auto",
+    figures: Figures = "auto",
     out: Annotated[
         Path | None,
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),

@@ -42,7 +42,11 @@ def run_folders(given: Sequence[Path], results: Path) -> list[Path]:
 
 
 def show(
-    console: Console, folders: Sequence[Path], asked: Asked | None = None, out: Path | None = None
+    console: Console,
+    folders: Sequence[Path],
+    asked: Asked | None = None,
+    out: Path | None = None,
+    figures: str = "auto",
 ) -> None:
     """Analyse runs and show what was found; the folder that was written comes last."""
     from analysis.reporting import Asked, report
@@ -51,7 +55,7 @@ def show(
 
     target = out or (folders[0] if len(folders) == 1 else _joined(folders))
     try:
-        made = report(folders, target, asked or Asked())
+        made = report(folders, target, asked or Asked(figures=figures))
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
     conditions = made.front[["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]]

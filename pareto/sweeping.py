@@ -60,7 +60,9 @@ _PACKAGES = (
 )
 
 
-def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: float) -> int:
+def run(
+    sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: float, figures: str = "auto"
+) -> int:
     """Run a sweep and report on it; returns the exit code. `began`: `time.monotonic` when the program started.
 
     Raises SpecError, StoreError, TestbedError.
@@ -122,7 +124,7 @@ def run(sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: f
     if code:
         console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
     screen.summary(console, clock, time.monotonic() - began)
-    reporting.show(console, [store.folder])
+    reporting.show(console, [store.folder], figures=figures)
     return code or int(any(row["status"] != "ok" for row in store.rows()))
 
 

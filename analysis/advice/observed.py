@@ -17,6 +17,7 @@ from analysis.keys import CONDITION
 from analysis.points import order
 
 Ints = npt.NDArray[np.int64]
+_TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """What is the same for all points that advice chooses from; the network is what it is about."""
 KEPT = (
@@ -24,11 +25,26 @@ KEPT = (
     *("edge_rss_bytes", "edge_peak_rss_bytes", "server_rss_bytes", "server_peak_rss_bytes"),
 )
 """Figures of a cell that do not depend on the network."""
+NEEDED = list(
+    dict.fromkeys(
+        (
+            "status",
+            "setup",
+            "point_name",
+            *_TRIAL,
+            "latency_s",
+            "network_s",
+            "throughput_ips",
+            "in_flight",
+            *KEPT,
+        )
+    )
+)
+"""Of a trial's columns: half a million of all of them are half a gigabyte."""
 CLEARLY = 1.5
 """So many times as long as the others takes the step that bounds the throughput: where two are near each other both
 do, as sending takes the processor's time too, and the trial says nothing of either."""
 MEASURES = ("latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "period_s", "filling")
-_TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
 
 
 @dataclass(frozen=True)
@@ -90,8 +106,8 @@ class Observed:
 
 
 def workloads(trials: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The trials of each workload, valid or not, in their order."""
-    for _, rows in trials.groupby(WORKLOAD, dropna=False, sort=False, observed=True):
+    """The trials of each workload, valid or not, in their order; the columns that advice looks at."""
+    for _, rows in trials.reindex(columns=NEEDED).groupby(WORKLOAD, dropna=False, sort=False, observed=True):
         yield rows
 
 
@@ -101,17 +117,19 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     Takes the frames of `analysis.runs.trials`. Runs older than `stages.csv` have the medians of the latency phase in
     place of the better mean of both.
     """
-    ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()].copy()
+    # Columns first, rows then: the other way round, all that is measured would be copied.
+    ok = trials.reindex(columns=NEEDED)[(trials["status"] == "ok") & trials["latency_s"].notna()]
     # Keys may be categories, which take no new value.
     texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
-    ok[texts] = ok[texts].astype(str)
+    ok = ok.astype({name: "str" for name in texts if ok[name].dtype != "str"})
     crosses = ok["payload_bytes"] > 0
     ok["backend"] = ok["backend"].where(crosses, "")
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
-    asked = [networks.get(name) for name in ok["netem"]]
+    netem, profiles = pd.factorize(ok["netem"])
+    asked = [networks.get(name) for name in profiles]
     for name in vars(Network(0.0, 1.0)):
-        ok[name] = [getattr(network, name) if network else np.nan for network in asked]
+        ok[name] = np.array([getattr(network, name) if network else np.nan for network in asked])[netem]
     out_s, back_s = (8 * ok["payload_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"])
     carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
     ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
@@ -122,29 +140,40 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     ok["period_s"] = period_s.where((ok["stage_s"] >= CLEARLY * link_s) & ~waits)
     ok["filling"] = (link_s / period_s).where((link_s >= CLEARLY * ok["stage_s"]) & ~waits)
 
-    cells = _cells(ok)
-    cell = ok[["backend", "point"]].merge(cells[["backend", "point"]].reset_index(), how="left")["index"]
-    repeat = ok.groupby(["run", "round", "netem", "backend", "point"]).cumcount()
-    place, places = pd.factorize(pd.MultiIndex.from_arrays([ok["netem"], repeat]))
-    drawn, rounds = pd.factorize(pd.MultiIndex.from_frame(ok[["run", "round"]]))
+    cells, cell = _cells(ok)
+    run, runs = pd.factorize(ok["run"])
+    drawn, run_of = _numbered(run, ok["round"].to_numpy())
+    repeat = pd.Series(cell).groupby([drawn, netem, cell]).cumcount().to_numpy()
+    place, netem_of = _numbered(netem, repeat)
     arrays = {}
     for name in MEASURES:
-        arrays[name] = np.full((len(rounds), len(places), len(cells)), np.nan)
-        arrays[name][drawn, place, cell.to_numpy()] = ok[name]
-    profiles = ok.groupby("run")["netem"].agg(lambda names: "\n".join(sorted(set(names))))
-    stratum = pd.factorize(profiles[[run for run, _ in rounds]])[0].astype(np.int64)
-    return Observed(cells, tuple(name for name, _ in places), networks, stratum, **arrays)
+        arrays[name] = np.full((len(run_of), len(netem_of), len(cells)), np.nan)
+        arrays[name][drawn, place, cell] = ok[name]
+    has = np.zeros((len(runs), len(profiles)), dtype=bool)
+    has[run, netem] = True
+    stratum = pd.factorize(pd.Series([row.tobytes() for row in has]))[0][run_of].astype(np.int64)
+    return Observed(cells, tuple(profiles[netem_of]), networks, stratum, **arrays)
+
+
+def _numbered(one: Ints, other: Ints) -> tuple[Ints, Ints]:
+    """Each different pair's number, in the order of appearance; and the first of each pair."""
+    within, values = pd.factorize(other)
+    number, pairs = pd.factorize(one * len(values) + within)
+    return number, pairs // len(values)
 
 
 def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
+    if stages.empty:
+        return ok[["edge_s", "server_s"]].max(axis=1)
     best = stages.groupby(_TRIAL, observed=True)["best_s"].max().rename("best").reset_index()
     found = ok[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
     return found.fillna(ok[["edge_s", "server_s"]].max(axis=1))
 
 
-def _cells(ok: pd.DataFrame) -> pd.DataFrame:
+def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
+    """The cells; and which one each trial is of."""
     groups = ok.groupby(["backend", "point"])
-    cells = ok.reindex(columns=KEPT).groupby([ok["backend"], ok["point"]]).median()
+    cells = groups[[*KEPT]].median()
     cells.insert(0, "point_name", groups["point_name"].max())
     cells = cells.reset_index()
     for place, name in enumerate(WORKLOAD):
@@ -152,5 +181,6 @@ def _cells(ok: pd.DataFrame) -> pd.DataFrame:
     # tcp first, as everywhere.
     cells["later"] = cells["backend"].str.partition(":")[0].isin(["", "tcp"]).map({True: 0, False: 1})
     cells["place"] = order(cells["point"])
-    ordered: pd.DataFrame = cells.sort_values(["place", "later", "backend"], ignore_index=True)
-    return ordered.drop(columns=["place", "later"])
+    ordered = cells.sort_values(["place", "later", "backend"])
+    cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]
+    return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import moocore
 import numpy as np
@@ -12,19 +12,22 @@ from analysis.errors import AnalysisError
 from analysis.fronts import draws
 from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
-from analysis.fronts.objectives import DEFAULT, chosen
+from analysis.fronts.draws import Draws
+from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.statistics.median import LEAST_VALUES
 
 PERCENT = (5, 50, 95)
+RESAMPLES = 400
+"""A few hundred suffice for the band."""
 
 
 def attainment(
     trials: pd.DataFrame,
     objectives: Sequence[str] = DEFAULT,
     where: str = "",
-    resamples: int = 400,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The corners of the surfaces that 5, 50 and 95 % of the resampled fronts attain: a band in which the front lies.
@@ -40,7 +43,7 @@ def attainment(
     The fronts are those of resampled medians (`analysis.fronts.resampling`), because the question is where the front
     of the medians lies. The fronts of the single rounds would answer another one, how much rounds differ: their
     surfaces do not narrow with more rounds, and their middle is not the front of the medians but better, as every
-    round's front is made of what was lucky in it. A few hundred resamples suffice for the band.
+    round's front is made of what was lucky in it.
 
     No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
     where none is feasible. Raises `AnalysisError` for other than two objectives, or what can't be read.
@@ -48,17 +51,26 @@ def attainment(
     wanted, constraint = chosen(objectives), Where.parse(where)
     if len(wanted) != 2:
         raise AnalysisError(f"attainment: two objectives make a band, not {len(wanted)}")
-    found = []
-    for drawn in draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed):
-        for backend, members in drawn.groups():
-            admitted = drawn.admitted[:, members]
-            on_front = nondominated_in_each(admitted, drawn.maximise)
-            if drawn.rounds_of_front(members, on_front) >= LEAST_VALUES:
-                key = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"backend": backend}
-                surfaces = _surfaces(admitted, on_front, np.where(drawn.maximise, -1.0, 1.0))
-                corners = pd.DataFrame(surfaces, columns=[*(each.column for each in wanted), "percent"])
-                found.append(corners.astype({"percent": int}).assign(**key))
-    columns = [*CONDITION, "backend", "percent", *(each.column for each in wanted)]
+    every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
+    return framed((corners for drawn in every for corners in of_condition(drawn)), wanted)
+
+
+def of_condition(drawn: Draws) -> Iterator[pd.DataFrame]:
+    """The rows of `attainment` of each group of one condition that has any."""
+    for backend, members in drawn.groups():
+        admitted = drawn.admitted[:, members]
+        on_front = nondominated_in_each(admitted, drawn.maximise)
+        if drawn.rounds_of_front(members, on_front) >= LEAST_VALUES:
+            key = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"backend": backend}
+            surfaces = _surfaces(admitted, on_front, np.where(drawn.maximise, -1.0, 1.0))
+            corners = pd.DataFrame(surfaces, columns=[*(each.column for each in drawn.objectives), "percent"])
+            yield corners.astype({"percent": int}).assign(**key)
+
+
+def framed(corners: Iterable[pd.DataFrame], objectives: Sequence[Objective]) -> pd.DataFrame:
+    """The frame of `attainment`, of the rows of all groups."""
+    columns = [*CONDITION, "backend", "percent", *(each.column for each in objectives)]
+    found = list(corners)
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.naming import backends
 
+RESAMPLES = 2000
 FAIR_CHANCE = 0.05
 """What is on a front in fewer resamples is not counted among the points that make it."""
 ALL = "all"
@@ -50,6 +51,10 @@ class Draws:
     @property
     def maximise(self) -> list[bool]:
         return [each.maximise for each in self.objectives]
+
+    def first(self, resamples: int) -> Draws:
+        """Of these many resamples: the same that would have been drawn, had no more been asked for."""
+        return replace(self, values=self.values[:resamples], feasible=self.feasible[:resamples])
 
     def groups(self) -> Iterator[tuple[str, Ints]]:
         """Each backend and the places of its cells; at last `ALL` and those of all."""

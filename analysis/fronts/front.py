@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.fronts import draws, membership, ties
 from analysis.fronts.cells import ENDS, ENERGIES, MEDIANS, SPREADS, cells
 from analysis.fronts.dominance import Bools, nondominated
+from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CELL, CONDITION
@@ -44,7 +45,7 @@ def front(
     trials: pd.DataFrame,
     objectives: Sequence[str] = DEFAULT,
     where: str = "",
-    resamples: int = 2000,
+    resamples: int = draws.RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
@@ -79,19 +80,30 @@ def front(
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     rows = cells(trials)
-    rows["feasible"] = constraint.holds(rows)
-    rows["on_backend_front"] = _on_front(rows, [*CONDITION, "backend"], wanted)
-    rows["on_front"] = _on_front(rows, CONDITION, wanted)
-    rows["on_energy_front"] = _on_front(rows, CONDITION, chosen((*DEFAULT, "energy")))
-    probabilities, alike = np.full((2, len(rows)), np.nan), np.full(len(rows), "", dtype=object)
-    for drawn in draws.conditions(trials, rows, wanted, constraint, resamples, seed):
-        members = drawn.rows.index  # places, as `cells` numbers them
-        probabilities[:, members] = membership.probabilities(drawn)
-        alike[members] = ties.named(drawn, probabilities[1, members])
-    rows["probability"], rows["probability_all"] = probabilities
-    rows["ties"] = pd.Series(alike, dtype="str")
-    ordered: pd.DataFrame = rows.reindex(columns=COLUMNS)
-    return ordered
+    every = draws.conditions(trials, rows, wanted, constraint, resamples, seed)
+    return judged(rows, wanted, constraint, map(certainty, every))
+
+
+def certainty(drawn: Draws) -> pd.DataFrame:
+    """How sure the front of one condition is: `probability`, `probability_all` and `ties` of its cells."""
+    within, overall = membership.probabilities(drawn)
+    found = {"probability": within, "probability_all": overall, "ties": ties.named(drawn, overall)}
+    return pd.DataFrame(found, index=drawn.rows.index)
+
+
+def judged(
+    rows: pd.DataFrame, objectives: Sequence[Objective], where: Where, certain: Iterable[pd.DataFrame]
+) -> pd.DataFrame:
+    """The frame of `front`, of the cells and, of each condition that has a valid trial, what `certainty` says."""
+    found = rows.assign(feasible=where.holds(rows))
+    found["on_backend_front"] = _on_front(found, [*CONDITION, "backend"], objectives)
+    found["on_front"] = _on_front(found, CONDITION, objectives)
+    found["on_energy_front"] = _on_front(found, CONDITION, chosen((*DEFAULT, "energy")))
+    nothing = pd.DataFrame(columns=["probability", "probability_all", "ties"])
+    sure = pd.concat(parts) if (parts := list(certain)) else nothing
+    found = found.join(sure.astype({"probability": float, "probability_all": float}))
+    found["ties"] = found["ties"].fillna("").astype("str")
+    return found.reindex(columns=COLUMNS)
 
 
 def _on_front(rows: pd.DataFrame, within: list[str], objectives: Sequence[Objective]) -> Bools:

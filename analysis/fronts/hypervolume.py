@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import moocore
@@ -58,7 +58,7 @@ def hypervolumes(
     objectives: Sequence[str] = DEFAULT,
     where: str = "",
     reference: Mapping[str, float] | None = None,
-    resamples: int = 2000,
+    resamples: int = draws.RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """One row per condition and backend, and one for all of them together (backend `all`).
@@ -86,17 +86,26 @@ def hypervolumes(
     for name in given:
         if name not in objectives:
             raise AnalysisError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
-    found: list[dict[str, Any]] = []
-    for drawn in draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed):
-        bound, words = _reference(drawn.medians, wanted, given)
-        for backend, members in drawn.groups():
-            found.append(
-                {name: drawn.rows[name].iloc[0] for name in CONDITION}
-                | {"backend": backend, "reference": words}
-                | _measured(drawn, members, bound)
-                | {f"reference_{each.column}": value for each, value in zip(wanted, bound, strict=True)}
-            )
-    return pd.DataFrame(found, columns=[*COLUMNS, *(f"reference_{each.column}" for each in wanted)])
+    every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
+    return framed((row for drawn in every for row in of_condition(drawn, given)), wanted)
+
+
+def of_condition(drawn: Draws, given: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The rows of `hypervolumes` of one condition; `given`: its `reference`."""
+    bound, words = _reference(drawn.medians, drawn.objectives, given)
+    columns = [f"reference_{each.column}" for each in drawn.objectives]
+    return [
+        {name: drawn.rows[name].iloc[0] for name in CONDITION}
+        | {"backend": backend, "reference": words}
+        | _measured(drawn, members, bound)
+        | dict(zip(columns, bound, strict=True))
+        for backend, members in drawn.groups()
+    ]
+
+
+def framed(rows: Iterable[Mapping[str, Any]], objectives: Sequence[Objective]) -> pd.DataFrame:
+    """The frame of `hypervolumes`, of the rows of all conditions."""
+    return pd.DataFrame(list(rows), columns=[*COLUMNS, *(f"reference_{each.column}" for each in objectives)])
 
 
 def _reference(

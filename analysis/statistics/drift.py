@@ -16,7 +16,8 @@ MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
 LEVEL = 0.05
 LEAST_ROUNDS = 5
 """With n rounds the smallest p-value is 2 / n!: 0.08 with four of them."""
-MOST_IN_PAIRS = 1000
+MOST_IN_PAIRS = 300
+"""45 000 slopes: a line through more rounds costs seconds over many conditions, and is the same to a few percent."""
 COLUMNS = [
     *CONDITION,
     "backend",

@@ -28,7 +28,7 @@ LINE = "pi ALL=(root) NOPASSWD: /usr/local/sbin/pareto-link\n"
 BOTH_WAYS = Profile("both", Direction(0.03, 5e6), Direction(0.06, 8e6))
 SWEEP = (
     *("--model", "shufflenet_v2_x0_5", "--netem", "50ms-5mbit"),
-    *("--points", "2", "--trials", "1"),
+    *("--points", "2", "--trials", "1", "--figures", "none"),
 )
 # How long the emulated processor may take to end what is left, and to look whether it has.
 SLACK_S = 15.0
