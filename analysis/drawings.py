@@ -29,6 +29,11 @@ from analysis.points import cuts
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure shows: all backends and codecs of it."""
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
+KINDS = (
+    *("front", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload", "pipelining"),
+    *("fronts", "best-map", "link-asked"),
+)
+"""Of figures, as their files' names begin."""
 MOST_CONDITIONS = 12
 """Of more conditions the figures of each are drawn only when asked for: they take seconds each."""
 
@@ -43,7 +48,7 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
     front = found.front.assign(objectives="+".join(found.objectives))
     if each:
         medians = stages.medians(found.stages, found.trials)
-        for key, rows in front.groupby(FIGURE, dropna=False):
+        for key, rows in asked_for(front).groupby(FIGURE, dropna=False):
             if not rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
                 of_this = {
                     name: _of(frame, key)
@@ -55,7 +60,7 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
                     )
                 }
                 yield from _of_condition(rows, of_this, figure_name(rows, front), testbed, about)
-    for key, rows in front.groupby(_BUT_NETEM, dropna=False):
+    for key, rows in asked_for(front).groupby(_BUT_NETEM, dropna=False):
         profiles = rows.dropna(subset=["latency_s", "throughput_ips"])["netem"].nunique()
         if rows["netem"].nunique() > 1 and profiles:
             attained = _of(found.attainment, key, _BUT_NETEM)
@@ -67,9 +72,18 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
     )
 
 
+def asked_for(front: pd.DataFrame) -> pd.DataFrame:
+    """The rows of conditions that `--where` leaves something of, and of those without a valid trial."""
+    wanted = front["feasible"] | (front["rounds"] == 0)
+    kept: pd.DataFrame = front[
+        wanted.groupby([front[key] for key in CONDITION], dropna=False).transform("any")
+    ]
+    return kept
+
+
 def tabled(found: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, pd.DataFrame]]:
     """Of each condition that has a figure: its name, its rows of the front, and those of the pairs."""
-    for key, rows in found.front.groupby(CONDITION, dropna=False):
+    for key, rows in asked_for(found.front).groupby(CONDITION, dropna=False):
         if rows["rounds"].any():
             yield figure_name(rows, found.front), rows, _of(found.paired, key, CONDITION)
 
@@ -123,4 +137,5 @@ def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
         *([f"b{first['batch_size']}"] if every["batch_size"].nunique() > 1 else []),
         *([f"d{first['in_flight_asked']}"] if every["in_flight_asked"].nunique() > 1 else []),
         *([str(first["setup"])] if first["setup"] else []),
+        *([str(first["codec"])] if rows["codec"].nunique() < every["codec"].nunique() else []),
     )

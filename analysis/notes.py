@@ -13,20 +13,27 @@ DATA = ["model", "batch_size", "codec", "top1_images"]
 
 
 def bottlenecks(rows: pd.DataFrame, name: str) -> Iterator[str]:
-    """Of the rows of one figure: what bounds the throughput at the best points of all backends.
+    """Of the rows of one figure: what bounds the throughput at the best feasible points of all backends.
 
     Nothing for a run that is older than the column.
     """
+    if "feasible" in rows:
+        rows = rows[rows["feasible"].astype(bool)]
     measured = rows[(rows["bottleneck"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)]
     if measured.empty:
         return
     most = measured.loc[measured["throughput_ips"].idxmax()]
     least = measured.loc[measured["latency_s"].idxmin()]
-    text = f"{name}: most images/s at {_named(most)}, where {most['bottleneck']} is the bottleneck"
+    text = f"{name}: most images/s at {_placed(most)}, where {most['bottleneck']} is the bottleneck"
     if least.name == most.name:
         yield f"{text}; so is the lowest latency"
     else:
-        yield f"{text}; lowest latency at {_named(least)}, where {least['bottleneck']} is"
+        yield f"{text}; lowest latency at {_placed(least)}, where {least['bottleneck']} is"
+
+
+def _placed(row: pd.Series) -> str:
+    """Where nothing crosses, it does not matter over what."""
+    return f"point {row['point']} (all on the edge)" if row["payload_bytes"] == 0 else _named(row)
 
 
 def nothing_valid(trials: pd.DataFrame, name: str) -> str:

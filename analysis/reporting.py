@@ -15,7 +15,16 @@ from analysis.advice.answers import answers
 from analysis.comparing.paired import paired
 from analysis.comparing.verdicts import verdicts
 from analysis.costs.overhead import overhead
-from analysis.drawings import FIGURE, MOST_CONDITIONS, drawings, figure_name, tabled, testbeds
+from analysis.drawings import (
+    FIGURE,
+    KINDS,
+    MOST_CONDITIONS,
+    asked_for,
+    drawings,
+    figure_name,
+    tabled,
+    testbeds,
+)
 from analysis.errors import AnalysisError
 from analysis.figures.drawing import save
 from analysis.figures.style import WIDTHS_IN
@@ -32,6 +41,7 @@ from analysis.statistics.stability import warnings
 from analysis.tables import latex
 
 FIGURES = ("auto", "all", "none")
+TABLES = ("front.csv", "hypervolume.csv", "attainment.csv", "overhead.csv", "paired.csv", "drift.csv")
 
 
 @dataclass(frozen=True)
@@ -70,14 +80,9 @@ def report(runs: Path | Sequence[Path], out: Path | None = None, wanted: Asked |
     out = out or folders[0]
     found = find(folders, wanted)
     out.mkdir(parents=True, exist_ok=True)
-    for table, file in (
-        (found.front, "front.csv"),
-        (found.hypervolumes, "hypervolume.csv"),
-        (found.attainment, "attainment.csv"),
-        (found.overhead, "overhead.csv"),
-        (found.paired, "paired.csv"),
-        (found.drifts, "drift.csv"),
-    ):
+    _clear(out)
+    tables = (found.front, found.hypervolumes, found.attainment, found.overhead, found.paired, found.drifts)
+    for table, file in zip(tables, TABLES, strict=True):
         if file == "front.csv" or not table.empty:
             _write(table, out / file, found)
     if wanted.figures != "none":
@@ -127,7 +132,7 @@ def find(folders: Sequence[Path], wanted: Asked) -> Findings:
 
 
 def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
-    conditions = found.front[CONDITION].drop_duplicates()
+    conditions = asked_for(found.front)[CONDITION].drop_duplicates()
     each = wanted.figures == "all" or len(conditions) <= MOST_CONDITIONS
     if not each:
         found.notes.append(
@@ -145,6 +150,16 @@ def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
                 )
             if pairs["pairs"].any():
                 found.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))
+
+
+def _clear(out: Path) -> None:
+    """Take away what an earlier report left: it may have answered another question."""
+    for name in (*TABLES, "report.html"):
+        (out / name).unlink(missing_ok=True)
+    for kind in KINDS:
+        for path in (out / "figures").glob(f"{kind}-*"):
+            if path.suffix in (".pdf", ".png", ".csv", ".txt", ".tex"):
+                path.unlink()
 
 
 def _profiles(runs: Sequence[Any]) -> dict[str, Any]:

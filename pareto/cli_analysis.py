@@ -47,7 +47,8 @@ def report(
     from pareto import reporting, screen
 
     wanted = asked(objectives.split(","), where, width, figures)
-    reporting.show(screen.console(), reporting.run_folders(runs, RESULTS), wanted, out)
+    console = screen.console()
+    reporting.show(console, reporting.run_folders(console, runs, RESULTS), wanted, out)
 
 
 def compare(
@@ -58,11 +59,12 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
 ) -> None:
     """Two runs over what both have: differences, how sure they are, and what enters or leaves the front."""
-    from pareto import reporting, request, screen
+    from pareto import reporting, screen
 
-    folders = [request.run_folder(run, RESULTS) for run in (first, second)]
+    console = screen.console()
+    folders = [reporting.run_folders(console, [run], RESULTS)[0] for run in (first, second)]
     names = tuple(part.strip() for part in objectives.split(","))
-    reporting.compare(screen.console(), folders[0], folders[1], names, where, out or RESULTS)
+    reporting.compare(console, folders[0], folders[1], names, where, out or RESULTS)
 
 
 def advise(
@@ -83,5 +85,6 @@ def advise(
     from pareto import reporting, screen
 
     network = reporting.network(latency, rate, latency_back, rate_back)
-    folders = reporting.run_folders(runs, RESULTS)
-    reporting.advise(screen.console(), folders, network, best, where, model)
+    console = screen.console()
+    folders = reporting.run_folders(console, runs, RESULTS)
+    reporting.advise(console, folders, network, best, where, model)

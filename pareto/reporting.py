@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from pareto import request, screen
+from pareto import screen
 from pareto.link import units
 from pareto.spec import SpecError
 from pareto.store import StoreError
@@ -22,22 +23,24 @@ MOST_TABLES = 12
 """Of more conditions than these nobody reads a table each in a terminal."""
 
 
-def run_folders(given: Sequence[Path], results: Path) -> list[Path]:
-    """The runs among some paths or names, each once. With several, what is no run (`results/*`) is passed over.
+def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
+    """The runs among some paths or names, each once. Of several, what is no run (`results/*`) is told and passed over.
 
     Raises StoreError if there is none.
     """
-    if len(given) == 1:
-        return [request.run_folder(given[0], results)]
-    found = []
+    found, others = [], []
     for path in given:
-        try:
-            found.append(request.run_folder(path, results))
-        except StoreError:
-            if not path.exists():
-                raise
+        folder = next((at for at in (path, results / path) if (at / "trials.csv").is_file()), None)
+        if folder is not None:
+            found.append(folder)
+        elif len(given) == 1 or not path.exists():
+            raise StoreError(f"there is no run {path}: give its folder, such as {results.name}/<run>")
+        else:
+            others.append(str(path))
     if not found:
         raise StoreError("none of these is a run's folder: give some, such as results/<run>")
+    if others:
+        console.print(f"passed over, as no run: {', '.join(others)}", markup=False)
     return list({folder.resolve(): folder for folder in found}.values())
 
 
@@ -49,6 +52,8 @@ def show(
     figures: str = "auto",
 ) -> None:
     """Analyse runs and show what was found; the folder that was written comes last."""
+    from analysis.drawings import asked_for
+    from analysis.keys import CONDITION
     from analysis.reporting import Asked, report
     from analysis.tables.front import front_table
     from analysis.tables.overhead import overhead_table
@@ -58,9 +63,9 @@ def show(
         made = report(folders, target, asked or Asked(figures=figures))
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
-    conditions = made.front[["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]]
-    if len(conditions.drop_duplicates()) <= MOST_TABLES:
-        console.print(front_table(made.front))
+    shown = asked_for(made.front)
+    if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
+        console.print(front_table(shown if len(shown) else made.front))
         if not made.overhead.empty:
             console.print(overhead_table(made.overhead))
     for line in (*made.verdicts, *made.notes):
@@ -124,6 +129,7 @@ def advise(
 
 
 def _joined(folders: Sequence[Path]) -> Path:
-    """Beside the runs, with a name that says what it is; the same runs, the same name."""
+    """Beside the runs, with a name of its own: the same runs, the same name."""
     names = sorted(folder.resolve().name for folder in folders)
-    return folders[0].parent / f"joined-{len(names)}-runs-{names[-1]}"
+    digest = hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
+    return folders[0].parent / f"joined-{len(names)}-runs-{digest}"

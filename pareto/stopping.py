@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pareto.plan import Plan
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analysis.statistics.until import Standing
 
 NAMED = 5
-"""Of the points without a valid trial, so many are named in a line."""
+"""Of the points without a valid trial, or with few, so many are named in a line."""
 
 
 class Stopping:
@@ -73,6 +73,11 @@ class Stopping:
                 self._say(f"round {max(numbers.values())} is added: {_unsure(self._standing)}")
             yield part
 
+    def failed(self) -> None:
+        """Trials keep failing, or the testbed broke."""
+        if self._ended == "interrupted":
+            self._ended = "failed"
+
     def record(self) -> dict[str, Any] | None:
         """For the manifest: what was asked, and what ended the session."""
         if self._ended == "done":
@@ -82,7 +87,7 @@ class Stopping:
         if known is None:
             return asked
         found = {"rounds": known.rounds, "points": known.points, "unsure": known.unsure}
-        return {**asked, **found, "widest": known.widest, "lost": list(known.lost)}
+        return {**asked, **found, "widest": known.widest, "lost": [*known.lost, *known.mostly_invalid]}
 
     def _next(self) -> dict[Condition, int]:
         """The next round's number for each condition that needs one; none at the end, with the reason told."""
@@ -137,10 +142,13 @@ def _sure(known: Standing, within: float) -> str:
 
 
 def _lost(known: Standing) -> str:
-    if not known.lost:
-        return ""
-    named, more = ", ".join(known.lost[:NAMED]), len(known.lost) - NAMED
-    return f"; no valid trial of {named}" + (f" and {more} more" if more > 0 else "")
+    none = f"; no valid trial of {_some(known.lost)}" if known.lost else ""
+    return none + (f"; mostly invalid: {_some(known.mostly_invalid)}" if known.mostly_invalid else "")
+
+
+def _some(points: Sequence[str]) -> str:
+    more = len(points) - NAMED
+    return ", ".join(points[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _points(count: int) -> str:

@@ -190,6 +190,9 @@ def _measure(
                 for part in parts:
                     progress.expect(part)
                     runner.run(part)
+            except (Aborted, TestbedError):
+                stopping.failed()
+                raise
             finally:
                 session["ended_at"] = _now()
                 session["stopping"] = stopping.record()

@@ -201,7 +201,7 @@ def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFram
         raise AnalysisError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
     if any(len(cuts(point)) > 1 for point in ok["point"].unique()):
         raise AnalysisError(f"{model}: a chain of hosts was measured; advice is for an edge and a server")
-    if not set(ok["netem"]) & set(known):
+    if not set(ok["netem"].unique()) & set(known):
         raise AnalysisError(
             f"{model}: no profile of a constant delay and rate was measured "
             f"({', '.join(sorted(ok['netem'].unique()))}): nothing to predict from"

@@ -70,7 +70,7 @@ def _front(row: Mapping[Hashable, Any]) -> str:
         return f"front: {row['note']}"
     text = f"front: hypervolume x {row['hypervolume_ratio']:.3g}"
     if math.isnan(row["ratio_low"]):
-        text += " (too few rounds for an interval)"
+        text += f" ({row['note']})"
     else:
         text += f" ({row['ratio_low']:.3g} to {row['ratio_high']:.3g})"
     for change, words in (

@@ -29,8 +29,6 @@ COLUMNS = [
 RESAMPLES = 1000
 SURE = 0.95
 BEYOND_WORST = 1.1
-TINY = 1e-300
-"""In place of the volume of a resample in which nothing is feasible, as it has no logarithm."""
 
 
 def changes(
@@ -46,7 +44,8 @@ def changes(
     - first_hypervolume, other_hypervolume: of the front of all backends, against one `reference` for both (in words).
       hypervolume_ratio: other over first; more than 1: the other's front is the better one. ratio_low, ratio_high: its
       95 % interval, by resampling whole rounds, of each run by itself (`analysis.fronts.resampling`); empty where a
-      point of a front has fewer than 6 rounds, and `note` says so.
+      point of a front has fewer than 6 rounds, or where in some resamples of a run no point satisfies `where`, and
+      `note` says so.
     - enter, leave, stay: points (`tcp 14; rpc 7`) that are on the other's front only, on the first's only, on both, in
       at least 95 % of the resamples of one and at most 5 % of the other's. may_enter, may_leave, may_stay: such as
       the medians say so, but not that many resamples.
@@ -92,8 +91,13 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
     rounds = min(side.rounds_of_front(every, drawn) for side, drawn in zip(sides, in_each, strict=True))
     if rounds < LEAST_VALUES:
         row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
+        return row | _moves(sides, on_front, in_each)
+    drawn_volumes = [_volumes(side, reference) for side in sides]
+    if all(volumes.all() for volumes in drawn_volumes):
+        row["ratio_low"], row["ratio_high"] = _interval(drawn_volumes, row["hypervolume_ratio"])
     else:
-        row["ratio_low"], row["ratio_high"] = _interval(sides, reference, row["hypervolume_ratio"])
+        # A ratio to nothing is no number, and to leave these resamples out would feign that there always is a front.
+        row["note"] = "some resamples have no feasible point"
     return row | _moves(sides, on_front, in_each)
 
 
@@ -106,12 +110,14 @@ def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
     return f"no point on the front of {' or '.join(empty)}" if empty else ""
 
 
-def _interval(sides: Sequence[Draws], reference: Floats, ratio: float) -> Floats:
+def _volumes(side: Draws, reference: Floats) -> Floats:
+    """That of each resample's front; 0 where nothing is feasible."""
+    return np.array([volume(points, reference, side.objectives) for points in side.admitted])
+
+
+def _interval(volumes: Sequence[Floats], ratio: float) -> Floats:
     """Percentiles of the resamples' ratios, less twice their bias: that of noise, of which fewer rounds have more."""
-    logs = [
-        np.log([max(volume(points, reference, side.objectives), TINY) for points in side.admitted])
-        for side in sides
-    ]
+    logs = [np.log(of_side) for of_side in volumes]
     many = min(map(len, logs))  # of more rounds fewer resamples are made
     ratios = logs[1][:many] - logs[0][:many]
     ends = np.quantile(ratios, [ALPHA / 2, 1 - ALPHA / 2]) - 2 * (ratios.mean() - np.log(ratio))

@@ -90,6 +90,8 @@ def _throughput(row: Row) -> str:
     more = f" (significantly more: {', '.join(sure)})" if sure else ""
     if low <= 0 <= high:
         span = f"{percent(low)} to {percent(high)} %"
-        return f"no difference in images/s: {percent(share, '+')} %, {span}{more}"
+        if not sure:
+            return f"no difference seen in images/s: {percent(share, '+')} %, {span}"
+        return f"images/s {percent(share, '+')} %, {span}{more}"
     span = f"{percent(low, '+')} to {percent(high, '+')} %"
     return f"images/s {percent(share, '+')} %, {span}{more}"

@@ -131,7 +131,8 @@ def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """The valid trials that cross every link, with the `bytes` that a request and its result put on all of them."""
     crosses = (trials["status"] == "ok") & (trials["payload_bytes"] > 0)
     ok = trials.loc[crosses, [*TRIAL, *MEASURED]].reset_index(drop=True)
-    links = ok["point"].map({point: len(cuts(point)) for point in ok["point"].unique()}).astype("int64")
+    number, points = pd.factorize(ok["point"])
+    links = pd.Series(np.array([len(cuts(point)) for point in points], dtype="int64")[number], index=ok.index)
     ok["bytes"] = ok["payload_bytes"] + ok["result_bytes"]
     if not (chain := links > 1).any():
         return ok  # known without stages.csv, which older runs lack
@@ -145,13 +146,10 @@ def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 
 def _headers_s(trials: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """Seconds that headers add to a byte of payload each way; NaN where the rate is not one number."""
-    by_netem = {netem: _headers_of(netem, manifest) for netem in trials["netem"].unique()}
+    number, netems = pd.factorize(trials["netem"])
+    by_netem = np.array([_headers_of(netem, manifest) for netem in netems], dtype=float).reshape(-1, 2)
     one_link = ~trials["point"].str.contains("+", regex=False)
-    ways = {
-        way: trials["netem"].map({netem: found[place] for netem, found in by_netem.items()})
-        for place, way in enumerate(("out", "back"))
-    }
-    return pd.DataFrame(ways, dtype="float64").where(one_link, axis=0)
+    return pd.DataFrame(by_netem[number], trials.index, ["out", "back"]).where(one_link, axis=0)
 
 
 def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:

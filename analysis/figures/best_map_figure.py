@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from analysis.advice import predict
 from analysis.advice.network import Network, networks
-from analysis.advice.observed import WORKLOAD, observe
+from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor
 from analysis.costs.best import CLOSE, OTHER, SAME, best, over
 from analysis.errors import AnalysisError
@@ -46,8 +46,8 @@ _PANEL_PT = {"column": (190.0, 120.0), "page": (205.0, 150.0)}
 def best_map_drawings(found: Findings) -> Iterator[Drawing]:
     """One for each model, batch size, codec, depth and setup of two hosts that some networks were measured of."""
     for _, rows in found.front.groupby(WORKLOAD, dropna=False):
-        trials = found.trials.merge(rows[WORKLOAD].drop_duplicates())
-        runs = set(trials["run"])
+        trials = found.trials.reindex(columns=NEEDED).merge(rows[WORKLOAD].drop_duplicates())
+        runs = set(trials["run"].unique())
         manifests = [run.manifest for run in found.runs if run.folder.resolve().name in runs]
         try:
             known = networks(manifests or [run.manifest for run in found.runs])

@@ -23,6 +23,8 @@ UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 NAMED_LABELS = 16
 """Up to this many labels carry the point's name; more would not be legible, and the number says it all. Nor would the
 names of a chain's points, which are of several cuts."""
+MOST_CORNERS = 300
+"""Of a band's edge; from many rounds there are thousands, closer to each other than a printed line is wide."""
 SURE = 0.95
 """A point that is on its backend's front in fewer resamples, and in more than the rest, is drawn as unsure."""
 
@@ -105,8 +107,11 @@ class Plane:
 
     def _band(self, one: Series, attainment: pd.DataFrame) -> None:
         same = [*CONDITION, "backend"]
-        own = attainment[attainment[same].eq(one.rows.iloc[0][same]).all(axis=1)]
+        key = one.rows.iloc[0][same]
+        own = attainment[attainment["netem"] == key["netem"]]  # most of all that is not its own, at once
+        own = own[own[same].eq(key).all(axis=1)]
         ends = [own[own["percent"] == percent] for percent in (5, 95)]
+        ends = [corners.iloc[evenly(range(len(corners)), MOST_CORNERS)] for corners in ends]
         if any(corners.empty for corners in ends):
             return
         best, worst = (

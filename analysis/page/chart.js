@@ -151,7 +151,7 @@ function drawChart(figure, chart, rows, visible, saying) {
     .filter(({ point, row }) => point[X] !== null && point[Y] !== null && visible(point, row));
   if (!shown.length) {
     svg.append(drawn("text", { class: "empty", x: width / 2, y: height / 2, "text-anchor": "middle" },
-      "No point to show: every backend is switched off."));
+      "No point to show with these filters."));
     return [];
   }
   const across = scale(shown.map(({ point }) => point[X]), box.left, box.right);

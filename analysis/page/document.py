@@ -211,10 +211,15 @@ def _again(findings: Findings) -> str:
     words = [
         "./pareto.sh",
         "report",
-        *(f"results/{run.folder.resolve().name}" for run in findings.runs[:MOST_LINES]),
+        *(_whereabouts(run.folder.resolve()) for run in findings.runs[:MOST_LINES]),
     ]
     if set(findings.objectives) != PLANE:
         words += ["--objectives", ",".join(findings.objectives)]
     if findings.where:
         words += ["--where", findings.where]
     return " ".join(map(shlex.quote, words)) + (" ..." if len(findings.runs) > MOST_LINES else "")
+
+
+def _whereabouts(folder: Path) -> str:
+    """As given from the project's folder; of a run elsewhere only the name is nobody's secret."""
+    return f"{'results' if folder.parent.name == 'results' else 'PATH/TO'}/{folder.name}"

@@ -20,6 +20,7 @@ WORTH_TELLING = 1.0
 """A drift of less, in percent over a run, changes no conclusion."""
 MOST_ROUNDS = 100
 """More are not advised: such a spread is the machine's to mend."""
+RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 
 MEASURES = {"latency": "s", "throughput": "ips"}
 """What is watched, and the ending of its columns."""
@@ -35,9 +36,11 @@ def warnings(front: pd.DataFrame, drifts: pd.DataFrame) -> Iterator[str]:
     measured = front[front["rounds"] > 0]
     once = measured[measured["rounds"] == 1]
     if not once.empty:
+        worst = once.loc[once["excluded"].idxmax()]
+        left_out = f", {_left_out(worst)} at {_named(worst)}" if worst["excluded"] else ""
         yield (
-            f"{_points(len(once), len(measured))} measured in one round: how steady the figures are is not known "
-            f"(--trials {LEAST_VALUES}, or --until 5%)"
+            f"{_points(len(once), len(measured))} measured in one round{left_out}: how steady the figures are is not "
+            f"known (To mend: {_rounds_for_interval(worst)})"
         )
     yield from _unsteady(measured)
     yield from _outliers(measured)
@@ -67,9 +70,14 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
     """By interval where there is one, else by the rounds' range: they are not the same, and are not mixed."""
     enough = measured["rounds"] >= LEAST_VALUES
     several = measured[~enough & (measured["rounds"] > 1)]
-    for rows, ends, words in (
-        (measured[enough], ("low", "high"), "of its median at 95 %"),
-        (several, ("least", "most"), "between its rounds, too few for an interval"),
+    for rows, ends, which, words in (
+        (
+            measured[enough],
+            ("low", "high"),
+            "" if enough.all() else " with an interval",
+            "of its median at 95 %,",
+        ),
+        (several, ("least", "most"), " with too few rounds for an interval", "between its"),
     ):
         off = pd.DataFrame({measure: halves(rows, measure, *ends) for measure in MEASURES})
         unsteady = off[(off > UNSTEADY).any(axis=1)]
@@ -77,18 +85,26 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
             continue
         index, measure, size = widest(unsteady)
         worst = rows.loc[index]
-        # An interval shrinks as the root of the rounds.
-        more = math.ceil(worst["rounds"] * (size / UNSTEADY) ** 2) if ends[0] == "low" else LEAST_VALUES
-        rounds = (
-            f"--trials {more}, or --resume it with --until 5%"
-            if more <= MOST_ROUNDS
-            else "more rounds alone will not do"
-        )
+        left_out = f" ({_left_out(worst)})" if worst["excluded"] else ""
+        mend = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
         yield (
-            f"{_points(len(unsteady), len(rows))} unsteady, most of all the {measure} of {_named(worst)}: "
-            f"±{size:.0%} {words}, {_rounds(worst)}. To mend: {rounds}; close other programs, set the CPU governor to "
-            "performance, see that no device throttles"
+            f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {_named(worst)}: "
+            f"±{size:.0%} {words} {_rounds(worst)}{left_out}. To mend: {mend}; close other programs, set the CPU "
+            "governor to performance, see that no device throttles"
         )
+
+
+def _rounds_for_interval(row: pd.Series) -> str:
+    """A run that had as many rounds as an interval needs, and lost some, is not helped by as many again."""
+    if row["rounds"] + row["excluded"] >= LEAST_VALUES:
+        return RESUME
+    return f"--trials {LEAST_VALUES}, or {RESUME}"
+
+
+def _rounds_for_steadiness(row: pd.Series, size: float) -> str:
+    """An interval shrinks as the root of the rounds. Of those to come, as many will be lost as of those there are."""
+    more = math.ceil((row["rounds"] + row["excluded"]) * (size / UNSTEADY) ** 2)
+    return f"--trials {more}, or {RESUME}" if more <= MOST_ROUNDS else "more rounds alone will not do"
 
 
 def _outliers(measured: pd.DataFrame) -> Iterator[str]:
@@ -116,9 +132,14 @@ def _drifting(drifts: pd.DataFrame) -> Iterator[str]:
     )
 
 
-def _points(some: int, of: int) -> str:
+def _points(some: int, of: int, such: str = "") -> str:
+    """`2 of 4 points with an interval are`."""
     which = f"{some} of {of} points" if some < of else ("the only point" if of == 1 else f"all {of} points")
-    return f"{which} {'is' if some == 1 else 'are'}"
+    return f"{which}{such} {'is' if some == 1 else 'are'}"
+
+
+def _left_out(row: pd.Series) -> str:
+    return f"{row['excluded']:.0f} trial{'s' if row['excluded'] != 1 else ''} left out"
 
 
 def _rounds(row: pd.Series) -> str:

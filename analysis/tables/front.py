@@ -9,43 +9,49 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.keys import CONDITION
 from analysis.naming import backends, condition_title, time_unit
 from analysis.points import hosts, short_step
 from analysis.tables.look import figure, framed
 
 
-def front_table(front: pd.DataFrame) -> RenderableType:
+def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> RenderableType:
     """One table per model and profile (and batch size, codec, depth): for each backend, the points on its front.
 
     Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency and its gain
-    over one request in flight, what bounds it, energy (J per image), top-1 accuracy, and p, the probability that the
-    point is on its backend's front in latency and throughput (empty with too few rounds). What was not measured has
-    no column, nor has the gain beside both energy and top-1, where there is no room for it. A star marks the points
-    on the front of all backends together. Takes the frame of `analysis.front`; fits the width of the console
-    it is printed to, shortening names first.
+    over one request in flight, what bounds it, energy (J per image), top-1 accuracy, p, the probability that the
+    point is on its backend's front (empty with too few rounds), and p all, of being on that of all backends, where
+    there are several. What was not measured has no column; nor, for want of room beside what bounds the throughput,
+    has the gain with both energy and top-1, and p all with either. A star marks the points on the front of all
+    backends together. Takes the frame of `analysis.front`, and the `objectives` and the constraint that it was made
+    with: a table of others than the usual ones says so. Fits the width of the console it is printed to, shortening
+    names first.
     """
     tables: list[RenderableType] = []
     for _, rows in front.groupby(CONDITION, dropna=False):
-        tables.append(_table(rows))
+        tables.append(_table(rows, objectives, where))
     return Group(*tables) if tables else Text("no trials")
 
 
-def _table(rows: pd.DataFrame) -> RenderableType:
+def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> RenderableType:
     first = rows.iloc[0]
     title = condition_title(first)
     points = rows[rows["on_backend_front"]]
     excluded = int(rows["excluded"].sum())
     if points.empty:
-        return Text(f"{title}: no valid trial, {excluded} excluded\n")
+        return Text(f"{title}: {_why_empty(rows, objectives, where)}\n")
     energy_of = str(points["energy_of"].iloc[0])
     has_bottleneck, has_top1 = points["bottleneck"].ne("").any(), points["top1"].notna().any()
     has_gain = points["pipeline_gain"].notna().any() and not (has_bottleneck and energy_of and has_top1)
+    has_overall = points["backend"].nunique() > 1 and not (has_bottleneck and (energy_of or has_top1))
     chain = hosts(str(first["point"]))
     notes = [
+        f"front of {', '.join(objectives)}" if set(objectives) != set(DEFAULT) else "",
+        f"where {where}" if where else "",
         "* on the front of all backends",
         "eff. = share of the physical bound",
-        "p = probability of being on the backend's front",
+        f"p = probability of being on the backend's front{', p all = on that of all' if has_overall else ''}",
         "gain = images/s as a multiple of those with one in flight" if has_gain else "",
         "slowest = what bounds images/s" if has_bottleneck else "",
         _links(chain) if points["bottleneck"].str.contains("-").any() else "",
@@ -67,7 +73,8 @@ def _table(rows: pd.DataFrame) -> RenderableType:
         table.add_column("gain\nx", justify="right", no_wrap=True)
     if has_bottleneck:
         table.add_column("slowest", no_wrap=True)
-    for header in (*(["J"] if energy_of else []), *(["top-1\n%"] if has_top1 else []), "p"):
+    measured = (*(["J"] if energy_of else []), *(["top-1\n%"] if has_top1 else []))
+    for header in (*measured, "p", *(["p\nall"] if has_overall else [])):
         table.add_column(header, justify="right", no_wrap=True)
     for backend in backends(points):
         of_backend = points[points["backend"] == backend].sort_values("latency_s").to_dict("records")
@@ -86,9 +93,26 @@ def _table(rows: pd.DataFrame) -> RenderableType:
                 *([figure(row["energy_j"], 3 if row["energy_j"] < 10 else 2)] if energy_of else []),
                 *([figure(row["top1"] * 100, 1)] if has_top1 else []),
                 figure(row["probability"], 2),
+                *([figure(row["probability_all"], 2)] if has_overall else []),
             )
         table.add_section()
     return table
+
+
+def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
+    """Why no point is on a front."""
+    measured = rows[rows["rounds"] > 0]
+    if measured.empty:
+        return f"no valid trial, {int(rows['excluded'].sum())} excluded"
+    feasible = measured[measured["feasible"].astype(bool)]
+    if feasible.empty:
+        return "no point satisfies the constraint" + (f" {where}" if where else "")
+    unknown = [each.name for each in chosen(objectives) if feasible[each.column].isna().all()]
+    return (
+        f"no front: {', '.join(unknown)} not measured"
+        if unknown
+        else (f"no front: no point has all of {', '.join(objectives)}")
+    )
 
 
 def _links(chain: Sequence[str]) -> str:

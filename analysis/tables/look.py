@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 
 def framed(title: str, caption: str | None = None) -> Table:
     """A table without columns yet, as all of a report's look."""
     return Table(
-        title=title,
-        caption=caption,
+        title=escape(title),
+        caption=caption and escape(caption),
         title_justify="left",
         caption_justify="left",
         title_style="bold",

@@ -37,25 +37,37 @@ def test_a_run_goes_on_until_it_is_sure(tmp_path: Path) -> None:
         assert process.returncode in (0, 1), out + err  # a busy machine may make a trial invalid
         return " ".join(out.split())
 
-    job = ("--model", "alexnet", "--netem", "none", "--points", "13,15", "--backend", "tcp", "--quick")
+    job = (
+        "--model",
+        "squeezenet1_1",
+        "--netem",
+        "none",
+        "--points",
+        "3,8",
+        "--backend",
+        "tcp",
+        "--quick",
+        "--figures",
+        "none",
+    )
     out = finished(*job, "--trials", "2", "--budget", "1s")
     assert "2 of 2 rounds to begin with" in out
     assert "does not fit into 1 s" in out
     (run,) = tmp_path.iterdir()
-    assert measured(run) == {("13", 1): 1, ("15", 1): 1}
+    assert measured(run) == {("3", 1): 1, ("8", 1): 1}
     assert stopping(run) == [{"until": None, "budget_s": 1.0, "ended": "budget"}]
 
     # So wide that a busy machine is sure, too: what decides is that there is an interval at all.
-    out = finished("--resume", run.name, "--until", "90%", "--budget", "30min")
+    out = finished("--resume", run.name, "--figures", "none", "--until", "90%", "--budget", "30min")
     assert "round 3 is added: 2 points unsure, with too few valid trials to say how much" in out
     assert "sure after" in out
     rounds = max(number for _, number in measured(run))
     assert rounds >= 6
-    assert measured(run) == {(point, number): 1 for point in ("13", "15") for number in range(1, rounds + 1)}
+    assert measured(run) == {(point, number): 1 for point in ("3", "8") for number in range(1, rounds + 1)}
     ended = stopping(run)[-1]
     assert (ended["ended"], ended["until"], ended["rounds"], ended["unsure"]) == ("sure", 0.9, rounds, 0)
 
-    out = finished("--resume", run.name)
+    out = finished("--resume", run.name, "--figures", "none")
     assert f"sure after {rounds} rounds" in out
     assert sum(measured(run).values()) == 2 * rounds
     assert len(stopping(run)) == 2  # nothing was measured: no session

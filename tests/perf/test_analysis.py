@@ -21,17 +21,26 @@ REQUESTS = 500_000 if RUNS > 2 else 50_000
 ROOT = Path(__file__).parents[2]
 CODE = """
 import resource, sys, time
+from pathlib import Path
 import analysis
-runs = sys.argv[1]
+runs, out, figures = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+
+def all_of_it(figures):
+    from analysis.reporting import Asked, report
+    from analysis.runs.folders import folders
+    return report(folders(runs), out, Asked(figures=figures)).front
 
 def timed(what, function):
     began, cpu = time.perf_counter(), time.process_time()
     found = function()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     took = f"{time.perf_counter() - began:6.2f} s, {time.process_time() - cpu:6.2f} s of CPU"
-    print(f"{what:12} {took}, peak {peak:.2f} GiB so far, {len(found)} rows", flush=True)
+    print(f"{what:20} {took}, peak {peak:.2f} GiB so far, {len(found)} rows", flush=True)
     return found
 
+for shown in figures:  # in a process of its own: a peak does not go down again
+    timed(f"report, figures {shown}", lambda: all_of_it(shown))
+    sys.exit()
 trials = timed("load", lambda: analysis.load(runs))
 timed("front", lambda: analysis.front(trials))
 timed("hypervolumes", lambda: analysis.hypervolumes(trials))
@@ -42,9 +51,15 @@ print(f"{len(trials)} trials, {found['requests'].sum()} requests in the latency 
 
 
 def test_many_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many_runs.write(tmp_path, RUNS, REQUESTS)
-    code = [sys.executable, "-c", CODE, str(tmp_path)]
-    printed = subprocess.run(code, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+    runs = tmp_path / "runs"
+    many_runs.write(runs, RUNS, REQUESTS)
+    code = [sys.executable, "-c", CODE, str(runs), str(tmp_path / "out")]
+    printed = "".join(
+        subprocess.run([*code, *figures], check=True, cwd=ROOT, capture_output=True, text=True).stdout
+        for figures in ((), ("none",), ("auto",))
+    )
     assert f"{RUNS * 50_000} trials" in printed
+    for figures in ("none", "auto"):
+        assert f"report, figures {figures}" in printed
     with capsys.disabled():
         print(f"\n{printed}", end="")

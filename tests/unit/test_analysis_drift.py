@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import theilslopes
 
 from analysis.keys import CONDITION
+from analysis.statistics import drift
 from analysis.statistics.correction import holm
 from analysis.statistics.drift import COLUMNS, LEAST_ROUNDS, drifts
+from analysis.statistics.median import Floats
 
 POINTS = ("0", "7", "21")
 LEVELS = {"0": 0.4, "7": 0.1, "21": 0.03}
@@ -149,3 +153,17 @@ def test_holms_example() -> None:
 def test_holm_is_wrong_in_no_more_families_than_it_says() -> None:
     p_values = np.random.default_rng(0).random((2000, 7))
     assert np.mean([(holm(row) <= 0.05).any() for row in p_values]) == pytest.approx(0.05, abs=0.015)
+
+
+def test_of_very_many_rounds_a_line_takes_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+
+    def counted(y: Floats, x: Floats) -> Any:
+        looked_at.append(len(y))
+        return theilslopes(y, x)
+
+    monkeypatch.setattr(drift, "theilslopes", counted)
+    away = np.linspace(0, 0.1, 1000) + np.random.default_rng(1).normal(0, 0.02, 1000)
+    slope = drift._slope(away)
+    assert looked_at == [drift.MOST_IN_PAIRS]
+    assert slope == pytest.approx(theilslopes(away, np.linspace(0, 1, 1000)).slope, abs=0.003)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 
 from analysis.figures.front_figure import COLUMN_LABELS, TIES_NAMED, front_drawing, front_figure, key
-from analysis.figures.plane import contending, states
+from analysis.figures.plane import MOST_CORNERS, contending, states
 from analysis.fronts.front import front
 from analysis.keys import CONDITION
 from analysis.runs.trials import load
@@ -136,6 +136,20 @@ def test_the_band_lies_between_its_surfaces() -> None:
     assert not [
         patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle) and patch.get_fill()
     ]
+
+
+def test_a_band_of_thousands_of_corners_is_drawn_with_those_that_can_be_seen() -> None:
+    rows = crafted()
+    steps = np.linspace(0, 1, 5000)
+    corners = [
+        pd.DataFrame({"percent": percent, "latency_s": at + steps / 100, "throughput_ips": 10 + 10 * steps})
+        for percent, at in ((5, 0.009), (95, 0.012))
+    ]
+    every = pd.concat(corners).assign(backend="tcp", **rows.iloc[0][CONDITION])
+    (band,) = bands(front_figure(rows, attainment=every))
+    assert len(band.get_xy()) < 5 * MOST_CORNERS
+    ends = {tuple(vertex) for vertex in band.get_xy().round(6)}
+    assert {(9.0, 10.0), (19.0, 20.0), (12.0, 10.0), (22.0, 20.0)} <= ends, "the first and the last corners"
 
 
 @pytest.mark.parametrize(

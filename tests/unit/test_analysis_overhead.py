@@ -137,6 +137,16 @@ def test_tcps_own_headers(tmp_path: Path) -> None:
     assert found["latency_efficiency"] < 0.99
 
 
+def test_each_profile_has_the_headers_of_its_own_rate(tmp_path: Path) -> None:
+    rates_bps = {"slow": 5e6, "fast": 50e6, "unknown": None}
+    rows = [row for netem in rates_bps for row in trials(backends=("tcp",), netem=netem)]
+    profiles = {netem: {"edge_to_server": {"rate_bps": rate_bps}} for netem, rate_bps in rates_bps.items()}
+    found = analysed(tmp_path, rows, {"profiles": profiles}).set_index("netem")["headers_s_per_byte"]
+    assert found["slow"] == pytest.approx(8 / 5e6 * (1 / GOODPUT - 1))
+    assert found["slow"] == pytest.approx(10 * found["fast"])
+    assert math.isnan(found["unknown"])
+
+
 def both(way: dict[str, Any]) -> dict[str, Any]:
     return {"profiles": {"200ms-5mbit": PROFILE | {"edge_to_server": way}}}
 

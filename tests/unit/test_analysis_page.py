@@ -317,12 +317,13 @@ def test_manifest_of_another_make_is_no_fault(tmp_path: Path, manifest: Mapping[
 
 def test_runs_on_the_same_hosts_are_told_together(tmp_path: Path) -> None:
     found = findings(tmp_path)
-    found.runs = [Run(tmp_path / name, MANIFEST) for name in ("one", "two")] + [Run(tmp_path / "three", {})]
+    found.runs = [Run(tmp_path / "results" / name, MANIFEST) for name in ("one", "two")]
+    found.runs.append(Run(tmp_path / "three", {}))
     seen = read(found, tmp_path)
     assert "one, two" in seen.texts["h3"]
     assert "three" in seen.texts["h3"]
     assert seen.texts["td"].count("Cortex-A76") == 1
-    assert "report results/one results/two results/three" in seen.texts["pre"][-1]
+    assert "report results/one results/two PATH/TO/three" in seen.texts["pre"][-1]
 
 
 def test_frames_of_older_analyses_will_do(tmp_path: Path) -> None:

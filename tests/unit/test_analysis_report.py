@@ -11,7 +11,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.drawings import drawings
+from analysis.drawings import KINDS, asked_for, drawings
 from analysis.errors import AnalysisError
 from analysis.figures.drawing import conditions
 from analysis.figures.front_figure import front_figure
@@ -22,11 +22,12 @@ from analysis.reporting import Asked, asked, find, report
 from analysis.runs.trials import load
 from analysis.tables.front import front_table
 
+from . import example_chain
 from .example_run import trials, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
 TABLES = Asked(figures="none")
-KINDS = ("front", "attribution", "bound", "paired", "payload")
+ALWAYS = ("front", "attribution", "bound", "paired", "payload")
 
 
 def names(run: Path) -> list[str]:
@@ -54,7 +55,7 @@ def test_files(tmp_path: Path) -> None:
         *("front.csv", "hypervolume.csv", "overhead.csv", "paired.csv", "drift.csv")
     ]
     assert names[-1] == "report.html"
-    for kind in KINDS:
+    for kind in ALWAYS:
         stem = f"{kind}-mobilenetv2-200ms-5mbit"
         assert {f"{stem}.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= set(names), kind
     assert {f"{kind}-mobilenetv2-200ms-5mbit.tex" for kind in ("front", "paired")} <= set(names)
@@ -106,6 +107,32 @@ def test_runs_are_joined_and_written_elsewhere(tmp_path: Path) -> None:
     assert sorted(set(made.front["netem"])) == ["one", "two"]
     assert {path.parent for path in made.files} == {tmp_path / "joined"}
     assert not (tmp_path / "one" / "front.csv").exists()
+
+
+def test_nothing_of_an_earlier_report_stays(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(rounds=1)[:4] + trials(rounds=1)[22:26])
+    report(run)
+    (run / "figures" / "notes.md").write_text("the user's own")
+    assert len(list((run / "figures").iterdir())) > 20
+    report(run, wanted=Asked(figures="none", where="backend == tcp"))
+    assert [path.name for path in (run / "figures").iterdir()] == ["notes.md"]
+
+
+def test_every_kind_of_figure_is_known(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 5), (5, 5)], backends=["tcp", "rpc"])
+    chain = find([example_chain.write(tmp_path / "chain", rows, staged)], Asked())
+    found = find([write(tmp_path / "two", trials(rounds=1) + trials(rounds=1, netem="wifi"))], Asked())
+    made = {drawing.kind for one in (chain, found) for drawing in drawings(one, each=True)}
+    assert made <= set(KINDS)
+    assert {"cuts", "fronts"} <= made
+
+
+def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
+    rows = trials(rounds=1) + trials(rounds=1, netem="wifi") + trials(rounds=1, netem="dead", status="failed")
+    found = find([write(tmp_path, rows)], Asked(where="netem == wifi"))
+    assert set(asked_for(found.front)["netem"]) == {"wifi", "dead"}
+    assert {drawing.name[1] for drawing in drawings(found, each=True) if drawing.kind == "front"} == {"wifi"}
+    assert asked_for(find([tmp_path], Asked()).front)["netem"].nunique() == 3
 
 
 def test_many_conditions_have_no_figures_each_unless_asked(tmp_path: Path) -> None:

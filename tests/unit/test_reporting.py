@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pareto.reporting import run_folders
+from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 
 from .test_cli import REPOSITORY, pareto
@@ -78,7 +80,20 @@ def test_an_unwritable_place_is_one_line(tmp_path: Path, command: str) -> None:
     assert line.startswith("error: cannot write to")
 
 
-def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
-    assert run_folders([EXAMPLE, tmp_path / ".." / EXAMPLE, tmp_path], tmp_path) == [EXAMPLE]
+def test_a_run_given_twice_counts_once_and_what_is_none_is_told(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=300)
+    assert run_folders(console, [EXAMPLE, tmp_path / ".." / EXAMPLE, tmp_path], tmp_path) == [EXAMPLE]
+    assert console.file.getvalue() == f"passed over, as no run: {tmp_path}\n"  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="none of these"):
-        run_folders([tmp_path, tmp_path.parent], tmp_path)
+        run_folders(console, [tmp_path, tmp_path.parent], tmp_path)
+
+
+def test_a_run_without_a_manifest_is_one(tmp_path: Path) -> None:
+    (tmp_path / "trials.csv").touch()
+    assert run_folders(Console(), [tmp_path], tmp_path) == [tmp_path]
+
+
+def test_other_runs_are_joined_elsewhere() -> None:
+    one, other, last = (Path("results", name) for name in ("a", "b", "z"))
+    assert _joined([one, last]) == _joined([last, one])
+    assert _joined([one, last]) != _joined([other, last])

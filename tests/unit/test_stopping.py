@@ -223,3 +223,10 @@ def test_an_end_from_outside_is_told_as_such() -> None:
     session = Session(asked(until="5%"), itertools.repeat(knows(A)))
     record = session.run(most=4).record() or {}
     assert (record["ended"], record["unsure"]) == ("interrupted", 2)
+
+
+def test_a_session_that_broke_was_not_interrupted() -> None:
+    broken = Session(asked(until="5%"), [knows(A)]).run(most=1)
+    assert (broken.record() or {})["ended"] == "interrupted"
+    broken.failed()
+    assert (broken.record() or {})["ended"] == "failed"
