@@ -163,11 +163,14 @@ def _clear(out: Path) -> None:
 
 
 def _profiles(runs: Sequence[Any]) -> dict[str, Any]:
-    """As in a manifest: every run's profiles. Of runs whose profiles differ under one name, the trials have setups."""
-    merged: dict[str, Any] = {}
+    """As in a manifest: the profiles that mean the same in every run that has them."""
+    told: dict[str, list[Any]] = {}
     for run in runs:
-        merged |= run.manifest.get("profiles") or {}
-    return {"profiles": merged}
+        for name, profile in (run.manifest.get("profiles") or {}).items():
+            told.setdefault(name, []).append(profile)
+    return {
+        "profiles": {name: alike[0] for name, alike in told.items() if all(it == alike[0] for it in alike)}
+    }
 
 
 def _write(table: pd.DataFrame, path: Path, found: Findings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking, r
 from analysis.advice.ensemble import Ensemble
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
-from analysis.advice.wording import EDGE, SERVER, more, percent, rate
+from analysis.advice.wording import EDGE, SERVER, interval, more, percent, rate
 from analysis.errors import AnalysisError
 from analysis.keys import CONDITION
 from analysis.points import cuts
@@ -35,13 +36,14 @@ def answers(
     """One sentence for each workload and profile, in the order of the trials; frames as in `analysis.advice.advise`.
 
     Figures are measured. From what rate on another point pays is predicted from all profiles of the workload, at this
-    profile's delay; it is left out where the link is not one delay and rate, and in chains. `probably`: the bootstrap
-    over rounds gives that point less than 95 %; below 80 % the contenders are named.
+    profile's delay; it is left out where the link is not one delay and rate, where runs mean different links by one
+    name, and in chains. `may`: the rounds do not agree that it does, or are too few for an interval. `probably`: the
+    bootstrap over rounds gives that point less than 95 %; below 80 % the contenders are named.
 
     Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
     `front`, the frame of `analysis.fronts.front.front`, which knows every column.
     """
-    known = networks(manifests)
+    known = networks(manifests, strict=False)
     found: list[str] = []
     for rows in workloads(trials):
         if len(found) >= MOST:
@@ -115,10 +117,13 @@ def _elsewhere(ranked: Ranking) -> str:
         other = ranked.by_cell[switch.cell]
         what = "a split" if _kind(ranked.best) == EDGE and _kind(other) == "" else other.doing
         at = f"from {rate(switch.at)} on" if switch.upwards else f"below {rate(switch.at)}"
-        told.append(f"{what} pays {at}{' (extrapolated)' if switch.extrapolated else ''}")
+        pays = "may pay" if math.isnan(switch.low) else "pays"
+        span = interval(switch.low, switch.high, rate)
+        told.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
     if told:
-        return ", ".join(told)
-    return "a split pays at no rate" if _kind(ranked.best) == EDGE else "no other point pays at any rate"
+        return f"predicted: {', '.join(told)}"
+    none = "a split pays at no rate" if _kind(ranked.best) == EDGE else "no other point pays at any rate"
+    return f"predicted: {none}"
 
 
 def _kind(choice: Choice) -> str:

@@ -38,14 +38,15 @@ class Network:
         )
 
 
-def networks(manifests: Iterable[Mapping[str, Any]]) -> dict[str, Network]:
+def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> dict[str, Network]:
     """The profiles of some runs, by name, that are one constant delay and rate each way.
 
     Left out are those whose rate changes or that TCP does not fill (trace, token bucket, loss, reordering, a short
-    queue), and chains. Jitter counts with its mean. Raises `AnalysisError` where two runs mean different things by one
-    name.
+    queue), and chains. Jitter counts with its mean. Where two runs mean different things by one name it is left out,
+    too, or with `strict` raises `AnalysisError`.
     """
     found: dict[str, Network] = {}
+    unclear = set()
     for manifest in manifests:
         profiles = manifest.get("profiles")
         for name, profile in profiles.items() if isinstance(profiles, Mapping) else ():
@@ -53,8 +54,11 @@ def networks(manifests: Iterable[Mapping[str, Any]]) -> dict[str, Network]:
             if network is None:
                 continue
             if not found.setdefault(name, network).same(network):
+                unclear.add(name)
+                if not strict:
+                    continue
                 raise AnalysisError(f"the runs mean different links by {name!r}: analyse them one by one")
-    return found
+    return {name: network for name, network in found.items() if name not in unclear}
 
 
 def _constant(profile: Any) -> Network | None:

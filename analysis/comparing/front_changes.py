@@ -97,7 +97,8 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
         row["ratio_low"], row["ratio_high"] = _interval(drawn_volumes, row["hypervolume_ratio"])
     else:
         # A ratio to nothing is no number, and to leave these resamples out would feign that there always is a front.
-        row["note"] = "some resamples have no feasible point"
+        infeasible = any(np.isnan(side.admitted).any(axis=2).all(axis=1).any() for side in sides)
+        row["note"] = f"some resamples have no {'feasible point' if infeasible else 'volume'}"
     return row | _moves(sides, on_front, in_each)
 
 

@@ -40,12 +40,16 @@ so that 50000 us is 0.05 s to the last bit."""
 TOKEN = re.compile(
     r"""\s*(?:
       (?P<text>"[^"]*"|'[^']*')
-    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>%|(?:us|ms|s|kb|mb|gb|kib|mib|gib|j)\b)?(?![\w.+])
+    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>%|(?:us|ms|s|kb|mb|gb|kib|mib|gib|j)\b)?(?![\w.+-])
     | (?P<word>[A-Za-z0-9_][\w.:+-]*)
     | (?P<sign><=|>=|==|!=|<|>|\(|\))
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
+
+
+MOST_TOKENS = 400
+"""Each bracket is a step deeper, and Python goes down a thousand."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text, self.columns = text, set[str]()
         self.tokens = list(self.split())
+        if len(self.tokens) > MOST_TOKENS:
+            raise AnalysisError(f"where: more than {MOST_TOKENS} words and signs are too many")
         self.tokens.reverse()
 
     def error(self, what: str) -> AnalysisError:

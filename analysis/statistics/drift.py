@@ -19,6 +19,7 @@ LEAST_ROUNDS = 5
 MOST_IN_PAIRS = 300
 """45 000 slopes: a line through more rounds costs seconds over many conditions, and is the same to a few percent."""
 COLUMNS = [
+    "run",
     *CONDITION,
     "backend",
     "measure",
@@ -32,7 +33,9 @@ COLUMNS = [
 
 
 def drifts(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row per condition, backend and measure (`latency`, `throughput`), with columns `COLUMNS`.
+    """One row per run, condition, backend and measure (`latency`, `throughput`), with columns `COLUMNS`.
+
+    Run by run: between two of them lies more than time, and a step from one to the other is no drift.
 
     What a round says is the median, over its cells, of log(value / the cell's median over rounds): how much slower or
     faster all of it was than usual. That is tested against the order of the rounds in time by Kendall's tau (exact
@@ -45,12 +48,12 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     p_corrected are NaN, drifts is false and `note` says so; it also says where there are too many tests for so few
     rounds.
     """
-    ok = trials.loc[trials["status"] == "ok", [*TRIAL, "started_at", *MEASURES.values()]]
+    ok = trials.loc[trials["status"] == "ok", [*TRIAL, *MEASURES.values()]]
     rows = [
-        dict(zip([*CONDITION, "backend"], key, strict=True))
+        dict(zip(["run", *CONDITION, "backend"], key, strict=True))
         | {"measure": measure}
         | _trend(_rounds(of, column))
-        for key, of in ok.groupby([*CONDITION, "backend"], dropna=False, observed=True)
+        for key, of in ok.groupby(["run", *CONDITION, "backend"], dropna=False, observed=True)
         for measure, column in MEASURES.items()
     ]
     found: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
@@ -62,12 +65,11 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rounds(trials: pd.DataFrame, column: str) -> Floats:
-    """What each round says, in the order of time: runs by their beginning, rounds by their number."""
+    """What each round of a run says, in order."""
     measured = trials[trials[column] > 0]
     usual = measured.groupby("point", observed=True)[column].transform("median")
-    began = measured["started_at"].astype(str).groupby(measured["run"], observed=True).transform("min")
-    away = measured.assign(away=np.log(measured[column] / usual), began=began)
-    by_round = away.groupby(["began", "run", "round"], dropna=False, observed=True)["away"].median()
+    away = measured.assign(away=np.log(measured[column] / usual))
+    by_round = away.groupby("round", observed=True)["away"].median()
     return np.asarray(by_round, dtype=float)
 
 

@@ -40,7 +40,7 @@ def warnings(front: pd.DataFrame, drifts: pd.DataFrame) -> Iterator[str]:
         left_out = f", {_left_out(worst)} at {_named(worst)}" if worst["excluded"] else ""
         yield (
             f"{_points(len(once), len(measured))} measured in one round{left_out}: how steady the figures are is not "
-            f"known (To mend: {_rounds_for_interval(worst)})"
+            f"known (to mend: {_rounds_for_interval(worst)})"
         )
     yield from _unsteady(measured)
     yield from _outliers(measured)

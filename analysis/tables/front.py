@@ -50,7 +50,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         f"front of {', '.join(objectives)}" if set(objectives) != set(DEFAULT) else "",
         f"where {where}" if where else "",
         "* on the front of all backends",
-        "eff. = share of the physical bound",
+        "eff = share of the physical bound",
         f"p = probability of being on the backend's front{', p all = on that of all' if has_overall else ''}",
         "gain = images/s as a multiple of those with one in flight" if has_gain else "",
         "slowest = what bounds images/s" if has_bottleneck else "",
@@ -67,7 +67,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     table.add_column("point", justify="right", no_wrap=True)
     # May be narrowed too: its cells, not the column, refuse to wrap.
     table.add_column("name", min_width=4)
-    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff.\n%", "images\n/s", "eff.\n%"):
+    for header in (f"latency\n{unit}", f"bound\n{unit}", "eff\n%", "img\n/s", "eff\n%"):
         table.add_column(header, justify="right", no_wrap=True)
     if has_gain:
         table.add_column("gain\nx", justify="right", no_wrap=True)

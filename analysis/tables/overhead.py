@@ -37,7 +37,7 @@ def _notes(rows: pd.DataFrame) -> str:
         "latency over its bound = a + b x bytes, of payload and result",
         "headers = what TCP's headers make of b" if has_headers else "",
         "resid. = median distance from the line",
-        "eff. = share of the physical bound, median"
+        "eff = share of the physical bound, median"
         + ("; TCP = of that at TCP's goodput" if has_goodput else ""),
         f"-: no line through fewer than {MIN_PAYLOADS} payloads, no interval with fewer than {MIN_POINTS} points"
         if rows["a_low_s"].isna().any()
@@ -53,7 +53,7 @@ def _table(rows: pd.DataFrame) -> Table:
     table.add_column("backend", min_width=7, overflow="fold")
     headers = ["points", "a\nms", "95 %\nms", "b\nms/MB", "95 %\nms/MB"]
     headers += ["headers\nms/MB"] if has_headers else []
-    headers += ["resid.\nms", "eff.\n%", *(["TCP\n%"] if has_goodput else [])]
+    headers += ["resid.\nms", "eff\n%", *(["TCP\n%"] if has_goodput else [])]
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for backend in backends(rows):

@@ -18,45 +18,12 @@ from analysis.findings import Findings
 from ..unit.example_findings import findings, probes
 from ..unit.example_run import trials
 from .browser import CHROMIUM, Page, browser
+from .contrast import worst_contrast
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
 ]
 EVIL = '</script ><img src=x onerror="alert(1)">'
-CONTRAST = """
-(() => {
-  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const luminance = (colour) => parts(colour).slice(0, 3).map((each) => each / 255)
-    .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = getComputedStyle(at).backgroundColor;
-      if ((parts(colour)[3] ?? 1) > 0) return colour;
-    }
-    return getComputedStyle(document.documentElement).backgroundColor;
-  };
-  const ratio = (one, other) => {
-    const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-    return (light + 0.05) / (dark + 0.05);
-  };
-  const worst = {};
-  const note = (kind, front, back, element) => {
-    const found = ratio(front, back);
-    if (!(kind in worst) || found < worst[kind][0]) worst[kind] = [found, element.outerHTML.slice(0, 80)];
-  };
-  for (const element of document.querySelectorAll("body *")) {
-    const own = [...element.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
-    if (!own || !element.getClientRects().length || element.closest("script, style, noscript")) continue;
-    const style = getComputedStyle(element);
-    note("text", element instanceof SVGElement ? style.fill : style.color, behind(element), element);
-  }
-  for (const element of document.querySelectorAll(".mark path, .stairs")) {
-    note("marks", getComputedStyle(element).stroke, behind(element.closest("figure, button")), element);
-  }
-  return worst;
-})()
-"""
 SHOWN = "[...document.querySelectorAll('.condition:not([hidden]) .points tbody tr:not(.filtered)')]"
 MARKS = "[...document.querySelectorAll('.condition:not([hidden]) .chart .mark')]"
 
@@ -198,7 +165,7 @@ def test_legend_filters_chart_and_table(tab: Page, report: Path) -> None:
     assert tab.js(f"{MARKS}.length") == 22
     tab.click(".legend button:nth-child(1)")
     assert tab.js(f"{MARKS}.length") == 0
-    assert "every backend is switched off" in tab.text(".condition:not([hidden]) .chart")
+    assert "No point to show with these filters" in tab.text(".condition:not([hidden]) .chart")
     tab.click(".legend button:nth-child(2)")
     assert set(column(tab, "backend")) == {"rpc"}
 
@@ -213,6 +180,16 @@ def test_only_points_on_a_front(tab: Page, report: Path, found: Findings) -> Non
         )
         assert len(column(tab, "point")) == shown[column_name].sum()
         assert tab.js(f"{MARKS}.length") == shown[column_name].sum()
+
+
+def test_without_a_front_no_backend_is_blamed(tab: Page, found: Findings, tmp_path: Path) -> None:
+    front = found.front.assign(on_backend_front=False, on_front=False)
+    tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / "none.html"))
+    tab.js(
+        "(() => { const it = document.querySelector('select[name=points]'); it.value = 'front'; "
+        "it.dispatchEvent(new Event('change')) })()"
+    )
+    assert tab.text(".condition:not([hidden]) .chart .empty") == "No point to show with these filters."
 
 
 def test_selector_changes_the_condition(tab: Page, report: Path) -> None:
@@ -343,7 +320,7 @@ def test_everything_can_be_read(tab: Page, report: Path, scheme: str) -> None:
     assert dark == (scheme == "dark")
     tab.click(".legend button:nth-child(2)")
     tab.hover(mark("tcp", 20))
-    worst = tab.js(CONTRAST)
+    worst = worst_contrast(tab)
     assert worst["text"][0] >= 4.5, worst["text"]
     assert worst["marks"][0] >= 3, worst["marks"]
 

@@ -48,12 +48,13 @@ def test_the_rate_from_which_a_split_pays_is_the_true_one():
     near, _ = told(profiles=profiles, rows=world.trials(profiles, noise=0.001))
     unlimited = world.latency_s(Network(0.006, np.inf), "tcp")
     rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / (0.060 - unlimited[:-1])
-    assert near.endswith(f"; a split pays from {rate(rates_bps[rates_bps > 0].min())} on")
+    told_rate = rate(rates_bps[rates_bps > 0].min())
+    assert f"; predicted: a split pays from {told_rate} on (95 %: " in near
 
 
 def test_a_split_that_never_pays():
     (only,) = told(profiles={"far": Network(0.2, 5e6)})
-    assert only.endswith("; a split pays at no rate")
+    assert only.endswith("; predicted: a split pays at no rate")
 
 
 def test_all_on_the_server_and_below_what_rate_it_is_not():
@@ -66,13 +67,30 @@ def test_all_on_the_server_and_below_what_rate_it_is_not():
     rate_bps = 8 * 450e3 / GOODPUT / (gain_s - world.B_S_PER_BYTE * 450e3)
     assert "send the input to the server over tcp: " in fast
     assert "less than all on the edge" in fast
-    below = re.search(r"; a cut at 1 over tcp pays below (\d+) Mbit/s$", fast)
+    below = re.search(
+        r"; predicted: a cut at 1 over tcp pays below (\d+) Mbit/s \(95 %: \d+ to \d+ Mbit/s\)$", fast
+    )
     assert float(below[1]) == pytest.approx(rate_bps / 1e6, rel=0.01)
 
 
 def test_a_rate_beyond_the_profiles_is_extrapolated():
     (only,) = told(profiles={"near": Network(0.006, 1e6)})
-    assert re.search(r"a split pays from \d+ Mbit/s on \(extrapolated\)$", only)
+    assert re.search(r"a split pays from \d+ Mbit/s on \(95 %: \d+ to \d+ Mbit/s\), extrapolated$", only)
+
+
+def test_without_an_interval_it_may_pay():
+    profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
+    near, _ = told(profiles=profiles, rows=world.trials(profiles, rounds=3, noise=0.001))
+    assert re.search(r"predicted: a split may pay from \d+ Mbit/s on$", near)
+
+
+def test_runs_that_mean_different_links_by_one_name_are_told_without_a_prediction():
+    rows = world.trials(noise=0.001)
+    other = world.manifest({**world.PROFILES, "slow": Network(0.3, 7e6)})
+    slow, middle, _ = answers(rows, world.stages(rows), [world.manifest(), other], resamples=200)
+    assert "predicted" not in slow
+    assert slow == told(rows)[0].partition(";")[0]
+    assert "less than" in middle
 
 
 def test_few_rounds_and_ties_are_told():
@@ -167,7 +185,8 @@ def test_a_run_folder_without_stages(tmp_path):
     run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))
     (only,) = answers(load([run]), stages([run]), [world.manifest(profiles)])
     assert re.match(
-        r"mobilenetv2 at 200ms-5mbit: keep all on the edge: 3\d(\.\d)? ms; a split pays at no rate", only
+        r"mobilenetv2 at 200ms-5mbit: keep all on the edge: 3\d(\.\d)? ms; predicted: a split pays at no rate",
+        only,
     )
 
 

@@ -100,7 +100,7 @@ def test_few_rounds_are_told(tmp_path: Path) -> None:
     assert found.differences["note"].eq("too few rounds: needs 7 in each run").all()
     assert found.differences["latency_low_s"].isna().all()
     assert found.sentences[0].split(": ", 1)[1].startswith("too few rounds to tell, it needs 7 in each run: ")
-    assert "(too few rounds for an interval)" in found.sentences[0]
+    assert "(too few rounds for an interval: 3, it needs 6)" in found.sentences[0]
     assert np.isnan(found.fronts["ratio_low"]).all()
     enough = compared(tmp_path / "7", measured("a", rounds=7), scaled(measured("b", rounds=7), latency_s=2))
     assert enough.differences["latency_significant"].all()
@@ -192,6 +192,21 @@ def test_ratios_of_runs_alike_hold_one(tmp_path: Path) -> None:
     fronts = changes(*frames, resamples=400)
     assert ((fronts["ratio_low"] <= 1) & (fronts["ratio_high"] >= 1)).mean() >= 0.85
     assert (fronts["ratio_high"] / fronts["ratio_low"]).median() < 1.2
+
+
+def test_resamples_without_a_feasible_point_leave_no_interval(tmp_path: Path) -> None:
+    """A constraint that the best point meets by its median only: as a number, the ratio to nothing is infinite."""
+    a, b = at(measured("a"), 21), at(measured("b", seed=2), 21)
+    limit_s = max(np.median([row["latency_s"] for row in rows]) for rows in (a, b))
+    with np.errstate(all="raise"):
+        found = compared(tmp_path, a, b, where=f"latency_s <= {limit_s * 1.0001:.9f}")
+    front = found.fronts.iloc[0]
+    assert front["hypervolume_ratio"] > 0
+    assert np.isnan([front["ratio_low"], front["ratio_high"]]).all()
+    assert front["note"] == "some resamples have no feasible point"
+    assert "(some resamples have no feasible point)" in found.sentences[0]
+    always = compared(tmp_path / "always", a, b, where=f"latency_s < {10 * limit_s}").fronts.iloc[0]
+    assert always["ratio_low"] < always["ratio_high"]
 
 
 def test_objectives_and_constraint(tmp_path: Path) -> None:

@@ -263,6 +263,20 @@ def test_the_notes_name_the_bottleneck_at_the_best_points(tmp_path: Path) -> Non
     one = rows[rows["point"] == "5+5"]
     assert next(notes.bottlenecks(one, "x")).endswith("edge is the bottleneck; so is the lowest latency")
     assert list(notes.bottlenecks(rows.assign(bottleneck=""), "x")) == []
+    constrained = rows.assign(feasible=rows["point"] == "5+5")
+    assert next(notes.bottlenecks(constrained, "x")).startswith("x: most images/s at point 5+5 over tcp")
+    assert list(notes.bottlenecks(rows.assign(feasible=False), "x")) == []
+    assert next(notes.bottlenecks(rows.drop(columns="feasible"), "x")).startswith(
+        "x: most images/s at point 3+5"
+    )
+
+
+def test_where_nothing_crosses_no_backend_is_named(tmp_path: Path) -> None:
+    rows, _ = analysed(tmp_path, [(3, 5), (21, 21)])
+    (alone,) = notes.bottlenecks(rows[rows["point"] == "21+21"], "x")
+    assert alone == (
+        "x: most images/s at point 21+21 (all on the edge), where edge is the bottleneck; so is the lowest latency"
+    )
 
 
 def test_a_note_where_splitting_changes_top1(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ def trials(
     seed: int = 0,
     backends: tuple[str, ...] = ("tcp",),
     run: str = "a",
-    began: str = "2026-01-01T00",
 ) -> pd.DataFrame:
     """Latencies that grow by `per_round` a round, throughputs that do not; `shared`: noise of a round as a whole."""
     rng = np.random.default_rng(seed)
@@ -42,7 +41,7 @@ def trials(
             rows.append(
                 dict.fromkeys(CONDITION, "")
                 | {"model": "m", "netem": "wifi", "batch_size": 1, "backend": backend, "point": point}
-                | {"run": run, "round": number + 1, "status": "ok", "started_at": f"{began}:{number:02d}:00"}
+                | {"run": run, "round": number + 1, "status": "ok"}
                 | {"latency_s": LEVELS[point] * math.exp(per_round * number) * jitter[0]}
                 | {"throughput_ips": jitter[1] / LEVELS[point]}
             )
@@ -117,14 +116,19 @@ def test_only_trials_that_are_ok_count() -> None:
     assert drifts(of[of["status"] == "none"]).empty
 
 
-def test_runs_come_in_the_order_of_time_not_of_names() -> None:
-    """Half of the drift is between the runs: in the order of names the second half would come first."""
-    early = trials(4, per_round=0.02, noise=0.0, run="z")
-    late = trials(4, per_round=0.02, noise=0.0, run="a", began="2026-01-02T00", seed=1)
-    late["latency_s"] *= math.exp(0.08)
-    row = found(pd.concat([late, early]))
-    assert row["drifts"]
-    assert row["change_percent"] == pytest.approx(100 * math.expm1(0.02 * 7))
+def test_a_step_between_two_runs_is_no_drift() -> None:
+    early, late = trials(8, run="a", noise=0.0), trials(8, run="b", noise=0.0)
+    late["latency_s"] *= 1.25
+    rows = drifts(pd.concat([late, early]))
+    assert sorted(zip(rows["run"], rows["measure"], strict=True)) == [
+        (run, measure) for run in "ab" for measure in ("latency", "throughput")
+    ]
+    assert (rows["rounds"] == 8).all()
+    assert not rows["drifts"].any()
+    late["latency_s"] *= np.exp(0.02 * late["round"])
+    rows = drifts(pd.concat([late, early])).set_index(["run", "measure"])
+    assert rows.index[rows["drifts"]].tolist() == [("b", "latency")]
+    assert rows.loc[("b", "latency"), "change_percent"] == pytest.approx(100 * math.expm1(0.02 * 7))
 
 
 def test_rounds_that_are_all_the_same_do_not_drift() -> None:

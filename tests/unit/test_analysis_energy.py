@@ -305,5 +305,6 @@ def test_the_table_has_joules_only_where_energy_was_measured(tmp_path: Path) -> 
     shown = next(line.split() for line in text.splitlines() if line.strip().startswith("tcp"))
     row = points[points["backend"].eq("tcp") & points["point"].eq(shown[1].strip("*"))].iloc[0]
     assert shown[2].endswith("…"), "names are what is shortened"
-    assert shown[-2:] == [f"{row['energy_j']:.2f}", f"{row['probability']:.2f}"]
+    chances = [f"{row['probability']:.2f}", f"{row['probability_all']:.2f}"]
+    assert shown[-3:] == [f"{row['energy_j']:.2f}", *chances]
     assert " J " not in printed(analysed(tmp_path / "without", trials()))

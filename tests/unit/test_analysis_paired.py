@@ -178,6 +178,19 @@ def test_what_stays_on_the_edge_is_listed_and_has_no_say(tmp_path: Path) -> None
     assert "not compared" in next(verdicts(alone))
 
 
+def test_no_difference_in_images_is_claimed_from_an_interval_that_holds_it(tmp_path: Path) -> None:
+    rows = compared(tmp_path, measured(AA, rounds=6))
+    (of_all,) = rows.index[rows["point"] == ALL]
+    interval_ends = {"difference": -5.4, "low": -12.0, "high": 2.1}
+    for name, percent in interval_ends.items():
+        rows.loc[of_all, f"throughput_{name}_percent"] = percent
+    rows.loc[of_all, ["first_surely_more", "other_surely_more"]] = 0
+    assert "; no difference seen in images/s: -5.4 %, -12 to 2.1 %; both are tcp" in next(verdicts(rows))
+    rows.loc[of_all, "first_surely_more"] = 3
+    (text,) = verdicts(rows)
+    assert "; images/s -5.4 %, -12 to 2.1 % (significantly more: tcp:a at 3); both are tcp" in text
+
+
 def test_throughput_that_was_not_measured(tmp_path: Path) -> None:
     rows = compared(tmp_path, [row | {"throughput_ips": ""} for row in measured(later_s=0.05)])
     assert rows["throughput_difference_percent"].isna().all()

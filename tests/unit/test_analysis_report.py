@@ -135,6 +135,21 @@ def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: P
     assert asked_for(find([tmp_path], Asked()).front)["netem"].nunique() == 3
 
 
+def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    out, back = {"delay_s": 0.2, "rate_bps": 5e6}, {"rate_bps": 1e7}
+    runs = []
+    for name, rate_bps in (("one", 5e6), ("two", 6e6)):
+        profile = {"edge_to_server": out | {"rate_bps": rate_bps}, "server_to_edge": back}
+        runs.append(
+            write(tmp_path / name, [row | {"run": name} for row in rows], profiles={"200ms-5mbit": profile})
+        )
+    assert find(runs[:1], Asked()).overhead["headers_s_per_byte"].notna().all()
+    both = find(runs, Asked())
+    assert len(both.overhead) == 4, "two setups of two backends"
+    assert both.overhead["headers_s_per_byte"].isna().all()
+
+
 def test_many_conditions_have_no_figures_each_unless_asked(tmp_path: Path) -> None:
     rows = [row | {"batch_size": size} for size in range(1, 14) for row in trials(rounds=1)[:1]]
     made = report(write(tmp_path, rows))

@@ -80,9 +80,30 @@ def test_without_intervals_the_range_of_the_rounds_speaks() -> None:
     few: dict[str, Any] = {"rounds": 3, "outliers": math.nan, **NO_INTERVAL}
     assert said(point(latency=0.02, **few)) == []
     (line,) = said(point(latency=0.04, **few), point(8, latency=0.02, **few))
-    assert "1 of 2 points is unsteady" in line
-    assert "±8% between its rounds, too few for an interval, 3 rounds" in line
-    assert "--trials 6" in line
+    assert line.startswith("1 of 2 points with too few rounds for an interval is unsteady, most of all ")
+    assert "±8% between its 3 rounds. To mend: --trials 6, or --resume it with --until 5%; close" in line
+
+
+def test_a_run_that_lost_rounds_is_not_told_to_measure_as_many_again() -> None:
+    five: dict[str, Any] = {"rounds": 5, "excluded": 1, "outliers": math.nan, **NO_INTERVAL}
+    (line,) = said(point(0), point(7, latency=0.04, **five), point(8, latency=0.03, **five))
+    assert line.startswith("all 2 points with too few rounds for an interval are unsteady, most of all ")
+    assert "±8% between its 5 rounds (1 trial left out). To mend: --resume it with --until 5%; close" in line
+    (once,) = said(point(**{**five, "rounds": 1, "excluded": 5}))
+    assert "in one round, 5 trials left out at tcp 7 (m at wifi, batch size 1): how steady" in once
+    assert "--trials" not in once
+    assert "(to mend: --resume it with --until 5%)" in once
+
+
+def test_of_two_kinds_of_points_each_is_told_as_such() -> None:
+    wide, few = said(point(0, latency=0.1), point(7, latency=0.1, rounds=5, outliers=math.nan, **NO_INTERVAL))
+    assert wide.startswith("the only point with an interval is unsteady")
+    assert few.startswith("the only point with too few rounds for an interval is unsteady")
+
+
+def test_of_the_rounds_to_come_as_many_are_lost() -> None:
+    (line,) = said(point(latency=0.06, rounds=6, excluded=6))
+    assert "±6% of its median at 95 %, 6 rounds (6 trials left out). To mend: --trials 18, or" in line
 
 
 def test_one_round_says_nothing_of_steadiness() -> None:

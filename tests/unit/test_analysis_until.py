@@ -54,3 +54,17 @@ def test_what_never_had_a_valid_trial_is_not_waited_for() -> None:
     now = found(point(0), point(8, **{**INVALID, "excluded": 5}))
     assert (now.unsure, now.lost, now.conditions) == (1, (), {WIFI})
     assert found(point(8, **INVALID)).points == 0
+
+
+def test_what_is_mostly_invalid_is_not_waited_for() -> None:
+    """Five of twelve rounds: at that rate, none of the 100 that there may be would be enough for some points."""
+    few: dict[str, Any] = {"rounds": 5, "latency": 0.9, "probability_all": 0.9, **NO_INTERVAL}
+    now = found(point(0), point(8, excluded=7, **few))
+    assert (now.rounds, now.points, now.unsure) == (12, 1, 0)
+    assert (now.lost, now.mostly_invalid, now.conditions) == ((), ("tcp 8",), frozenset())
+    assert found(point(0), point(8, excluded=6, **few)).unsure == 1, "too early to say"
+    assert found(point(8, rounds=6, excluded=6, latency=0.9)).unsure == 1, "half of them"
+    known = found(point(8, rounds=6, excluded=9))
+    assert (known.points, known.unsure, known.mostly_invalid) == (1, 0, ())
+    elsewhere = found(point(0), point(8, excluded=7, **{**few, "probability_all": 0.0}))
+    assert elsewhere.mostly_invalid == (), "on no front: nobody waits for it"

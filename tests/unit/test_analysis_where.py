@@ -43,6 +43,7 @@ def cells() -> pd.DataFrame:
         ("backend != 'tcp'", [0, 0, 1, 1]),
         ('bottleneck == "edge-server out"', [0, 0, 0, 1]),
         ("point == 7", [0, 0, 1, 0]),
+        ("bottleneck != 10ms-100mbit", [1, 0, 1, 1]),
         ("point == 3+7", [0, 1, 0, 0]),
         ("point == '3+7' or point == 10", [0, 1, 0, 1]),
         # Not measured is neither fulfilled nor refuted.
@@ -141,3 +142,9 @@ def test_any_text_is_read_or_refused() -> None:
         except AnalysisError:
             pass
     assert read > 5
+
+
+def test_endless_brackets_are_one_line() -> None:
+    for text in ("(" * 3000 + "rounds > 3" + ")" * 3000, "not " * 3000 + "rounds > 3"):
+        with pytest.raises(AnalysisError, match="too many"):
+            Where.parse(text)

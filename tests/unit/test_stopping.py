@@ -219,6 +219,20 @@ def test_what_has_no_valid_trial_is_told_and_not_waited_for() -> None:
     assert nothing.said == ["nothing can become sure; no valid trial of tcp 0"]
 
 
+def test_what_is_mostly_invalid_is_told_apart_and_not_waited_for() -> None:
+    now = Standing(36, 4, 0, "", frozenset(), ("tcp 0",), ("tcp 3", "rpc 7"))
+    session = Session(asked(until="5%"), [now])
+    record = session.run().record() or {}
+    assert (record["ended"], record["lost"]) == ("sure", ["tcp 0", "tcp 3", "rpc 7"])
+    assert session.said == [
+        "sure after 36 rounds: 4 points that may be on a front within ±5 %; "
+        "no valid trial of tcp 0; mostly invalid: tcp 3, rpc 7"
+    ]
+    nothing = Session(asked(until="5%"), [Standing(36, 0, 0, "", frozenset(), (), ("tcp 3",))])
+    assert (nothing.run().record() or {})["ended"] == "lost"
+    assert nothing.said == ["nothing can become sure; mostly invalid: tcp 3"]
+
+
 def test_an_end_from_outside_is_told_as_such() -> None:
     session = Session(asked(until="5%"), itertools.repeat(knows(A)))
     record = session.run(most=4).record() or {}
