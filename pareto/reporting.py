@@ -65,7 +65,7 @@ def show(
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
     shown = asked_for(made.front)
     if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
-        console.print(front_table(shown if len(shown) else made.front))
+        console.print(front_table(shown if len(shown) else made.front, made.objectives, made.where))
         if not made.overhead.empty:
             console.print(overhead_table(made.overhead))
     for line in (*made.verdicts, *made.notes):

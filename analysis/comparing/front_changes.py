@@ -13,7 +13,7 @@ from analysis.fronts import draws
 from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
 from analysis.fronts.draws import Draws
-from analysis.fronts.hypervolume import volume
+from analysis.fronts.hypervolume import BEYOND_WORST, volume
 from analysis.fronts.membership import MIN_ROUNDS
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
@@ -28,7 +28,6 @@ COLUMNS = [
 ]
 RESAMPLES = 1000
 SURE = 0.95
-BEYOND_WORST = 1.1
 
 
 def changes(
@@ -97,8 +96,8 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
         row["ratio_low"], row["ratio_high"] = _interval(drawn_volumes, row["hypervolume_ratio"])
     else:
         # A ratio to nothing is no number, and to leave these resamples out would feign that there always is a front.
-        infeasible = any(np.isnan(side.admitted).any(axis=2).all(axis=1).any() for side in sides)
-        row["note"] = f"some resamples have no {'feasible point' if infeasible else 'volume'}"
+        always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
+        row["note"] = f"some resamples have no {'volume' if always_feasible else 'feasible point'}"
     return row | _moves(sides, on_front, in_each)
 
 

@@ -28,11 +28,11 @@ def fronts(
 ) -> Fronts:
     """What the three say with their own defaults, from the same cells and resamples of them.
 
-    The attainment is always that of latency and throughput, without the constraint: what figures draw. One condition's
-    resamples are held at a time. Raises `AnalysisError` as the three do.
+    The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
+    held at a time. Raises `AnalysisError` as the three do.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
-    is_plane = wanted == chosen(DEFAULT) and not constraint.text
+    is_plane = wanted == chosen(DEFAULT)
     rows = cells(trials)
     certain: list[pd.DataFrame] = []
     volumes: list[dict[str, Any]] = []
@@ -45,5 +45,7 @@ def fronts(
     return Fronts(
         front.judged(rows, wanted, constraint, certain),
         hypervolume.framed(volumes, wanted),
-        attainment.framed(corners, wanted) if is_plane else attainment.attainment(trials, seed=seed),
+        attainment.framed(corners, wanted)
+        if is_plane
+        else attainment.attainment(trials, where=where, seed=seed),
     )

@@ -20,6 +20,8 @@ from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.statistics.median import LEAST_VALUES, OUTSIDE
 
+BEYOND_WORST = 1.1
+"""Of the default reference: at the worst itself the worst point would be worth nothing, however good otherwise."""
 COLUMNS = [*CONDITION, "backend", "hypervolume", "hypervolume_low", "hypervolume_high", "rounds", "reference"]
 
 
@@ -68,9 +70,9 @@ def hypervolumes(
     for each objective. Only hypervolumes against the same reference may be compared.
 
     `reference`: values by the objectives' names, such as `{"latency": 0.5}`, in the objectives' units. Of an objective
-    that it leaves out, the reference is the worst median of a feasible point of the condition, whatever its
-    backend; 0 for one to be maximised. It stays the same in all resamples. NaN where nothing was measured or
-    nothing is feasible; 0 for a backend that has no feasible point where another has.
+    that it leaves out, the reference is a tenth worse than the worst median of a feasible point of the condition,
+    whatever its backend; 0 for one to be maximised. It stays the same in all resamples. NaN where nothing was measured
+    or nothing is feasible; 0 for a backend that has no feasible point where another has.
 
     The hypervolume of noisy medians is too large on average, as luck makes a front and bad luck hardly unmakes it; that
     of resamples is so once more. So the interval is that of the resamples' percentiles, shifted down by twice the bias
@@ -120,7 +122,8 @@ def _reference(
         elif objective.maximise:
             value, why = 0.0, ""
         else:
-            value, why = float(figures.max()) if len(figures) else np.nan, "the worst measured"
+            worst = float(figures.max()) if len(figures) else np.nan
+            value, why = BEYOND_WORST * worst, "a tenth worse than the worst"
         values.append(value)
         words.append(f"{objective.words} {value:.4g} {objective.unit}" + (f" ({why})" if why else ""))
     return np.array(values), ", ".join(words)

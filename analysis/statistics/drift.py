@@ -18,6 +18,7 @@ LEAST_ROUNDS = 5
 """With n rounds the smallest p-value is 2 / n!: 0.08 with four of them."""
 MOST_IN_PAIRS = 300
 """45 000 slopes: a line through more rounds costs seconds over many conditions, and is the same to a few percent."""
+NONE = np.empty(0)
 COLUMNS = [
     "run",
     *CONDITION,
@@ -49,12 +50,16 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     rounds.
     """
     ok = trials.loc[trials["status"] == "ok", [*TRIAL, *MEASURES.values()]]
+    # Numbers instead of texts: a million rows are grouped by them several times.
+    keys = ["run", *CONDITION, "backend"]
+    ok = ok.assign(
+        of=ok.groupby(keys, dropna=False, observed=True).ngroup(), point=pd.factorize(ok["point"])[0]
+    )
+    by_round = {measure: _rounds(ok, column) for measure, column in MEASURES.items()}
     rows = [
-        dict(zip(["run", *CONDITION, "backend"], key, strict=True))
-        | {"measure": measure}
-        | _trend(_rounds(of, column))
-        for key, of in ok.groupby(["run", *CONDITION, "backend"], dropna=False, observed=True)
-        for measure, column in MEASURES.items()
+        {name: row[name] for name in keys} | {"measure": measure} | _trend(rounds.get(row["of"], NONE))
+        for row in ok.drop_duplicates("of").sort_values("of").to_dict("records")
+        for measure, rounds in by_round.items()
     ]
     found: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
     found["p_corrected"] = holm(found["p_value"].to_numpy(dtype=float))
@@ -64,13 +69,12 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def _rounds(trials: pd.DataFrame, column: str) -> Floats:
-    """What each round of a run says, in order."""
-    measured = trials[trials[column] > 0]
-    usual = measured.groupby("point", observed=True)[column].transform("median")
-    away = measured.assign(away=np.log(measured[column] / usual))
-    by_round = away.groupby("round", observed=True)["away"].median()
-    return np.asarray(by_round, dtype=float)
+def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
+    """By the number of run, condition and backend: what each round says, in order."""
+    measured = trials.loc[trials[column] > 0, ["of", "point", "round", column]]
+    usual = measured.groupby(["of", "point"])[column].transform("median")
+    by_round = np.log(measured[column] / usual).groupby([measured["of"], measured["round"]]).median()
+    return {of: np.asarray(rounds, dtype=float) for of, rounds in by_round.groupby("of")}
 
 
 def _trend(rounds: Floats) -> dict[str, float]:

@@ -17,6 +17,8 @@ from analysis.fronts.hypervolume import hypervolumes
 
 from .simulated_rounds import tradeoffs, trials
 
+OTHER: dict[str, Any] = {"objectives": ("throughput", "latency")}
+
 
 def measured(conditions: int = 2, rounds: int = 8) -> pd.DataFrame:
     *_, latency, throughput = tradeoffs(conditions, 7, rounds, noise=0.1, common=1.0, seed=4)
@@ -29,15 +31,15 @@ def same(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"where": "latency_s < 2"}, {"objectives": ("throughput", "latency")}, {"seed": 3}],
-    ids=["default", "where", "objectives", "seed"],
+    [{}, {"where": "latency_s < 2"}, OTHER, OTHER | {"where": "latency_s < 2"}, {"seed": 3}],
+    ids=["default", "where", "objectives", "both", "seed"],
 )
 def test_together_they_say_what_each_says_alone(asked: dict[str, Any]) -> None:
     data = measured()
     made = fronts(data, **asked)
     same(made.front, front(data, **asked))
     same(made.hypervolumes, hypervolumes(data, **asked))
-    same(made.attainment, attainment(data, seed=asked.get("seed", 0)))
+    same(made.attainment, attainment(data, where=asked.get("where", ""), seed=asked.get("seed", 0)))
     assert made.front["probability"].between(0.01, 0.99).any()
     assert not made.attainment.empty
 
