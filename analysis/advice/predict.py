@@ -232,9 +232,14 @@ def as_measured(observed: Observed, draws: Ints | None = None) -> Predictor:
 
 def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Ints:
     """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
-    delay_s, rate_bps = np.asarray(delays_s)[:, None], np.asarray(rates_bps)[None, :]
-    best: Ints = np.argmin(predictor.cost(objective, delay_s=delay_s, rate_bps=rate_bps), axis=-1)
-    return best
+    # Row by row: with hundreds of cells, all at once would take gigabytes.
+    rows = [
+        np.argmin(
+            predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps), axis=-1
+        )
+        for delay_s in delays_s
+    ]
+    return np.array(rows, dtype=np.int64)
 
 
 def _overhead_s(observed: Observed, draws: Ints, backend: npt.NDArray[Any], nbytes: Floats) -> Floats:

@@ -7,12 +7,10 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.advice.network import Network
 from analysis.advice.predict import Predictor
-from analysis.fronts.dominance import Floats
 from analysis.points import cuts
 
 SAME, CLOSE, OTHER = "same", "close", "other"
@@ -64,18 +62,6 @@ def foretold(predictor: Predictor, network: Network, objective: str) -> tuple[st
     """Point and backend (empty where nothing crosses) that the predictor puts first there."""
     cell = predictor.cells.iloc[int(np.argmin(predictor.cost(objective, **vars(network))))]
     return str(cell["point"]), str(cell["backend"])
-
-
-def over(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> npt.NDArray[np.int64]:
-    """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
-    # Row by row: with hundreds of cells, all at once would take gigabytes.
-    rows = [
-        np.argmin(
-            predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps), axis=-1
-        )
-        for delay_s in delays_s
-    ]
-    return np.array(rows, dtype=np.int64)
 
 
 def _row(

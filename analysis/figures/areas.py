@@ -12,8 +12,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from scipy import ndimage
 
-from analysis.advice.predict import Predictor
-from analysis.costs.best import over
+from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures.log_scale import Scale
 from analysis.figures.style import SMALL_PT
 from analysis.fronts.dominance import Floats
@@ -36,7 +35,7 @@ class Areas:
 
 def areas(predictor: Predictor, delays: Scale, rates: Scale, objective: str) -> Areas:
     """What `predictor` puts first in each step of two scales, the way back not shaped."""
-    which = over(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
+    which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
     present, numbers = np.unique(which, return_inverse=True)
     cells = [_cell(row) for row in predictor.cells.iloc[present].to_dict("records")]
     return Areas(numbers.reshape(which.shape), cells)

@@ -16,8 +16,8 @@ from matplotlib.patches import Patch
 from analysis.advice import predict
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import NEEDED, WORKLOAD, observe
-from analysis.advice.predict import Predictor
-from analysis.costs.best import CLOSE, OTHER, SAME, best, over
+from analysis.advice.predict import Predictor, best_on_grid
+from analysis.costs.best import CLOSE, OTHER, SAME, best
 from analysis.errors import AnalysisError
 from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
 from analysis.figures.drawing import Drawing, conditions
@@ -248,7 +248,7 @@ def _written(predictor: Predictor, delays: Scale, rates: Scale) -> list[pd.DataF
     )
     written = []
     for objective in _TITLES:
-        cells = predictor.cells.iloc[over(predictor, delays_s, rates_bps, objective).ravel()]
+        cells = predictor.cells.iloc[best_on_grid(predictor, delays_s, rates_bps, objective).ravel()]
         named = {
             "predicted_point": cells["point"].to_numpy(),
             "predicted_backend": cells["backend"].to_numpy(),

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from analysis.advice.network import Network, networks
-from analysis.costs.best import CLOSE, OTHER, SAME, best, over
+from analysis.advice.predict import best_on_grid
+from analysis.costs.best import CLOSE, OTHER, SAME, best
 from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
 from analysis.figures.drawing import Drawing, save
 from analysis.figures.log_scale import Scale
@@ -138,7 +139,7 @@ def test_a_scale_has_strips_for_what_has_no_place_on_it() -> None:
 
 def test_every_network_is_computed() -> None:
     delays_s, rates_bps = np.array([0.0, 0.1, 0.2]), np.array([1e6, HALF, 2 * HALF, math.inf])
-    which = over(Foretelling(), delays_s, rates_bps, "latency")  # type: ignore[arg-type]
+    which = best_on_grid(Foretelling(), delays_s, rates_bps, "latency")  # type: ignore[arg-type]
     assert which.tolist() == [[1, 1, 0, 0]] * 3
 
 
