@@ -29,11 +29,6 @@ from analysis.points import cuts
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure shows: all backends and codecs of it."""
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
-KINDS = (
-    *("front", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload", "pipelining"),
-    *("fronts", "best-map", "link-asked"),
-)
-"""Of figures, as their files' names begin."""
 MOST_CONDITIONS = 12
 """Of more conditions the figures of each are drawn only when asked for: they take seconds each."""
 

@@ -17,7 +17,6 @@ from analysis.comparing.verdicts import verdicts
 from analysis.costs.overhead import overhead
 from analysis.drawings import (
     FIGURE,
-    KINDS,
     MOST_CONDITIONS,
     asked_for,
     drawings,
@@ -35,12 +34,15 @@ from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.runs import links
+from analysis.runs.folders import Runs, folders
 from analysis.runs.joining import joined
 from analysis.statistics.drift import drifts
 from analysis.statistics.stability import warnings
 from analysis.tables import latex
 
 FIGURES = ("auto", "all", "none")
+MADE = ".made"
+"""Beside a report: the files that it wrote, so that the next one takes away these and no others."""
 TABLES = ("front.csv", "hypervolume.csv", "attainment.csv", "overhead.csv", "paired.csv", "drift.csv")
 
 
@@ -67,18 +69,19 @@ def asked(objectives: Sequence[str], where: str, width: str, figures: str) -> As
     return Asked(names, where, widths, figures)
 
 
-def report(runs: Path | Sequence[Path], out: Path | None = None, wanted: Asked | None = None) -> Findings:
-    """Analyse one run or several joined, and write what was found into `out` (a single run's folder).
+def report(runs: Runs, out: Path | None = None, wanted: Asked | None = None) -> Findings:
+    """Analyse one run or several joined, and write what was found into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
     `paired.csv`, of two backends or more; `figures/`: PDF and PNG, each with its data and caption, and LaTeX tables;
     `report.html`. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note
     instead of figures. The same runs give the same bytes. Raises AnalysisError, OSError.
     """
-    folders = [runs] if isinstance(runs, Path) else list(runs)
-    wanted = wanted or Asked()
-    out = out or folders[0]
-    found = find(folders, wanted)
+    meant = folders(runs)
+    if out is None and len(meant) > 1:
+        raise AnalysisError(f"{len(meant)} runs are joined: say where their report goes")
+    out, wanted = out or meant[0], wanted or Asked()
+    found = find(meant, wanted)
     out.mkdir(parents=True, exist_ok=True)
     _clear(out)
     tables = (found.front, found.hypervolumes, found.attainment, found.overhead, found.paired, found.drifts)
@@ -89,33 +92,35 @@ def report(runs: Path | Sequence[Path], out: Path | None = None, wanted: Asked |
         _draw(found, out / "figures", wanted)
     page.write(found, out / "report.html")
     found.files.append(out / "report.html")
+    names = (str(path.relative_to(out)) for path in found.files)
+    (out / MADE).write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
     return found
 
 
-def find(folders: Sequence[Path], wanted: Asked) -> Findings:
+def find(runs: Runs, wanted: Asked) -> Findings:
     """Everything but files. Raises AnalysisError."""
-    runs = joined(folders)
-    trials = energy.with_middle(runs.trials, runs.stages)
+    known = joined(runs)
+    trials = energy.with_middle(known.trials, known.stages)
     made = fronts(trials, wanted.objectives, wanted.where)
     rows = made.front
     drifting = drifts(trials)
     found = Findings(
-        runs=[Run(run.folder, run.manifest) for run in runs.runs],
+        runs=known.runs,
         trials=trials,
-        stages=runs.stages,
-        links=links.load(folders),
+        stages=known.stages,
+        links=links.load([run.folder for run in known.runs]),
         front=rows,
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
-        overhead=overhead(trials, runs.stages, _profiles(runs.runs)),
+        overhead=overhead(trials, known.stages, _profiles(known.runs)),
         paired=paired(trials),
         drifts=drifting,
         objectives=wanted.objectives,
         where=wanted.where,
-        notes=[*runs.notes],
+        notes=[*known.notes],
     )
     manifests = [run.manifest for run in found.runs]
-    found.answers += answers(trials, runs.stages, manifests, front=rows)
+    found.answers += answers(trials, known.stages, manifests, front=rows)
     found.warnings += warnings(rows, drifting)
     found.verdicts += verdicts(found.paired)
     if rows.empty:
@@ -153,16 +158,15 @@ def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
 
 
 def _clear(out: Path) -> None:
-    """Take away what an earlier report left: it may have answered another question."""
-    for name in (*TABLES, "report.html"):
-        (out / name).unlink(missing_ok=True)
-    for kind in KINDS:
-        for path in (out / "figures").glob(f"{kind}-*"):
-            if path.suffix in (".pdf", ".png", ".csv", ".txt", ".tex"):
-                path.unlink()
+    """Take away what an earlier report left: it may have answered another question. Nothing that it did not write."""
+    made = out / MADE
+    for line in made.read_text(encoding="utf-8").splitlines() if made.exists() else ():
+        path = out / line
+        if path.resolve().is_relative_to(out.resolve()):
+            path.unlink(missing_ok=True)
 
 
-def _profiles(runs: Sequence[Any]) -> dict[str, Any]:
+def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
     """As in a manifest: the profiles that mean the same in every run that has them."""
     told: dict[str, list[Any]] = {}
     for run in runs:

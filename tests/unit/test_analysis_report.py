@@ -11,7 +11,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.drawings import KINDS, asked_for, drawings
+from analysis.drawings import asked_for, drawings
 from analysis.errors import AnalysisError
 from analysis.figures.drawing import conditions
 from analysis.figures.front_figure import front_figure
@@ -22,7 +22,6 @@ from analysis.reporting import Asked, asked, find, report
 from analysis.runs.trials import load
 from analysis.tables.front import front_table
 
-from . import example_chain
 from .example_run import trials, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
@@ -112,19 +111,27 @@ def test_runs_are_joined_and_written_elsewhere(tmp_path: Path) -> None:
 def test_nothing_of_an_earlier_report_stays(tmp_path: Path) -> None:
     run = write(tmp_path, trials(rounds=1)[:4] + trials(rounds=1)[22:26])
     report(run)
-    (run / "figures" / "notes.md").write_text("the user's own")
+    own = [run / "figures" / "notes.md", run / "figures" / "front-page.png", run / "trials.csv"]
+    for path in own[:2]:
+        path.write_text("the user's own")
+    trials_then = own[2].read_bytes()
     assert len(list((run / "figures").iterdir())) > 20
     report(run, wanted=Asked(figures="none", where="backend == tcp"))
-    assert [path.name for path in (run / "figures").iterdir()] == ["notes.md"]
+    assert {path.name for path in (run / "figures").iterdir()} == {"notes.md", "front-page.png"}
+    (run / ".made").write_text("../elsewhere\n")
+    (run.parent / "elsewhere").touch()
+    report(run, wanted=TABLES)
+    assert (run.parent / "elsewhere").exists(), "a list that names what is not beneath it is not obeyed"
+    assert own[2].read_bytes() == trials_then
 
 
-def test_every_kind_of_figure_is_known(tmp_path: Path) -> None:
-    rows, staged = example_chain.trials([(3, 5), (5, 5)], backends=["tcp", "rpc"])
-    chain = find([example_chain.write(tmp_path / "chain", rows, staged)], Asked())
-    found = find([write(tmp_path / "two", trials(rounds=1) + trials(rounds=1, netem="wifi"))], Asked())
-    made = {drawing.kind for one in (chain, found) for drawing in drawings(one, each=True)}
-    assert made <= set(KINDS)
-    assert {"cuts", "fronts"} <= made
+def test_several_runs_need_a_place(tmp_path: Path) -> None:
+    rows = trials(rounds=1)[:2]
+    runs = [write(tmp_path / name, [row | {"run": name} for row in rows]) for name in ("one", "two")]
+    with pytest.raises(AnalysisError, match="2 runs are joined: say where"):
+        report(runs)
+    made = report(str(runs[0]), wanted=TABLES)
+    assert made.files[0] == runs[0] / "front.csv"
 
 
 def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
