@@ -62,7 +62,9 @@ def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
     run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
     given = run.make_context("run", words[1:]).params
     options = {
-        name: value for name, value in given.items() if value is not None and name not in ("out", "dry_run")
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in ("out", "dry_run", "figures")
     }
     assert request.sweep(None, options, None) == sweep
 
