@@ -66,3 +66,8 @@ def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
     codec = "" if row["codec"] in ("", "none") else f"codec {row['codec']}"
     parts = (f"{row['model']} at {row['netem']}", f"batch size {row['batch_size']}", codec)
     return ", ".join(part for part in (*parts, in_flight(row["in_flight_asked"])) if part)
+
+
+def count(number: int, what: str) -> str:
+    """`1 point`, `2 points`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

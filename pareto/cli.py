@@ -11,10 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from pareto import cli_analysis, cli_bench
+from pareto import RESULTS, cli_analysis, cli_bench
 
 BEGAN = time.monotonic()
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 app = typer.Typer(
     add_completion=False,

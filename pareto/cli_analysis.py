@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+from pareto import RESULTS
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
 Objectives = Annotated[

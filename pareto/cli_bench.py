@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+from pareto import RESULTS
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -47,20 +47,19 @@ def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[
 def show(
     console: Console,
     folders: Sequence[Path],
-    asked: Asked | None = None,
+    asked: Asked,
     out: Path | None = None,
-    figures: str = "auto",
 ) -> None:
     """Analyse runs and show what was found; the folder that was written comes last."""
     from analysis.drawings import asked_for
     from analysis.keys import CONDITION
-    from analysis.reporting import Asked, report
+    from analysis.reporting import report
     from analysis.tables.front import front_table
     from analysis.tables.overhead import overhead_table
 
     target = out or (folders[0] if len(folders) == 1 else _joined(folders))
     try:
-        made = report(folders, target, asked or Asked(figures=figures))
+        made = report(folders, target, asked)
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
     shown = asked_for(made.front)

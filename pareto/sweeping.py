@@ -124,7 +124,9 @@ def run(
     if code:
         console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
     screen.summary(console, clock, time.monotonic() - began)
-    reporting.show(console, [store.folder], figures=figures)
+    from analysis.reporting import Asked
+
+    reporting.show(console, [store.folder], Asked(figures=figures))
     return code or int(any(row["status"] != "ok" for row in store.rows()))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking, rounds
+from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking
 from analysis.advice.ensemble import Ensemble
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
@@ -17,7 +17,7 @@ from analysis.advice.predict import advisable
 from analysis.advice.validation import Validation, validate
 from analysis.advice.wording import more, percent, rate
 from analysis.errors import AnalysisError
-from analysis.naming import in_flight
+from analysis.naming import count, in_flight
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def sentence(advice: Advice) -> str:
     if advice.extrapolated:
         how += ", beyond what was measured"
     if not advice.sure:
-        how += f"; {rounds(ranked.rounds)}: too few to say how sure"
+        how += f"; {count(ranked.rounds, 'round')}: too few to say how sure"
     text = f"{advice.title} at {_in_words(advice.network)}: {answer(ranked, advice.objective, advice.sure)} ({how})"
     if advice.runner_up and advice.sure != TOSS_UP:
         if advice.objective == "latency":

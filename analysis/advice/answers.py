@@ -9,13 +9,14 @@ from typing import Any
 import pandas as pd
 
 from analysis.advice.advise import title
-from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking, rounds
+from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking
 from analysis.advice.ensemble import Ensemble
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.wording import EDGE, SERVER, interval, more, percent, rate
 from analysis.errors import AnalysisError
 from analysis.keys import CONDITION
+from analysis.naming import count
 from analysis.points import cuts
 
 MOST = 50
@@ -82,7 +83,7 @@ def _is_chain(observed: Observed) -> bool:
 def _sentence(ranked: Ranking, objective: str, network: Network | None) -> str:
     text = answer(ranked, objective, ranked.sure)
     if not ranked.sure:
-        text += f" ({rounds(ranked.rounds)}: too few to say how sure)"
+        text += f" ({count(ranked.rounds, 'round')}: too few to say how sure)"
     if ranked.sure == TOSS_UP:
         return text
     text += _gain(ranked, objective)

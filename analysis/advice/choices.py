@@ -156,10 +156,6 @@ def answer(ranked: Ranking, objective: str, sure: str) -> str:
     return f"{probably}{ranked.best.order}: {ranked.best.figure(objective)}"
 
 
-def rounds(number: int) -> str:
-    return f"{number} round{'' if number == 1 else 's'}"
-
-
 def best_shares(costs: Floats) -> Floats:
     """Of resamples x cells: in what share each costs least. Those that cost the same share it."""
     least = costs <= costs.min(axis=1, keepdims=True) * (1 + 1e-12)

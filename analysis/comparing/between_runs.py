@@ -17,11 +17,11 @@ import pandas as pd
 from analysis.comparing import conclusions, front_changes, samples, shared, significance
 from analysis.comparing.settings import differences as settings_that_differ
 from analysis.comparing.shift import shifts
-from analysis.comparing.words import count
 from analysis.errors import AnalysisError
 from analysis.fronts.energy import with_middle
 from analysis.fronts.objectives import DEFAULT
 from analysis.keys import CELL, TRIAL
+from analysis.naming import count
 from analysis.runs.manifest import manifest
 from analysis.runs.stages import stages
 from analysis.runs.trials import load

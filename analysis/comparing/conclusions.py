@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.comparing.words import count, ms, percent
+from analysis.comparing.words import ms, percent
 from analysis.keys import CONDITION
-from analysis.naming import condition_title
+from analysis.naming import condition_title, count
 
 MOST_NAMED = 4
 """Points that a sentence names; of more it tells how many."""

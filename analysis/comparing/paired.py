@@ -82,7 +82,7 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
       the difference is significant and goes that way.
     - rounds_needed: with fewer, no point can be significant among so many tests, whatever it shows.
     """
-    of_all = [_of_pair(*of_two) for of_two in _compared(trials)]
+    of_all = [_of_pair(*of_two) for of_two in compared(trials)]
     if not of_all:
         return pd.DataFrame(columns=COLUMNS)
     rows: pd.DataFrame = pd.concat(of_all, ignore_index=True).reindex(columns=COLUMNS)
@@ -95,8 +95,11 @@ def median_interval(values: pd.Series) -> tuple[float, float]:
     return median.interval(values.dropna().tolist()) or (math.nan, math.nan)
 
 
-def _compared(trials: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], pd.DataFrame]]:
-    """Every condition with every two of its backends, by name, and their pairs."""
+def compared(trials: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], pd.DataFrame]]:
+    """Every condition with every two of its backends (`first`, `other`), and their pairs: one row a point and round.
+
+    latency_s, throughput_percent, ...: the other's less the first's, as in `paired`.
+    """
     for _, of_condition in trials[[*CONDITION, "backend", *_NEEDED]].groupby(
         CONDITION, dropna=False, observed=True
     ):

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.comparing.paired import ALL
-from analysis.comparing.words import count, ms, percent
-from analysis.naming import condition_title, transport
+from analysis.comparing.words import ms, percent
+from analysis.naming import condition_title, count, transport
 
 Row = Mapping[Hashable, Any]
 

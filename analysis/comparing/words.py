@@ -12,8 +12,3 @@ def ms(seconds: float, sign: str = "-") -> str:
 def percent(value: float, sign: str = "-") -> str:
     """Two digits, or all those before the point."""
     return f"{value:{sign}.0f}" if abs(value) >= 10 else f"{value:{sign}.2g}"
-
-
-def count(number: int, what: str) -> str:
-    """`1 point`, `2 points`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.costs.link_bands import bands
 from analysis.figures.drawing import Drawing
 from analysis.figures.style import COLOURS, SMALL_PT, blank, figure_head, ink, styled
+from analysis.naming import count
 from analysis.runs.links import ONE_LINK
 
 MOST_ROWS = 6
@@ -118,7 +119,7 @@ def link_asked_figure(data: pd.DataFrame, *, width: str = "page") -> Figure:
 def _name_row(axes: Axes, netem: str, link: str, probes: pd.DataFrame) -> None:
     off = int((probes["verdict"] == "off").sum())
     name = netem if link == ONE_LINK else f"{netem}, {link}"
-    every = _count(len(probes), "probe")
+    every = count(len(probes), "probe")
     text = f"{name}: {off} of {every} off" if off else f"{name}: {every}, all ok"
     heading = axes.annotate(
         text, (0, 1), (0, 11), xycoords="axes fraction", textcoords="offset points", va="bottom",
@@ -219,8 +220,8 @@ def _told(data: pd.DataFrame, testbed: str) -> str:
     profiles = list(data["netem"].unique())
     off = int((data["verdict"] == "off").sum())
     sentences = [
-        f"Every probe of the link, asked against measured: {_count(len(data), 'probe')} of "
-        f"{_count(len(profiles), 'profile')} ({', '.join(profiles)}), "
+        f"Every probe of the link, asked against measured: {count(len(data), 'probe')} of "
+        f"{count(len(profiles), 'profile')} ({', '.join(profiles)}), "
         + (f"{len(data) - off} ok and {off} off" if off else "all ok"),
         "A probe is taken before and after a trial; one that is off is taken once more, and the second counts",
         "Rates are payload, asked as measured, from the edge out and back. Above each panel: the median, and how far "
@@ -240,7 +241,3 @@ def _told(data: pd.DataFrame, testbed: str) -> str:
     if testbed:
         sentences.append(f"Testbed: {testbed.rstrip('.')}")
     return " ".join(f"{sentence}." for sentence in sentences)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.comparing.paired import ALL, MIN_BLOCKS
+from analysis.comparing.paired import ALL, MIN_BLOCKS, compared
 from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.point_axis import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, blank, footnote, head, styled
 from analysis.keys import CELL, CONDITION
-from analysis.naming import backends, time_unit
+from analysis.naming import time_unit
 
 SIGNIFICANT, UNSURE, UNTESTED = "significant", "not significant", "not tested"
 INTERVAL, RANGE = "95 % interval", "range"
@@ -229,25 +229,18 @@ def _percent(value: float) -> str:
 
 def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
     """The least and the greatest difference of a round, for each pair of backends and point, and its name."""
-    block = ["run", *CONDITION, "round", "repeat", "point"]
-    ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
-    ok = ok.assign(repeat=ok.groupby(["run", *CELL, "round"], dropna=False).cumcount())
-    figures = ok[[*block, "backend", "latency_s", "throughput_ips"]]
-    both = ok[[*figures, "point_name"]].merge(figures, on=block, suffixes=("", "_other"))
-    place = {backend: number for number, backend in enumerate(backends(ok))}
-    both = both[both["backend"].map(place) < both["backend_other"].map(place)]
-    both = both.rename(columns={"backend": "first", "backend_other": "other"}).assign(
-        **{
-            LATENCY.middle: both["latency_s_other"] - both["latency_s"],
-            THROUGHPUT.middle: 100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
-        }
-    )
-    by_point = both.groupby([*_PAIR, "point"], dropna=False)
-    ends: dict[str, Any] = {"point_name": by_point["point_name"].max()}
-    for measure in (LATENCY, THROUGHPUT):
-        ends[f"{measure.low}_range"] = by_point[measure.middle].min()
-        ends[f"{measure.high}_range"] = by_point[measure.middle].max()
-    return pd.DataFrame(ends).reset_index()
+    found = []
+    for named, pairs in compared(trials):
+        by_point = pairs.groupby("point")
+        ends: dict[str, Any] = {}
+        for measure, column in ((LATENCY, "latency_s"), (THROUGHPUT, "throughput_percent")):
+            ends[f"{measure.low}_range"] = by_point[column].min()
+            ends[f"{measure.high}_range"] = by_point[column].max()
+        found.append(
+            pd.DataFrame(ends).reset_index().assign(**{str(name): value for name, value in named.items()})
+        )
+    names = trials.groupby([*CONDITION, "point"], dropna=False)["point_name"].max().reset_index()
+    return pd.concat(found, ignore_index=True).merge(names, how="left", on=[*CONDITION, "point"])
 
 
 def _known(points: pd.DataFrame, measure: Measure) -> list[str]:

@@ -11,6 +11,7 @@ import pandas as pd
 from analysis.fronts.dominance import Floats
 from analysis.keys import TRIAL
 from analysis.points import hosts
+from analysis.runs.manifest import within
 
 EDGE, MIDDLE, SERVER = "edge", "middle", "server"
 
@@ -93,17 +94,10 @@ def _idle_power(manifest: Mapping[str, Any], role: str) -> str:
     sessions = manifest.get("sessions")
     watts = []
     for session in sessions if isinstance(sessions, list) else []:
-        power = _within(session, "hosts", role, "idle_power_w")
+        power = within(session, "hosts", role, "idle_power_w")
         if isinstance(power, int | float):
             watts.append(f"{power:.3g}")
     if not watts:
         return ""
     least, most = min(watts, key=float), max(watts, key=float)
     return f"{least} W" if least == most else f"{least}–{most} W"  # noqa: RUF001
-
-
-def _within(value: Any, *keys: str) -> Any:
-    """A value deep in a manifest that another version may have written; None where it is not."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

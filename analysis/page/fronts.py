@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.keys import CONDITION
-from analysis.naming import backends, condition_title, time_unit
+from analysis.naming import backends, condition_title, count, time_unit
 from analysis.page.grid import UNKNOWN, Column, figures, intervals, places, table
 from analysis.page.markup import Html, element, joined
 from analysis.points import hosts, order, short_step
@@ -106,20 +106,16 @@ def _section(number: int, rows: pd.DataFrame) -> Html:
 
 def _about(rows: pd.DataFrame) -> str:
     """Rounds, and what was left out."""
-    counts = sorted({int(count) for count in rows["rounds"] if count})
+    counts = sorted({int(number) for number in rows["rounds"] if number})
     excluded = int(rows["excluded"].sum())
     if not counts:
-        return f"No valid trial: {_trials(excluded)} left out, so there is nothing to draw."
+        return f"No valid trial: {count(excluded, 'trial')} left out, so there is nothing to draw."
     span = f"{counts[0]} to {counts[-1]} rounds" if len(counts) > 1 else f"{counts[0]} rounds"
     parts = [f"{'One round' if counts == [1] else f'Medians over {span}'}; {len(rows)} points."]
-    parts += [f"{_trials(excluded)} left out, as invalid or failed."] if excluded else []
+    parts += [f"{count(excluded, 'trial')} left out, as invalid or failed."] if excluded else []
     if rows["latency_low_s"].isna().all():
         parts.append("Too few rounds for 95 % intervals.")
     return " ".join(parts)
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
 
 
 def columns(rows: pd.DataFrame) -> list[Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def manifest(run: Path) -> dict[str, Any]:
 def within(value: Any, *keys: str) -> Any:
     """A value deep in a manifest that another version may have written; None where it is not."""
     for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
+        value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 

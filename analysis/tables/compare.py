@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.comparing.between_runs import Comparison
-from analysis.comparing.words import count
 from analysis.keys import CONDITION
-from analysis.naming import backends, condition_title, time_unit
+from analysis.naming import backends, condition_title, count, time_unit
 from analysis.tables.look import figure, framed
 
 MOST_ROWS = 24
