@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-REPO = Path(__file__).resolve().parents[1]
+from tests import REPOSITORY
 
 
 class Program:
@@ -18,7 +17,7 @@ class Program:
     def __init__(self, *module_and_arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", *module_and_arguments],
-            cwd=REPO,
+            cwd=REPOSITORY,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute, netns
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import REPOSITORY
+
 OURS = ("pareto.worker", "pareto.link", "pareto.hosts.local", "/run/pareto/")
 
 

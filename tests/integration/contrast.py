@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .browser import Page
+from tests.integration.browser import Page
 
 CONTRAST = """
 (() => {

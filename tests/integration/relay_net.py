@@ -14,7 +14,6 @@ from pyroute2 import IPRoute, netns
 from pareto.link import offload
 from tests.program import Program
 
-REPO = Path(__file__).resolve().parents[2]
 EDGE, SERVER = "10.213.0.1", "10.213.0.2"
 
 

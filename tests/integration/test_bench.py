@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import processes, start, wait_until
+from tests.integration.conftest import processes, start, wait_until
 
 pytestmark = [
     pytest.mark.integration,

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from .conftest import REPOSITORY
-from .test_sweep import Rows, only_run, read
+from tests import REPOSITORY
+from tests.integration.test_sweep import Rows, only_run, read
 
 pytestmark = [
     pytest.mark.integration,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pareto.hosts.finding import Finding
-from tests.integration.conftest import REPOSITORY
+from tests import REPOSITORY
 from tests.lab import Lab, open_lab
 
 pytestmark = [

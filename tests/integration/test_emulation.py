@@ -18,8 +18,8 @@ from pareto import checking
 from pareto.link import qdisc
 from pareto.link.library import load
 from pareto.link.probe import Tolerance
-
-from .conftest import REPOSITORY, left_behind, processes, wait_until
+from tests import REPOSITORY
+from tests.integration.conftest import left_behind, processes, wait_until
 
 pytestmark = [
     pytest.mark.integration,

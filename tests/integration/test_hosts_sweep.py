@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from tests.integration.conftest import processes, wait_until
+from tests.integration.test_sweep import only_run, read
 from tests.lab import Lab, open_lab
-
-from .conftest import processes, wait_until
-from .test_sweep import only_run, read
 
 pytestmark = [
     pytest.mark.integration,

@@ -16,6 +16,7 @@ from pyroute2 import IPRoute, netns
 
 from pareto.link import journal, offload, qdisc, snapshot, steering, tc
 from pareto.link.netem import QdiscError
+from tests import REPOSITORY
 from tests.program import Program
 
 pytestmark = [
@@ -23,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
 ]
 
-REPO = Path(__file__).resolve().parents[2]
 ALL_OFF = {"tso": False, "gso": False, "gro": False}
 
 
@@ -163,7 +163,7 @@ def killed(interface: str = "data0") -> Iterator[None]:
         f"journal.claim({interface!r}); offload.switch_off({interface!r}); os.kill(os.getpid(), 9)"
     )
     found = offload.read(interface)
-    subprocess.run([sys.executable, "-c", code], cwd=REPO)
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY)
     assert offload.read(interface) == ALL_OFF != found
     (path,) = files()
     yield
@@ -242,7 +242,7 @@ def test_another_interface_of_the_same_name_is_left_alone(namespace: str) -> Non
 )
 def test_options(namespace: str, option: str, told: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pareto.link", option], cwd=REPO, capture_output=True, text=True
+        [sys.executable, "-m", "pareto.link", option], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert done.returncode == 0
     assert done.stdout.startswith(told)
@@ -302,7 +302,7 @@ def test_ssh_is_known_behind_sudo_which_empties_the_environment(addressed: None)
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], env={{}})"
     done = subprocess.run(
         [sys.executable, "-c", outer],
-        cwd=REPO,
+        cwd=REPOSITORY,
         env=os.environ | {"SSH_CONNECTION": "10.78.0.9 5555 10.78.0.1 2022"},
         capture_output=True,
         text=True,

@@ -14,11 +14,10 @@ import pytest
 
 from analysis import page
 from analysis.findings import Findings
-
-from ..unit.example_findings import findings, probes
-from ..unit.example_run import trials
-from .browser import CHROMIUM, Page, browser
-from .contrast import worst_contrast
+from tests.integration.browser import CHROMIUM, Page, browser
+from tests.integration.contrast import worst_contrast
+from tests.unit.example_findings import findings, probes
+from tests.unit.example_run import trials
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),

@@ -16,8 +16,8 @@ import pytest
 from pyroute2 import netns
 
 from pareto.link.probe import GOODPUT
-
-from .relay_net import REPO, SERVER, Net, Relay, prompt
+from tests import REPOSITORY
+from tests.integration.relay_net import SERVER, Net, Relay, prompt
 
 pytestmark = [
     pytest.mark.integration,
@@ -196,7 +196,7 @@ def test_it_ends_at_end_of_file_and_on_sigterm(net: Net) -> None:
 def test_a_missing_interface_is_one_clear_line(net: Net) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pareto.link.relay", "--edge", "nosuch0", "--server", "nosuch1"],
-        cwd=REPO,
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,

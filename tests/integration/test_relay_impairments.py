@@ -18,8 +18,7 @@ from pyroute2 import netns
 
 from pareto.link.profile import Direction, Gilbert
 from pareto.link.trace import Step, Trace
-
-from .relay_net import SERVER, Net, Relay, prompt
+from tests.integration.relay_net import SERVER, Net, Relay, prompt
 
 pytestmark = [
     pytest.mark.integration,

@@ -22,9 +22,8 @@ from pareto.hosts.keys import Keyring, load
 from pareto.hosts.login import Login, resolve
 from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.way import Unreachable
+from tests.integration.conftest import left_behind, wait_until
 from tests.lab import Lab, open_lab
-
-from .conftest import left_behind, wait_until
 
 pytestmark = [
     pytest.mark.integration,

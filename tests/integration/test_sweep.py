@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from .conftest import REPOSITORY, left_behind, processes, start, wait_until
+from tests import REPOSITORY
+from tests.integration.conftest import left_behind, processes, start, wait_until
 
 pytestmark = [
     pytest.mark.integration,

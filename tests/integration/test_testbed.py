@@ -29,8 +29,8 @@ from pareto.link.library import load
 from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
-
-from .conftest import REPOSITORY, left_behind, processes, wait_until
+from tests import REPOSITORY
+from tests.integration.conftest import left_behind, processes, wait_until
 
 pytestmark = [
     pytest.mark.integration,

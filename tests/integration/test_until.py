@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import start
+from tests.integration.conftest import start
 
 pytestmark = [
     pytest.mark.integration,

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pareto.hosts.local import sshd
+from tests import REPOSITORY
 from tests.lab.disk import MIRRORED, OWN, Disk, mirrored
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 EMPTY_AT_BOOT = {"run": "755", "tmp": "1777", "dev/shm": "1777"}
 """Folders in memory, and their modes."""
 _STAGE = "/mnt"

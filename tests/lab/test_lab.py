@@ -16,7 +16,8 @@ import pytest
 from pyroute2 import IPRoute, netns
 
 from pareto.hosts import inventory
-from tests.integration.conftest import REPOSITORY, wait_until
+from tests import REPOSITORY
+from tests.integration.conftest import wait_until
 from tests.lab import Lab, LabError, open_lab
 from tests.lab.boot import EMPTY_AT_BOOT, hidden
 from tests.lab.disk import MIRRORED, OWN

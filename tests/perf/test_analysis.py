@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from . import many_runs
+from tests import REPOSITORY
+from tests.perf import many_runs
 
 pytestmark = pytest.mark.perf
 
 RUNS = int(os.environ.get("PARETO_PERF_RUNS", "1"))
 REQUESTS = 500_000 if RUNS > 2 else 50_000
-ROOT = Path(__file__).parents[2]
 CODE = """
 import resource, sys, time
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_many_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many_runs.write(runs, RUNS, REQUESTS)
     code = [sys.executable, "-c", CODE, str(runs), str(tmp_path / "out")]
     printed = "".join(
-        subprocess.run([*code, *figures], check=True, cwd=ROOT, capture_output=True, text=True).stdout
+        subprocess.run([*code, *figures], check=True, cwd=REPOSITORY, capture_output=True, text=True).stdout
         for figures in ((), ("none",), ("auto",))
     )
     assert f"{RUNS * 50_000} trials" in printed

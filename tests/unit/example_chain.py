@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from analysis.runs.schema import COLUMNS, STAGE_COLUMNS
-
-from .example_run import PAYLOAD_KIB, name
-from .example_run import write as write_trials
+from tests.unit.example_run import PAYLOAD_KIB, name
+from tests.unit.example_run import write as write_trials
 
 LAST = len(PAYLOAD_KIB) - 1
 # Of the whole model on the edge; early units cost more than late ones.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests import REPOSITORY
 
 
 def pareto(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

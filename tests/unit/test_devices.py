@@ -18,7 +18,7 @@ from pareto.devices import Devices
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import PipeWire, SessionError
 from pareto.hosts.testbed import Testbed
-from tests.program import REPO
+from tests import REPOSITORY
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 INTERVAL_S = 0.01
@@ -133,7 +133,7 @@ def bed(tmp_path: Path) -> Iterator[Callable[[bool], Testbed]]:
     def started(role: str) -> Callable[[str], PipeWire]:
         return lambda module: PipeWire(
             [sys.executable, "-m", module, "--sysfs", str(tmp_path / role)],
-            cwd=REPO,
+            cwd=REPOSITORY,
             env={**os.environ, "PATH": paths[role]},
         )
 

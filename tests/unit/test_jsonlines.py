@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
+from tests import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
 from pareto.jsonlines import Refused, serve

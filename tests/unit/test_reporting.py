@@ -11,8 +11,8 @@ from rich.console import Console
 
 from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
-
-from .test_cli import REPOSITORY, pareto
+from tests import REPOSITORY
+from tests.unit.test_cli import pareto
 
 EXAMPLE = REPOSITORY / "results" / "example"
 

@@ -13,6 +13,7 @@ from pareto import request, spec
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import ProfileError
 from pareto.spec import SpecError
+from tests import REPOSITORY
 
 
 def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
@@ -151,7 +152,7 @@ def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, says: str
 
 
 def test_the_papers_sweep_is_valid() -> None:
-    file = Path(__file__).parents[2] / "sweeps" / "paper.yaml"
+    file = REPOSITORY / "sweeps" / "paper.yaml"
     asked = request.sweep(file, {}, None)
     assert len(asked.models) == 6
     assert set(asked.netems) == {"none", "200ms-5mbit"}

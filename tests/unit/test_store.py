@@ -13,6 +13,7 @@ from pyarrow import parquet
 from analysis.runs.schema import COLUMNS
 from pareto.spec import Cell
 from pareto.store import LINK_COLUMNS, STAGE_COLUMNS, TRIAL_COLUMNS, Store, StoreError
+from tests import REPOSITORY
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 
@@ -40,7 +41,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_the_columns_are_the_documented_ones(store: Store) -> None:
-    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text()
+    readme = (REPOSITORY / "results" / "README.md").read_text()
     files = (("trials.csv", TRIAL_COLUMNS), ("stages.csv", STAGE_COLUMNS), ("link.csv", LINK_COLUMNS))
     for name, columns in files:
         assert (store.folder / name).read_text() == ",".join(columns) + "\n"
@@ -156,7 +157,7 @@ def test_sensors_are_kept_host_by_host(store: Store) -> None:
     (file,) = (store.folder / "devices").iterdir()
     assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
     read = parquet.read_table(file)
-    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text()
+    readme = (REPOSITORY / "results" / "README.md").read_text()
     assert [name for name in read.column_names if f"`{name}`" not in readme] == []
     table = read.to_pydict()
     assert len(table) == 12

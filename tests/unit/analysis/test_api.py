@@ -1,0 +1,61 @@
+"""What a notebook sees of `analysis`."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import analysis
+from tests import REPOSITORY
+
+EXAMPLE = REPOSITORY / "results" / "example"
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in analysis.__all__:
+        assert name in dir(analysis)
+        found = getattr(analysis, name)
+        assert inspect.getdoc(found), name
+        assert callable(found) or name == "figures"
+        assert f"`{name}`" in (analysis.__doc__ or ""), f"{name} is told of"
+
+
+@pytest.mark.parametrize("name", sorted({*analysis.__all__} - {"figures"}))
+def test_no_module_takes_the_place_of_a_function(name: str) -> None:
+    """Importing `analysis.<name>` would bind it in the package, for whoever asks for the function later."""
+    assert not (REPOSITORY / "analysis" / f"{name}.py").exists()
+    assert not (REPOSITORY / "analysis" / name).exists()
+
+
+def test_the_package_costs_nothing_until_it_is_used() -> None:
+    code = (
+        "import sys, analysis; heavy = {'pandas', 'numpy', 'pyarrow', 'scipy', 'matplotlib', 'moocore'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules);"
+        "from analysis import load, front; assert 'matplotlib' not in sys.modules;"
+        "import analysis.figures.style, analysis.runs.requests; assert analysis.requests is analysis.requests;"
+        "assert callable(analysis.requests) and analysis.load is load"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'analysis' has no attribute 'laod'"):
+        analysis.laod  # noqa: B018
+
+
+def test_examples_in_docstrings_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not EXAMPLE.exists():
+        pytest.skip("results/example is not there")
+    monkeypatch.chdir(REPOSITORY)
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    modules = {"analysis", *(where.partition(":")[0] for where in analysis._WHERE.values())}
+    tests = [test for name in sorted(modules) for test in finder.find(importlib.import_module(name), name)]
+    assert sum(len(test.examples) for test in tests) > 10
+    for test in tests:
+        runner.run(test)
+    assert runner.summarize().failed == 0

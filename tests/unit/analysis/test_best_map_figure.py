@@ -1,0 +1,265 @@
+"""The best point as the network changes: what was measured best, what is foretold, and where they differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.advice.network import Network, networks
+from analysis.advice.predict import best_on_grid
+from analysis.costs.best import CLOSE, OTHER, SAME, best
+from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
+from analysis.figures.drawing import Drawing, save
+from analysis.figures.log_scale import Scale
+from analysis.findings import Findings, Run
+from analysis.fronts.front import front
+from tests.unit import drawn
+from tests.unit import simulated_network as simulated
+
+NETWORKS = {"near": Network(0.01, 100e6, 0.002), "far": Network(0.2, 5e6), "bare": Network(0.0, math.inf)}
+HALF = 20e6
+
+
+def cell(netem: str, point: int, latency_s: float, ips: float = 1.0, **more: Any) -> dict[str, Any]:
+    """A row of the front."""
+    return {
+        "model": "net", "netem": netem, "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": "",
+        "backend": "tcp", "point": str(point), "point_name": "", "rounds": 6, "excluded": 0,
+        "payload_bytes": 0.0 if point == 9 else 1e5, "latency_s": latency_s, "throughput_ips": ips,
+        "latency_low_s": 0.95 * latency_s, "latency_high_s": 1.05 * latency_s,
+        "throughput_low_ips": 0.95 * ips, "throughput_high_ips": 1.05 * ips,
+    } | more  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Foretelling:
+    """Point 0 over tcp above a rate, else all on the edge."""
+
+    limit_bps: float = HALF
+    cells = pd.DataFrame({"point": ["0", "9"], "backend": ["tcp", ""]})
+
+    def cost(self, objective: str, **conditions: Any) -> Any:
+        fast = np.asarray(conditions["rate_bps"]) > self.limit_bps
+        return np.stack([np.where(fast, 1.0, 3.0), np.full(fast.shape, 2.0)], axis=-1)
+
+
+def rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            *(cell("near", *of) for of in ((0, 0.03, 9), (4, 0.05, 30), (9, 0.08, 5))),
+            *(cell("far", *of) for of in ((0, 1.0), (4, 0.5), (9, 0.08))),
+            cell("far", 9, 0.07, backend="rpc"),
+            *(cell("bare", *of) for of in ((0, 0.02), (4, 0.04), (9, 0.08))),
+            cell("wobbly", 0, 0.001),
+        ]
+    )  # fmt: skip
+
+
+def at(found: pd.DataFrame, netem: str, objective: str = "latency") -> dict[Any, Any]:
+    (row,) = found[(found["netem"] == netem) & (found["objective"] == objective)].to_dict("records")
+    return row
+
+
+def test_the_best_of_each_network() -> None:
+    found = best(rows(), NETWORKS)
+    assert list(dict.fromkeys(found["netem"])) == ["near", "far", "bare"], "wobbly is no known network"
+    near = at(found, "near")
+    assert (near["point"], near["backend"], near["measured"], near["low"]) == ("0", "tcp", 0.03, 0.95 * 0.03)
+    assert (near["delay_s"], near["rate_bps"]) == (pytest.approx(0.012), 100e6), "both ways"
+    assert at(found, "near", "throughput")["point"] == "4"
+    far = at(found, "far")
+    assert (far["point"], far["backend"], far["measured"]) == ("9", "", 0.07), (
+        "where nothing crosses all are one"
+    )
+    assert found["prediction"].eq("").all()
+
+
+def test_points_that_do_not_satisfy_a_condition_are_not_the_best() -> None:
+    front = rows()
+    front["feasible"] = front["point"] != "0"
+    assert at(best(front, NETWORKS), "near")["point"] == "4"
+    front["feasible"] = False
+    assert best(front, NETWORKS).empty
+
+
+def test_a_prediction_is_the_same_close_or_another() -> None:
+    told = best(rows(), NETWORKS, Foretelling())
+    assert [at(told, netem)["prediction"] for netem in NETWORKS] == [SAME] * 3
+    assert at(told, "near")["behind_percent"] == 0
+    wrong = at(best(rows(), NETWORKS, Foretelling(1.0)), "far")
+    assert (wrong["predicted_point"], wrong["predicted_backend"], wrong["prediction"]) == ("0", "tcp", OTHER)
+    assert wrong["measured_there"] == 1.0
+    assert wrong["behind_percent"] == pytest.approx(100 * (1.0 / 0.07 - 1))
+    front = rows()
+    front.loc[(front["netem"] == "far") & (front["point"] == "0"), "latency_low_s"] = 0.07
+    assert at(best(front, NETWORKS, Foretelling(1.0)), "far")["prediction"] == CLOSE, (
+        "their intervals overlap"
+    )
+    front[["latency_low_s", "latency_high_s"]] = math.nan
+    assert at(best(front, NETWORKS, Foretelling(1.0)), "far")["prediction"] == CLOSE, "nobody knows"
+    images = at(best(rows(), NETWORKS, Foretelling()), "near", "throughput")
+    assert (images["prediction"], images["behind_percent"]) == (OTHER, pytest.approx(100 * (30 / 9 - 1)))
+    without = rows()[lambda front: front["point"] != "0"]
+    never = at(best(without, NETWORKS, Foretelling()), "near")
+    assert never["prediction"] == OTHER
+    assert math.isnan(never["behind_percent"])
+
+
+def test_a_chain_has_no_map() -> None:
+    assert best(rows().assign(point="3+7"), NETWORKS).empty
+    assert best_map_drawing(rows().assign(point="3+7"), NETWORKS) is None
+
+
+def test_one_network_is_a_map_only_with_a_prediction() -> None:
+    one = rows()[lambda front: front["netem"] == "near"]
+    assert best_map_drawing(one, NETWORKS) is None
+    assert best_map_drawing(one, NETWORKS, Foretelling()) is not None  # type: ignore[arg-type]
+    assert best_map_drawing(rows(), {}) is None
+
+
+def test_a_scale_has_strips_for_what_has_no_place_on_it() -> None:
+    scale = Scale(1.0, 100.0, strip_low=True, strip_high=True)
+    assert scale.at(np.array([1.0, 10.0, 100.0])) == pytest.approx([0.09, 0.5, 0.91])
+    assert scale.at(np.array([0.0, math.inf])) == pytest.approx([0.045, 0.955])
+    values = scale.values(100)
+    assert (values[0], values[-1]) == (0, math.inf)
+    assert scale.at(values[10:90]) == pytest.approx((np.arange(10, 90) + 0.5) / 100)
+    around = Scale.around(pd.Series([5.0]), (1.0, 2.0))
+    assert around.high / around.low == pytest.approx(100)
+    assert math.sqrt(around.high * around.low) == pytest.approx(5)
+    assert Scale.around(pd.Series(dtype=float), (1.0, 1000.0)) == Scale(1.0, 1000.0)
+
+
+def test_every_network_is_computed() -> None:
+    delays_s, rates_bps = np.array([0.0, 0.1, 0.2]), np.array([1e6, HALF, 2 * HALF, math.inf])
+    which = best_on_grid(Foretelling(), delays_s, rates_bps, "latency")  # type: ignore[arg-type]
+    assert which.tolist() == [[1, 1, 0, 0]] * 3
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_marks_stand_at_their_network_over_what_is_foretold(width: str) -> None:
+    found = best_map_drawing(rows(), NETWORKS, Foretelling(), "two hosts")  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.kind, found.name) == ("best-map", ("net",))
+    figure = drawn.rendered(found.draw(width))
+    axes, lowest = figure.axes[0], figure.axes[-1]
+    assert "no limit" in [text.get_text() for text in lowest.get_xticklabels()]
+    assert "0" in [text.get_text() for text in axes.get_yticklabels()]
+    rates = dict(zip((it.get_text() for it in lowest.get_xticklabels()), lowest.get_xticks(), strict=True))
+    places = {mark.get_text(): mark.get_position() for mark in axes.texts if mark.get_fontweight() == "bold"}
+    assert places["9"][0] < rates["10"] < places["0"][0], "5 Mbit/s is left of 10"
+    assert drawn.legend(figure)[:2] == ["measured best: tcp", "measured best: nothing crosses"]
+    assert "area: predicted best" in drawn.legend(figure)
+    assert {"near", "far", "bare", "9, all on the edge", "0 tcp"} <= set(drawn.texts(figure))
+    assert any("predicted 0 tcp, 233 % worse" in text for text in drawn.texts(figure)), "throughput, near"
+    assert "prediction differs" in drawn.legend(figure)
+    assert drawn.outside(figure) == []
+    written = found.data[found.data["what"] == "predicted"]
+    assert written["predicted_point"].eq("0").tolist() == (written["rate_bps"] > HALF).tolist()
+    assert set(written["objective"]) == {"latency", "throughput"}
+    assert "Not on the map" in found.caption
+    assert "wobbly" in found.caption
+    assert "two hosts" in found.caption
+    assert "1 another, and worse" in found.caption
+
+
+def test_areas_lie_where_the_prediction_changes() -> None:
+    found = best(rows(), NETWORKS, Foretelling())  # type: ignore[arg-type]
+    figure = best_map_figure(found, Foretelling())  # type: ignore[arg-type]
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    ticks = dict(zip((it.get_text() for it in axes.get_xticklabels()), axes.get_xticks(), strict=True))
+    one, other = ticks["10"], ticks["100"]
+    border = one + (other - one) * math.log10(HALF / 10e6)
+    (area,) = axes.collections[0].get_paths()
+    left, _, right, _ = area.get_extents().extents
+    assert (left, right) == (pytest.approx(border, abs=0.01), 1), "of point 0; no limit is the fastest"
+
+
+def test_measured_alone_and_without_any_limit() -> None:
+    bare = rows()[lambda front: front["netem"].isin(["bare", "still"])]
+    other = bare.assign(netem="still")
+    known = NETWORKS | {"still": Network(0.05, math.inf)}
+    found = best_map_drawing(pd.concat([bare, other]), known)
+    assert found is not None
+    figure = drawn.rendered(found.draw("page"))
+    assert "area: predicted best" not in drawn.legend(figure)
+    assert "Areas" not in found.caption
+    assert set(found.data["what"]) == {"measured"}
+
+
+def findings(trials: pd.DataFrame, **more: Any) -> Findings:
+    nothing = pd.DataFrame()
+    filled = trials.reindex(columns=[*trials.columns, *_MISSING]).assign(bottleneck="")
+    parts: dict[str, Any] = {
+        "runs": [Run(Path("simulated"), simulated.manifest())], "trials": trials, "stages": simulated.stages(trials),
+        "links": nothing, "front": front(filled, resamples=20), "hypervolumes": nothing,
+        "attainment": nothing, "overhead": nothing, "paired": nothing, "drifts": nothing,
+        "objectives": ("latency", "throughput"),
+    }  # fmt: skip
+    return Findings(**(parts | more))
+
+
+_MISSING = (
+    *("latency_bound_s", "throughput_bound_ips", "sequential_ips", "pipeline_gain", "middle_s", "bottleneck"),
+    *(
+        "top1_images",
+        "edge_energy_j",
+        "server_energy_j",
+        "latency_p95_s",
+        "edge_rss_bytes",
+        "edge_peak_rss_bytes",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Findings:
+    """Of networks whose best points are known."""
+    return findings(simulated.trials(noise=0.005))
+
+
+def test_a_simulated_network_is_foretold(simulation: Findings) -> None:
+    (found,) = best_map_drawings(simulation)
+    assert found.name == ("net",)
+    measured = found.data[(found.data["what"] == "measured") & (found.data["objective"] == "latency")]
+    assert len(measured) == 3
+    for row in measured.to_dict("records"):
+        truth = simulated.latency_s(simulated.PROFILES[row["netem"]], "tcp")
+        assert int(row["point"]) == int(np.argmin(truth))
+    assert measured["prediction"].isin([SAME, CLOSE]).all()
+    predicted = found.data[(found.data["what"] == "predicted") & (found.data["objective"] == "latency")]
+    right = [
+        int(row.predicted_point) == np.argmin(simulated.latency_s(Network(row.delay_s, row.rate_bps), "tcp"))
+        for row in predicted.itertuples()
+    ]
+    assert np.mean(right) > 0.95
+
+
+def test_a_condition_leaves_the_background_out(simulation: Findings) -> None:
+    (found,) = best_map_drawings(replace(simulation, where="latency_s < 1"))
+    assert set(found.data["what"]) == {"measured"}
+
+
+def test_runs_that_mean_different_links_by_one_name_have_no_map(simulation: Findings) -> None:
+    other = simulated.manifest({"slow": Network(0.07, 6e6)})
+    runs = [*simulation.runs, Run(Path("simulated"), other)]
+    assert list(best_map_drawings(replace(simulation, runs=runs))) == []
+
+
+def test_the_same_map_gives_the_same_bytes(simulation: Findings, tmp_path: Path) -> None:
+    known = networks([simulated.manifest()])
+    assert known
+
+    def made(folder: Path) -> list[bytes]:
+        (found,) = best_map_drawings(simulation)
+        assert isinstance(found, Drawing)
+        return [path.read_bytes() for path in save(found, folder, ("column",))]
+
+    assert made(tmp_path / "one") == made(tmp_path / "other")

@@ -1,0 +1,309 @@
+"""Energy as a third objective: whose counts, who is on the front, what is shown of it."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from rich.console import Console
+
+from analysis.drawings import drawings
+from analysis.figures.drawing import save
+from analysis.figures.energy_figure import energy_figure
+from analysis.findings import Findings
+from analysis.fronts.energy import counted, note, with_middle
+from analysis.fronts.front import front
+from analysis.reporting import Asked, find
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
+from analysis.tables.front import front_table
+from tests.unit import example_chain
+from tests.unit.analysis.test_front import brute_force
+from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
+
+LAST = len(PAYLOAD_KIB) - 1
+IDLE = {
+    "sessions": [{"hosts": {"edge": {"idle_power_w": 2.614}, "server": {"idle_power_w": 9}}, "driver": {}}]
+}
+
+
+def analysed(folder: Path, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return front(load([write(folder, rows)]), resamples=50)
+
+
+def cells(edge: list[float], server: list[float], server_s: list[float], rounds: list[int]) -> pd.DataFrame:
+    figures = {"edge_energy_j": edge, "server_energy_j": server, "server_s": server_s, "rounds": rounds}
+    return pd.DataFrame(figures).assign(edge_s=1.0, middle_s=NAN, middle_energy_j=NAN)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("edge", "server", "server_s", "rounds", "devices", "energy_j"),
+    [
+        ([1, 2], [10, 20], [9, 9], [3, 3], "edge + server", [11, 22]),
+        ([1, 2], [10, NAN], [9, NAN], [3, 3], "edge + server", [11, 2]),
+        ([1, 2], [10, 20], [9, NAN], [3, 3], "edge + server", [11, 2]),
+        ([1, 2], [10, NAN], [9, 9], [3, 3], "edge", [1, 2]),
+        ([1, 2], [NAN, NAN], [9, NAN], [3, 3], "edge", [1, 2]),
+        ([1, 2], [NAN, 20], [NAN, NAN], [3, 3], "edge", [1, 2]),
+        ([1, NAN], [10, 20], [9, 9], [3, 3], "server", [10, 20]),
+        ([1, NAN], [10, NAN], [9, NAN], [3, 3], "server", [10, 0]),
+        ([1, NAN], [10, NAN], [9, 9], [3, 3], "", [NAN, NAN]),
+        ([NAN, NAN], [NAN, NAN], [9, NAN], [3, 3], "", [NAN, NAN]),
+        ([1, NAN], [10, NAN], [9, NAN], [3, 0], "edge + server", [11, NAN]),
+        ([1, 2], [10, NAN], [9, NAN], [0, 3], "edge", [NAN, 2]),
+        ([NAN], [NAN], [NAN], [0], "", [NAN]),
+    ],
+    ids=[
+        "both",
+        "the server is not asked at the last point",
+        "nor does it count there if it was measured",
+        "the server's is missing where it was asked",
+        "a server without sensor",
+        "a server that was never asked shows no sensor",
+        "an edge that was not always measured",
+        "the server alone, not asked at the last point",
+        "neither was measured everywhere",
+        "no sensors",
+        "a cell without a valid trial has no say",
+        "the only point that asks the server failed",
+        "nothing valid",
+    ],
+)
+def test_whose_energy_counts(
+    edge: list[float],
+    server: list[float],
+    server_s: list[float],
+    rounds: list[int],
+    devices: str,
+    energy_j: list[float],
+) -> None:
+    found, values = counted(cells(edge, server, server_s, rounds))
+    assert found == devices
+    np.testing.assert_array_equal(values.to_numpy(dtype=float), energy_j)
+
+
+def test_medians_and_the_front_of_three(tmp_path: Path) -> None:
+    rows = analysed(tmp_path, with_energy(trials()))
+    assert rows["energy_of"].eq("edge + server").all()
+    asked = rows["point"] != str(LAST)
+    assert rows.loc[~asked, "server_energy_j"].isna().all()
+    expected = rows["edge_energy_j"] + rows["server_energy_j"].fillna(0)
+    np.testing.assert_allclose(rows["energy_j"], expected, rtol=1e-12)
+    by_hand = brute_force(*rows[["latency_s", "throughput_ips", "energy_j"]].to_numpy().T)
+    assert rows["on_energy_front"].tolist() == by_hand.tolist()
+
+
+def test_random_fronts_of_three_against_brute_force(tmp_path: Path) -> None:
+    """Over both backends of a condition; ties and cells without throughput among them."""
+    rng = np.random.default_rng(4)
+    rows = trials(rounds=1)
+    for row in rows:
+        figures = rng.integers(1, 12, size=3).astype(float)
+        row |= dict(zip(("latency_s", "throughput_ips", "edge_energy_j"), figures, strict=True))
+        if row["point"] % 7 == 3:
+            row["throughput_ips"] = ""
+    found = analysed(tmp_path, rows)
+    assert found["throughput_ips"].isna().any()
+    by_hand = brute_force(*found[["latency_s", "throughput_ips", "edge_energy_j"]].to_numpy().T)
+    assert found["on_energy_front"].tolist() == by_hand.tolist()
+    assert 1 < by_hand.sum() < len(by_hand) - 1
+    assert found["on_front"].sum() < by_hand.sum(), "energy is an objective more: other points come up"
+
+
+def test_conditions_decide_for_themselves(tmp_path: Path) -> None:
+    """A missing server sensor at one batch size says nothing about the other's points."""
+    rows = with_energy(trials(rounds=1)) + with_energy(trials(rounds=1, batch_size=8), server=False)
+    rows += trials(rounds=1, netem="other")
+    found = analysed(tmp_path, rows).groupby(["netem", "batch_size"])
+    assert found["energy_of"].unique().map(list).to_dict() == {
+        ("200ms-5mbit", 1): ["edge + server"],
+        ("200ms-5mbit", 8): ["edge"],
+        ("other", 1): [""],
+    }
+    assert found["on_energy_front"].any().tolist() == [True, True, False]
+
+
+def test_one_cell_of_one_backend_without_a_sensor_decides_for_the_other_backend_too(tmp_path: Path) -> None:
+    rows = with_energy(trials())
+    for row in rows:
+        if row["backend"] == "rpc" and row["point"] == 3:
+            row["server_energy_j"] = ""
+    assert analysed(tmp_path, rows)["energy_of"].eq("edge").all()
+
+
+def chain_with_energy(folder: Path, points: list[tuple[int, ...]], unmeasured: str = "") -> pd.DataFrame:
+    """A chain of 5 W edges between and a server of 50 W, every host with a sensor but one."""
+    rows, staged = example_chain.trials(points, backends=["tcp"])
+    for stage in staged:
+        image_s = stage["compute_s"] + stage["bubble_s"]
+        if stage["host"] != unmeasured:
+            stage["energy_j"] = (50 if stage["host"] == "server" else 5) * image_s
+    by_host = {(stage["point"], stage["host"]): stage["energy_j"] for stage in staged}
+    for row in rows:
+        row["edge_energy_j"] = by_host[row["point"], "edge"]
+        row["server_energy_j"] = by_host.get((row["point"], "server"), "")
+    run = example_chain.write(folder, rows, staged)
+    return front(with_middle(load([run]), stages(run)))
+
+
+def test_the_hosts_between_are_charged_too(tmp_path: Path) -> None:
+    points = [(0, 0, 0), (3, 5, 8), (3, 5, LAST), (5, LAST, LAST), (LAST, LAST, LAST)]
+    rows = chain_with_energy(tmp_path / "all", points).set_index("point")
+    assert rows["energy_of"].eq("edge + middle + server").all()
+    image_s = 1 / rows["throughput_ips"]
+    watts = {"0+0+0": 65, "3+5+8": 65, "3+5+21": 15, "5+21+21": 10, "21+21+21": 5}
+    np.testing.assert_allclose(rows["energy_j"], image_s * pd.Series(watts)[rows.index], rtol=1e-6)
+    text = note(rows.reset_index(), {"sessions": [{"hosts": {"middle2": {"idle_power_w": 2.5}}}]})
+    assert "(middle2 2.5 W); the middle and the server's share is 0 J" in text
+    one_missing = chain_with_energy(tmp_path / "missing", points, unmeasured="middle2")
+    assert one_missing["energy_of"].eq("edge").all(), "part of the middle's energy is not the middle's energy"
+
+
+def test_excluded_trials_have_no_say(tmp_path: Path) -> None:
+    rows = with_energy(trials())
+    for row in rows[:44]:
+        row |= {"status": "invalid", "edge_energy_j": 1e9, "server_energy_j": ""}
+    found = analysed(tmp_path, rows)
+    assert found["energy_of"].eq("edge + server").all()
+    assert found["energy_j"].max() < 1e3
+
+
+def energies(found: Findings) -> list[tuple[str, ...]]:
+    return [drawing.name for drawing in drawings(found, each=True) if drawing.kind == "energy"]
+
+
+@pytest.mark.parametrize("conditions", [1, 2])
+def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -> None:
+    rows = trials(rounds=1) + with_energy(trials(rounds=1, netem="other"))[: 44 * (conditions - 1)]
+    run = write(tmp_path, rows)
+    found = find([run], Asked())
+    assert energies(found) == ([("mobilenetv2", "other")] if conditions > 1 else [])
+    assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        with_energy(trials(rounds=1))[:1],
+        [row | {"edge_energy_j": 0.5} for row in trials(rounds=1, backends=("rpc",))],
+        with_energy(trials(rounds=1), edge=False)[-1:] + with_energy(trials(rounds=1), edge=False)[:3],
+        with_energy(trials(rounds=1, codec="fp16"))[::6] + trials(rounds=1)[::6],
+    ],
+    ids=["one trial", "equal energies", "one of 0 J", "one of two codecs"],
+)
+def test_partial_energies(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    (drawing,) = (
+        one for one in drawings(find([write(tmp_path, rows)], Asked()), each=True) if one.kind == "energy"
+    )
+    assert len(save(drawing, tmp_path)) == 4
+
+
+def test_codecs_of_different_devices_get_a_note(tmp_path: Path) -> None:
+    rows = with_energy(trials(rounds=1, codec="fp16")) + with_energy(trials(rounds=1), server=False)
+    made = find([write(tmp_path, rows)], Asked())
+    assert made.notes == ["mobilenetv2 200ms-5mbit: no energy figure: its codecs count different devices"]
+    assert energies(made) == []
+
+
+def test_the_caption_says_whose_energy_it_is(tmp_path: Path) -> None:
+    how = "by the devices' own sensors during the throughput phase, idle power included"
+    both = analysed(tmp_path / "both", with_energy(trials(rounds=1)))
+    assert note(both, IDLE) == (
+        f"Energy: edge + server, {how} (edge 2.61 W, server 9 W); "
+        "the server's share is 0 J where no tensors reach it."
+    )
+    assert note(both[both["point"] != str(LAST)], {}) == f"Energy: edge + server, {how}."
+    edge = analysed(tmp_path / "edge", with_energy(trials(rounds=1), server=False))
+    assert note(edge, IDLE) == f"Energy: edge, {how} (edge 2.61 W)."
+    assert "(server 9 W); the server's" in note(both.assign(energy_of="server"), IDLE)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        (
+            {"sessions": [{"hosts": {"edge": {"idle_power_w": watts}}} for watts in (2.7, 10, 2.5)]},
+            " (edge 2.5\N{EN DASH}10 W)",
+        ),
+        ({"sessions": [{"hosts": {"edge": {"idle_power_w": None}, "server": {}}}, {}]}, ""),
+        ({"sessions": [None, {"hosts": ["edge"]}]}, ""),
+        ({"sessions": {}}, ""),
+    ],
+)
+def test_idle_power_as_far_as_the_manifest_knows_it(manifest: dict[str, Any], text: str) -> None:
+    rows = pd.DataFrame({"energy_of": ["edge"], "point": ["0"], "server_s": [NAN]})
+    assert note(rows, manifest).endswith(f"idle power included{text}.")
+
+
+def spread_out() -> list[dict[str, Any]]:
+    """22 points of two backends, every one on the front of three."""
+    rng = np.random.default_rng(1)
+    rows = trials(seed=1)
+    for row in rows:
+        slower = 1.0 if row["backend"] == "tcp" else 1.03
+        row["latency_s"] = (0.03 + 0.012 * row["point"]) * slower * rng.normal(1, 0.01)
+        row["throughput_ips"] = (12 + 2.2 * row["point"] ** 1.3) / slower
+        row["edge_energy_j"] = (2 - 0.09 * (row["point"] * 7 % 22)) * (2 - slower)
+    return rows
+
+
+def labels(axes: Axes) -> list[Text]:
+    return [text for text in axes.texts if text.get_text()]
+
+
+@pytest.mark.parametrize("rows", [with_energy(trials()), spread_out()], ids=["few", "many"])
+def test_points_on_the_front_are_numbered_in_every_panel(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    points = analysed(tmp_path, rows)
+    figure = energy_figure(points)
+    FigureCanvasAgg(figure).draw()
+    on_front = points.loc[points["on_energy_front"], "point"]
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert len(panels) == 3
+    for axes in panels:
+        assert sorted(text.get_text() for text in labels(axes)) == sorted(on_front)
+        boxes = [text.get_window_extent() for text in labels(axes)]
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
+        filled = [
+            len(drawn.get_offsets())
+            for drawn in axes.collections
+            if len(drawn.get_facecolor()) and drawn.zorder == 4
+        ]
+        assert sum(filled) == len(on_front)
+        assert sum(len(drawn.get_offsets()) for drawn in axes.collections) == len(points)
+    assert figure.get_supxlabel() == "", "nothing was left out"
+
+
+def printed(rows: pd.DataFrame) -> str:
+    console = Console(width=80, color_system=None, record=True, file=io.StringIO())
+    console.print(front_table(rows))
+    return console.export_text()
+
+
+def test_the_table_has_joules_only_where_energy_was_measured(tmp_path: Path) -> None:
+    rows = with_energy(trials(), server=False)
+    for row in rows:
+        row["edge_energy_j"] *= 100
+        row["point_name"] = "a.very.long.name.of.a.block." + row["point_name"]
+    points = analysed(tmp_path / "with", rows)
+    text = printed(points)
+    assert max(map(len, text.splitlines())) <= 80
+    assert " J " in text
+    assert "J = energy per image, edge" in " ".join(text.split())
+    shown = next(line.split() for line in text.splitlines() if line.strip().startswith("tcp"))
+    row = points[points["backend"].eq("tcp") & points["point"].eq(shown[1].strip("*"))].iloc[0]
+    assert shown[2].endswith("…"), "names are what is shortened"
+    chances = [f"{row['probability']:.2f}", f"{row['probability_all']:.2f}"]
+    assert shown[-3:] == [f"{row['energy_j']:.2f}", *chances]
+    assert " J " not in printed(analysed(tmp_path / "without", trials()))

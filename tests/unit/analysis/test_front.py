@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.fronts import dominance
+from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each, staircase
+from analysis.fronts.front import COLUMNS, front
+from analysis.fronts.objectives import OBJECTIVES, chosen
+from analysis.points import short_step, undivided
+from analysis.runs.trials import load
+from analysis.statistics.median import interval
+from tests.unit import example_chain
+from tests.unit.example_run import trials, write
+
+
+def brute_force(*figures: Floats, maximise: Sequence[bool] = (False, True, False)) -> Bools:
+    """By the definition, pair by pair."""
+    # All to be minimised. NaN compares as false, so that such a point dominates nothing.
+    losses = [-values if more else values for values, more in zip(figures, maximise, strict=False)]
+    no_worse = np.all([loss[:, None] <= loss for loss in losses], axis=0)
+    better = np.any([loss[:, None] < loss for loss in losses], axis=0)
+    return ~(no_worse & better).any(axis=0) & ~np.isnan(losses).any(axis=0)
+
+
+def random_sets(count: int, objectives: int = 2) -> list[tuple[Floats, ...]]:
+    """Few distinct values, so that ties and duplicates abound; some NaN."""
+    rng = np.random.default_rng(0)
+    sets = []
+    for _ in range(count):
+        space = rng.integers(1, 8, size=(objectives, rng.integers(0, 15))).astype(float)
+        space[rng.random(space.shape) < 0.1] = np.nan
+        sets.append(tuple(space))
+    return sets
+
+
+@pytest.mark.parametrize(
+    "maximise", [(False, True), (True, True), (False, True, False), (True, False, False)]
+)
+def test_dominance_against_brute_force(maximise: tuple[bool, ...]) -> None:
+    """Over the four, 20 000 sets; the oracle compares every pair."""
+    sets = random_sets(5000, len(maximise))
+    for figures in sets:
+        expected = brute_force(*figures, maximise=maximise)
+        assert nondominated(*figures, maximise=maximise).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_dominance_in_many_sets_at_once(objectives: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as set by set, also in parts, and with points that are not compared with each other."""
+    monkeypatch.setattr(dominance, "AT_ONCE", 5000)
+    rng = np.random.default_rng(1)
+    sets = rng.integers(1, 8, size=(500, 12, objectives)).astype(float)
+    sets[rng.random(sets.shape) < 0.05] = np.nan
+    maximise = (True, False, True)[:objectives]
+    halves = np.arange(12) < 5
+    found = nondominated_in_each(sets, maximise)
+    among = nondominated_in_each(sets, maximise, halves[:, None] == halves)
+    for figures, all_of_them, by_half in zip(sets, found, among, strict=True):
+        assert all_of_them.tolist() == brute_force(*figures.T, maximise=maximise).tolist()
+        for half in (halves, ~halves):
+            assert by_half[half].tolist() == brute_force(*figures[half].T, maximise=maximise).tolist()
+
+
+def test_staircase_is_the_boundary_of_what_is_attained() -> None:
+    for latency, throughput in random_sets(300):
+        x, y = staircase(latency, throughput, right=10, bottom=0)
+        on_front = brute_force(latency, throughput)
+        if not on_front.any():
+            assert len(x) == len(y) == 0
+            continue
+        assert (np.diff(x) >= 0).all()
+        assert (np.diff(y) >= 0).all()
+        assert ((np.diff(x) == 0) ^ (np.diff(y) == 0)).all(), "every edge is horizontal or vertical"
+        assert (x[-1], y[0]) == (10, 0)
+        corners = set(zip(x, y, strict=True))
+        assert corners >= set(zip(latency[on_front], throughput[on_front], strict=True))
+        # Beside the vertices, at any latency, the boundary is the best throughput attained by then.
+        for at in np.arange(0.5, 10):
+            attained = np.max(throughput[on_front & (latency <= at)], initial=0)
+            drawn = np.max(y[x <= at], initial=0)
+            assert drawn == attained
+        assert not any((throughput > np.interp(latency, x, y)) & ~on_front & ~np.isin(latency, x))
+
+
+def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], **fixed: Any) -> pd.DataFrame:
+    """Trials of points, a value a round."""
+    rows = trials(rounds=1, backends=("tcp",), noise=0)
+    return pd.DataFrame(
+        [
+            rows[0]
+            | {
+                name: np.nan
+                for name in rows[0]
+                if rows[0][name] == ""
+                and name.endswith(("_s", "_bytes", "_j", "_ips", "_gain", "top1", "top1_images"))
+            }
+            | {
+                "point": str(point),
+                "round": number,
+                "latency_s": seconds,
+                "throughput_ips": throughput[point][number],
+                "setup": "",
+            }
+            | fixed
+            for point, values in latency.items()
+            for number, seconds in enumerate(values)
+        ]
+    )
+
+
+def test_medians_and_efficiency() -> None:
+    rows = front(
+        frame(
+            {0: [1, 2, 9], 1: [4, 8]},
+            {0: [5, 4, 6], 1: [1, 2]},
+            latency_bound_s=1.0,
+            throughput_bound_ips=10.0,
+        )
+    )
+    assert list(rows.columns) == COLUMNS
+    assert rows["latency_s"].tolist() == [2, 6]
+    assert rows["throughput_ips"].tolist() == [5, 1.5]
+    assert rows["latency_efficiency"].tolist() == pytest.approx([1 / 2, 1 / 6])
+    assert rows["throughput_efficiency"].tolist() == pytest.approx([0.5, 0.15])
+    assert rows["rounds"].tolist() == [3, 2]
+    assert rows.loc[0, ["latency_least_s", "latency_most_s"]].tolist() == [1, 9]
+    assert rows.loc[1, ["throughput_least_ips", "throughput_most_ips"]].tolist() == [1, 2]
+    assert rows["probability"].notna().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("status", ["invalid", "failed"])
+def test_excluded_trials_are_counted_and_never_averaged_in(tmp_path: Path, status: str) -> None:
+    rows = trials()
+    clean = front(
+        load([write(tmp_path / "clean", [row for row in rows if row["round"] or row["point"] != 3])])
+    )
+    for row in rows:
+        if row["round"] == 0 and row["point"] == 3:
+            row |= {"status": status, "latency_s": 1e-9, "throughput_ips": 1e9, "reason": "no"}
+    marked = front(load([write(tmp_path / "marked", rows)]))
+    assert marked.loc[marked["point"] == "3", "excluded"].tolist() == [1, 1]
+    assert marked.loc[marked["point"] == "3", "rounds"].tolist() == [2, 2]
+    pd.testing.assert_frame_equal(marked.drop(columns="excluded"), clean.drop(columns="excluded"))
+
+
+def test_a_point_without_valid_trials_stays_visible_and_off_the_front() -> None:
+    data = frame({0: [1, 1, 1], 1: [0.1, 0.1, 0.1]}, {0: [5, 5, 5], 1: [9, 9, 9]})
+    data.loc[data["point"] == "1", "status"] = "failed"
+    rows = front(data)
+    assert rows["rounds"].tolist() == [3, 0]
+    assert rows["excluded"].tolist() == [0, 3]
+    assert rows["on_front"].tolist() == rows["on_backend_front"].tolist() == [True, False]
+    assert rows.loc[1, ["latency_s", "throughput_ips", "probability", "latency_low_s"]].isna().all()
+
+
+def test_nan_in_a_valid_trial_keeps_its_point_off_the_front() -> None:
+    rows = front(frame({0: [1] * 3, 1: [2] * 3}, {0: [5] * 3, 1: [np.nan] * 3}))
+    assert rows["on_front"].tolist() == [True, False]
+    assert rows["probability"].tolist() == [1, 0]
+
+
+def test_fronts_are_per_backend_and_over_all_of_them() -> None:
+    tcp = frame({0: [1] * 3, 1: [2] * 3}, {0: [5] * 3, 1: [4] * 3})
+    rpc = frame({0: [1.5] * 3, 1: [2] * 3}, {0: [3] * 3, 1: [9] * 3}, backend="rpc")
+    other = frame({0: [7] * 3}, {0: [1] * 3}, netem="other")
+    rows = front(pd.concat([tcp, rpc, other])).set_index(["netem", "backend", "point"])
+    backend_front, whole_front = rows["on_backend_front"], rows["on_front"]
+    assert backend_front["200ms-5mbit"].to_dict() == {
+        ("rpc", "0"): True, ("rpc", "1"): True, ("tcp", "0"): True, ("tcp", "1"): False,
+    }  # fmt: skip
+    assert whole_front["200ms-5mbit"].to_dict() == {
+        ("rpc", "0"): False, ("rpc", "1"): True, ("tcp", "0"): True, ("tcp", "1"): False,
+    }  # fmt: skip
+    assert whole_front["other"].all()
+
+
+def test_probability_of_clear_and_of_indistinguishable_points() -> None:
+    rng = np.random.default_rng(5)
+    noise = {point: rng.normal(1, 0.05, 20).tolist() for point in range(2)}
+    # Point 0 beats both by far. Without it, 1 and 2 have the same distribution and equal throughput.
+    alike = {1: noise[0], 2: noise[0][::-1]}
+    clear = front(frame({0: [0.1] * 20} | alike, {0: [50.0] * 20, 1: [5.0] * 20, 2: [5.0] * 20}))
+    assert clear["probability"].tolist() == [1, 0, 0]
+    shared = front(frame(alike, {1: [5.0] * 20, 2: [5.0] * 20}))["probability"]
+    assert shared.sum() == pytest.approx(1, abs=0.1), "one or the other, or a tie of both"
+    assert (shared.between(0.3, 0.7)).all()
+
+
+def test_a_drift_common_to_all_points_does_not_blur_the_front() -> None:
+    drift = np.linspace(1, 3, 9)
+    rows = front(
+        frame({0: (0.10 * drift).tolist(), 1: (0.11 * drift).tolist()}, {0: [5.0] * 9, 1: [5.0] * 9})
+    )
+    assert rows["probability"].tolist() == [1, 0]
+
+
+def test_intervals_are_those_of_the_median_and_stay_with_their_points() -> None:
+    """Text puts 10 before 2, and both before 3. One round was not measured: 6 are left."""
+    rng = np.random.default_rng(2)
+    values = {point: rng.lognormal(point, 0.1, 7).tolist() for point in (10, 3, 2)}
+    data = frame(values, values)
+    data.loc[data["round"] == 4, "latency_s"] = np.nan
+    rows = front(data).set_index("point")
+    for point, of_point in values.items():
+        row = rows.loc[str(point)]
+        six = [value for number, value in enumerate(of_point) if number != 4]
+        assert (row["latency_low_s"], row["latency_high_s"]) == interval(six)
+        assert (row["throughput_low_ips"], row["throughput_high_ips"]) == interval(of_point)
+        assert (row["latency_least_s"], row["latency_most_s"]) == (min(six), max(six))
+
+
+def test_an_interval_needs_six_rounds_and_so_does_an_outlier() -> None:
+    names = ["latency_low_s", "latency_high_s", "throughput_low_ips", "throughput_high_ips", "outliers"]
+    rows = front(frame({0: [1, 2, 3, 4, 5], 1: [1, 2, 3, 4, 5, 6]}, {0: [1] * 5, 1: [1] * 6}))
+    assert rows.loc[0, names].isna().all()
+    assert rows.loc[1, names].notna().all()
+
+
+def test_outliers_are_rounds_that_are_one_in_latency_or_throughput() -> None:
+    steady = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 1.0]
+    slow, both = steady.copy(), steady.copy()
+    slow[2] = both[2] = 9
+    rows = front(frame({0: steady, 1: slow, 2: both}, {0: steady, 1: slow[::-1], 2: both}))
+    assert rows["outliers"].tolist() == [0, 2, 1]
+
+
+def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
+    rng = np.random.default_rng(9)
+    data = frame(
+        {point: rng.lognormal(0, 0.2, 9).tolist() for point in range(4)}, {p: [1.0] * 9 for p in range(4)}
+    )
+    first = front(data, seed=1)
+    pd.testing.assert_frame_equal(first, front(data.sample(frac=1, random_state=1), seed=1))
+    beside = front(pd.concat([data.assign(netem="0-other"), data]), seed=1)
+    pd.testing.assert_frame_equal(first, beside.iloc[4:].reset_index(drop=True))
+    assert not first["probability"].equals(front(data, seed=2)["probability"])
+
+
+def test_no_trials_at_all() -> None:
+    rows = front(load([]))
+    assert rows.empty
+    assert list(rows.columns) == COLUMNS
+
+
+def test_columns_of_trials_that_others_lack_are_empty() -> None:
+    data = frame({0: [1] * 3}, {0: [5] * 3}).drop(columns=["edge_peak_rss_bytes", "latency_p95_s", "top1"])
+    rows = front(data, objectives=("latency", "edge-memory"))
+    assert rows.loc[0, ["edge_peak_rss_bytes", "latency_p95_s", "top1"]].isna().all()
+    assert not rows["on_front"].any(), "not measured is on no front"
+    assert rows["probability"].tolist() == [0]
+
+
+def test_everything_failed_and_a_single_point() -> None:
+    data = frame({0: [1] * 3}, {0: [5] * 3})
+    alone = front(data)
+    assert alone.loc[0, ["on_front", "probability", "probability_all", "ties"]].tolist() == [True, 1, 1, ""]
+    failed = front(data.assign(status="failed"), where="latency_s < 9")
+    assert failed.loc[0, ["rounds", "excluded", "feasible", "on_front"]].tolist() == [0, 3, False, False]
+    assert failed.loc[0, ["probability", "probability_all", "outliers"]].isna().all()
+
+
+def test_duplicates_are_on_the_front_together() -> None:
+    rows = front(frame({0: [1] * 6, 1: [1] * 6, 2: [2] * 6}, {0: [5] * 6, 1: [5] * 6, 2: [4] * 6}))
+    assert rows["on_front"].tolist() == [True, True, False]
+    assert rows["probability_all"].tolist() == [1, 1, 0]
+    assert rows["ties"].tolist() == ["tcp 1", "tcp 0", ""]
+
+
+@pytest.mark.parametrize(
+    "objectives",
+    [
+        ("payload", "edge-time"),
+        ("p95", "throughput", "edge-memory"),
+        ("energy", "latency"),
+        tuple(OBJECTIVES),
+    ],
+)
+def test_the_front_in_any_objectives_against_brute_force(objectives: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(3)
+    wanted = chosen(objectives)
+    points = range(12)
+    data = frame({point: [1.0] for point in points}, {point: [1.0] for point in points})
+    for column in {"edge_energy_j", *(each.column for each in wanted)} - {"energy_j"}:
+        data[column] = rng.integers(1, 9, len(data)).astype(float)
+    rows = front(data, objectives=objectives)
+    expected = brute_force(
+        *(rows[each.column].to_numpy() for each in wanted), maximise=[each.maximise for each in wanted]
+    )
+    assert rows["on_front"].tolist() == expected.tolist()
+    assert expected.any()
+
+
+def test_only_what_satisfies_the_constraint_is_compared() -> None:
+    data = frame({0: [1] * 3, 1: [2] * 3, 2: [3] * 3}, {0: [9] * 3, 1: [8] * 3, 2: [7] * 3})
+    data["payload_bytes"] = data["point"].map({"0": 900.0, "1": 100.0, "2": np.nan})
+    rows = front(data, where="payload_bytes < 0.5kb")
+    assert rows["feasible"].tolist() == rows["on_front"].tolist() == [False, True, False]
+    assert rows["probability_all"].tolist() == [0, 1, 0]
+    assert front(data)["feasible"].all()
+
+
+def test_the_constraint_is_asked_of_each_resample() -> None:
+    """A fast point whose latency is under the limit in about half of what might have been measured."""
+    rng = np.random.default_rng(4)
+    fast = rng.normal(1, 0.1, 30)
+    data = frame({0: fast.tolist(), 1: [0.8] * 30}, {0: [9.0] * 30, 1: [5.0] * 30})
+    rows = front(data, where=f"latency_s <= {np.median(fast) + 1e-9}")
+    assert rows["feasible"].all()
+    assert rows["probability_all"][0] == pytest.approx(0.5, abs=0.1)
+    assert rows["probability_all"][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"objectives": ("latency", "speed")}, "no objective 'speed'; there are latency, throughput"),
+        ({"where": "latensy_s < 1"}, "no column 'latensy_s'"),
+        ({"where": "on_front == 1"}, "no column 'on_front'"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
+        front(frame({0: [1]}, {0: [1]}), **asked)
+
+
+def test_points_are_in_the_order_of_their_cuts(tmp_path: Path) -> None:
+    wanted = ["2+2", "2+10", "3+7", "3+10", "4+4", "10+11"]
+    chain, staged = example_chain.trials([tuple(map(int, point.split("+"))) for point in reversed(wanted)])
+    rows = front(load([example_chain.write(tmp_path / "chain", chain, staged)]))
+    assert rows.groupby("backend")["point"].agg(list).tolist() == [wanted, wanted]
+    two_hosts = front(load([write(tmp_path / "two", trials(rounds=1))]))
+    assert two_hosts["point"].tolist() == [str(point) for point in range(22)] * 2
+    assert two_hosts["point_name"].tolist()[2:12:9] == ["features.1", "features.10"]
+
+
+def test_bottleneck_and_top1_of_a_cell() -> None:
+    data = frame({0: [1, 2, 3], 1: [1, 2, 3]}, {0: [1] * 3, 1: [1] * 3})
+    data["bottleneck"] = ["edge", "server", "edge", "server", "server", "edge"]
+    data["top1"], data["top1_images"] = [0.5, 0.75, 1.0, *[np.nan] * 3], [2, 4, 2, *[np.nan] * 3]
+    rows = front(data)
+    assert rows["bottleneck"].tolist() == ["edge", "server"]
+    assert rows["top1"][0] == pytest.approx(6 / 8)
+    assert rows["top1_images"][0] == 4
+    assert rows.loc[1, ["top1", "top1_images"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        (["0", "1", "7"], ["0", "7"]),
+        (["0+0", "0+3", "0+7", "3+3", "3+7", "7+7"], ["0+0", "0+7", "7+7"]),
+        (["0+0", "0+3", "3+3"], ["0+0"]),
+    ],
+    ids=["two hosts", "three hosts", "the last point was not asked for"],
+)
+def test_points_that_leave_the_model_to_one_host(points: list[str], found: list[str]) -> None:
+    payloads = [0 if set(point.split("+")) == {"7"} else 9 for point in points]
+    rows = pd.DataFrame({"point": points, "payload_bytes": payloads})
+    assert rows.loc[undivided(rows), "point"].tolist() == found
+
+
+@pytest.mark.parametrize(
+    ("step", "links", "short"),
+    [
+        ("edge", 1, "edge"),
+        ("edge-server out", 1, "link out"),
+        ("edge-middle1 back", 2, "link 1 back"),
+        ("middle2-server out", 3, "link 3 out"),
+        ("middle1", 2, "middle1"),
+    ],
+)
+def test_steps_by_their_short_names(step: str, links: int, short: str) -> None:
+    assert short_step(step, links + 1) == short

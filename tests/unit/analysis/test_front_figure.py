@@ -1,0 +1,249 @@
+"""The front as a picture: how sure each point is, what is labelled, what the caption says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Polygon, Rectangle
+
+from analysis.figures.front_figure import COLUMN_LABELS, TIES_NAMED, front_drawing, front_figure, key
+from analysis.figures.plane import MOST_CORNERS, contending, states
+from analysis.fronts.front import front
+from analysis.keys import CONDITION
+from analysis.runs.trials import load
+from tests.unit import example_chain, example_run
+
+
+def points(tmp_path: Path, **options: Any) -> pd.DataFrame:
+    return front(load([example_run.write(tmp_path, example_run.trials(**options))]), resamples=200)
+
+
+def crafted(**columns: Any) -> pd.DataFrame:
+    """Four points of one backend: on the front, perhaps (both ways), and not."""
+    latency_s, throughput_ips = np.array([0.01, 0.02, 0.021, 0.04]), np.array([10.0, 20.0, 19.0, 5.0])
+    told: dict[str, Any] = {"model": "net", "netem": "wifi", "batch_size": 1, "codec": "none", "setup": ""}
+    told |= {"in_flight_asked": "auto", "backend": "tcp", "point": ["0", "1", "2", "3"], "point_name": "unit"}
+    told |= {"rounds": 8, "excluded": 0, "payload_bytes": [5.0, 5.0, 5.0, 0.0], "ties": ""}
+    told |= {"latency_s": latency_s, "throughput_ips": throughput_ips}
+    for name, unit, values in (("latency", "s", latency_s), ("throughput", "ips", throughput_ips)):
+        for end, factor in (("low", 0.95), ("high", 1.1), ("least", 0.9), ("most", 1.2)):
+            told[f"{name}_{end}_{unit}"] = factor * values
+    told |= {"on_backend_front": [True, True, False, False], "on_front": [True, True, False, False]}
+    return pd.DataFrame(told | {"probability": [1.0, 0.7, 0.3, 0.0]} | columns)
+
+
+def boxes(axes: Axes) -> list[tuple[float, ...]]:
+    """Outlines of the boxes: left, right, bottom, top."""
+    found = [patch for patch in axes.patches if isinstance(patch, Rectangle) and not patch.get_fill()]
+    return [
+        (box.get_x(), box.get_x() + box.get_width(), box.get_y(), box.get_y() + box.get_height())
+        for box in found
+    ]
+
+
+def test_what_is_sure_is_full_what_may_be_is_half_and_the_rest_hollow() -> None:
+    rows = crafted()
+    assert list(states(rows)) == ["front", "unsure", "unsure", "dominated"]
+    assert list(contending(rows)) == [True, True, True, False]
+    axes = front_figure(rows).axes[0]
+    marks = {
+        (line.get_fillstyle(), line.get_markerfacecolor() == "none"): sorted(np.atleast_1d(line.get_xdata()))
+        for line in axes.lines
+        if line.get_marker() == "o"
+    }
+    assert marks == {
+        ("full", False): pytest.approx([10]),
+        ("left", False): pytest.approx([20, 21]),
+        ("full", True): pytest.approx([40]),
+    }
+    assert "5 to 95 % of the resamples" in key(rows)
+
+
+def test_nothing_is_called_sure_or_unsure_with_too_few_rounds() -> None:
+    rows = crafted(probability=np.nan)
+    assert list(states(rows)) == ["front", "front", "dominated", "dominated"]
+    assert "too few rounds to tell how sure" in key(rows)
+    assert "Half-filled" not in key(rows)
+    assert "perhaps" not in " ".join(
+        text.get_text() for text in front_figure(rows).axes[0].get_legend().texts
+    )
+
+
+def test_boxes_are_the_intervals_of_both_medians() -> None:
+    rows = crafted()
+    expected = [
+        (950 * row.latency_s, 1100 * row.latency_s, 0.95 * row.throughput_ips, 1.1 * row.throughput_ips)
+        for row in rows.iloc[:3].itertuples()
+    ]
+    axes = front_figure(rows).axes[0]
+    np.testing.assert_allclose(boxes(axes), expected)
+    assert "Boxes are 95 % intervals" in key(rows)
+    assert "thin cross" not in key(rows)
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    assert all(
+        left <= box[0] and box[1] <= right and bottom <= box[2] and box[3] <= top for box in boxes(axes)
+    )
+
+
+def test_too_few_rounds_are_drawn_as_their_range_and_the_caption_says_so() -> None:
+    nothing = dict.fromkeys(
+        ("latency_low_s", "latency_high_s", "throughput_low_ips", "throughput_high_ips"), np.nan
+    )
+    rows = crafted(rounds=3, **nothing)
+    axes = front_figure(rows).axes[0]
+    assert boxes(axes) == []
+    spans = {tuple(np.round(line.get_xdata(), 6)) for line in axes.lines if line.get_linewidth() == 0.6}
+    assert {(9.0, 12.0), (18.0, 24.0)} <= spans
+    assert "thin cross is the range over the rounds" in key(rows)
+    assert "Boxes" not in key(rows)
+    assert "thin cross" not in key(rows.assign(rounds=1)), "one round has no range"
+
+
+def test_older_frames_without_ranges_are_drawn_too() -> None:
+    gone = [column for column in crafted() if column.rpartition("_")[0].endswith(("_least", "_most"))]
+    figure = front_figure(crafted(latency_low_s=np.nan).drop(columns=[*gone, "ties"]))
+    assert boxes(figure.axes[0]) == []
+
+
+def surfaces(rows: pd.DataFrame) -> pd.DataFrame:
+    best = {"percent": 5, "latency_s": [0.009, 0.018], "throughput_ips": [11.0, 22.0]}
+    worst = {"percent": 95, "latency_s": [0.012, 0.024], "throughput_ips": [9.0, 18.0]}
+    corners = pd.concat([pd.DataFrame(one) for one in (best, worst)])
+    return corners.assign(backend="tcp", **rows.iloc[0][CONDITION])
+
+
+def bands(figure: Figure) -> list[Polygon]:
+    return [patch for patch in figure.axes[0].patches if isinstance(patch, Polygon)]
+
+
+def test_the_band_lies_between_its_surfaces() -> None:
+    rows = crafted()
+    figure = front_figure(rows, attainment=surfaces(rows))
+    (band,) = bands(figure)
+    inside = band.get_path().contains_points(
+        [(10, 10), (21, 20), (30, 19), (10, 12), (30, 8), (8, 5), (13, 5)]
+    )
+    assert inside.tolist() == [True, True, True, False, False, False, False]
+    assert "between 5 % and 95 %" in key(rows, surfaces(rows))
+    assert not [
+        patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle) and patch.get_fill()
+    ]
+
+
+def test_a_band_of_thousands_of_corners_is_drawn_with_those_that_can_be_seen() -> None:
+    rows = crafted()
+    steps = np.linspace(0, 1, 5000)
+    corners = [
+        pd.DataFrame({"percent": percent, "latency_s": at + steps / 100, "throughput_ips": 10 + 10 * steps})
+        for percent, at in ((5, 0.009), (95, 0.012))
+    ]
+    every = pd.concat(corners).assign(backend="tcp", **rows.iloc[0][CONDITION])
+    (band,) = bands(front_figure(rows, attainment=every))
+    assert len(band.get_xy()) < 5 * MOST_CORNERS
+    ends = {tuple(vertex) for vertex in band.get_xy().round(6)}
+    assert {(9.0, 10.0), (19.0, 20.0), (12.0, 10.0), (22.0, 20.0)} <= ends, "the first and the last corners"
+
+
+@pytest.mark.parametrize(
+    "attainment",
+    [
+        None,
+        surfaces(crafted()).iloc[:0],
+        surfaces(crafted()).assign(netem="lte"),
+        surfaces(crafted()).rename(columns={"throughput_ips": "energy_j"}),
+    ],
+    ids=["none", "empty", "another profile", "other objectives"],
+)
+def test_no_band_without_its_surfaces(attainment: pd.DataFrame | None) -> None:
+    assert bands(front_figure(crafted(), attainment=attainment)) == []
+
+
+def test_a_column_has_fewer_labels_and_numbers_only(tmp_path: Path) -> None:
+    rows = points(tmp_path, noise=0)
+    # Every point is on its front.
+    place = rows["point"].astype(int)
+    slower = rows["backend"].map({"tcp": 1.0, "rpc": 1.1})
+    rows = rows.assign(latency_s=slower * (1 + place), throughput_ips=(1 + place) / slower, probability=1.0)
+    rows[["on_backend_front", "on_front"]] = True
+    labels = {
+        width: [text.get_text() for text in front_figure(rows, width=width).axes[0].texts]
+        for width in ("column", "page")
+    }
+    assert len(labels["page"]) == 44
+    assert 1 < len(labels["column"]) <= COLUMN_LABELS
+    assert all(text.isdigit() for text in labels["column"])
+    assert {"0", "21"} <= set(labels["column"]), "the ends are there"
+
+
+def test_the_staircase_is_of_the_points_that_count() -> None:
+    """Of those that meet the conditions set: a point that does not may be better than the front."""
+    rows = crafted(on_backend_front=[False, True, False, False], feasible=[False, True, True, True])
+    axes = front_figure(rows).axes[0]
+    steps = [line for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata()) > 2]
+    assert [min(line.get_xdata()) for line in steps] == pytest.approx([20])
+    assert "1 points do not meet" in key(rows)
+
+
+def test_a_front_of_other_objectives_is_no_staircase_in_this_plane() -> None:
+    rows = crafted(objectives="latency+energy")
+    figure = front_figure(rows, attainment=surfaces(rows))
+    assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+    assert bands(figure) == []
+    told = key(rows, surfaces(rows))
+    assert "The front is that of latency, energy" in told
+    assert "staircase" not in told
+    assert "band" not in told
+
+
+def test_ties_are_named_once(tmp_path: Path) -> None:
+    tied = crafted(ties=["tcp 1", "tcp 0; rpc 7", "tcp 0", ""])
+    assert key(tied).endswith("Not to be told apart: tcp 0 and tcp 1; tcp 1 and rpc 7.")
+    both = pd.concat([tied, tied.assign(netem="lte")])
+    assert "tcp 0 and tcp 1 at wifi; tcp 1 and rpc 7 at wifi; tcp 0 and tcp 1 at lte" in key(both)
+    many = crafted(ties=["; ".join(f"rpc {number}" for number in range(TIES_NAMED + 2)), "", "", ""])
+    assert key(many).endswith("; and 2 more pairs.")
+    assert "told apart" not in key(crafted())
+
+
+def test_the_data_drawn_is_all_that_was_measured(tmp_path: Path) -> None:
+    rows = points(tmp_path)
+    made = front_drawing(rows, ("net",), "Conditions.")
+    assert made.data[["backend", "point", "latency_s"]].equals(rows[["backend", "point", "latency_s"]])
+    assert {"latency_low_s", "throughput_high_ips", "probability"} <= {*made.data}
+    assert " Conditions. " in made.caption
+    assert made.kind == "front"
+
+
+@pytest.mark.parametrize("width", ["column", "page"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        example_run.trials(),
+        example_run.trials(rounds=10, backends=("rpc",)),
+        example_run.trials(rounds=1)[:1],
+        example_run.trials(
+            rounds=7, model="a_model_of_a_very_long_name_" * 3, netem="congested-cafe-wifi+lte"
+        ),
+        [
+            row | {"latency_s": row["latency_s"] * 10 ** (row["point"] / 3)}
+            for row in example_run.trials(rounds=2)
+        ],
+        example_chain.trials(example_chain.splits(2, range(0, 22, 5)), rounds=3)[0],
+    ],
+    ids=["two backends", "one backend", "one point", "long names", "orders of magnitude", "chain"],
+)
+def test_nothing_leaves_the_picture(tmp_path: Path, rows: list[dict[str, Any]], width: str) -> None:
+    figure = front_figure(front(load([example_run.write(tmp_path, rows)]), resamples=50), width=width)
+    figure.draw_without_rendering()
+    whole = figure.get_tightbbox()
+    assert whole.x0 >= -0.02 and whole.y0 >= -0.02
+    assert whole.x1 <= figure.get_size_inches()[0] + 0.02
+    assert whole.y1 <= figure.get_size_inches()[1] + 0.02
+    assert figure.axes[0].bbox.height / figure.dpi > 1.2

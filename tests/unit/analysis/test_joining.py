@@ -1,0 +1,122 @@
+"""Which folders are meant, and several runs as one data set."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.keys import TRIAL
+from analysis.runs.folders import folders
+from analysis.runs.joining import joined
+from analysis.runs.schema import DatasetError
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
+from tests.unit import example_chain
+from tests.unit.example_run import trials, write
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[Path]:
+    """Run folders a and b, beside what is no run."""
+    results = tmp_path / "results"
+    runs = [write(results / name, trials(rounds=1, run=name)) for name in ("b", "a")]
+    (results / "README.md").write_text("# results")
+    (results / "joined").mkdir()
+    return sorted(runs)
+
+
+def test_a_run_is_given_by_path_text_pattern_or_the_folder_around_it(two: list[Path]) -> None:
+    around = two[0].parent
+    assert folders(two[0]) == folders(str(two[0])) == [two[0]]
+    assert folders(around) == folders(f"{around}/*") == folders([f"{around}/[ab]"]) == two
+    assert folders(reversed(two)) == two[::-1], "in the order asked for"
+    assert folders([]) == []
+
+
+def test_a_pattern_s_folders_of_runs_are_opened_too(two: list[Path]) -> None:
+    assert folders(f"{two[0].parent.parent}/res*") == two
+
+
+def test_a_folder_named_like_a_pattern_is_that_folder(tmp_path: Path) -> None:
+    run = write(tmp_path / "net[1]", trials(rounds=1))
+    write(tmp_path / "net1", trials(rounds=1))
+    assert folders(str(run)) == [run]
+
+
+def test_relative_and_home(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(two[0].parent)
+    monkeypatch.setenv("HOME", str(two[0].parent))
+    assert folders("*") == [Path("a"), Path("b")]
+    assert folders("~/a") == [two[0]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("nowhere", "nowhere: no such folder"),
+        ("nowh*", r"nowh\*: no run's folder is called so"),
+        ("results/README.md", "not a folder"),
+        ("results/joined", "not a run, nor a folder of runs"),
+        ("", "not a run, nor a folder of runs"),
+    ],
+)
+def test_what_is_no_run_is_refused(two: list[Path], asked: str, message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as caught:
+        load(str(two[0].parents[1] / asked))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_run_twice_is_refused_under_whatever_path(two: list[Path]) -> None:
+    a, around = two[0], two[0].parent
+    (around.parent / "link").symlink_to(a)
+    for twice in ([a, a], [a, around], [a, around.parent / "link"], [a, os.path.relpath(a)]):
+        with pytest.raises(DatasetError, match="is given twice") as caught:
+            load(twice)
+        assert "\n" not in str(caught.value)
+    copy = shutil.copytree(a, around / "c")
+    with pytest.raises(DatasetError, match=r"c are the same run, a: give each run once"):
+        joined([a, copy])
+
+
+def test_joined_runs_are_their_trials_and_stages_below_each_other(tmp_path: Path) -> None:
+    runs = []
+    for seed, name in enumerate("ab"):
+        rows, staged = example_chain.trials([(3, 10), (3, 21)], seed=seed)
+        for row in (*rows, *staged):
+            row["run"] = name
+        runs.append(example_chain.write(tmp_path / name, rows, staged))
+    found = joined(runs)
+    assert [run.folder for run in found.runs] == runs
+    assert found.runs[0].manifest["testbed"].startswith("local")
+    pd.testing.assert_frame_equal(found.trials, pd.concat([load(run) for run in runs], ignore_index=True))
+    pd.testing.assert_frame_equal(found.stages, pd.concat([stages(run) for run in runs], ignore_index=True))
+    pd.testing.assert_frame_equal(found.stages, stages(tmp_path))
+    assert found.trials["setup"].eq("").all()
+    assert found.notes == []
+
+
+def test_a_run_without_stages_is_joined_with_one_that_has_them(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 10)])
+    chain = example_chain.write(tmp_path / "chain", rows, staged)
+    old = write(tmp_path / "old", trials(rounds=1, run="old"))
+    found = joined([old, chain])
+    assert set(found.stages["run"]) == {"example"}
+    assert len(found.stages.merge(found.trials, on=TRIAL)) == len(staged)
+    assert joined([]).trials.empty
+
+
+def test_versions_that_differ_are_told(tmp_path: Path) -> None:
+    def run(name: str, pareto: str, torch: str) -> Path:
+        session = {"driver": {"hostname": "lab", "packages": {"torch": torch}}}
+        return write(tmp_path / name, trials(rounds=1, run=name), pareto=pareto, sessions=[session])
+
+    alike = [run("a", "0.1.0", "2.13.0"), run("b", "0.1.0", "2.13.0")]
+    assert joined(alike).notes == []
+    assert joined([*alike, run("c", "0.2.0", "2.12.0")]).notes == [
+        "pareto differs between runs: 0.1.0 in a, b; 0.2.0 in c",
+        "torch on the driver differs between runs: 2.13.0 in a, b; 2.12.0 in c",
+    ]

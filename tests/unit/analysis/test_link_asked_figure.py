@@ -1,0 +1,170 @@
+"""Every probe over what was asked: the band is the verdict's own, and what is off is where it belongs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.costs.link_bands import bands
+from analysis.figures.link_asked_figure import (
+    MOST_DOTS,
+    MOST_ROWS,
+    link_asked_data,
+    link_asked_drawings,
+    link_asked_figure,
+)
+from analysis.runs.schema import LINK_COLUMNS, TEXT
+from pareto.link.probe import GOODPUT, Reading, Tolerance, judge, judge_rate, judge_rtt
+from pareto.link.profile import Direction, Profile
+from tests.unit import drawn
+
+WIFI = Profile("wifi", Direction(0.001, 15e6), Direction(0.001, 30e6))
+SLOW = Profile("slow", Direction(0.2, 5e6))
+SHAKY = Profile("shaky", Direction(0.05, 20e6, jitter_s=0.01), Direction(0.05, jitter_s=0.005))
+LOSSY = Profile("lossy", Direction(0.01, 8e6, loss=0.01))
+TOLERANCE = Tolerance(0.1, 0.002, 0.1)
+UDP_SHARE = 1472 / 1514
+
+
+def manifest(*profiles: Profile, **sweep: Any) -> dict[str, Any]:
+    records = {profile.name: profile.record() for profile in profiles}
+    return {
+        "profiles": records,
+        "sweep": {"tolerance": 0.1, "rtt_floor": 0.002} | sweep,
+        "testbed": "two hosts",
+    }
+
+
+def probe(
+    profile: Profile, *, rtt: float = 1.0, rate: float = 1.0, run: str = "run", **more: Any
+) -> dict[str, Any]:
+    """A probe of a link that is off by these factors, with the harness's own verdict."""
+    share = GOODPUT if profile.tcp_fills else UDP_SHARE
+    out, back = (None if way.rate_bps is None else rate * share * way.rate_bps for way in profile.directions)
+    reading = Reading(rtt * profile.rtt_s, out, back, payload_share=share)
+    fault = judge(profile, reading, TOLERANCE)
+    return {column: "" if column in TEXT else math.nan for column in LINK_COLUMNS} | {
+        "run": run, "netem": profile.name, "link": "edge-server", "verdict": "off" if fault else "ok", "reason": fault,
+        "asked_rtt_s": profile.rtt_s, "asked_rate_bps": profile.edge_to_server.rate_bps or math.nan,
+        "asked_rate_back_bps": profile.server_to_edge.rate_bps or math.nan,
+        "rtt_s": reading.rtt_s, "rate_bps": out or math.nan, "rate_back_bps": back or math.nan,
+    } | more  # fmt: skip
+
+
+def probes(*rows: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("profile", [WIFI, SLOW, SHAKY, LOSSY], ids=lambda profile: profile.name)
+def test_the_band_is_what_the_verdict_allows(profile: Profile) -> None:
+    factors = np.linspace(0.7, 1.3, 61)
+    made = bands(probes(*(probe(profile, rtt=by, rate=by) for by in factors)), manifest(profile))
+    share = GOODPUT if profile.tcp_fills else UDP_SHARE
+    for row in made.to_dict("records"):
+        within = row["rtt_least_s"] <= row["rtt_s"] <= row["rtt_most_s"]
+        assert within == (not judge_rtt(profile, row["rtt_s"], TOLERANCE))
+        within = row["rate_least_bps"] <= row["rate_bps"] <= row["rate_most_bps"]
+        assert within == (not judge_rate("", profile.edge_to_server, row["rate_bps"], share, TOLERANCE))
+    assert made["rate_back_most_bps"].isna().all() == (profile.server_to_edge.rate_bps is None)
+
+
+def test_what_is_not_known_has_no_band() -> None:
+    untold = bands(probes(probe(WIFI)), {})
+    assert untold[["rtt_least_s", "rtt_most_s", "rate_least_bps"]].isna().all(axis=None)
+    traced = bands(probes(probe(WIFI, position_s=3.0)), manifest(WIFI))
+    assert traced[["rtt_most_s", "rate_most_bps", "rate_back_least_bps"]].isna().all(axis=None)
+    assert traced["rate_payload_bps"].item() == pytest.approx(GOODPUT * 15e6)
+    slow_start = bands(probes(probe(WIFI)), manifest(WIFI, slow_start_after_idle=True))
+    assert slow_start["rate_payload_bps"].item() == pytest.approx(UDP_SHARE * 15e6)
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_asked_line_band_and_dots(width: str) -> None:
+    rows = probes(probe(WIFI), probe(SLOW), probe(WIFI, rtt=1.5), probe(SLOW), probe(WIFI, rate=1.02))
+    (found,) = link_asked_drawings(rows, {"run": manifest(WIFI, SLOW)})
+    assert (found.kind, found.name) == ("link-asked", ())
+    figure = drawn.rendered(found.draw(width))
+    rtt, out, back, slow_rtt, _, slow_back = figure.axes
+    dots = drawn.marks(rtt, marker="o")
+    assert dots[:, 0].tolist() == [1, 3, 5], "in the order of the run, beside the other profile's"
+    assert dots[:, 1] == pytest.approx([2, 3, 2])
+    assert drawn.marks(out, marker="o")[:, 1] == pytest.approx(np.array([1, 1, 1.02]) * 15 * GOODPUT)
+    assert drawn.marks(back, marker="o")[:, 1] == pytest.approx(np.array([1, 1, 1.02]) * 30 * GOODPUT)
+    (band,) = slow_rtt.patches
+    assert band.get_extents().transformed(slow_rtt.transData.inverted()).intervaly == pytest.approx(
+        [180, 220]
+    )
+    assert [line.get_ydata()[0] for line in slow_rtt.get_lines() if line.get_marker() == "None"] == [200]
+    assert "none asked" in [text.get_text() for text in slow_back.texts]
+    assert "wifi: 3 probes, all ok" in drawn.texts(figure)
+    assert drawn.legend(figure) == ["measured", "asked", "tolerance"]
+    assert drawn.outside(figure) == []
+    assert drawn.overlapping(figure) == []
+    assert "5 probes of 2 profiles (wifi, slow), all ok" in found.caption
+    assert "two hosts" in found.caption
+
+
+def test_a_probe_that_is_off_is_marked_where_it_is() -> None:
+    rows = probes(probe(SLOW), probe(SLOW, rtt=1.15), probe(SLOW, rate=0.85), probe(SLOW))
+    assert rows["verdict"].tolist() == ["ok", "off", "off", "ok"]
+    (found,) = link_asked_drawings(rows, {"run": manifest(SLOW)})
+    figure = drawn.rendered(found.draw("column"))
+    rtt, out = figure.axes
+    assert drawn.marks(rtt, marker="X").tolist() == [[2, pytest.approx(230)]]
+    assert drawn.marks(rtt, marker="o")[:, 0].tolist() == [1, 3, 4]
+    assert drawn.marks(out, marker="X")[:, 0].tolist() == [3]
+    assert "slow: 2 of 4 probes off" in drawn.texts(figure)
+    assert "2 ok and 2 off" in found.caption
+    assert "off" in drawn.legend(figure)
+
+
+def test_one_that_is_far_off_does_not_flatten_the_others() -> None:
+    lost = probe(SLOW) | {"rtt_s": math.nan, "verdict": "off", "reason": "no echo came back"}
+    rows = probes(probe(SLOW), probe(SLOW, rtt=30), probe(SLOW, rate=0.01), lost)
+    figure = drawn.rendered(link_asked_figure(link_asked_data(rows, manifest(SLOW))))
+    rtt, out = figure.axes
+    assert rtt.get_ylim()[1] < 300
+    assert drawn.marks(rtt, marker="^").tolist() == [[2, rtt.get_ylim()[1]]]
+    assert drawn.marks(out, marker="v").tolist() == [[3, out.get_ylim()[0]]]
+    assert drawn.marks(rtt, marker="X").tolist() == [[4, rtt.get_ylim()[0]]], "no echo: nowhere, and off"
+
+
+def test_many_probes_are_thinned_and_all_that_are_off_are_kept() -> None:
+    count = 2 * MOST_DOTS + 10
+    rows = pd.concat([probes(probe(SLOW))] * count + [probes(probe(SLOW, rtt=1.15))] * 3, ignore_index=True)
+    figure = link_asked_figure(link_asked_data(rows, manifest(SLOW)))
+    assert MOST_DOTS / 2 < len(drawn.marks(figure.axes[0], marker="o")) <= MOST_DOTS
+    assert len(drawn.marks(figure.axes[0], marker="X")) == 3
+
+
+def test_runs_and_many_profiles_have_drawings_of_their_own() -> None:
+    profiles = [Profile(f"p{number}", Direction(0.01 * number, 1e6)) for number in range(1, MOST_ROWS + 2)]
+    rows = probes(*(probe(profile) for profile in profiles), probe(WIFI, run="other"))
+    found = link_asked_drawings(rows, {"run": manifest(*profiles)})
+    assert [drawing.name for drawing in found] == [("run", "1"), ("run", "2"), ("other",)]
+    assert [len(drawing.data) for drawing in found] == [MOST_ROWS, 1, 1]
+    assert found[1].data["probe"].tolist() == [MOST_ROWS + 1], "its number in the run"
+    assert found[2].data["rtt_most_s"].isna().all(), "its manifest is not there"
+    assert "tolerance" not in drawn.legend(drawn.rendered(found[2].draw("page")))
+
+
+def test_a_chain_names_its_links_and_a_trace_has_no_band() -> None:
+    rows = probes(
+        probe(WIFI, link="edge-middle1"), probe(SLOW, link="middle1-server"),
+        *(probe(LOSSY, position_s=float(at), rtt=1 + at / 10, loss=0.02, asked_loss=0.01) for at in range(4)),
+    )  # fmt: skip
+    (found,) = link_asked_drawings(rows, {"run": manifest(WIFI, SLOW, LOSSY)})
+    figure = drawn.rendered(found.draw("page"))
+    assert "wifi, edge-middle1: 1 probe, all ok" in drawn.texts(figure)
+    assert not figure.axes[6].patches
+    assert "Where a trace changes the link" in found.caption
+    assert "2.00%, asked 1.00%" in found.caption
+
+
+def test_no_probes() -> None:
+    assert link_asked_drawings(pd.DataFrame()) == []
+    assert link_asked_drawings(probes(probe(WIFI)).iloc[:0]) == []

@@ -1,0 +1,227 @@
+"""What a backend itself costs, from trials whose cost is known because it was put in."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from analysis.costs.overhead import GOODPUT, TOO_FEW, fit, overhead
+from analysis.reporting import Asked, report
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
+from analysis.tables.overhead import overhead_table
+from pareto.link import probe
+from tests.unit import example_chain
+from tests.unit.example_run import PAYLOAD_KIB, trials, write
+
+A_S, B = {"tcp": 0.4e-3, "rpc": 1.0e-3}, {"tcp": 76e-9, "rpc": 75e-9}
+PROFILE = {"edge_to_server": {"rate_bps": 5e6, "delay_s": 0.2}, "server_to_edge": {}, "bucket": None}
+MANIFEST = {"profiles": {"200ms-5mbit": PROFILE}}
+LAST = str(len(PAYLOAD_KIB) - 1)
+
+
+def ruled(noise: float = 0.0, seed: int = 0, **fixed: Any) -> list[dict[str, Any]]:
+    """Trials with latency = bound + a + b x bytes + noise, which grows with the bytes and errs upwards."""
+    rng = np.random.default_rng(seed)
+    rows = trials(**fixed)
+    for row in rows:
+        nbytes = row["payload_bytes"] + row["result_bytes"]
+        cost_s = A_S[row["backend"]] + B[row["backend"]] * nbytes if row["payload_bytes"] else 0.0
+        late_s = noise * (1e-4 + 2e-9 * nbytes) * rng.lognormal(0, 1)
+        row["latency_s"] = row["latency_bound_s"] + cost_s + late_s
+    return rows
+
+
+def analysed(
+    folder: Path, rows: list[dict[str, Any]], manifest: dict[str, Any] | None = None
+) -> pd.DataFrame:
+    run = write(folder, rows)
+    return overhead(load([run]), stages(run), MANIFEST if manifest is None else manifest)
+
+
+def test_what_was_put_in_is_found(tmp_path: Path) -> None:
+    rows = analysed(tmp_path, ruled()).set_index("backend")
+    for backend in ("tcp", "rpc"):
+        found = rows.loc[backend]
+        for end in ("", "_low", "_high"):
+            assert found[f"a{end}_s"] == pytest.approx(A_S[backend], rel=1e-6)
+            assert found[f"b{end}_s_per_byte"] == pytest.approx(B[backend], rel=1e-6)
+        assert found["residual_s"] == pytest.approx(0, abs=1e-12)
+        assert (found["points"], found["payloads"]) == (21, len(set(PAYLOAD_KIB)) - 1)
+
+
+def test_intervals_hold_the_truth_and_tell_the_backends_apart(tmp_path: Path) -> None:
+    held = []
+    for seed in range(10):
+        rows = analysed(tmp_path / str(seed), ruled(0.1, seed)).set_index("backend")
+        assert rows.loc["tcp", "a_high_s"] < rows.loc["rpc", "a_low_s"]
+        assert rows["residual_s"].between(1e-7, 1e-4).all()
+        for backend, found in rows.iterrows():
+            # The noise errs upwards: its median belongs to what the backend costs.
+            late_s, late_per_byte = 0.1 * 1e-4, 0.1 * 2e-9
+            held.append(found["a_low_s"] <= A_S[str(backend)] + late_s <= found["a_high_s"])
+            b = B[str(backend)] + late_per_byte
+            held.append(found["b_low_s_per_byte"] <= b <= found["b_high_s_per_byte"])
+    assert sum(held) >= 0.85 * len(held)
+
+
+def test_one_outlier_decides_nothing() -> None:
+    nbytes = np.array([5, 30, 50, 75, 100, 250, 300, 600, 800, 1600]) * 1e3
+    straight = 1e-3 + 70e-9 * nbytes
+    bent = straight + np.where(nbytes == 1.6e6, 0.05, 0)
+    assert fit(nbytes, bent).b_s_per_byte == pytest.approx(70e-9)
+    assert fit(nbytes, bent).a_s == pytest.approx(1e-3)
+    assert fit(nbytes, bent) == fit(nbytes, bent), "the same input, the same result"
+
+
+@pytest.mark.parametrize(
+    ("points", "payloads", "has_line", "has_interval"),
+    [([0, 3, 4], 2, False, False), ([0, 1, 2, 5], 4, True, False), ([0, 1, 2, 5, 6], 4, True, True)],
+)
+def test_few_payloads(
+    tmp_path: Path, points: list[int], payloads: int, has_line: bool, has_interval: bool
+) -> None:
+    chosen = [row for row in ruled(backends=("tcp",)) if row["point"] in points]
+    (row,) = analysed(tmp_path, chosen).to_dict("records")
+    assert row["payloads"] == payloads
+    assert (not math.isnan(row["a_s"]), not math.isnan(row["b_low_s_per_byte"])) == (has_line, has_interval)
+    assert (row["note"] == TOO_FEW) != has_line
+    assert 0.9 < row["latency_efficiency"] < 1, "needs no line"
+
+
+def test_only_valid_trials_that_cross_count(tmp_path: Path) -> None:
+    rows = ruled(0.5)
+    clean = analysed(tmp_path / "clean", [row for row in rows if row["round"] == 2 or row["point"] != 3])
+    for row in rows:
+        if row["round"] < 2 and row["point"] == 3:
+            row |= {"status": "invalid", "latency_s": 99.0, "reason": "link off"}
+        if not row["payload_bytes"]:
+            row["latency_s"] = 99.0
+    pd.testing.assert_frame_equal(analysed(tmp_path / "marked", rows), clean)
+
+
+def test_nothing_crosses(tmp_path: Path) -> None:
+    made = report(
+        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]), wanted=Asked(figures="none")
+    )
+    assert made.overhead.empty
+    assert not (tmp_path / "overhead.csv").exists()
+    assert "not compared" in made.verdicts[0]
+
+
+@pytest.mark.parametrize("unknown", ["result_bytes", "latency_bound_s"])
+def test_what_was_not_measured_is_not_fitted(tmp_path: Path, unknown: str) -> None:
+    (row,) = analysed(tmp_path, [row | {unknown: ""} for row in ruled(backends=("tcp",))]).to_dict("records")
+    assert row["note"] == TOO_FEW
+    assert math.isnan(row["a_s"])
+
+
+def test_tcps_own_headers(tmp_path: Path) -> None:
+    """A backend that loses what headers cost, and nothing else, is at all of TCP's goodput."""
+    assert GOODPUT == probe.GOODPUT
+    rows = trials(backends=("tcp",))
+    for row in rows:
+        row["latency_s"] = row["latency_bound_s"] + 8 * row["payload_bytes"] / 5e6 * (1 / GOODPUT - 1)
+    (found,) = analysed(tmp_path, rows).to_dict("records")
+    assert found["headers_s_per_byte"] == pytest.approx(found["b_s_per_byte"])
+    assert found["goodput_efficiency"] == pytest.approx(1)
+    assert found["latency_efficiency"] < 0.99
+
+
+def test_each_profile_has_the_headers_of_its_own_rate(tmp_path: Path) -> None:
+    rates_bps = {"slow": 5e6, "fast": 50e6, "unknown": None}
+    rows = [row for netem in rates_bps for row in trials(backends=("tcp",), netem=netem)]
+    profiles = {netem: {"edge_to_server": {"rate_bps": rate_bps}} for netem, rate_bps in rates_bps.items()}
+    found = analysed(tmp_path, rows, {"profiles": profiles}).set_index("netem")["headers_s_per_byte"]
+    assert found["slow"] == pytest.approx(8 / 5e6 * (1 / GOODPUT - 1))
+    assert found["slow"] == pytest.approx(10 * found["fast"])
+    assert math.isnan(found["unknown"])
+
+
+def both(way: dict[str, Any]) -> dict[str, Any]:
+    return {"profiles": {"200ms-5mbit": PROFILE | {"edge_to_server": way}}}
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {},
+        {"profiles": []},
+        {"profiles": {"200ms-5mbit": PROFILE | {"bucket": {"burst_bytes": 32768}}}},
+        both({"rate_bps": 5e6, "trace": {"name": "train"}}),
+        both({"rate_bps": 5e6, "reorder": 0.1}),
+        both({"delay_s": 0.2}),
+    ],
+    ids=["no manifest", "strange", "bucket", "trace", "reorder", "no rate"],
+)
+def test_goodput_is_left_out_where_the_rate_is_not_one_number(
+    tmp_path: Path, manifest: dict[str, Any]
+) -> None:
+    rows = analysed(tmp_path, ruled(), manifest)
+    assert rows[["goodput_efficiency", "headers_s_per_byte"]].isna().all(axis=None)
+    assert rows["latency_efficiency"].notna().all()
+    assert "TCP" not in printed(rows)
+
+
+def test_a_chain_by_the_bytes_on_all_links(tmp_path: Path) -> None:
+    splits = [(3, 5), (5, 5), (1, 12), (0, 2), (2, 19), (3, 21), (21, 21)]
+    rows, staged = example_chain.trials(splits, backends=["tcp"])
+    sent = {"+".join(map(str, cuts)): sum(int(1024 * PAYLOAD_KIB[cut]) for cut in cuts) for cuts in splits}
+    for row in rows:
+        nbytes = sent[row["point"]] + 2 * example_chain.RESULT_BYTES
+        row["latency_s"] = row["latency_bound_s"] + 1e-3 + 30e-9 * nbytes
+    run = example_chain.write(tmp_path, rows, staged)
+    manifest = {"profiles": {"wifi": PROFILE}}
+    (found,) = overhead(load([run]), stages(run), manifest).to_dict("records")
+    assert found["points"] == 5, "those that cross both links"
+    assert found["a_s"] == pytest.approx(1e-3, rel=1e-3)
+    assert found["b_s_per_byte"] == pytest.approx(30e-9, rel=1e-3)
+    assert math.isnan(found["goodput_efficiency"])
+
+
+def test_depths_and_labels_are_apart(tmp_path: Path) -> None:
+    rows = ruled(backends=("tcp",))
+    labelled = [
+        row | {"backend": f"tcp:{name}", "in_flight_asked": depth} for row in rows for name in "ba"
+        for depth in ("", "4")
+    ]  # fmt: skip
+    found = analysed(tmp_path, labelled)
+    assert list(zip(found["in_flight_asked"], found["backend"], strict=True)) == [
+        ("4", "tcp:a"), ("4", "tcp:b"), ("auto", "tcp:a"), ("auto", "tcp:b"),
+    ]  # fmt: skip
+    text = printed(found)
+    assert text.count("4 in flight: overhead") == 1
+    assert text.count("latency over its bound") == 1  # what the columns mean is told once for all tables
+
+
+def printed(rows: pd.DataFrame) -> str:
+    console = Console(width=80, color_system=None, record=True, file=io.StringIO())
+    console.print(overhead_table(rows))
+    return console.export_text()
+
+
+def named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"backend": f"{row['backend']}:{'abcdefgh' * 2}"} for row in rows]
+
+
+@pytest.mark.parametrize("rename", [list, named])
+def test_the_table_fits_80_columns(tmp_path: Path, rename: Callable[[Any], list[dict[str, Any]]]) -> None:
+    text = printed(analysed(tmp_path, rename(ruled(0.5))))
+    assert max(map(len, text.splitlines())) <= 80
+    lines = [line.split() for line in text.splitlines()]
+    tcp, rpc = (next(line for line in lines if line[:1] and line[0].startswith(it)) for it in ("tcp", "rpc"))
+    assert lines.index(tcp) < lines.index(rpc)
+    assert tcp[1] == "21"
+    assert float(tcp[2]) == pytest.approx(0.45, abs=0.2)
+    assert tcp[3].count("..") == 1
+    assert "-:" not in text
+    few = analysed(tmp_path / "few", ruled()[:2])
+    assert "no line through fewer than 4 payloads" in " ".join(printed(few).split())

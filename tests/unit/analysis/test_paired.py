@@ -1,0 +1,310 @@
+"""Backends against each other in one run: a difference that was put in is found, and none where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.comparing.paired import ALL, median_interval, paired
+from analysis.comparing.verdicts import verdicts
+from analysis.runs.trials import load
+from analysis.statistics.median import interval
+from tests.unit.example_run import PAYLOAD_KIB, trials, write
+
+AA = ("tcp:a", "tcp:b")
+CROSSING = len(PAYLOAD_KIB) - 1
+
+
+def measured(
+    backends: Sequence[str] = ("tcp", "rpc"),
+    *,
+    rounds: int = 3,
+    later_s: float = 0.0,
+    slower: float = 0.0,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Trials whose rounds drift by half, with noise of 1 % of the network; the second backend is `later_s` later where
+    something crosses, and has fewer images/s by the share `slower`."""
+    rng = np.random.default_rng(seed)
+    rows = trials(rounds=rounds, backends=("tcp",), noise=0)
+    drift = rng.uniform(1, 1.5, rounds)
+    made = []
+    for row in rows:
+        crosses = bool(row["payload_bytes"])
+        for place, backend in enumerate(backends):
+            late_s = later_s if place and crosses else 0.0
+            latency_s = row["latency_s"] * drift[row["round"]] * rng.normal(1, 0.01) + late_s
+            throughput_ips = row["throughput_ips"] * rng.normal(1, 0.01) * (1 - place * slower)
+            made.append(row | {"backend": backend, "latency_s": latency_s, "throughput_ips": throughput_ips})
+    return made
+
+
+def compared(folder: Path, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return paired(load([write(folder, rows)]))
+
+
+def over_all(rows: pd.DataFrame) -> dict[Any, Any]:
+    (row,) = rows[rows["point"] == ALL].to_dict("records")
+    return row
+
+
+@pytest.mark.parametrize(("rounds", "over"), [(3, "points"), (8, "rounds")])
+@pytest.mark.parametrize("later_s", [0.05, -0.05])
+def test_a_shift_is_found_with_its_sign(tmp_path: Path, rounds: int, over: str, later_s: float) -> None:
+    rows = compared(tmp_path, measured(rounds=rounds, later_s=later_s, slower=0.05))
+    row = over_all(rows)
+    assert (row["first"], row["other"]) == ("tcp", "rpc")
+    assert row["interval_over"] == over
+    assert row["latency_low_s"] < later_s < row["latency_high_s"]
+    assert np.sign(row["latency_low_s"]) == np.sign(row["latency_high_s"]) == np.sign(later_s)
+    assert np.sign(row["latency_difference_percent"]) == np.sign(later_s)
+    assert row["throughput_low_percent"] < -5 < row["throughput_high_percent"] < 0
+    assert (row["points"], row["rounds"], row["pairs"]) == (CROSSING, rounds, CROSSING * rounds)
+    assert row["first_faster"] + row["other_faster"] == CROSSING
+    assert (row["first_faster"] > row["other_faster"]) == (later_s > 0)
+    (text,) = verdicts(rows)
+    direction = "longer" if later_s > 0 else "shorter"
+    assert text.startswith("mobilenetv2 at 200ms-5mbit, batch size 1: rpc takes ")
+    assert f" {direction} than tcp, 95 % interval over {over} " in text
+    assert f"over 21 points x {rounds} rounds" in text
+    assert "images/s -" in text
+
+
+def test_a_run_against_itself_shows_no_difference(tmp_path: Path) -> None:
+    seen = 0
+    for seed in range(20):
+        rows = compared(tmp_path / str(seed), measured(AA, rounds=3 if seed % 2 else 6, seed=seed))
+        (text,) = verdicts(rows)
+        seen += "no difference seen between tcp:a and tcp:b: " not in text
+        assert text.endswith("; both are tcp")
+    assert seen <= 2, "one in twenty is what 95 % means"
+
+
+def test_what_slows_a_whole_round_slows_both(tmp_path: Path) -> None:
+    """Without pairs, a drift by half would hide a shift of 5 %."""
+    shifted = compared(tmp_path, measured(rounds=8, later_s=0.03))
+    assert over_all(shifted)["latency_low_s"] > 0.02
+
+
+def test_each_point_by_its_rounds(tmp_path: Path) -> None:
+    rows = compared(tmp_path, measured(rounds=6, later_s=0.05))
+    points = rows[rows["point"] != ALL]
+    assert points["point"].tolist() == [str(point) for point in range(len(PAYLOAD_KIB))]
+    assert points["pairs"].eq(6).all()
+    assert points["latency_low_s"].le(points["latency_difference_s"]).all()
+    assert points["latency_difference_s"].le(points["latency_high_s"]).all()
+    few = compared(tmp_path / "few", measured(rounds=5))
+    points = few[few["point"] != ALL]
+    assert points[["latency_low_s", "throughput_high_percent"]].isna().all(axis=None)
+    assert points["note"].eq("too few rounds").all()
+    assert points["latency_difference_s"].notna().all()
+
+
+def test_beyond_the_bound(tmp_path: Path) -> None:
+    """A stage that happened to be slower under one backend is not the backend's cost."""
+    rows = measured(rounds=6, later_s=0.002)
+    for row in rows:
+        row["latency_s"] = row["latency_bound_s"] + (0.004 if row["backend"] == "rpc" else 0.002)
+        if row["backend"] == "rpc":
+            row |= {"latency_s": row["latency_s"] + 0.1, "latency_bound_s": row["latency_bound_s"] + 0.1}
+    found = over_all(compared(tmp_path, rows))
+    assert found["latency_difference_s"] == pytest.approx(0.102)
+    assert found["overhead_difference_s"] == pytest.approx(0.002)
+    (text,) = verdicts(compared(tmp_path, rows))
+    assert "beyond stages and link 2.00 ms, 2.00 to 2.00 ms" in text
+
+
+def test_rounds_that_are_missing_or_invalid_have_no_pair(tmp_path: Path) -> None:
+    rows = measured(rounds=7)
+    clean = compared(
+        tmp_path / "clean",
+        [row for row in rows if not (row["backend"] == "rpc" and row["point"] == 3 and row["round"] == 2)],
+    )
+    for row in rows:
+        if row["backend"] == "rpc" and row["point"] == 3 and row["round"] == 2:
+            row |= {"status": "invalid", "latency_s": 99.0, "throughput_ips": 1e9, "reason": "link off"}
+    marked = compared(tmp_path / "marked", rows)
+    pd.testing.assert_frame_equal(marked, clean)
+    assert marked.set_index("point").loc["3", "pairs"] == 6
+    assert over_all(marked)["pairs"] == 21 * 7 - 1
+    (text,) = verdicts(marked)
+    assert "over 146 pairs at 21 points" in text
+
+
+def test_rounds_that_one_backend_lacks_altogether(tmp_path: Path) -> None:
+    apart = [row for row in measured(rounds=2) if (row["backend"] == "rpc") == (row["round"] == 1)]
+    rows = compared(tmp_path, apart)
+    assert rows["point"].tolist() == [ALL]
+    assert list(verdicts(rows)) == [
+        "mobilenetv2 at 200ms-5mbit, batch size 1: tcp and rpc not compared: no point that crosses the link has valid "
+        "trials of both in one round"
+    ]
+
+
+def test_one_backend_is_compared_with_nothing(tmp_path: Path) -> None:
+    assert compared(tmp_path, measured(("tcp",))).empty
+    assert list(verdicts(compared(tmp_path / "again", measured(("tcp",))))) == []
+    assert paired(load(write(tmp_path / "nothing", []))).empty
+
+
+def test_a_single_point(tmp_path: Path) -> None:
+    rows = [row for row in measured(later_s=0.05) if row["point"] == 3]
+    found = over_all(compared(tmp_path / "few", rows))
+    assert (found["points"], found["pairs"], found["note"]) == (1, 3, "too few rounds")
+    assert math.isnan(found["latency_low_s"])
+    (text,) = verdicts(compared(tmp_path / "few", rows))
+    assert "over 1 point x 3 rounds: too few rounds for an interval, may be chance" in text
+    enough = [row for row in measured(rounds=6, later_s=0.05) if row["point"] == 3]
+    assert over_all(compared(tmp_path / "enough", enough))["interval_over"] == "rounds"
+
+
+def test_what_stays_on_the_edge_is_listed_and_has_no_say(tmp_path: Path) -> None:
+    rows = measured(later_s=0.05)
+    for row in rows:
+        if not row["payload_bytes"] and row["backend"] == "rpc":
+            row["latency_s"] += 9
+    found = compared(tmp_path, rows)
+    assert found.set_index("point").loc["21", "latency_difference_s"] > 8
+    assert over_all(found)["points"] == CROSSING
+    alone = compared(tmp_path / "alone", [row for row in rows if not row["payload_bytes"]])
+    assert alone["point"].tolist() == ["21", ALL]
+    assert "not compared" in next(verdicts(alone))
+
+
+def test_no_difference_in_images_is_claimed_from_an_interval_that_holds_it(tmp_path: Path) -> None:
+    rows = compared(tmp_path, measured(AA, rounds=6))
+    (of_all,) = rows.index[rows["point"] == ALL]
+    interval_ends = {"difference": -5.4, "low": -12.0, "high": 2.1}
+    for name, percent in interval_ends.items():
+        rows.loc[of_all, f"throughput_{name}_percent"] = percent
+    rows.loc[of_all, ["first_surely_more", "other_surely_more"]] = 0
+    assert "; no difference seen in images/s: -5.4 %, -12 to 2.1 %; both are tcp" in next(verdicts(rows))
+    rows.loc[of_all, "first_surely_more"] = 3
+    (text,) = verdicts(rows)
+    assert "; images/s -5.4 %, -12 to 2.1 % (significantly more: tcp:a at 3); both are tcp" in text
+
+
+def test_throughput_that_was_not_measured(tmp_path: Path) -> None:
+    rows = compared(tmp_path, [row | {"throughput_ips": ""} for row in measured(later_s=0.05)])
+    assert rows["throughput_difference_percent"].isna().all()
+    (text,) = verdicts(rows)
+    assert "longer than tcp" in text
+    assert "images/s" not in text
+
+
+def test_three_backends_make_three_pairs_and_depths_are_apart(tmp_path: Path) -> None:
+    rows = measured(("rpc", *AA))
+    rows += [row | {"in_flight_asked": "4"} for row in rows]
+    found = compared(tmp_path, rows)
+    pairs = found.loc[found["point"] == ALL, ["in_flight_asked", "first", "other"]].to_numpy().tolist()
+    assert pairs == [
+        [depth, *pair]
+        for depth in ("4", "auto")
+        for pair in (("tcp:a", "tcp:b"), ("tcp:a", "rpc"), ("tcp:b", "rpc"))
+    ]
+    texts = list(verdicts(found))
+    assert texts[0].startswith("mobilenetv2 at 200ms-5mbit, batch size 1, 4 in flight: ")
+    assert [text.endswith("; both are tcp") for text in texts] == [True, False, False] * 2
+
+
+def test_the_interval_is_that_of_the_median(tmp_path: Path) -> None:
+    values = pd.Series(np.random.default_rng(0).normal(0, 1, 9))
+    assert median_interval(values) == interval(values)
+    assert all(map(math.isnan, median_interval(values[:5])))
+    rows = compared(tmp_path, measured(rounds=9))
+    trials_of = load(tmp_path).set_index(["backend", "point", "round"])["latency_s"].sort_index()
+    found = rows.set_index("point").loc["3", ["latency_low_s", "latency_high_s"]].to_numpy(dtype=float)
+    assert found == pytest.approx(interval(trials_of["rpc", "3"] - trials_of["tcp", "3"]))
+
+
+# Significance
+
+
+def points_of(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["point"] != ALL].set_index("point")
+
+
+def test_a_difference_at_every_point_is_significant(tmp_path: Path) -> None:
+    rows = compared(tmp_path, measured(rounds=12, later_s=0.05, slower=0.05))
+    points = points_of(rows)
+    crossing = points[points["latency_p_value"].notna()]
+    assert crossing.index.tolist() == list(map(str, range(CROSSING))), (
+        "where nothing crosses, nothing is tested"
+    )
+    assert rows["tests"].eq(2 * CROSSING).all()
+    assert rows["rounds_needed"].eq(11).all()
+    assert crossing["latency_significant"].mean() > 0.9
+    assert crossing["throughput_significant"].mean() > 0.9
+    assert (crossing["latency_p_corrected"] >= crossing["latency_p_value"]).all()
+    assert crossing["latency_significant"].eq(crossing["latency_p_corrected"] <= 0.05).all()
+    every = over_all(rows)
+    assert every["first_surely_faster"] == crossing["latency_significant"].sum()
+    assert every["first_surely_more"] == crossing["throughput_significant"].sum()
+    assert every["other_surely_faster"] == every["other_surely_more"] == 0
+    assert every["latency_p_corrected"] == crossing["latency_p_corrected"].min()
+    assert every["latency_significant"]
+    (text,) = verdicts(rows)
+    assert f"; faster: tcp at {CROSSING} ({every['first_surely_faster']} significantly); " in text
+    assert f" % (significantly more: tcp at {every['first_surely_more']})" in text
+
+
+def test_differences_both_ways(tmp_path: Path) -> None:
+    rows = measured(rounds=14)
+    for row in rows:
+        if row["backend"] == "rpc" and row["payload_bytes"]:
+            row["latency_s"] += 0.2 if row["point"] % 2 else -0.2
+    every = over_all(compared(tmp_path, rows))
+    assert (every["first_surely_faster"], every["other_surely_faster"]) == (10, 11)
+
+
+def test_too_few_rounds_to_tell_at_a_single_point(tmp_path: Path) -> None:
+    """Ten rounds that all say the same have p = 0.002, which among 42 tests is no more than chance."""
+    rows = compared(tmp_path, measured(rounds=10, later_s=0.5))
+    points = points_of(rows)
+    assert points["latency_p_value"].min() == pytest.approx(2 / 2**10)
+    assert not rows["latency_significant"].any()
+    (text,) = verdicts(rows)
+    assert f"faster: tcp at {CROSSING}; too few rounds to tell at a single point: needs 11" in text
+    assert "at none significantly" not in text
+
+
+def test_backends_alike_are_seldom_told_apart(tmp_path: Path) -> None:
+    seen = 0
+    for seed in range(20):
+        rows = compared(tmp_path / str(seed), measured(AA, rounds=12, seed=seed))
+        seen += int(rows["latency_significant"].any() or rows["throughput_significant"].any())
+        (text,) = verdicts(rows)
+        assert rows["latency_significant"].any() or "at none significantly" in text
+    assert seen <= 3
+
+
+def test_conditions_are_one_family(tmp_path: Path) -> None:
+    rows = measured(rounds=12, later_s=0.05)
+    one = compared(tmp_path / "one", rows)
+    both = compared(tmp_path / "both", rows + [row | {"netem": "wifi"} for row in rows])
+    assert both["tests"].eq(4 * CROSSING).all()
+    same = both[both["netem"] != "wifi"].reset_index(drop=True)
+    pd.testing.assert_series_equal(same["latency_p_value"], one["latency_p_value"])
+    assert same["latency_p_corrected"].min() == pytest.approx(2 * one["latency_p_corrected"].min(), rel=0.1)
+
+
+def test_a_trial_repeated_within_a_round_is_no_round_more(tmp_path: Path) -> None:
+    rows = [row for row in measured(rounds=6, later_s=0.5) if row["point"] == 3]
+    once, twice = compared(tmp_path / "once", rows), compared(tmp_path / "twice", rows + rows)
+    assert points_of(twice)["pairs"].tolist() == [12]
+    assert (
+        points_of(twice)["latency_p_value"].tolist()
+        == points_of(once)["latency_p_value"].tolist()
+        == [2 / 2**6]
+    )
+
+
+def test_the_same_run_gives_the_same_table(tmp_path: Path) -> None:
+    rows = measured(AA)
+    pd.testing.assert_frame_equal(compared(tmp_path / "a", rows), compared(tmp_path / "b", rows))

@@ -1,0 +1,153 @@
+"""One backend against another, drawn: what stands where, and what is said of how sure it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.comparing.paired import ALL, paired
+from analysis.figures.drawing import Drawing
+from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, UNTESTED, paired_drawing
+from analysis.runs.trials import load
+from tests.unit import drawn, example_chain
+from tests.unit.example_run import trials, write
+
+
+def drawing(folder: Path, rows: list[dict[str, Any]]) -> tuple[Drawing | None, pd.DataFrame, pd.DataFrame]:
+    measured = load(write(folder, rows))
+    compared = paired(measured)
+    return paired_drawing(compared, measured, "two hosts"), compared, measured
+
+
+def made(folder: Path, rows: list[dict[str, Any]]) -> Drawing:
+    found, _, _ = drawing(folder, rows)
+    assert found is not None
+    return found
+
+
+def some(points: tuple[int, ...], **options: Any) -> list[dict[str, Any]]:
+    return [row for row in trials(**options) if row["point"] in points]
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_every_point_in_order_with_its_interval(tmp_path: Path, width: str) -> None:
+    found, compared, _ = drawing(tmp_path, trials(rounds=7))
+    assert found is not None
+    assert (found.kind, found.name) == ("paired", ("mobilenetv2", "200ms-5mbit"))
+    points = compared[compared["point"] != ALL].set_index("point")
+    assert found.data["point"].tolist() == [str(point) for point in range(22)]
+    for column in ("latency_difference_s", "latency_low_s", "latency_high_s", "throughput_high_percent"):
+        assert found.data[column].tolist() == points.loc[found.data["point"], column].tolist()
+    figure = drawn.rendered(found.draw(width))
+    above, below = figure.axes
+    upper, lower = drawn.marks(above, marker="o"), drawn.marks(below, marker="o")
+    assert upper[:, 0].tolist() == lower[:, 0].tolist() == list(range(22))
+    assert "(ms)" in above.get_ylabel()
+    assert upper[:, 1] == pytest.approx(1e3 * found.data["latency_difference_s"])
+    assert lower[:, 1] == pytest.approx(found.data["throughput_difference_percent"])
+    assert above.get_ylim()[0] < 0 < above.get_ylim()[1], "zero is there to compare with"
+    assert drawn.outside(figure) == []
+    assert drawn.overlapping(figure) == []
+    shown = drawn.texts(figure)
+    assert "21 classifier" in shown
+    percent = found.data["latency_difference_percent"].iloc[0]
+    assert percent > 10
+    assert f"+{percent:.0f}" in shown
+
+
+def test_too_few_rounds_have_a_range_and_no_interval(tmp_path: Path) -> None:
+    found, _, measured = drawing(tmp_path, trials(rounds=3))
+    assert found is not None
+    assert set(found.data["latency_mark"]) == set(found.data["throughput_mark"]) == {RANGE}
+    both = measured.pivot(index=["round", "point"], columns="backend", values=["latency_s", "throughput_ips"])
+    of_point = (both["latency_s"]["rpc"] - both["latency_s"]["tcp"]).groupby("point")
+    row = found.data.set_index("point").loc["7"]
+    assert row["latency_low_s"] == pytest.approx(of_point.min()["7"])
+    assert row["latency_high_s"] == pytest.approx(of_point.max()["7"])
+    percent = 100 * (both["throughput_ips"]["rpc"] / both["throughput_ips"]["tcp"] - 1)
+    assert row["throughput_low_percent"] == pytest.approx(percent.groupby("point").min()["7"])
+    assert "range of the rounds, which is no interval: with fewer than 6 rounds" in found.caption
+    assert "95 % intervals" not in found.caption
+    figure = found.draw("page")
+    assert "too few rounds: median and range" in drawn.legend(figure)
+    assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 0
+
+
+def test_significance_is_marked_where_there_are_rounds_for_it(tmp_path: Path) -> None:
+    rows = some((0, 7, 21), rounds=10, noise=0.01)
+    found, compared, _ = drawing(tmp_path, rows)
+    assert found is not None
+    told = compared.set_index("point").loc[["0", "7", "21"]]
+    assert told["latency_significant"].tolist() == [True, True, False]
+    assert found.data["latency_mark"].tolist() == [SIGNIFICANT, SIGNIFICANT, UNTESTED]
+    figure = found.draw("page")
+    assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 3
+    assert drawn.legend(figure)[0] == "significant (corrected)"
+    assert "nothing crosses: not tested" in drawn.legend(figure)
+    assert "corrected by Holm for all 4 tests" in found.caption
+
+
+def test_what_is_not_significant_is_hollow(tmp_path: Path) -> None:
+    rows = some((0, 7), rounds=10, backends=("tcp:a", "tcp:b"))
+    found = made(tmp_path, rows)
+    assert set(found.data["latency_mark"]) == {UNSURE}
+    figure = found.draw("column")
+    assert len(drawn.marks(figure.axes[0], filled=False, marker="o")) == 2
+    assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 0
+    assert "not significant (corrected)" in drawn.legend(figure)
+
+
+def test_a_test_that_could_find_nothing_finds_nothing(tmp_path: Path) -> None:
+    """Six rounds cannot make a point of 21 significant: that it is not says nothing."""
+    found = made(tmp_path, trials(rounds=6))
+    assert found.data["latency_mark"].tolist() == [INTERVAL] * 21 + [UNTESTED]
+    assert "not significant" not in " ".join(drawn.legend(found.draw("page")))
+    assert "No significance is told where there are fewer than" in found.caption
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    assert drawing(tmp_path / "one", trials(backends=("tcp",)))[0] is None
+    apart = [row for row in trials(rounds=2) if (row["backend"] == "rpc") == (row["round"] == 1)]
+    assert drawing(tmp_path / "apart", apart)[0] is None
+    assert drawing(tmp_path / "failed", trials(status="failed"))[0] is None
+
+
+def test_three_backends_make_three_pairs(tmp_path: Path) -> None:
+    found = made(tmp_path, some((0, 7, 21), backends=("tcp:a", "tcp:b", "rpc")))
+    figure = drawn.rendered(found.draw("column"))
+    assert drawn.legend(figure)[:3] == ["tcp:b − tcp:a", "rpc − tcp:a", "rpc − tcp:b"]  # noqa: RUF001
+    places = drawn.marks(figure.axes[0], filled=False)[:, 0]
+    assert len(np.unique(places)) == 9, "none hides another"
+    assert drawn.outside(figure) == []
+
+
+def test_trials_that_do_not_count_are_told(tmp_path: Path) -> None:
+    rows = trials(rounds=3)
+    rows[0] |= {"status": "invalid", "latency_s": 99.0}
+    found = made(tmp_path, rows)
+    assert "1 of 132 trials left out (invalid or failed)" in found.caption
+    assert "1 of 132 trials left out (invalid or failed)." in drawn.texts(found.draw("page"))
+    assert found.data["latency_high_s"].max() < 5
+
+
+def test_a_single_point_and_a_run_without_throughput(tmp_path: Path) -> None:
+    one = made(tmp_path / "one", some((7,)))
+    assert drawn.outside(drawn.rendered(one.draw("column"))) == []
+    dry = made(tmp_path / "dry", trials(throughput_ips=""))
+    assert dry.data["throughput_low_percent"].isna().all()
+    drawn.rendered(dry.draw("page"))
+
+
+def test_a_chain_is_numbered_where_names_have_no_room(tmp_path: Path) -> None:
+    rows, _ = example_chain.trials(example_chain.splits(2), rounds=1)
+    found = made(tmp_path, rows)
+    assert len(found.data) == 253
+    figure = drawn.rendered(found.draw("column"))
+    numbers = [text.get_text() for text in figure.axes[1].get_xticklabels()]
+    assert numbers[0] == "0+0"
+    assert 5 <= len(numbers) <= 9
+    assert drawn.overlapping(figure) == []

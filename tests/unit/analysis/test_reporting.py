@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+
+from analysis.drawings import asked_for, drawings
+from analysis.errors import AnalysisError
+from analysis.figures.drawing import conditions
+from analysis.figures.front_figure import front_figure
+from analysis.figures.style import series
+from analysis.fronts.front import front
+from analysis.naming import file_stem
+from analysis.reporting import Asked, asked, find, report
+from analysis.runs.trials import load
+from analysis.tables.front import front_table
+from tests.unit.example_run import trials, write
+
+PNG, PDF = b"\x89PNG", b"%PDF"
+TABLES = Asked(figures="none")
+ALWAYS = ("front", "attribution", "bound", "paired", "payload")
+
+
+def names(run: Path) -> list[str]:
+    """The figures that a run has, as in their files' names, without drawing them."""
+    found = find([run], Asked())
+    return ["-".join((drawing.kind, *drawing.name)) for drawing in drawings(found, each=True)]
+
+
+def all_on_front(seed: int) -> list[dict[str, Any]]:
+    """22 points of two backends, every one on its front."""
+    rng = np.random.default_rng(seed)
+    rows = trials(seed=seed, netem="unshaped")
+    for row in rows:
+        slower = 1.0 if row["backend"] == "tcp" else 1.07
+        row["latency_s"] = (0.03 + 0.012 * row["point"]) * slower * rng.normal(1, 0.01)
+        row["throughput_ips"] = (12 + 2.2 * row["point"]) / slower * rng.normal(1, 0.01)
+    return rows
+
+
+def test_files(tmp_path: Path) -> None:
+    run = write(tmp_path, trials())
+    made = report(run)
+    names = [path.name for path in made.files]
+    assert [name for name in names if name.endswith(".csv") and "-" not in name] == [
+        *("front.csv", "hypervolume.csv", "overhead.csv", "paired.csv", "drift.csv")
+    ]
+    assert names[-1] == "report.html"
+    for kind in ALWAYS:
+        stem = f"{kind}-mobilenetv2-200ms-5mbit"
+        assert {f"{stem}.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= set(names), kind
+    assert {f"{kind}-mobilenetv2-200ms-5mbit.tex" for kind in ("front", "paired")} <= set(names)
+    assert len(set(names)) == len(names)
+    assert made.notes == []
+    assert made.front["rounds"].eq(3).all()
+    contents = {path: path.read_bytes() for path in made.files}
+    assert {content[:4] for path, content in contents.items() if path.suffix == ".pdf"} == {PDF}
+    assert {content[:4] for path, content in contents.items() if path.suffix == ".png"} == {PNG}
+    assert not any(b"Type3" in content for content in contents.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((["speed"], "", "page", "auto"), "speed"),
+        ((["latency", "payload"], "latency_s <", "page", "auto"), "latency_s"),
+        ((["latency", "payload"], "", "poster", "auto"), "--width poster: one of column, page, both"),
+        ((["latency", "payload"], "", "page", "some"), "--figures some: one of auto, all, none"),
+    ],
+)
+def test_bad_options_are_one_line(options: Any, says: str) -> None:
+    with pytest.raises(AnalysisError, match=says) as refused:
+        asked(*options)
+    assert "\n" not in str(refused.value)
+
+
+def test_both_widths() -> None:
+    assert set(asked(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
+
+
+def test_other_objectives_and_a_constraint_reach_the_front(tmp_path: Path) -> None:
+    run = write(tmp_path, trials())
+    found = find([run], Asked(("latency", "payload"), "latency_s < 0.5"))
+    assert found.objectives == ("latency", "payload")
+    assert (~found.front["feasible"]).any()
+    assert found.front.loc[found.front["on_front"], "latency_s"].max() < 0.5
+    both = find([run], Asked()).front
+    assert set(found.front.loc[found.front["on_front"], "point"]) != set(both.loc[both["on_front"], "point"])
+
+
+def test_runs_are_joined_and_written_elsewhere(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    runs = [
+        write(tmp_path / name, [row | {"run": name, "netem": name} for row in rows[:6]])
+        for name in ("one", "two")
+    ]
+    made = report(runs, tmp_path / "joined", TABLES)
+    assert sorted(set(made.front["netem"])) == ["one", "two"]
+    assert {path.parent for path in made.files} == {tmp_path / "joined"}
+    assert not (tmp_path / "one" / "front.csv").exists()
+
+
+def test_nothing_of_an_earlier_report_stays(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(rounds=1)[:4] + trials(rounds=1)[22:26])
+    report(run)
+    own = [run / "figures" / "notes.md", run / "figures" / "front-page.png", run / "trials.csv"]
+    for path in own[:2]:
+        path.write_text("the user's own")
+    trials_then = own[2].read_bytes()
+    assert len(list((run / "figures").iterdir())) > 20
+    report(run, wanted=Asked(figures="none", where="backend == tcp"))
+    assert {path.name for path in (run / "figures").iterdir()} == {"notes.md", "front-page.png"}
+    (run / ".made").write_text("../elsewhere\n")
+    (run.parent / "elsewhere").touch()
+    report(run, wanted=TABLES)
+    assert (run.parent / "elsewhere").exists(), "a list that names what is not beneath it is not obeyed"
+    assert own[2].read_bytes() == trials_then
+
+
+def test_several_runs_need_a_place(tmp_path: Path) -> None:
+    rows = trials(rounds=1)[:2]
+    runs = [write(tmp_path / name, [row | {"run": name} for row in rows]) for name in ("one", "two")]
+    with pytest.raises(AnalysisError, match="2 runs are joined: say where"):
+        report(runs)
+    made = report(str(runs[0]), wanted=TABLES)
+    assert made.files[0] == runs[0] / "front.csv"
+
+
+def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
+    rows = trials(rounds=1) + trials(rounds=1, netem="wifi") + trials(rounds=1, netem="dead", status="failed")
+    found = find([write(tmp_path, rows)], Asked(where="netem == wifi"))
+    assert set(asked_for(found.front)["netem"]) == {"wifi", "dead"}
+    assert {drawing.name[1] for drawing in drawings(found, each=True) if drawing.kind == "front"} == {"wifi"}
+    assert asked_for(find([tmp_path], Asked()).front)["netem"].nunique() == 3
+
+
+def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    out, back = {"delay_s": 0.2, "rate_bps": 5e6}, {"rate_bps": 1e7}
+    runs = []
+    for name, rate_bps in (("one", 5e6), ("two", 6e6)):
+        profile = {"edge_to_server": out | {"rate_bps": rate_bps}, "server_to_edge": back}
+        runs.append(
+            write(tmp_path / name, [row | {"run": name} for row in rows], profiles={"200ms-5mbit": profile})
+        )
+    assert find(runs[:1], Asked()).overhead["headers_s_per_byte"].notna().all()
+    both = find(runs, Asked())
+    assert len(both.overhead) == 4, "two setups of two backends"
+    assert both.overhead["headers_s_per_byte"].isna().all()
+
+
+def test_many_conditions_have_no_figures_each_unless_asked(tmp_path: Path) -> None:
+    rows = [row | {"batch_size": size} for size in range(1, 14) for row in trials(rounds=1)[:1]]
+    made = report(write(tmp_path, rows))
+    assert not list((tmp_path / "figures").glob("front-*")) if (tmp_path / "figures").exists() else True
+    assert any("13 conditions" in note and "--figures all" in note for note in made.notes)
+
+
+def clustered() -> list[dict[str, Any]]:
+    """22 points of two backends in two tight clusters, every one on its front."""
+    rows = all_on_front(3)
+    for row in rows:
+        latency_s = (3 if row["point"] > 10 else 1) + 0.002 * row["point"]
+        row["latency_s"] = latency_s * (1 if row["backend"] == "tcp" else 1.02)
+        row["throughput_ips"] = 1 + row["point"] ** 1.2 / 10
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"), [(trials(noise=0), 6), (all_on_front(1), 44), (all_on_front(2), 44), (clustered(), 44)]
+)
+def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str, Any]], count: int) -> None:
+    points = front(load([write(tmp_path, rows)]), resamples=100)
+    figure = front_figure(points)
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == count
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
+    scale = 1e3 if "(ms)" in axes.get_xlabel() else 1
+    markers = axes.transData.transform(points[["latency_s", "throughput_ips"]].to_numpy() * [scale, 1])
+    assert not any(box.contains(x, y) for box in boxes for x, y in markers)
+
+
+def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
+    result = report(run)
+    assert [path.name for path in result.files] == ["front.csv", "paired.csv", "report.html"]
+    assert "not compared" in result.verdicts[0]
+    assert result.notes == [
+        "mobilenetv2 200ms-5mbit: no figures: 0 ok, 0 invalid, 132 failed; most often: worker exited"
+    ]
+    assert not result.front["on_front"].any()
+    assert "no valid trial, 132 excluded" in printed(result.front)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        trials(rounds=1, backends=("rpc",)),
+        trials(rounds=1)[::5],
+        trials(rounds=1)[:1],
+        trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name=""),
+        trials(rounds=1, codec="fp16")[::6] + trials(rounds=1)[::6],
+    ],
+    ids=["one round of one backend", "holes", "one trial", "little measured", "two codecs"],
+)
+def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    run = write(tmp_path, rows)
+    (run / "manifest.json").unlink()
+    assert {"front-mobilenetv2-200ms-5mbit", "attribution-mobilenetv2-200ms-5mbit"} <= set(names(run))
+
+
+def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
+    few = trials(rounds=1)[20:23]
+    run = write(tmp_path, few + [row | {"batch_size": 8} for row in few])
+    assert set(names(run)) >= {"front-mobilenetv2-200ms-5mbit-b1", "front-mobilenetv2-200ms-5mbit-b8"}
+
+
+def test_no_trial_yet(tmp_path: Path) -> None:
+    result = report(write(tmp_path, []))
+    assert [path.name for path in result.files] == ["front.csv", "report.html"]
+    assert result.notes == ["no trial has ended yet: nothing to show"]
+
+
+def printed(rows: Any, width: int = 80) -> str:
+    console = Console(width=width, color_system=None, record=True, file=io.StringIO())
+    console.print(front_table(rows))
+    return console.export_text()
+
+
+def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
+    text = printed(front(load([write(tmp_path, trials())])))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "\x1b" not in text
+    last = next(line for line in text.splitlines() if "classifier" in line)
+    assert last.split()[:3] == ["tcp", "21*", "classifier"]
+    assert text.index("tcp") < text.index("rpc")
+
+
+def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
+    few = trials(rounds=1)[20:23]
+    run = write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few])
+    made = find([run], Asked())
+    assert set(names(run)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
+    alone = write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])
+    one = find([alone], Asked())
+    assert "front-mobilenetv2-200ms-5mbit" in names(alone)
+    assert "batch size 1, 4 in flight: Pareto front" in " ".join(printed(made.front).split())
+    assert "auto" not in printed(made.front)
+    assert conditions(one.front).startswith(
+        "Model mobilenetv2 at profile 200ms-5mbit, batch size 1, 4 in flight. One round:"
+    )
+
+
+def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(rounds=1))
+    frame = pd.read_csv(run / "trials.csv", dtype=str, keep_default_na=False)
+    frame.drop(columns=["in_flight_asked", "sequential_ips", "pipeline_gain"]).to_csv(
+        run / "trials.csv", index=False
+    )
+    made = find([run], Asked())
+    assert made.front["in_flight_asked"].eq("auto").all()
+    assert "gain" not in printed(made.front)
+
+
+def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
+    run = write(tmp_path, trials(rounds=1, backends=("rpc", "tcp:b", "tcp:a")))
+    made = find([run], Asked())
+    assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
+    assert len({one.colour for one in series(made.front)}) == 3
+    assert all(":" not in name for name in map(file_stem, names(run)))
+    text = printed(made.front)
+    assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
+
+
+FULL = {"bottleneck": "edge-server back", "pipeline_gain": 12.34, "sequential_ips": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "gain"),
+    [({}, True), ({"top1": 0.5, "top1_images": 320}, True), ({"edge_energy_j": 1.5}, True),
+     ({"edge_energy_j": 1.5, "top1": 0.5, "top1_images": 320}, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("label", ["", ":abcdefghijklmnop"])
+def test_the_gain_has_a_column_where_it_fits(
+    tmp_path: Path, more: dict[str, Any], gain: bool, label: str
+) -> None:
+    rows = [row | FULL | more | {"backend": f"{row['backend']}{label}"} for row in trials()]
+    made = front(load([write(tmp_path, rows)]), resamples=50)
+    assert made["pipeline_gain"].eq(12.34).all()
+    assert made["sequential_ips"].eq(5.0).all()
+    text = printed(made)
+    assert max(map(len, text.splitlines())) <= 80
+    assert ("12.3" in text) == gain
+    shown = next(line for line in text.splitlines() if line.split()[1:2] == ["21*"]).split()
+    assert shown[-1] == "1.00", "the last column is whole"
+    assert "…" not in shown[0], "the end of a label may be all that tells it apart"

@@ -1,0 +1,146 @@
+"""The latency of single requests, cell by cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.runs.requests import COLUMNS, request_latencies
+from analysis.runs.schema import DatasetError
+from analysis.runs.trials import load
+from analysis.statistics.quantiles import needed
+from pareto.spec import Cell
+from pareto.store import Store
+from tests.unit.example_run import write
+
+CELLS = [
+    Cell("net", (7,), "features.6", "tcp", "wifi", 1),
+    Cell("net", (7,), "features.6", "tcp:a", "wifi", 1),
+    Cell("net", (12,), "features.11", "rpc", "wifi", 8, in_flight="4"),
+    Cell("net", (3, 10), "a+b", "tcp", "wifi+lan", 1),
+]
+
+
+def row(cell: Cell, number: int, run: str, status: str = "ok") -> dict[str, Any]:
+    return {
+        **{
+            "run": run,
+            "model": cell.model,
+            "point": cell.point,
+            "backend": cell.backend,
+            "netem": cell.netem,
+        },
+        **{"batch_size": cell.batch_size, "codec": cell.codec, "in_flight_asked": cell.in_flight},
+        **{"round": number, "status": status},
+    }
+
+
+def phase(latencies_s: np.ndarray) -> dict[str, list[Any]]:
+    started = np.cumsum(latencies_s)
+    columns = {"started_s": started, "finished_s": started + latencies_s}
+    columns |= dict.fromkeys(("edge_s", "serialize_s", "server_s"), latencies_s / 3)
+    return {name: values.tolist() for name, values in columns.items()} | {"middle_s": [[]] * len(latencies_s)}
+
+
+def keep(folder: Path, cell: Cell, number: int, latencies_s: np.ndarray) -> None:
+    """As the harness does. Its throughput phase has other times, which are none of the latency."""
+    (folder / "requests").mkdir(parents=True, exist_ok=True)
+    Store(folder).write_requests(
+        cell, number, {"latency": phase(latencies_s), "throughput": phase(1000 * latencies_s)}
+    )
+
+
+def test_quantiles_are_those_of_all_rounds_and_runs_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    kept: dict[Cell, list[np.ndarray]] = {cell: [] for cell in CELLS}
+    runs = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        for cell in CELLS:
+            for number in (1, 2, 12):
+                kept[cell].append(rng.lognormal(-3, 0.3, 150))
+                keep(folder, cell, number, kept[cell][-1])
+        runs.append(write(folder, [row(cell, number, name) for number in (1, 2, 12) for cell in CELLS]))
+    found = request_latencies(runs)
+    assert list(found) == COLUMNS
+    assert found[["point", "backend"]].to_numpy().tolist() == [
+        ["7", "tcp"],
+        ["7", "tcp:a"],
+        ["12", "rpc"],
+        ["3+10", "tcp"],
+    ], "in the order of their keys: of wifi first"
+    for cell, latencies_s in kept.items():
+        same = (found["point"] == cell.point) & (found["backend"] == cell.backend)
+        values = np.concatenate(latencies_s)
+        (told,) = found[same].to_dict("records")
+        assert (told["trials"], told["without_requests"], told["requests"]) == (6, 0, 900)
+        for percent in (50, 90, 95, 99):
+            assert told[f"latency_p{percent}_s"] == pytest.approx(
+                np.quantile(values, percent / 100), rel=1e-9
+            )
+        assert told["slowest_s"] == pytest.approx(values.max(), rel=1e-9)
+    pd.testing.assert_frame_equal(request_latencies(str(tmp_path), load(tmp_path)), found)
+
+
+@pytest.mark.parametrize(("percent", "fewest"), [(50, 11), (90, 64), (95, 130), (99, 662)])
+def test_no_quantile_is_stated_from_fewer_requests_than_it_needs(
+    tmp_path: Path, percent: int, fewest: int
+) -> None:
+    assert needed(percent / 100) == fewest
+    name = f"latency_p{percent}_s"
+    for count, stated in ((fewest - 1, False), (fewest, True)):
+        folder = tmp_path / str(count)
+        keep(folder, CELLS[0], 1, np.linspace(1, 2, count))
+        write(folder, [row(CELLS[0], 1, "r")])
+        assert request_latencies(folder)[name].notna().tolist() == [stated]
+
+
+def test_only_valid_trials_count_and_what_is_missing_is_told(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        keep(tmp_path, CELLS[0], number, np.full(20, float(number)))
+    keep(tmp_path, CELLS[1], 1, np.ones(20))
+    statuses = {1: "ok", 2: "invalid", 3: "failed", 4: "ok"}
+    write(
+        tmp_path,
+        [row(CELLS[0], number, "r", status) for number, status in statuses.items()]
+        + [row(CELLS[1], 1, "r", "failed"), row(CELLS[2], 1, "r")],
+    )
+    found = request_latencies(tmp_path)
+    assert found[["backend", "trials", "without_requests", "requests"]].to_numpy().tolist() == [
+        ["tcp", 2, 1, 20],
+        ["rpc", 1, 1, 0],
+    ]
+    assert found["latency_p50_s"][0] == pytest.approx(1)
+    assert found.loc[1, ["latency_p50_s", "slowest_s", "slow"]].isna().all()
+    (tmp_path / "none").mkdir()
+    write(tmp_path / "none", [])
+    assert request_latencies(tmp_path / "none").empty
+
+
+def test_slow_requests_are_counted_and_stay_in(tmp_path: Path) -> None:
+    latencies_s = np.random.default_rng(2).normal(1, 0.01, 100)
+    latencies_s[[3, 50]] = 5.0
+    latencies_s[7] = 0.1
+    keep(tmp_path, CELLS[0], 1, latencies_s)
+    (told,) = request_latencies(write(tmp_path, [row(CELLS[0], 1, "r")])).to_dict("records")
+    assert (told["slow"], told["requests"], told["slowest_s"]) == (2, 100, pytest.approx(5))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    keep(tmp_path, CELLS[0], 1, np.ones(20))
+    write(tmp_path, [row(CELLS[0], 1, "r")])
+    (file,) = (tmp_path / "requests").iterdir()
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(DatasetError, match=r"k07-tcp-wifi-b1-r01\.parquet: not a file of requests") as caught:
+        request_latencies(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_whose_rows_do_not_name_it_is_found_by_its_folder(tmp_path: Path) -> None:
+    keep(tmp_path / "x", CELLS[0], 1, np.ones(20))
+    write(tmp_path / "x", [row(CELLS[0], 1, "")])
+    assert request_latencies(tmp_path / "x")["requests"].tolist() == [20]

@@ -1,0 +1,164 @@
+"""What two runs were made with: a line for each difference, doubts first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.comparing.between_runs import compare
+from analysis.comparing.settings import DOUBTFUL
+from analysis.comparing.settings import differences as settings_that_differ
+from tests.unit.example_run import trials, write
+
+HOST = {
+    "cpu": "Cortex-A76",
+    "governor": "performance",
+    "kernel": "6.1",
+    "torch": "2.13.0",
+    "pid": 20,
+    "machine": "aarch64",
+}
+MANIFEST: dict[str, Any] = {
+    "pareto": "0.1.0",
+    "sweep": {
+        "trials": 8,
+        "seed": 0,
+        "congestion": None,
+        "edge_cpu": 1.0,
+        "threads": None,
+        "points": ["all"],
+    },
+    "models": {
+        "net": {
+            "weights": "imagenet",
+            "weights_digest": "a" * 64,
+            "graph_digest": "b" * 64,
+            "dataset": {"name": "cifar10", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
+            "points": [{"name": "input", "payload_bytes": 8}, {"name": "conv", "payload_bytes": 4}],
+        }
+    },
+    "profiles": {"wifi": {"edge_to_server": {"rate_bps": 2e7}, "server_to_edge": {}, "bucket": None}},
+    "testbed": "local: two namespaces",
+    "testbed_hosts": None,
+    "sessions": [
+        {"testbed": {"shaper": "relay"}, "hosts": {"edge": HOST, "server": HOST}, "driver": {"kernel": "6.1"}}
+    ],
+}
+
+
+def changed(*path: str, value: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(MANIFEST))
+    inner = made
+    for key in path[:-1]:
+        inner = inner["sessions"][0] if key == "session" else inner[key]
+    inner[path[-1]] = value
+    return made
+
+
+def told(other: dict[str, Any], first: dict[str, Any] = MANIFEST) -> list[str]:
+    return settings_that_differ(first, other, {"net"}, {"wifi"})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (
+            ("models", "net", "weights_digest"),
+            "d" * 64,
+            "attention: weights of net: aaaaaaaaaaaa in A, dddddddddddd in B",
+        ),
+        (
+            ("models", "net", "graph_digest"),
+            "d" * 64,
+            "attention: graph of net: bbbbbbbbbbbb in A, dddddddddddd in B",
+        ),
+        (
+            ("profiles", "wifi", "edge_to_server"),
+            {"rate_bps": 4e7, "loss": 0.01},
+            "attention: profile wifi: edge_to_server.rate_bps 2e+07 in A, 4e+07 in B; "
+            "edge_to_server.loss not set in A, 0.01 in B",
+        ),
+        (("testbed",), "two hosts", "attention: testbed: local: two namespaces in A, two hosts in B"),
+        (("session", "testbed", "shaper"), "netem", "attention: testbed: shaper relay in A, netem in B"),
+        (("session", "hosts", "edge", "cpu"), "EPYC", "attention: edge: cpu Cortex-A76 in A, EPYC in B"),
+        (
+            ("session", "hosts", "edge", "governor"),
+            "powersave",
+            "edge: governor performance in A, powersave in B",
+        ),
+        (("session", "driver", "kernel"), "6.2", "driver: kernel 6.1 in A, 6.2 in B"),
+        (("sweep", "congestion"), "bbr", "--congestion: none in A, bbr in B"),
+        (("sweep", "edge_cpu"), 0.25, "--edge-cpu: 1 in A, 0.25 in B"),
+        (("pareto",), "0.2.0", "pareto: 0.1.0 in A, 0.2.0 in B"),
+    ],
+)
+def test_a_setting_that_differs_is_told(path: tuple[str, ...], value: Any, line: str) -> None:
+    assert told(changed(*path, value=value)) == [line]
+
+
+def test_what_passes_and_what_is_told_elsewhere_is_no_difference() -> None:
+    assert told(MANIFEST) == []
+    assert told(changed("session", "hosts", "edge", "pid", value=99)) == []
+    assert told(changed("sweep", "points", value=["1", "2"])) == []
+    assert told(changed("models", "other", value={"weights_digest": "e"})) == []
+
+
+def test_doubts_come_first_and_all_hosts_share_a_line() -> None:
+    other = changed(
+        "session", "hosts", value={"edge": HOST | {"kernel": "6.9"}, "server": HOST | {"kernel": "6.9"}}
+    )
+    other["testbed"] = "two hosts"
+    other["sweep"]["trials"] = 20
+    lines = told(other)
+    assert [line.startswith(DOUBTFUL) for line in lines] == [True, False, False]
+    assert lines[1:] == ["edge and server: kernel 6.1 in A, 6.9 in B", "--trials: 8 in A, 20 in B"]
+
+
+def test_a_number_that_means_another_point() -> None:
+    points = [{"name": "input", "payload_bytes": 8}, {"name": "relu", "payload_bytes": 4}]
+    (line,) = told(changed("models", "net", "points", value=points))
+    assert line == f"{DOUBTFUL}net is cut elsewhere: point 1 is conv (4 bytes) in A, relu (4 bytes) in B"
+
+
+def test_another_seed_is_no_doubt() -> None:
+    seeded = [changed("models", "net", "weights", value="seeded") for _ in range(2)]
+    for number, manifest in enumerate(seeded):
+        manifest["models"]["net"]["weights_digest"] = str(number) * 64
+        manifest["sweep"]["seed"] = number
+    assert told(*seeded[::-1]) == [
+        "weights of net: 000000000000 in A, 111111111111 in B",
+        "--seed: 0 in A, 1 in B",
+    ]
+
+
+def test_several_sessions_of_one_run() -> None:
+    other = changed("pareto", value="0.1.0")
+    second = json.loads(json.dumps(other["sessions"][0]))
+    second["hosts"]["edge"]["kernel"] = "6.2"
+    other["sessions"].append(second)
+    assert told(other) == ["edge: kernel 6.1 in A, 6.1 then 6.2 in B"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "attention: B has no manifest that can be read: what else differs is not known"),
+        ("{broken", "attention: B has no manifest that can be read: what else differs is not known"),
+        ('{"sessions": "?", "models": [], "sweep": {"trials": 8}}', "A and B: nothing told of the hosts"),
+    ],
+)
+def test_a_manifest_that_is_missing_broken_or_older(tmp_path: Path, text: str | None, line: str) -> None:
+    a, b = (write(tmp_path / name, trials(rounds=1, run=name)) for name in "ab")
+    (b / "manifest.json").unlink() if text is None else (b / "manifest.json").write_text(text)
+    assert line in compare(a, b).settings
+
+
+def test_an_option_that_an_older_version_did_not_have() -> None:
+    other = changed("sweep", "until", value="5%")
+    assert told(other) == ["--until: not told in A, 5% in B"]
+    assert told({"testbed": "local: two namespaces", "sweep": MANIFEST["sweep"]}) == [
+        "B: nothing told of the hosts"
+    ]

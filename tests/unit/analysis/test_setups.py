@@ -1,0 +1,270 @@
+"""Runs of other settings are not pooled."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.fronts.front import front
+from analysis.runs.joining import joined
+from analysis.runs.setups import setups
+from analysis.runs.trials import load
+from tests.unit.example_run import trials, write
+
+HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
+MODEL = {
+    "weights": "seeded",
+    "weights_digest": "a" * 64,
+    "graph_digest": "b" * 64,
+    "dataset": {"name": "synthetic", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
+    "granularity": "block",
+    "input": "float32",
+    "points": [{"name": "input", "payload_bytes": 9}, {"name": "output", "payload_bytes": 0}],
+}
+PROFILE = {
+    "name": "wifi",
+    "edge_to_server": {"delay_s": 0.1, "rate_bps": 5e6, "trace": None},
+    "server_to_edge": {},
+}
+MANIFEST: dict[str, Any] = json.loads(
+    json.dumps(
+        {
+            "pareto": "0.1.0",
+            "created_at": "2026-11-21T17:54:27+00:00",
+            "sweep": {
+                **{
+                    "models": ["net", "other"],
+                    "netems": ["wifi", "lan"],
+                    "trials": 6,
+                    "seed": 0,
+                    "edge_cpu": 1.0,
+                },
+                **{
+                    "threads": None,
+                    "congestion": None,
+                    "initial_window": None,
+                    "slow_start_after_idle": False,
+                },
+                **{"shape_at": "both", "quick": False, "input": "float32", "granularity": "block"},
+            },
+            "models": {"net": MODEL, "other": MODEL},
+            "profiles": {"wifi": PROFILE, "lan": PROFILE},
+            "networks": {"wifi": ["wifi"], "lan": ["lan"]},
+            "testbed": "local: two namespaces on one machine, relay",
+            "sessions": [
+                {
+                    "testbed": {
+                        "shaper": "relay",
+                        "congestion_control": "cubic",
+                        "initial_window_segments": 100,
+                    },
+                    "hosts": {"edge": HOST, "server": HOST},
+                }
+            ],
+        }
+    )
+)
+KINDS = [(model, netem, 1) for model in ("net", "other") for netem in ("wifi", "lan")]
+
+
+def changed(**at: Any) -> dict[str, Any]:
+    """The manifest with other values: `sweep__edge_cpu=0.25`."""
+    made = copy.deepcopy(MANIFEST)
+    for path, value in at.items():
+        inner: Any = made
+        *keys, last = path.split("__")
+        for key in keys:
+            inner = inner[int(key)] if isinstance(inner, list) else inner[key]
+        inner[last] = value
+    return made
+
+
+def combinations(runs: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [(run, *kind) for run in runs for kind in KINDS], columns=["run", "model", "netem", "batch_size"]
+    )
+
+
+def apart(*manifests: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """For each run, the setup of its trials: net at wifi, net at lan, other at wifi, other at lan. And the notes."""
+    runs = [f"run{number}" for number in range(len(manifests))]
+    rows = combinations(runs)
+    found = setups(dict(zip(runs, manifests, strict=True)), rows)
+    labels = found.of(rows).tolist()
+    return [labels[start : start + len(KINDS)] for start in range(0, len(labels), len(KINDS))], list(
+        found.notes
+    )
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {},
+        {
+            "sweep__seed": 1,
+            "models__net__weights_digest": "d" * 64,
+            "models__net__dataset__inputs__1__digest": "e" * 64,
+        },
+        {"sweep__trials": 20, "created_at": "later", "pareto": "0.2.0", "sweep__netems": ["wifi"]},
+        {"sweep__congestion": "cubic"},
+        {"sweep__initial_window": 100},
+        {"sweep__threads": 1},
+        {"sweep__granularity": "op"},
+        {"sessions": [*MANIFEST["sessions"], *MANIFEST["sessions"]]},
+        {"profiles__wifi__name": "renamed"},
+    ],
+    ids=lambda same: " ".join(same) or "nothing",
+)
+def test_what_changes_no_measurement_makes_no_setup(same: dict[str, Any]) -> None:
+    assert apart(MANIFEST, changed(**same)) == ([[""] * 4, [""] * 4], [])
+
+
+@pytest.mark.parametrize(
+    ("other", "first_label", "other_label", "note"),
+    [
+        ({"sweep__edge_cpu": 0.25}, "edge_cpu=1", "edge_cpu=0.25", ""),
+        ({"sweep__threads": 2}, "threads=1", "threads=2", ""),
+        ({"sweep__quick": True}, "quick=False", "quick=True", ""),
+        ({"sweep__shape_at": "edge"}, "shape_at=both", "shape_at=edge", ""),
+        ({"sweep__slow_start_after_idle": True}, "a", "b", "slow_start_after_idle is False in a; True in b"),
+        ({"sessions__0__testbed__congestion_control": "bbr"}, "congestion=cubic", "congestion=bbr", ""),
+        (
+            {"sessions__0__testbed__initial_window_segments": 10},
+            "initial_window=100",
+            "initial_window=10",
+            "",
+        ),
+        ({"sessions__0__hosts__middle1": HOST}, "hosts=2", "hosts=3", None),
+        ({"sessions__0__testbed__shaper": "netem"}, "shaper=relay", "shaper=netem", ""),
+        ({"sessions__0__hosts__edge__cpu": "Cortex-A72"}, "edge cpu=Cortex-A76", "edge cpu=Cortex-A72", ""),
+        ({"sessions__0__hosts__server__torch": "2.12.0"}, "server torch=2.13.0", "server torch=2.12.0", ""),
+        (
+            {"testbed": "edge pi (cpu)"},
+            "a",
+            "b",
+            f"testbed is {MANIFEST['testbed']} in a; edge pi (cpu) in b",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_settings_of_the_run_tell_all_its_trials_apart(
+    other: dict[str, Any], first_label: str, other_label: str, note: str | None
+) -> None:
+    labels, notes = apart(MANIFEST, changed(**other))
+    assert labels == [[first_label] * 4, [other_label] * 4]
+    assert (
+        notes[0] == f"settings differ, so these runs are not pooled: {first_label}: run0; {other_label}: run1"
+    )
+    assert note is None or notes[1:] == ([note] if note else [])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"models__net__graph_digest": "f" * 64},
+        {"models__net__input": "uint8"},
+        {"models__net__points": MODEL["points"][:1]},
+        {"models__net__weights": "default", "models__net__weights_digest": "f" * 64},
+        {"models__net__dataset": {"name": "cifar10", "inputs": {"1": {"images": 4, "digest": "f" * 64}}}},
+        {"models__net__dataset__inputs__1__images": 8},
+        {"models__net__source_digest": "f" * 64},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_model_s_settings_tell_only_its_own_trials_apart(other: dict[str, Any]) -> None:
+    labels, notes = apart(MANIFEST, changed(**other))
+    assert labels[0][:2] != labels[1][:2]
+    assert "" not in (*labels[0][:2], *labels[1][:2])
+    assert labels[0][2:] == labels[1][2:] == ["", ""]
+    assert all("\n" not in note for note in notes)
+
+
+def test_images_matter_by_their_digest_and_weights_that_are_not_drawn_too() -> None:
+    real = {"models__net__weights": "default", "models__net__dataset__name": "cifar10"}
+    for path in ("models__net__weights_digest", "models__net__dataset__inputs__1__digest"):
+        labels, _ = apart(changed(**real), changed(**real, **{path: "9" * 64}))
+        assert labels[0][0] != labels[1][0]
+
+
+def test_another_profile_of_the_same_name_tells_its_trials_apart() -> None:
+    faster = changed(profiles__wifi__edge_to_server__rate_bps=1e7)
+    labels, notes = apart(MANIFEST, faster)
+    assert labels == [["a", "", "a", ""], ["b", "", "b", ""]]
+    assert notes[1:] == ["profile wifi: link 1 edge_to_server.rate_bps is 5e+06 in a; 1e+07 in b"]
+    chain = [changed(networks__wifi=["lan", "wifi"]), changed(networks__wifi=["lan", "wifi"])]
+    chain[1]["profiles"]["wifi"]["edge_to_server"]["delay_s"] = 0.2
+    assert apart(*chain)[1][1:] == ["profile wifi: link 2 edge_to_server.delay_s is 0.1 in a; 0.2 in b"]
+
+
+def test_what_differs_together_is_named_once_and_told_each() -> None:
+    quarter = changed(sweep__edge_cpu=0.25, testbed="local: edge at 25% of a core")
+    labels, notes = apart(MANIFEST, quarter, MANIFEST)
+    assert [of_run[0] for of_run in labels] == ["edge_cpu=1", "edge_cpu=0.25", "edge_cpu=1"]
+    assert notes[0].endswith("edge_cpu=1: run0, run2; edge_cpu=0.25: run1")
+    assert notes[1:] == [
+        f"testbed is {MANIFEST['testbed']} in edge_cpu=1; local: edge at 25% of a core in edge_cpu=0.25"
+    ]
+
+
+def test_settings_that_no_single_one_tells_apart_get_letters() -> None:
+    labels, _ = apart(MANIFEST, changed(sweep__edge_cpu=0.25), MANIFEST, changed(sweep__quick=True))
+    assert [of_run[0] for of_run in labels] == ["a", "b", "a", "c"]
+    many = [changed(sweep__edge_cpu=number / 100, sweep__quick=number % 2 == 0) for number in range(30)]
+    for number, manifest in enumerate(many):
+        manifest["sweep"]["edge_cpu"] = number // 2
+    assert [of_run[0] for of_run in apart(*many)[0]][-5:] == ["z", "aa", "ab", "ac", "ad"]
+
+
+def test_a_run_without_a_manifest_is_a_setup_of_its_own() -> None:
+    labels, notes = apart(MANIFEST, {}, MANIFEST, {})
+    assert [of_run[0] for of_run in labels] == ["", "a", "", "b"]
+    assert "manifest.json is missing in run1 in a; missing in run3 in b" in notes
+    assert apart({}) == ([[""] * 4], [])
+
+
+def test_a_manifest_that_another_version_wrote_is_no_fault() -> None:
+    strange = {
+        "sweep": None,
+        "models": [],
+        "profiles": {"wifi": 3},
+        "networks": {"lan": {}},
+        "sessions": [None, 3],
+    }
+    labels, notes = apart(MANIFEST, strange)
+    assert labels == [["edge_cpu=1"] * 4, ["edge_cpu=not told"] * 4]
+    assert "net: graph is bbbbbbbb in edge_cpu=1; not told in edge_cpu=not told" in notes
+    stranger = {
+        "sweep": {"edge_cpu": [1, 2]},
+        "models": {"net": 3, "other": {"dataset": {"inputs": {"1": [2]}}}},
+    }
+    assert apart(MANIFEST, stranger | {"sessions": {}, "networks": {"wifi": 7}})[0][1][0].startswith(
+        "edge_cpu="
+    )
+
+
+def test_runs_of_other_settings_have_fronts_of_their_own(tmp_path: Path) -> None:
+    runs = [
+        write(tmp_path / f"{cpu}", trials(rounds=2, run=f"run{cpu}"), sweep={"edge_cpu": cpu})
+        for cpu in (0.25, 1)
+    ]
+    found = joined(runs)
+    assert len(found.notes) == 1
+    assert (
+        front(found.trials).groupby("setup")["rounds"].agg(["size", "max"]).to_numpy().tolist()
+        == [[44, 2]] * 2
+    )
+    assert set(front(found.trials)["setup"]) == {"edge_cpu=0.25", "edge_cpu=1"}
+    alike = [write(tmp_path / name, trials(rounds=2, run=name), sweep={"edge_cpu": 1}) for name in "ab"]
+    assert front(joined(alike).trials)["rounds"].eq(4).all()
+
+
+def test_load_tells_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in "ab":
+        write(tmp_path / name, trials(rounds=1, run=name), testbed=name)
+    assert load(tmp_path)["setup"].value_counts().to_dict() == {"testbed=a": 44, "testbed=b": 44}
+    assert "not pooled" in caplog.text

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.runs.manifest import manifest
+from analysis.runs.schema import COLUMNS, LATER, STAGE_COLUMNS, DatasetError
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
+from tests import REPOSITORY
+from tests.unit import example_chain
+from tests.unit.example_run import trials, write
+
+Logged = pytest.LogCaptureFixture
+
+
+def test_types_and_values(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[4] |= {"status": "failed", "reason": 'Boom\n  at line 3, "x"', "latency_s": "", "point_name": ""}
+    frame = load([write(tmp_path, rows)])
+    assert frame["point"][:3].tolist() == ["0", "1", "2"]
+    assert frame["round"].dtype == np.int64
+    assert frame["latency_s"].dtype == np.float64
+    assert frame.loc[4, "reason"] == 'Boom\n  at line 3, "x"'
+    assert frame.loc[4, "point_name"] == ""
+    assert np.isnan(frame.loc[4, "latency_s"])
+    assert frame.loc[5, "latency_s"] == pytest.approx(rows[5]["latency_s"], rel=1e-15)
+
+
+def test_several_runs_are_joined_and_named_after_their_folders(tmp_path: Path) -> None:
+    runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
+    assert load(runs)["run"].value_counts().to_dict() == {"a": 44, "b": 44}
+    assert load([]).empty
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60, 150])
+def test_a_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    path.write_bytes(path.read_bytes()[: -2 - cut])
+    assert len(load([tmp_path])) == 43
+
+
+@pytest.mark.parametrize("kept", ["first\n", "first\nsecond\n", 'first\nsecond\n""quoted""\n'])
+def test_a_line_torn_inside_a_quoted_newline_is_left_out(tmp_path: Path, kept: str, caplog: Logged) -> None:
+    rows = trials(rounds=1)
+    rows[3]["reason"] = rows[-1]["reason"] = 'first\nsecond\n"quoted"\nlast'
+    path = write(tmp_path, rows) / "trials.csv"
+    raw = path.read_bytes()
+    path.write_bytes(raw[: raw.rindex(kept.encode()) + len(kept)])
+    frame = load([tmp_path])
+    assert len(frame) == 43
+    assert frame["reason"][3] == rows[3]["reason"]
+    assert "the last line is unfinished and left out" in caplog.text
+
+
+def test_a_single_quote_that_a_hand_wrote_hides_no_row(tmp_path: Path, caplog: Logged) -> None:
+    rows = trials(rounds=1)
+    path = write(tmp_path, rows) / "trials.csv"
+    text = path.read_text().replace(",features.5,", ',5" wide,', 1)
+    path.write_text(text)
+    assert load([tmp_path])["point_name"][6] == '5" wide'
+    assert len(load([tmp_path])) == 44
+    assert not caplog.messages
+
+
+def test_the_line_of_a_fault_counts_the_lines_of_reasons(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[0]["reason"] = "one\ntwo\nthree"
+    rows[2]["batch_size"] = "many"
+    with pytest.raises(DatasetError, match=r"trials\.csv, line 6: column batch_size"):
+        load([write(tmp_path, rows)])
+
+
+def test_100_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows = trials(rounds=46)[:2000]
+    for row, reason in zip(rows, rng.choice(["", "a, b", 'said "no"\nand left'], len(rows)), strict=True):
+        row |= {"reason": reason, "latency_s": rng.lognormal(), "started_at": str(rng.integers(10**12))}
+        row["top1"] = rng.choice(["", "0.5", "nan", "1e-05", "12"])
+    path = write(tmp_path, rows) / "trials.csv"
+    header, _, body = path.read_bytes().partition(b"\r\n")
+    path.write_bytes(header + b"\r\n" + 50 * body)
+    quick = load(tmp_path)
+    slow = pd.read_csv(path, dtype=str, keep_default_na=False)
+    assert len(quick) == 100_000
+    assert quick["reason"].nunique() == 3
+    for column in COLUMNS:
+        if quick[column].dtype == "float64":
+            expected = slow[column].replace("", "nan").to_numpy(dtype=float)
+            np.testing.assert_array_equal(quick[column], expected, err_msg=column)
+        elif column != "in_flight_asked":
+            assert (quick[column].astype(str) == slow[column]).all(), column
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"latency_p95_s,", b"", "no column latency_p95_s"),
+        (b",ok,", b",fine,", "line 2: column status: 'fine' is none of ok, invalid, failed"),
+        (b"mobilenetv2,3,", b"mobilenetv2,three,", "line 5: column point"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3+,", "line 5: column point"),
+        (b",none,auto,0,", b",none,auto,0.5,", "line 2: column round: .*'0.5'"),
+        (b",none,auto,0,", b",none,auto,,", "line 2: column round"),
+        (b",4000,", b",four,", "line 2: column result_bytes: .*'four'"),
+        (
+            b"mobilenetv2,3,",
+            b"mobilenetv2,3,4,",
+            f"line 5: {len(COLUMNS) + 1} fields instead of {len(COLUMNS)}",
+        ),
+        (b"example", b"\xff\xfe", "not a CSV"),
+    ],
+)
+def test_malformed(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    path = write(tmp_path, trials(rounds=1, codec="none", in_flight_asked="auto")) / "trials.csv"
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(DatasetError, match=message) as caught:
+        load([tmp_path])
+    assert "\n" not in str(caught.value)
+
+
+def without(path: Path, *columns: str) -> None:
+    """Take columns out of a `trials.csv`."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns=list(columns))
+    frame.to_csv(path, index=False)
+
+
+def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> None:
+    rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
+    rows[0] |= {"bottleneck": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
+    path = write(tmp_path, rows) / "trials.csv"
+    new = load([tmp_path])
+    assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
+    assert new.loc[0, ["bottleneck", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
+    without(path, *LATER)
+    old = load([tmp_path])
+    assert list(old.columns) == [*COLUMNS, "setup"]
+    assert old["edge_gpu_s"].dtype == np.float64
+    assert old["edge_gpu_s"].isna().all()
+    assert old["server_throttled"].eq("").all()
+    assert old["bottleneck"].eq("").all()
+    assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
+    assert old["edge_energy_j"].eq(0.25).all()
+    pd.testing.assert_frame_equal(old.drop(columns=list(LATER)), new.drop(columns=list(LATER)))
+
+
+def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> None:
+    old, new = (
+        write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9, run=name)) for name in ("old", "new")
+    )
+    without(old / "trials.csv", *LATER)
+    assert load([old, new]).groupby(load([old, new]).index < 44)["edge_frequency_hz"].count().tolist() == [
+        44,
+        0,
+    ]
+
+
+def test_what_was_always_written_stays_required(tmp_path: Path) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    without(path, "edge_energy_j")
+    with pytest.raises(DatasetError, match="no column edge_energy_j"):
+        load([tmp_path])
+
+
+def test_missing_or_empty(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"not a run, nor a folder of runs: there is no trials\.csv"):
+        load([tmp_path])
+    (tmp_path / "trials.csv").touch()
+    with pytest.raises(DatasetError, match="no column run"):
+        load([tmp_path])
+
+
+def test_an_unreadable_manifest_is_done_without(tmp_path: Path) -> None:
+    assert manifest(tmp_path) == {}
+    (tmp_path / "manifest.json").write_text("{torn")
+    assert manifest(tmp_path) == {}
+
+
+def test_a_later_version_s_columns_are_left_out_and_told_once(tmp_path: Path, caplog: Logged) -> None:
+    runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
+    known = load(runs)
+    for run in runs:
+        text = (run / "trials.csv").read_text()
+        (run / "trials.csv").write_text(
+            text.replace("run,model,", "run,mood,model,").replace("\n,mobile", "\n,good,mobile")
+        )
+    pd.testing.assert_frame_equal(load(runs), known)
+    assert [text for text in caplog.messages if "mood" in text] == [
+        "trials.csv: columns unknown to this version are left out: mood"
+    ]
+
+
+def test_importing_the_package_is_cheap_and_touches_no_backend() -> None:
+    code = (
+        "import sys, analysis; assert not {'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
+        "import analysis.reporting, matplotlib as m;"
+        "assert m.rcParams._get_backend_or_none() is None, 'a notebook would lose its backend';"
+        "assert not any(name.split('.')[0] == 'pareto' for name in sys.modules)"
+    )
+    root = REPOSITORY
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+def test_the_example_is_a_valid_run(tmp_path: Path) -> None:
+    frame = load([write(tmp_path, trials())])
+    assert len(frame) == 3 * 2 * 22
+    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
+
+
+def test_the_stages_of_a_chain(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
+    staged[0]["throttled"] = "0x4"
+    frame = stages(example_chain.write(tmp_path, rows, staged))
+    assert list(frame.columns) == [*STAGE_COLUMNS, "setup"]
+    assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
+    assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
+    assert frame["position"].dtype == np.int64
+    assert frame["throttled"][0] == "0x4"
+    assert frame["payload_bytes"].isna().tolist() == [False, False, True, False, True], (
+        "the last sends nothing"
+    )
+    assert frame["utilization"].between(0, 1).all()
+
+
+def test_a_run_without_stages_has_none(tmp_path: Path) -> None:
+    assert stages(write(tmp_path, trials(rounds=1))).empty
+    (tmp_path / "stages.csv").write_text("run,model\n")
+    with pytest.raises(DatasetError, match=r"stages\.csv: no column point"):
+        stages(tmp_path)
+
+
+def test_the_example_chain_keeps_within_its_bounds(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials(example_chain.splits(2, range(0, 22, 3)))
+    frame = load([example_chain.write(tmp_path, rows, staged)])
+    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
+    assert (frame["throughput_ips"] <= frame["throughput_bound_ips"] * (1 + 1e-9)).all()
+    assert (frame["throughput_ips"] >= 0.9 * frame["throughput_bound_ips"]).all(), "the chain is saturated"
+    assert {"edge", "middle1", "edge-middle1 out"} <= set(frame["bottleneck"])

@@ -1,0 +1,178 @@
+"""The privileged program's installation, into a folder in place of the root, and the program that comes out of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts import privileged
+from pareto.hosts.host import TestbedError
+from tests import REPOSITORY
+
+needs_visudo = pytest.mark.skipif(
+    shutil.which("visudo", path="/usr/sbin:/usr/bin:/sbin:/bin") is None, reason="needs sudo's visudo"
+)
+
+
+def install(
+    root: Path, user: str = "pi", *, archive: bytes | None = None, script: str = ""
+) -> subprocess.CompletedProcess[str]:
+    path = root / "archive.tar"
+    root.mkdir(exist_ok=True)
+    path.write_bytes(privileged.archive() if archive is None else archive)
+    text = script or privileged.install_script(user, prefix=str(root))
+    return subprocess.run(["sh", "-c", text, "sh", str(path)], capture_output=True, text=True, check=False)
+
+
+def supported(launcher: Path, **environment: str) -> dict[str, object]:
+    """Ask the installed program, from a folder and in an environment that would mislead a careless one."""
+    trap = launcher.parent / "trap"
+    (trap / "pareto").mkdir(parents=True, exist_ok=True)
+    for module in ("pareto/__init__.py", "pyroute2.py", "json.py", "sitecustomize.py"):
+        (trap / module).write_text("raise SystemExit('the user became root')\n")
+    process = subprocess.Popen(
+        [launcher],
+        cwd=trap,
+        env={
+            "PYTHONPATH": str(trap),
+            "HOME": str(trap),
+            "PYTHONSTARTUP": str(trap / "json.py"),
+            **environment,
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b'{"id": 1, "op": "supported"}\n')
+    process.stdin.flush()
+    reply: dict[str, object] = json.loads(process.stdout.readline())
+    process.stdin.close()
+    assert process.wait(20) == 0
+    process.stdout.close()
+    return reply
+
+
+def launcher_of(root: Path) -> Path:
+    return Path(f"{root}{privileged.LAUNCHER}")
+
+
+@needs_visudo
+def test_what_is_installed_is_complete_and_starts_by_itself(tmp_path: Path) -> None:
+    done = install(tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    launcher = launcher_of(tmp_path)
+    assert supported(launcher)["ok"] is True
+    assert subprocess.check_output([launcher, "--digest"], text=True).strip() == privileged.digest()
+    assert "--repair" in subprocess.check_output([launcher, "--help"], text=True)
+    sudoers = Path(f"{tmp_path}{privileged.SUDOERS}")
+    assert sudoers.read_text() == "pi ALL=(root) NOPASSWD: /usr/local/sbin/pareto-link\n"
+    assert sudoers.stat().st_mode & 0o777 == 0o440
+    assert launcher.stat().st_mode & 0o777 == 0o755
+    library = Path(f"{tmp_path}{privileged.LIBRARY}")
+    assert [path.name for path in library.iterdir()] == [privileged.digest()]
+    assert list(library.rglob("*.pyc"))
+    assert [path for path in library.rglob("*") if path.stat().st_mode & 0o022] == []
+    if os.geteuid() == 0:
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in library.rglob("*")} == {(0, 0)}
+
+
+@needs_visudo
+def test_installing_again_replaces_what_was_there_and_keeps_other_users(tmp_path: Path) -> None:
+    install(tmp_path)
+    library = Path(f"{tmp_path}{privileged.LIBRARY}")
+    (library / "older").mkdir()
+    (library / ".new.killed").mkdir()
+    damaged = library / privileged.digest() / "pareto" / "jsonlines.py"
+    damaged.write_text("raise SystemExit\n")
+    for _ in range(2):
+        assert install(tmp_path, "ann").returncode == 0
+    assert [path.name for path in library.iterdir()] == [privileged.digest()]
+    assert supported(launcher_of(tmp_path))["ok"] is True
+    lines = Path(f"{tmp_path}{privileged.SUDOERS}").read_text().splitlines()
+    assert lines == [privileged.sudoers_line("pi"), privileged.sudoers_line("ann")]
+
+
+@needs_visudo
+def test_what_cannot_be_installed_leaves_what_was_there(tmp_path: Path) -> None:
+    install(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    changed = install(tmp_path, archive=privileged.archive() + b"\0")
+    assert changed.returncode != 0
+    assert changed.stderr.strip().endswith("archive.tar is not what was sent: run hosts setup again")
+
+    script = privileged.install_script("pi", prefix=str(tmp_path))
+    broken = install(tmp_path, script=script.replace("pareto.link", "pareto.lonk"))
+    assert "the program does not start: " in broken.stderr
+    assert "lonk" in broken.stderr
+    refused = install(tmp_path, script=script.replace("pi ALL=", "pi =="))
+    assert "visudo does not take" in refused.stderr
+    assert all(len(each.stderr.splitlines()) == 1 for each in (changed, broken, refused))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert supported(launcher_of(tmp_path))["ok"] is True
+
+
+@needs_visudo
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_no_interpreter_that_somebody_else_can_change_becomes_roots(tmp_path: Path) -> None:
+    own = tmp_path / "python3"
+    shutil.copy("/bin/true", own)
+    script = privileged.install_script("pi", prefix=str(tmp_path / "root"))
+    script = script.replace("in /usr/bin/python3 ", f"in {own} /usr/bin/python3 ")
+    os.chown(own, 1000, 1000)
+    assert install(tmp_path / "root", script=script).returncode == 0
+    assert str(own) not in launcher_of(tmp_path / "root").read_text()
+    os.chown(own, 0, 0)
+    own.chmod(0o775)
+    assert install(tmp_path / "root", script=script).returncode == 0
+    assert str(own) not in launcher_of(tmp_path / "root").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_it_says_that_it_needs_root(tmp_path: Path) -> None:
+    done = install(tmp_path, script=privileged.install_script("pi"))
+    assert (done.returncode, done.stderr) == (1, "run this as root\n")
+
+
+def test_the_archive_is_the_same_for_the_same_files_and_the_digest_follows_them(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(
+            REPOSITORY / "pareto", tmp_path / name / "pareto", ignore=shutil.ignore_patterns("__pycache__")
+        )
+    one, two = tmp_path / "one", tmp_path / "two"
+    os.utime(two / "pareto" / "jsonlines.py", (1, 1))
+    assert privileged.archive(one) == privileged.archive(two) == privileged.archive()
+    assert privileged.digest(one) == privileged.digest()
+    (two / "pareto" / "link" / "tc.py").write_text("# changed\n")
+    assert privileged.digest(two) != privileged.digest()
+
+
+def test_nothing_travels_that_the_link_does_not_need() -> None:
+    with tarfile.open(fileobj=io.BytesIO(privileged.archive())) as tar:
+        names = tar.getnames()
+        assert {info.mode for info in tar} == {0o644}
+        assert {(info.uid, info.gid, info.mtime) for info in tar} == {(0, 0, 0)}
+    tops = {"/".join(name.split("/")[:2]) for name in names if name.startswith("pareto/")}
+    assert tops == {"pareto/__init__.py", "pareto/jsonlines.py", "pareto/link"}
+    assert {name.split("/")[0] for name in names} == {"pareto", "pyroute2"}
+    assert "pareto/link/__main__.py" in names
+
+
+@pytest.mark.parametrize(
+    "user", ["ALL", "%sudo", "#0", "+group", "pi ALL", "PI", "pi,ann", "a\nb", "", "pi\n"]
+)
+def test_a_name_that_sudoers_takes_for_something_else_is_refused(user: str) -> None:
+    with pytest.raises(TestbedError, match="cannot stand in a line of sudoers"):
+        privileged.sudoers_line(user)
+
+
+@pytest.mark.parametrize("user", ["pi", "Ann", "j.doe", "lab-user", "_ci", "pi2"])
+def test_usual_names_are_taken(user: str) -> None:
+    assert privileged.sudoers_line(user).startswith(f"{user} ALL=(root) NOPASSWD: ")

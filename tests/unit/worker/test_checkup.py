@@ -1,0 +1,289 @@
+"""The program that tells a host's facts, run for real on this machine, and asked through a way to it."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareto.hosts import checkup as judge
+from pareto.hosts.inventory import Member, Side
+from pareto.hosts.way import Here, Unreachable
+from pareto.worker import checkup
+from tests import REPOSITORY
+
+ASKED = {
+    "data_address": "127.0.0.1",
+    "peers": ["127.0.0.9"],
+    "device": "cpu",
+    "folder": "/nowhere/.pareto",
+    "launcher": "/nowhere/pareto-link",
+}
+SIDES = (Side("127.0.0.1", "", "127.0.0.9"),)
+HERE = Member("pi", "edge", "local", "127.0.0.1", python=sys.executable)
+Tool = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """Puts a program by that name before all others."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def put(name: str, script: str) -> Path:
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return put
+
+
+def told(*options: str, **changed: Any) -> tuple[dict[str, Any], str]:
+    """Its facts, and its stderr."""
+    done = subprocess.run(
+        [sys.executable, *options, "-m", "pareto.worker.checkup"],
+        cwd=REPOSITORY,
+        input=json.dumps({**ASKED, **changed}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    (line,) = done.stdout.splitlines()
+    facts: dict[str, Any] = json.loads(line)
+    return facts, done.stderr
+
+
+def test_what_this_machine_tells() -> None:
+    before = time.time()
+    facts, _ = told()
+    assert facts["python"] == platform.python_version()
+    assert facts["executable"] == sys.executable
+    assert facts["packages"]["torch"].startswith("2.")
+    assert facts["kernel"] == platform.release()
+    assert facts["uid"] == os.getuid()
+    assert facts["netem"] in ("loaded", "built in", "module", "absent", None)
+    (loopback,) = (each for each in facts["interfaces"] if each["name"] == "lo")
+    assert loopback["addresses"] == ["127.0.0.1/8"]
+    assert (loopback["up"], loopback["carrier"], loopback["wireless"]) == (True, True, False)
+    assert facts["routes"] == {"127.0.0.9": {"source": "127.0.0.1", "interface": "lo"}}
+    assert facts["listens"] is True
+    assert facts["disk_free_bytes"] > 1_000_000
+    assert 1 << 28 < facts["memory_available_bytes"] <= facts["memory_bytes"]
+    assert before - 1 < facts["clock_s"] < time.time() + 1
+    assert facts["privileged"]["installed"] is False
+    assert facts["cuda"] is None
+
+
+def test_it_imports_nothing_heavy() -> None:
+    _, imported = told("-X", "importtime")
+    modules = {line.rpartition("|")[2].strip() for line in imported.splitlines()}
+    assert "json" in modules
+    assert not modules & {"torch", "numpy", "psutil", "pyroute2"}
+
+
+def test_it_needs_no_package() -> None:
+    facts, _ = told("-S")
+    assert facts["python"] == platform.python_version()
+    assert set(facts["packages"].values()) == {None}
+    assert facts["torch_cuda"] is None
+    assert facts["listens"] is True
+
+
+def test_its_syntax_is_old_enough_to_say_that_a_python_is_too_old() -> None:
+    for file in ("worker/checkup.py", "worker/__init__.py", "__init__.py"):
+        ast.parse((REPOSITORY / "pareto" / file).read_text(), feature_version=(3, 7))
+
+
+def test_addresses_that_are_not_here() -> None:
+    facts, _ = told(data_address="203.0.113.77", peers=["127.0.0.1", "no address"])
+    assert "assign" in facts["listens"]
+    assert facts["routes"]["127.0.0.1"]["interface"] == "lo"
+    assert facts["routes"]["no address"] is None
+
+
+def test_the_stamp_of_what_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / ".requirements").write_text("5ha")
+    assert told(folder=str(tmp_path))[0]["requirements"] == "5ha"
+
+
+def test_whatever_a_host_lacks_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("strange")
+
+    for name in ("_run", "_read", "_addresses", "_route"):
+        monkeypatch.setattr(checkup, name, fail)
+    facts = checkup.facts({})
+    assert facts["python"] == platform.python_version()
+    assert facts["interfaces"] is None
+
+
+def test_a_raspberry_pis_firmware(tool: Tool) -> None:
+    assert (told()[0]["vcgencmd"], told()[0]["throttled"]) == ("absent", None)
+    tool("vcgencmd", '[ "$1" = get_throttled ] && echo throttled=0x50005')
+    assert (told()[0]["vcgencmd"], told()[0]["throttled"]) == ("readable", 0x50005)
+    tool("vcgencmd", 'echo "Can\'t open device file: /dev/vcio" >&2; exit 255')
+    assert (told()[0]["vcgencmd"], told()[0]["throttled"]) == ("denied", None)
+
+
+def test_gpus(tool: Tool) -> None:
+    tool("nvidia-smi", 'echo "NVIDIA RTX A4000, 550.54.14, 16376 MiB"')
+    (gpu,) = told()[0]["gpus"]
+    assert gpu == {"name": "NVIDIA RTX A4000", "driver": "550.54.14", "memory": "16376 MiB"}
+    tool("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    assert told()[0]["gpus"] == []
+
+
+def test_the_cuda_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "_ASK_CUDA", "print(2, 12, 4)")
+    assert checkup.facts({**ASKED, "device": "cuda:1"})["cuda"] == {"devices": 2, "version": "12.4"}
+    assert checkup.facts(ASKED)["cuda"] is None
+    monkeypatch.setattr(checkup, "_ASK_CUDA", "import os; os.abort()")
+    assert checkup.facts({**ASKED, "device": "cuda:1"})["cuda"] is None
+
+
+def test_the_cuda_that_torch_was_built_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    for line, cuda in (
+        ("cuda: Optional[str] = '12.6'", "12.6"),
+        ("cuda = '13.0'", "13.0"),
+        ("cuda: Optional[str] = None", None),
+    ):
+        (package / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\nhip: Optional[str] = None\n")
+        assert checkup.facts(ASKED)["torch_cuda"] == cuda
+
+
+def test_what_sudo_lets_the_user_do(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    launcher = tool("pareto-link", 'echo d1ge57; read -r line; echo "{\\"result\\": {\\"netem\\": true}}"')
+    asked = {**ASKED, "launcher": str(launcher)}
+    tool("sudo", '[ "$1" = -n ] && shift; [ "$1" = -l ] && exit 0; exec "$@"')
+    tool(
+        "pareto-link",
+        'if [ "$1" = --digest ]; then echo d1ge57; else read x; echo \'{"result": {"netem": true}}\'; fi',
+    )
+    facts = checkup.facts(asked)
+    allowed = {"sudo": True, "installed": True, "allowed": True, "digest": "d1ge57", "words": ""}
+    assert (facts["privileged"], facts["netem_supported"]) == (allowed, True)
+    assert checkup.facts(ASKED)["privileged"]["installed"] is False
+    tool("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    facts = checkup.facts(asked)
+    assert facts["privileged"]["digest"] is None
+    assert facts["privileged"]["words"] == "sudo: a password is required"
+    assert facts["netem_supported"] is None
+
+
+def test_netem_by_the_files_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: dict[str, str] = {}
+
+    def read_text(path: Path, *_: object, **__: object) -> str:
+        if str(path) not in files:
+            raise FileNotFoundError
+        return files[str(path)]
+
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) in files)
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(Path, "read_bytes", read_text)
+    monkeypatch.setattr(platform, "release", lambda: "6.12")
+    assert checkup._netem() is None
+    files["/boot/config-6.12"] = "CONFIG_NET_SCH_NETEM=m\n"
+    assert checkup._netem() is None
+    files["/boot/config-6.12"] = "CONFIG_NET_SCH_NETEM=y\n"
+    assert checkup._netem() == "built in"
+    files["/boot/config-6.12"] = "# CONFIG_NET_SCH_NETEM is not set\n"
+    assert checkup._netem() == "absent"
+    files["/lib/modules/6.12/modules.dep"] = "kernel/net/sched/sch_netem.ko.xz:\n"
+    assert checkup._netem() == "module"
+    files["/lib/modules/6.12/modules.dep"] = "kernel/net/sched/sch_tbf.ko:\n"
+    assert checkup._netem() == "absent"
+    files["/lib/modules/6.12/modules.builtin"] = "kernel/net/sched/sch_netem.ko\n"
+    assert checkup._netem() == "built in"
+    files["/sys/module/sch_netem"] = ""
+    assert checkup._netem() == "loaded"
+
+
+def test_an_interface_that_a_living_program_shapes_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "JOURNAL", str(tmp_path))
+    for name in ("4026531840-eth0.json", "4026531840-eth1.json", ".4026531840-eth2.json.17"):
+        (tmp_path / name).write_text("{}")
+    with (tmp_path / "4026531840-eth1.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert checkup.facts(ASKED)["left_shaped"] == ["eth0"]
+
+
+def test_asked_over_a_way(tmp_path: Path) -> None:
+    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path / "of it")), SIDES)
+    assert facts["executable"] == sys.executable
+    assert list(facts["routes"]) == ["127.0.0.9"]
+    assert facts["clock_s"] == pytest.approx(time.time(), abs=5)
+
+
+def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path: Path) -> None:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/used\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=""), SIDES)
+    assert (tmp_path / "used").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "facts"),
+    [
+        ("echo 'cannot open shared object file' >&2; exit 1", "cannot open shared object file"),
+        ('[ "$1" = -c ] && exit 0; echo boom >&2; exit 1', "boom"),
+        ('[ "$1" = -c ] && exit 0; echo "no JSON"', "no JSON"),
+        ("exit 0", "exit status 0"),
+    ],
+)
+def test_a_python_that_does_not_work(tool: Tool, tmp_path: Path, script: str, facts: str) -> None:
+    member = replace(HERE, folder=str(tmp_path), python=str(tool("broken", script)))
+    assert judge.ask(Here(), member, SIDES) == {"python": None, "fault": facts}
+
+
+def test_no_python(tmp_path: Path) -> None:
+    member = replace(HERE, folder=str(tmp_path), python=str(tmp_path / "python"))
+    assert judge.ask(Here(), member, SIDES) == {"python": None, "fault": ""}
+
+
+def test_a_python_that_is_older_than_the_program_itself(tool: Tool, tmp_path: Path) -> None:
+    member = replace(HERE, folder=str(tmp_path))
+    old = tool("old", """[ "$1" = -c ] || exit 1; echo '{"python": "3.6"}' >&2; exit 1""")
+    assert judge.ask(Here(), replace(member, python=str(old)), SIDES) == {"python": "3.6"}
+
+
+def test_what_a_shell_says_when_it_starts_is_passed_over(tool: Tool, tmp_path: Path) -> None:
+    chatty = tool("chatty", f'[ "$1" = -c ] || echo "Welcome to pi"; exec {sys.executable} "$@"')
+    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=str(chatty)), SIDES)
+    assert facts["executable"] == sys.executable
+
+
+def test_a_folder_that_cannot_be_made() -> None:
+    with pytest.raises(Unreachable):
+        judge.ask(Here(), replace(HERE, folder="/proc/none"), SIDES)
+
+
+def test_packets_to_an_address_of_this_host_leave_by_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "_addresses", lambda: [("eth9", "127.0.0.1/8")])
+    assert checkup._route("127.0.0.9") == {"source": "127.0.0.1", "interface": "eth9"}
+    assert checkup._route("127.0.0.1") == {"source": "127.0.0.1", "interface": "lo"}

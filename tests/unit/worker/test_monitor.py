@@ -1,0 +1,363 @@
+"""The monitor program, over a sysfs and a `vcgencmd` of the test's own; and its sampler by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pareto.worker.sensors.instruments import Sample
+from pareto.worker.sensors.sampling import Sampler
+from tests import REPOSITORY
+from tests.program import Program
+
+INTERVAL_S = 0.01
+RAPL = "sys/class/powercap/intel-rapl:0"
+PMIC_W = 2.5
+VCGENCMD = """#!/bin/sh
+read request  # gets end of file at once: were stdin the control connection, it would eat or await a request
+case "$1" in
+get_throttled) echo throttled=0x50005;;
+pmic_read_adc) echo '   HDMI_A current(22)=0.5A'; echo '   HDMI_V volt(23)=5.0V';;
+esac
+"""
+FILES = {
+    f"{RAPL}/name": "package-0",
+    f"{RAPL}/max_energy_range_uj": "1000000000",
+    f"{RAPL}/energy_uj": "7000000",
+    "sys/class/hwmon/hwmon0/name": "cpu_thermal",
+    "sys/class/hwmon/hwmon0/temp1_input": "52350",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "1500000",
+}
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    """A Raspberry Pi that has an Intel processor's counters too."""
+    for file, text in FILES.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    program = tmp_path / "bin/vcgencmd"
+    program.parent.mkdir()
+    program.write_text(VCGENCMD)
+    program.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def monitor(device: Path) -> Iterator[Program]:
+    environment = {**os.environ, "PATH": f"{device / 'bin'}:{os.environ['PATH']}"}
+    program = Program("pareto.worker.monitor", "--sysfs", str(device), environment=environment)
+    yield program
+    assert program.close() == 0
+
+
+@pytest.fixture
+def bare_monitor(tmp_path: Path) -> Iterator[Program]:
+    """On a device without any sensor."""
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    program = Program("pareto.worker.monitor", "--sysfs", str(tmp_path), environment=environment)
+    yield program
+    assert program.close() == 0
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def begin(monitor: Program, pid: int, interval_s: float = INTERVAL_S) -> dict[str, str]:
+    sensors: dict[str, str] = monitor.result("begin", pid=pid, interval_s=interval_s, gpu=None)["sensors"]
+    return sensors
+
+
+def latest_that(monitor: Program, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first of the latest samples for which `holds`; the test's time limit ends a vain wait."""
+    while not holds(sample := monitor.result("latest")):
+        pass
+    return dict(sample)
+
+
+def later(monitor: Program) -> dict[str, Any]:
+    """A sample that began after this call, on the clock that both processes share."""
+    now_s = time.monotonic()
+    return latest_that(monitor, lambda sample: sample["at_s"] > now_s)
+
+
+def idle_power_w(monitor: Program, source: str) -> dict[str, Any]:
+    """The answer of `idle` over a time in which `source` was sampled twice, however slow this machine is."""
+    seconds = 5 * INTERVAL_S
+    while (idle := monitor.result("idle", seconds=seconds))["power_w_by_source"][source] is None:
+        seconds *= 2
+    return dict(idle)
+
+
+def used_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def test_begin_names_each_sensor(monitor: Program) -> None:
+    energy = "powercap intel-rapl:0 + vcgencmd pmic_read_adc"
+    assert begin(monitor, os.getpid()) == {
+        "cpu_percent": "psutil",
+        "rss_bytes": "psutil",
+        "temperature_c": "cpu_thermal",
+        "frequency_hz": "cpufreq",
+        "throttled": "vcgencmd get_throttled",
+        "energy_j": energy,
+        "power_w": energy,
+    }
+
+
+def test_a_sample_has_every_field(monitor: Program) -> None:
+    assert monitor.result("latest") is None
+    begin(monitor, os.getpid())
+    sample = later(monitor)
+    assert sample["temperature_c"] == 52.35
+    assert sample["frequency_hz"] == 1.5e9
+    assert sample["throttled"] == 0x50005
+    assert sample["power_w"] == pytest.approx(PMIC_W)  # and the counter stands still
+    assert sample["rss_bytes"] > 1_000_000
+    assert sample["cpu_percent"] >= 0
+    assert [sample[x] for x in ("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz")] == [None] * 3
+
+
+def test_a_device_without_sensors_has_empty_cells(bare_monitor: Program) -> None:
+    assert begin(bare_monitor, os.getpid()) == {"cpu_percent": "psutil", "rss_bytes": "psutil"}
+    sample = later(bare_monitor)
+    measured = {field for field, value in sample.items() if value is not None}
+    assert measured == {"at_s", "cpu_percent", "rss_bytes"}
+    assert bare_monitor.result("idle", seconds=0.0) == {"power_w": None, "power_w_by_source": {}}
+
+
+def test_energy_is_the_sum_of_all_sources_since_begin(monitor: Program, device: Path) -> None:
+    begin(monitor, os.getpid())
+    (device / RAPL / "energy_uj").write_text("12000000\n")
+    later(monitor)
+    columns = monitor.result("collect")["columns"]
+    assert columns["energy_j"][0] == 0.0
+    assert columns["power_w"][0] is None  # a counter has no power yet
+    lasted_s = columns["at_s"][-1] - columns["at_s"][0]
+    assert columns["energy_j"][-1] == pytest.approx(5.0 + PMIC_W * lasted_s)
+
+
+def test_a_source_that_falls_silent_leaves_no_partial_sum(monitor: Program, device: Path) -> None:
+    begin(monitor, os.getpid())
+    (device / "bin/vcgencmd").unlink()
+    sample = later(monitor)
+    assert (sample["energy_j"], sample["power_w"], sample["throttled"]) == (None, None, None)
+    assert idle_power_w(monitor, "powercap intel-rapl:0") == {
+        "power_w": None,
+        "power_w_by_source": {"powercap intel-rapl:0": 0.0, "vcgencmd pmic_read_adc": None},
+    }
+
+
+def test_what_has_just_ended_lies_between_two_samples(monitor: Program) -> None:
+    begin(monitor, os.getpid(), interval_s=1000.0)
+    ended_s = time.monotonic()
+    assert monitor.result("collect")["columns"]["at_s"][-1] >= ended_s
+
+
+def test_two_collections_share_one_sample(monitor: Program) -> None:
+    begin(monitor, os.getpid())
+    collected = []
+    for _ in range(3):
+        later(monitor)
+        collected.append(monitor.result("collect")["columns"])
+    for before, after in pairwise(collected):
+        assert {field: values[-1] for field, values in before.items()} == {
+            field: values[0] for field, values in after.items()
+        }
+    times = collected[0]["at_s"] + collected[1]["at_s"][1:] + collected[2]["at_s"][1:]
+    assert times == sorted(set(times))
+    assert len(times) >= 4
+    assert {len(x) for x in collected[0].values()} == {len(collected[0]["at_s"])}
+
+
+def test_begin_again_starts_anew(monitor: Program, child: subprocess.Popen[bytes]) -> None:
+    begin(monitor, os.getpid())
+    later(monitor)
+    threads = psutil.Process(monitor.process.pid).num_threads()
+    begun_s = time.monotonic()
+    begin(monitor, child.pid, interval_s=1000.0)
+    columns = monitor.result("collect")["columns"]
+    assert len(columns["at_s"]) == 2  # at the beginning, and when they were collected
+    assert columns["at_s"][0] > begun_s
+    assert columns["energy_j"][0] == 0.0
+    assert monitor.result("cost")["samples"] == 2
+    assert psutil.Process(monitor.process.pid).num_threads() == threads  # the sampling before has ended
+
+
+def test_processor_time_of_the_watched_process(monitor: Program, child: subprocess.Popen[bytes]) -> None:
+    """Percent times time must be what the process used, between readings just outside and just inside."""
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    outside_s = used_s(child.pid)
+    begin(monitor, child.pid)
+    inside_s = used_s(child.pid)
+    while used_s(child.pid) < inside_s + 20 * tick_s:
+        later(monitor)
+    inside_s = used_s(child.pid) - inside_s
+    later(monitor)
+    columns = monitor.result("collect")["columns"]
+    outside_s = used_s(child.pid) - outside_s
+    assert columns["cpu_percent"][0] is None
+    times = columns["at_s"]
+    used = sum(
+        percent / 100 * (now_s - before_s)
+        for percent, before_s, now_s in zip(columns["cpu_percent"][1:], times, times[1:], strict=False)
+    )
+    assert inside_s - 2 * tick_s <= used <= outside_s + 2 * tick_s
+
+
+def test_sampling_goes_on_when_the_process_is_gone(monitor: Program, child: subprocess.Popen[bytes]) -> None:
+    begin(monitor, child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and a zombie
+    sample = later(monitor)
+    assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
+    child.wait()
+    sample = later(monitor)
+    assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
+    assert sample["temperature_c"] == 52.35
+
+
+def test_a_process_that_is_not_there(monitor: Program, child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    reply = monitor.reply("begin", pid=child.pid, interval_s=INTERVAL_S, gpu=None)
+    assert reply["error"] == f"no process {child.pid} to watch"
+
+
+@pytest.mark.parametrize("interval_s", [0, -1, float("inf")])
+def test_an_interval_that_is_none(monitor: Program, interval_s: float) -> None:
+    reply = monitor.reply("begin", pid=os.getpid(), interval_s=interval_s, gpu=None)
+    assert reply["error"].startswith("interval_s must be")
+
+
+@pytest.mark.parametrize("op", ["collect", "idle", "cost"])
+def test_nothing_to_tell_before_begin(monitor: Program, op: str) -> None:
+    assert monitor.reply(op, seconds=0.0)["error"] == "nothing is watched yet"
+
+
+def test_idle_power(monitor: Program) -> None:
+    begin(monitor, os.getpid())
+    idle = idle_power_w(monitor, "vcgencmd pmic_read_adc")
+    assert idle["power_w"] == pytest.approx(PMIC_W)
+    assert idle["power_w_by_source"] == {
+        "powercap intel-rapl:0": 0.0,
+        "vcgencmd pmic_read_adc": pytest.approx(PMIC_W),
+    }
+
+
+def test_idle_power_does_not_know_what_was_before(monitor: Program, device: Path) -> None:
+    begin(monitor, os.getpid())
+    (device / RAPL / "energy_uj").write_text("999000000\n")
+    later(monitor)
+    assert idle_power_w(monitor, "powercap intel-rapl:0")["power_w"] == pytest.approx(PMIC_W)
+
+
+def test_idle_too_short_to_tell(monitor: Program) -> None:
+    begin(monitor, os.getpid(), interval_s=1000.0)
+    assert monitor.result("idle", seconds=0.0)["power_w"] is None
+
+
+def test_cost_counts_the_programs_it_starts(monitor: Program, device: Path) -> None:
+    burn = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done\n"
+    (device / "bin/vcgencmd").write_text(VCGENCMD + burn)
+    watcher = psutil.Process(monitor.process.pid)
+
+    def all_s() -> tuple[float, float]:
+        """Processor time of the monitor itself, and of the programs that it has started."""
+        times = watcher.cpu_times()
+        return times.user + times.system, times.children_user + times.children_system
+
+    begun_s = time.monotonic()
+    begin(monitor, os.getpid())
+    own_s, children_s = all_s()
+    while (now := all_s())[1] < children_s + 0.2:
+        pass
+    cost = monitor.result("cost")
+    cost_s = cost["cpu_percent"] / 100 * (time.monotonic() - begun_s)
+    assert cost_s >= sum(now) - own_s - children_s - 0.04  # four clocks, each in ticks
+    assert cost["samples"] >= 2
+    assert cost["late_p99_s"] >= 0
+
+
+def test_lateness_is_unknown_before_the_first_interval(monitor: Program) -> None:
+    begin(monitor, os.getpid(), interval_s=1000.0)
+    assert monitor.result("cost")["late_p99_s"] is None
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys; sys.modules.update(torch=None, pynvml=None); import pareto.worker.monitor"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
+
+
+class Takes:
+    """A source of samples for the sampler; `at` maps a call's number to what it does."""
+
+    def __init__(self, at: dict[int, Callable[[], object]]) -> None:
+        self.calls = 0
+        self.reached = threading.Event()
+        self._at = at
+
+    def __call__(self) -> Sample:
+        self.calls += 1
+        self._at.get(self.calls, int)()
+        return Sample(at_s=time.monotonic(), rss_bytes=self.calls)
+
+
+def test_the_oldest_samples_give_way() -> None:
+    reached = threading.Event()
+    sampler = Sampler(Takes({6: reached.set}), 0.001, kept=3)
+    reached.wait()
+    sampler.stop()
+    kept = [x.rss_bytes for x in sampler.waiting()]
+    taken = sampler.taken()
+    assert kept == [taken - 2, taken - 1, taken]
+
+
+def test_times_that_have_passed_are_left_out_and_told_as_lateness() -> None:
+    stall_s, interval_s = 0.3, 0.002
+    reached, read = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        read.wait()
+
+    begun_s = time.monotonic()
+    sampler = Sampler(Takes({2: lambda: time.sleep(stall_s), 30: hold}), interval_s)
+    reached.wait()
+    lasted_s = time.monotonic() - begun_s
+    taken, late_s = sampler.taken(), sampler.late_p99_s()
+    read.set()
+    sampler.stop()
+    assert late_s is not None
+    assert late_s >= stall_s - 2 * interval_s
+    assert (taken - 3) * interval_s <= lasted_s - stall_s
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_sampling_that_has_failed_does_not_look_like_none() -> None:
+    def fail() -> None:
+        raise OSError("broken")
+
+    sampler = Sampler(Takes({3: fail}), 0.001)
+    sampler._thread.join()
+    for ask in (sampler.latest, sampler.collect, sampler.waiting):
+        with pytest.raises(RuntimeError, match="sampling has ended"):
+            ask()
