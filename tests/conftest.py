@@ -1,0 +1,70 @@
+"""What all tests share: wording in snapshots, and tests that run while no other does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from tests import REPOSITORY
+
+_ALONE = pytest.StashKey[Path]()
+
+
+@pytest.fixture
+def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
+    """Text as it was when it was last looked at; `./pareto.sh test --snapshot-update` renews it.
+
+    Folders that differ from run to run are named in it: TMP is the test's own, REPOSITORY this checkout.
+    """
+
+    def portable(data: Any, path: Any) -> Any:
+        if not isinstance(data, str):
+            return data
+        return data.replace(str(tmp_path), "TMP").replace(str(REPOSITORY), "REPOSITORY")
+
+    return snapshot.with_defaults(matcher=portable)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The processes of one run share a folder, through the environment that they inherit.
+    folder = os.environ.get("PARETO_TEST_LOCKS") or tempfile.mkdtemp(prefix="pytest-locks-")
+    os.environ["PARETO_TEST_LOCKS"] = folder
+    config.stash[_ALONE] = Path(folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the process that made it, not one of pytest-xdist's workers
+        folder = config.stash[_ALONE]
+        for lock in folder.iterdir():
+            lock.unlink()
+        folder.rmdir()
+        del os.environ["PARETO_TEST_LOCKS"]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test marked `alone` waits until no other test runs, and lets none begin meanwhile."""
+    folder, alone = item.config.stash[_ALONE], item.get_closest_marker("alone") is not None
+    with _locked(folder / "door", fcntl.LOCK_EX) as door:
+        with _locked(folder / "room", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+            if not alone:
+                fcntl.flock(door, fcntl.LOCK_UN)
+            return (yield)
+
+
+@contextmanager
+def _locked(file: Path, how: int) -> Iterator[int]:
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+        yield descriptor
+    finally:
+        os.close(descriptor)
