@@ -53,11 +53,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """A test marked `alone` waits until no other test runs, and lets none begin meanwhile."""
     folder, alone = item.config.stash[_ALONE], item.get_closest_marker("alone") is not None
-    with _locked(folder / "door", fcntl.LOCK_EX) as door:
-        with _locked(folder / "room", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
-            if not alone:
-                fcntl.flock(door, fcntl.LOCK_UN)
-            return (yield)
+    of_room = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    with _locked(folder / "door", fcntl.LOCK_EX) as door, _locked(folder / "room", of_room):
+        if not alone:
+            fcntl.flock(door, fcntl.LOCK_UN)
+        return (yield)
 
 
 @contextmanager
