@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import combinations_with_replacement
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from analysis.costs.stages import medians
+from analysis.fronts.energy import with_middle
+from analysis.fronts.front import front
 from analysis.runs.schema import COLUMNS, STAGE_COLUMNS
+from analysis.runs.stages import stages
+from analysis.runs.trials import load
 from tests.unit.example_run import PAYLOAD_KIB, name
 from tests.unit.example_run import write as write_trials
 
@@ -144,3 +152,22 @@ def write(folder: Path, rows: list[Row], stages: list[Row], **manifest: Any) -> 
         writer.writeheader()
         writer.writerows(stages)
     return folder
+
+
+def analysed(
+    which: Iterable[tuple[int, ...]], rounds: int = 1, **fixed: Any
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The front's rows and the medians of the stages; `fixed` overrides columns of `trials.csv`."""
+    rows, staged = _analysed(tuple(which), rounds, tuple(fixed.items()))
+    return rows.copy(), staged.copy()
+
+
+@cache
+def _analysed(
+    which: tuple[tuple[int, ...], ...], rounds: int, fixed: tuple[tuple[str, Any], ...]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rows, staged = trials(which, rounds=rounds)
+    with TemporaryDirectory() as folder:
+        run = write(Path(folder), [row | dict(fixed) for row in rows], staged)
+        read, of_hosts = load([run]), stages(run)
+    return front(with_middle(read, of_hosts), resamples=50), medians(of_hosts, read)

@@ -14,11 +14,7 @@ import pytest
 from rich.console import Console
 
 from analysis.advice.advise import Advice, advise, sentence
-from analysis.advice.choices import best_shares
 from analysis.advice.network import Network
-from analysis.advice.observed import MEASURES, observe
-from analysis.advice.predict import predictor
-from analysis.advice.rounds import drawn
 from analysis.errors import AnalysisError
 from analysis.tables.advice import advice_table
 from tests.unit import simulated_network as world
@@ -134,11 +130,6 @@ def test_exact_ties_are_a_toss_up():
     assert "over tcp:b" in said
 
 
-def test_shares_of_those_that_cost_the_same():
-    shares = best_shares(np.array([[1.0, 1.0, 2.0], [3.0, 2.0, 2.0], [1.0, 5.0, 5.0], [1.0, 1.0, 1.0]]))
-    assert shares == pytest.approx([(0.5 + 1 + 1 / 3) / 4, (0.5 + 0.5 + 1 / 3) / 4, (0.5 + 1 / 3) / 4])
-
-
 def test_two_rounds_say_nothing_of_how_sure():
     advice = asked(SLOW_LINK, world.trials(rounds=2))
     assert math.isnan(advice.best.probability)
@@ -177,27 +168,6 @@ def test_never_sure_of_less_than_predictions_are_off():
     assert "probably cut at 1 over tcp" in sentence(off)
 
 
-def test_one_profile_is_told():
-    only = {"middle": world.PROFILES["middle"]}
-    said = " ".join(shown(asked(Network(0.02, 20e6), profiles=only)).split())
-    assert "predicted, beyond what was measured" in said
-    assert "This network is beyond what was measured (middle)" in said
-    assert "from middle alone; of itself they were off by" in said
-    assert "How they do elsewhere is not known" in said
-
-
-def test_the_table_says_it_all():
-    said = " ".join(shown(asked(Network(0.006, 20e6))).split())
-    assert said.startswith("net at 6 ms and 20 Mbit/s: keep all on the edge: ")
-    assert "Best for latency" in said
-    assert "4 all on the edge -" in said
-    assert "0 all on the server tcp" in said
-    assert "At 6 ms, 3 over tcp is better from 2" in said
-    assert "Mbit/s)" in said
-    assert "Predictions are from slow, middle, fast; of each from the others they were off by" in said
-    assert "at 24 points" in said
-
-
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
@@ -230,30 +200,3 @@ def test_one_model_and_one_workload_are_chosen():
 def test_the_same_input_gives_the_same_advice():
     rows = world.trials(noise=0.1)
     assert asked(BETWEEN, rows) == asked(BETWEEN, rows)
-
-
-def test_the_probability_of_being_best_is_calibrated():
-    """Of what is told to be best with p, so many are: two points whose true difference is as large as the noise."""
-    rng = np.random.default_rng(0)
-    worlds, rounds = 400, 6
-    profile = {"middle": world.PROFILES["middle"]}
-    rows = world.trials(profile, rounds=worlds * rounds, noise=0.05, backends=("tcp",))
-    every = observe(rows[rows["point"].isin(["2", "4"])], world.NO_STAGES, profile)
-    network = Network(0.01, 50e6)
-    gap_s = float(np.diff(predictor(every).latency_s(**vars(network)))[0])
-    told, true = [], []
-    for number in range(worlds):
-        part = slice(number * rounds, (number + 1) * rounds)
-        arrays = {name: getattr(every, name)[part].copy() for name in MEASURES}
-        slower_s = rng.uniform(-0.006, 0.006)
-        arrays["work_s"][:, :, 0] += gap_s + slower_s  # what cut 2 truly takes more than the edge
-        of = replace(every, stratum=every.stratum[part], **arrays)
-        costs = predictor(of, drawn(of, 200, number)).latency_s(**vars(network))
-        told.append(best_shares(costs)[0])
-        true.append(slower_s < 0)
-    told_p, true_p = np.array(told), np.array(true)
-    for low, high in ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 1.01)):
-        chosen = (told_p >= low) & (told_p < high)
-        assert chosen.sum() >= 40
-        said, was = told_p[chosen].mean(), true_p[chosen].mean()
-        assert abs(was - said) < 3 * math.sqrt(said * (1 - said) / chosen.sum())

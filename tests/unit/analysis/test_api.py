@@ -59,3 +59,14 @@ def test_examples_in_docstrings_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     for test in tests:
         runner.run(test)
     assert runner.summarize().failed == 0
+
+
+def test_importing_the_package_is_cheap_and_touches_no_backend() -> None:
+    code = (
+        "import sys, analysis; assert not {'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
+        "import analysis.reporting, matplotlib as m;"
+        "assert m.rcParams._get_backend_or_none() is None, 'a notebook would lose its backend';"
+        "assert not any(name.split('.')[0] == 'pareto' for name in sys.modules)"
+    )
+    root = REPOSITORY
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

@@ -13,10 +13,9 @@ import pytest
 
 from analysis.advice.network import Network, networks
 from analysis.advice.predict import best_on_grid
-from analysis.costs.best import CLOSE, OTHER, SAME, best
+from analysis.costs.best import CLOSE, SAME, best
 from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
 from analysis.figures.drawing import Drawing, save
-from analysis.figures.log_scale import Scale
 from analysis.findings import Findings, Run
 from analysis.fronts.front import front
 from tests.unit import drawn
@@ -66,51 +65,6 @@ def at(found: pd.DataFrame, netem: str, objective: str = "latency") -> dict[Any,
     return row
 
 
-def test_the_best_of_each_network() -> None:
-    found = best(rows(), NETWORKS)
-    assert list(dict.fromkeys(found["netem"])) == ["near", "far", "bare"], "wobbly is no known network"
-    near = at(found, "near")
-    assert (near["point"], near["backend"], near["measured"], near["low"]) == ("0", "tcp", 0.03, 0.95 * 0.03)
-    assert (near["delay_s"], near["rate_bps"]) == (pytest.approx(0.012), 100e6), "both ways"
-    assert at(found, "near", "throughput")["point"] == "4"
-    far = at(found, "far")
-    assert (far["point"], far["backend"], far["measured"]) == ("9", "", 0.07), (
-        "where nothing crosses all are one"
-    )
-    assert found["prediction"].eq("").all()
-
-
-def test_points_that_do_not_satisfy_a_condition_are_not_the_best() -> None:
-    front = rows()
-    front["feasible"] = front["point"] != "0"
-    assert at(best(front, NETWORKS), "near")["point"] == "4"
-    front["feasible"] = False
-    assert best(front, NETWORKS).empty
-
-
-def test_a_prediction_is_the_same_close_or_another() -> None:
-    told = best(rows(), NETWORKS, Foretelling())
-    assert [at(told, netem)["prediction"] for netem in NETWORKS] == [SAME] * 3
-    assert at(told, "near")["behind_percent"] == 0
-    wrong = at(best(rows(), NETWORKS, Foretelling(1.0)), "far")
-    assert (wrong["predicted_point"], wrong["predicted_backend"], wrong["prediction"]) == ("0", "tcp", OTHER)
-    assert wrong["measured_there"] == 1.0
-    assert wrong["behind_percent"] == pytest.approx(100 * (1.0 / 0.07 - 1))
-    front = rows()
-    front.loc[(front["netem"] == "far") & (front["point"] == "0"), "latency_low_s"] = 0.07
-    assert at(best(front, NETWORKS, Foretelling(1.0)), "far")["prediction"] == CLOSE, (
-        "their intervals overlap"
-    )
-    front[["latency_low_s", "latency_high_s"]] = math.nan
-    assert at(best(front, NETWORKS, Foretelling(1.0)), "far")["prediction"] == CLOSE, "nobody knows"
-    images = at(best(rows(), NETWORKS, Foretelling()), "near", "throughput")
-    assert (images["prediction"], images["behind_percent"]) == (OTHER, pytest.approx(100 * (30 / 9 - 1)))
-    without = rows()[lambda front: front["point"] != "0"]
-    never = at(best(without, NETWORKS, Foretelling()), "near")
-    assert never["prediction"] == OTHER
-    assert math.isnan(never["behind_percent"])
-
-
 def test_a_chain_has_no_map() -> None:
     assert best(rows().assign(point="3+7"), NETWORKS).empty
     assert best_map_drawing(rows().assign(point="3+7"), NETWORKS) is None
@@ -121,19 +75,6 @@ def test_one_network_is_a_map_only_with_a_prediction() -> None:
     assert best_map_drawing(one, NETWORKS) is None
     assert best_map_drawing(one, NETWORKS, Foretelling()) is not None  # type: ignore[arg-type]
     assert best_map_drawing(rows(), {}) is None
-
-
-def test_a_scale_has_strips_for_what_has_no_place_on_it() -> None:
-    scale = Scale(1.0, 100.0, strip_low=True, strip_high=True)
-    assert scale.at(np.array([1.0, 10.0, 100.0])) == pytest.approx([0.09, 0.5, 0.91])
-    assert scale.at(np.array([0.0, math.inf])) == pytest.approx([0.045, 0.955])
-    values = scale.values(100)
-    assert (values[0], values[-1]) == (0, math.inf)
-    assert scale.at(values[10:90]) == pytest.approx((np.arange(10, 90) + 0.5) / 100)
-    around = Scale.around(pd.Series([5.0]), (1.0, 2.0))
-    assert around.high / around.low == pytest.approx(100)
-    assert math.sqrt(around.high * around.low) == pytest.approx(5)
-    assert Scale.around(pd.Series(dtype=float), (1.0, 1000.0)) == Scale(1.0, 1000.0)
 
 
 def test_every_network_is_computed() -> None:

@@ -10,11 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
 from analysis.runs.trials import load
 from analysis.tables.front import front_table
+from tests.unit import example_chain
 from tests.unit.example_run import trials, with_energy, write
+
+CHAIN = [(3, 5), (5, 5), (21, 21)]
 
 
 def analysed(folder: Path, rows: list[dict[str, Any]], *asked: Any) -> pd.DataFrame:
@@ -33,41 +37,38 @@ def words(rows: pd.DataFrame, *asked: Any) -> str:
     return " ".join(printed(rows, *asked).split())
 
 
-def test_without_a_front_the_table_says_why(tmp_path: Path) -> None:
+def test_without_a_front_the_table_says_why(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = trials()
-    title = "mobilenetv2 at 200ms-5mbit, batch size 1: "
     joules = ("latency", "energy", "payload")
-    assert words(analysed(tmp_path / "j", rows, joules), joules) == f"{title}no front: energy not measured"
+    said = [words(analysed(tmp_path / "j", rows, joules), joules)]
     few = ("latency", "throughput"), "latency_s < 1us"
-    assert words(analysed(tmp_path / "w", rows, *few), *few) == (
-        f"{title}no point satisfies the constraint latency_s < 1us"
-    )
+    said.append(words(analysed(tmp_path / "w", rows, *few), *few))
     for row in rows:
         row["status"] = "invalid" if row["backend"] == "tcp" else "ok"
     tcp = ("latency", "throughput"), "backend == tcp"
-    assert "no point satisfies the constraint" in words(analysed(tmp_path / "t", rows, *tcp), *tcp)
+    said.append(words(analysed(tmp_path / "t", rows, *tcp), *tcp))
     parts = analysed(tmp_path / "p", trials())
     parts["latency_s"] = parts["latency_s"].where(parts["backend"] == "tcp")
     parts["throughput_ips"] = parts["throughput_ips"].where(parts["backend"] == "rpc")
     parts["on_backend_front"] = False
-    assert words(parts) == f"{title}no front: no point has all of latency, throughput"
+    said.append(words(parts))
     failed = [row | {"status": "failed"} for row in rows]
-    assert words(analysed(tmp_path / "f", failed)) == f"{title}no valid trial, {len(rows)} excluded"
+    said.append(words(analysed(tmp_path / "f", failed)))
+    assert said == snapshot
 
 
-def test_a_front_of_something_else_says_so(tmp_path: Path) -> None:
+def test_a_front_of_something_else_says_so(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     asked = ("latency", "payload"), "latency_s < 0.5 and backend in [tcp]"
-    rows = analysed(tmp_path, trials(), ("latency", "payload"), "latency_s < 0.5")
-    assert f" front of latency, payload; where {asked[1]}; * on the front" in words(rows, *asked)
-    usual = words(rows, ("throughput", "latency"))
-    assert "front of" not in usual.replace("front of all", "")
-    assert "where" not in usual
+    rows = analysed(tmp_path, trials(noise=0), ("latency", "payload"), "latency_s < 0.5")
+    text = printed(rows, *asked)
+    assert asked[1] in " ".join(text.split())
+    assert text == snapshot
+    assert "where" not in words(rows, ("throughput", "latency"))
 
 
 def test_each_front_has_its_probability(tmp_path: Path) -> None:
     rows = analysed(tmp_path, trials(rounds=6))
     text = printed(rows)
-    assert "p all = on that of all" in " ".join(text.split())
     shown = rows[rows["on_backend_front"]].set_index(["backend", "point"])
     backend, seen = "", 0
     for line in text.splitlines():
@@ -104,3 +105,74 @@ def test_the_second_probability_is_shown_where_it_fits(
 
 def test_one_backend_has_one_front(tmp_path: Path) -> None:
     assert "p all" not in words(analysed(tmp_path, with_energy(trials(backends=("tcp",)))))
+
+
+def test_the_table_names_the_bottleneck(snapshot: SnapshotAssertion) -> None:
+    rows, _ = example_chain.analysed(CHAIN, rounds=3, top1=0.75, top1_images=16)
+    rows["energy_of"], rows["energy_j"], rows["probability"] = "edge + middle + server", 12.3456, 1.0
+    text = printed(rows)
+    shown = next(line.split() for line in text.splitlines() if "3+5" in line)
+    assert shown[-7:] == ["100", "link", "1", "out", "12.35", "75.0", "1.00"]
+    assert text == snapshot
+
+
+def test_two_hosts_have_one_link(snapshot: SnapshotAssertion) -> None:
+    rows, _ = example_chain.analysed([(3,), (5,)], rounds=3)
+    rows[["probability", "probability_all"]] = 1.0, 0.5
+    text = printed(rows)
+    assert "link 1" not in text
+    assert "features.4" in text
+    assert "top-1" not in text
+    assert text == snapshot
+
+
+def test_the_table_has_joules_only_where_energy_was_measured(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    rows = with_energy(trials(), server=False)
+    for row in rows:
+        row["edge_energy_j"] *= 100
+        row["point_name"] = "a.very.long.name.of.a.block." + row["point_name"]
+    points = analysed(tmp_path / "with", rows)
+    text = printed(points)
+    assert " J " in text
+    shown = next(line.split() for line in text.splitlines() if line.strip().startswith("tcp"))
+    row = points[points["backend"].eq("tcp") & points["point"].eq(shown[1].strip("*"))].iloc[0]
+    assert shown[2].endswith("…"), "names are what is shortened"
+    chances = [f"{row['probability']:.2f}", f"{row['probability_all']:.2f}"]
+    assert shown[-3:] == [f"{row['energy_j']:.2f}", *chances]
+    without = printed(analysed(tmp_path / "without", trials(noise=0)))
+    assert " J " not in without
+    assert without == snapshot
+
+
+def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
+    text = printed(analysed(tmp_path, trials()))
+    assert "…" not in text
+    assert "\x1b" not in text
+    last = next(line for line in text.splitlines() if "classifier" in line)
+    assert last.split()[:3] == ["tcp", "21*", "classifier"]
+    assert text.index("tcp") < text.index("rpc")
+
+
+FULL = {"bottleneck": "edge-server back", "pipeline_gain": 12.34, "sequential_ips": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "gain"),
+    [({}, True), ({"top1": 0.5, "top1_images": 320}, True), ({"edge_energy_j": 1.5}, True),
+     ({"edge_energy_j": 1.5, "top1": 0.5, "top1_images": 320}, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("label", ["", ":abcdefghijklmnop"])
+def test_the_gain_has_a_column_where_it_fits(
+    tmp_path: Path, more: dict[str, Any], gain: bool, label: str
+) -> None:
+    rows = [row | FULL | more | {"backend": f"{row['backend']}{label}"} for row in trials()]
+    made = analysed(tmp_path, rows)
+    assert made["pipeline_gain"].eq(12.34).all()
+    assert made["sequential_ips"].eq(5.0).all()
+    text = printed(made)
+    assert ("12.3" in text) == gain
+    shown = next(line for line in text.splitlines() if line.split()[1:2] == ["21*"]).split()
+    assert shown[-1] == "1.00", "the last column is whole"
+    assert "…" not in shown[0], "the end of a label may be all that tells it apart"

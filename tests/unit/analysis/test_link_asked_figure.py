@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.costs.link_bands import bands
 from analysis.figures.link_asked_figure import (
     MOST_DOTS,
     MOST_ROWS,
@@ -18,7 +17,7 @@ from analysis.figures.link_asked_figure import (
     link_asked_figure,
 )
 from analysis.runs.schema import LINK_COLUMNS, TEXT
-from pareto.link.probe import GOODPUT, Reading, Tolerance, judge, judge_rate, judge_rtt
+from pareto.link.probe import GOODPUT, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from tests.unit import drawn
 
@@ -57,29 +56,6 @@ def probe(
 
 def probes(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows)
-
-
-@pytest.mark.parametrize("profile", [WIFI, SLOW, SHAKY, LOSSY], ids=lambda profile: profile.name)
-def test_the_band_is_what_the_verdict_allows(profile: Profile) -> None:
-    factors = np.linspace(0.7, 1.3, 61)
-    made = bands(probes(*(probe(profile, rtt=by, rate=by) for by in factors)), manifest(profile))
-    share = GOODPUT if profile.tcp_fills else UDP_SHARE
-    for row in made.to_dict("records"):
-        within = row["rtt_least_s"] <= row["rtt_s"] <= row["rtt_most_s"]
-        assert within == (not judge_rtt(profile, row["rtt_s"], TOLERANCE))
-        within = row["rate_least_bps"] <= row["rate_bps"] <= row["rate_most_bps"]
-        assert within == (not judge_rate("", profile.edge_to_server, row["rate_bps"], share, TOLERANCE))
-    assert made["rate_back_most_bps"].isna().all() == (profile.server_to_edge.rate_bps is None)
-
-
-def test_what_is_not_known_has_no_band() -> None:
-    untold = bands(probes(probe(WIFI)), {})
-    assert untold[["rtt_least_s", "rtt_most_s", "rate_least_bps"]].isna().all(axis=None)
-    traced = bands(probes(probe(WIFI, position_s=3.0)), manifest(WIFI))
-    assert traced[["rtt_most_s", "rate_most_bps", "rate_back_least_bps"]].isna().all(axis=None)
-    assert traced["rate_payload_bps"].item() == pytest.approx(GOODPUT * 15e6)
-    slow_start = bands(probes(probe(WIFI)), manifest(WIFI, slow_start_after_idle=True))
-    assert slow_start["rate_payload_bps"].item() == pytest.approx(UDP_SHARE * 15e6)
 
 
 @pytest.mark.parametrize("width", ["page", "column"])

@@ -9,12 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice.network import Network, networks
-from analysis.advice.observed import NEEDED, Ints, Observed, observe, workloads
+from analysis.advice.network import Network
+from analysis.advice.observed import Ints, Observed, observe
 from analysis.advice.predict import best_on_grid, predictor, predictors
-from analysis.advice.rounds import drawn, medians, together
-from analysis.advice.validation import validate
-from analysis.errors import AnalysisError
 from analysis.runs.trials import load
 from analysis.statistics.median import intervals
 from tests.unit import example_run
@@ -115,88 +112,6 @@ def test_the_grid_has_the_best_cell_at_each_delay_and_rate():
             assert best[row, column] == np.argmin(cost)
 
 
-def test_every_trial_has_its_round_profile_and_cell_a_repeated_one_its_own_place():
-    rows = pd.concat([world.trials(rounds=3, run=run, noise=0.1) for run in ("b", "a")])
-    again = rows[(rows["round"] == 2) & (rows["point"] == "1")]
-    rows = pd.concat([rows, again.assign(latency_s=again["latency_s"] * 2)]).sample(frac=1, random_state=1)
-    found = observe(
-        rows.astype({"netem": "category", "backend": "category"}), world.NO_STAGES, world.PROFILES
-    )
-    rounds = list(dict.fromkeys(zip(rows["run"], rows["round"], strict=True)))
-    assert found.latency_s.shape[:2] == (len(rounds), len(found.places))
-    cell_of = {(of["backend"], of["point"]): number for number, of in found.cells.iterrows()}
-    left = found.latency_s.copy()
-    for row in rows.to_dict("records"):
-        cell = cell_of["" if row["payload_bytes"] == 0 else row["backend"], row["point"]]
-        of_cell = left[rounds.index((row["run"], row["round"])), :, cell]
-        (place,) = np.flatnonzero(of_cell == row["latency_s"])
-        assert found.places[place] == row["netem"]
-        of_cell[place] = np.nan
-    assert np.isnan(left).all(), "nothing but the trials"
-
-
-def test_advice_looks_at_few_of_the_columns():
-    rows = world.trials().assign(retransmits=1.0)
-    (of_workload,) = workloads(rows)
-    assert list(of_workload) == NEEDED
-    assert "retransmits" not in of_workload
-
-
-def test_draws_are_of_whole_rounds_within_the_runs_of_the_same_profiles():
-    both = {"slow": world.PROFILES["slow"]}, {"fast": world.PROFILES["fast"]}
-    rows = [world.trials(each, rounds=5, run=f"run {number}") for number, each in enumerate(both)]
-    joined = pd.concat(rows, ignore_index=True)
-    found = observe(joined, world.NO_STAGES, world.PROFILES)
-    draws = drawn(found, 200, 0)
-    assert draws.shape == (200, 10)
-    assert (found.stratum[draws] == found.stratum).all()
-    assert (found.rounds == 5).all()
-    # A draw is the same rounds for all cells: each has the median of these.
-    expected = np.nanmedian(found.latency_s[draws[7]], axis=(0, 1))
-    assert medians(found.latency_s, draws)[7] == pytest.approx(expected)
-
-
-def test_very_many_rounds_are_drawn_several_together():
-    rows = pd.concat(
-        [world.trials(rounds=230), world.trials({"slow": world.PROFILES["slow"]}, rounds=3, run="b")]
-    )
-    rows.loc[(rows["round"] == 7) & (rows["point"] == "2"), "status"] = "failed"
-    found = observe(rows, world.NO_STAGES, world.PROFILES)
-    blocks = together(found)
-    assert len(blocks.stratum) <= 103
-    assert np.bincount(blocks.stratum).tolist()[1] == 3
-    assert medians(blocks.latency_s) == pytest.approx(medians(found.latency_s), rel=0.005)
-    first = np.array_split(np.arange(230), np.count_nonzero(blocks.stratum == 0))[0]
-    assert blocks.latency_s[0, 0, 0] == pytest.approx(np.median(found.latency_s[first, 0, 0]))
-    few = observed(rounds=5)
-    assert together(few) is few
-
-
-def test_left_out_profiles_are_predicted_and_compared():
-    sure = validate(observed(noise=0.0))
-    assert sure.held_out
-    assert (sure.profiles, sure.cells) == (3, 24)
-    assert sure.latency_worst == pytest.approx(0, abs=1e-9)
-    noisy = validate(observed(noise=0.05))
-    assert 0.001 < noisy.latency_median < 0.05
-    assert noisy.latency_median < noisy.latency_worst
-
-
-def test_a_link_that_is_not_what_it_says_shows_in_the_validation():
-    rows = world.trials(noise=0.0)
-    late = (rows["netem"] == "fast") & (rows["payload_bytes"] > 0)
-    rows.loc[late, ["network_s", "latency_s"]] += 0.050
-    assert validate(observe(rows, world.stages(rows), world.PROFILES)).latency_worst > 0.3
-
-
-def test_one_profile_is_compared_with_itself_only():
-    only = {"middle": world.PROFILES["middle"]}
-    found = validate(observed(profiles=only))
-    assert not found.held_out
-    assert found.cells == 8
-    assert found.latency_worst < 0.05
-
-
 def test_intervals_of_rounds_cover_the_truth():
     """Of 250 runs of 6 rounds each, what each round alone predicts; the interval is that of their median."""
     runs, rounds = 250, 6
@@ -209,26 +124,6 @@ def test_intervals_of_rounds_cover_the_truth():
         low, high = intervals(by_round[:, cell].reshape(runs, rounds))
         held.append(np.mean((low <= true) & (true <= high)))
     assert 0.93 <= np.mean(held) <= 0.97
-
-
-def test_profiles_that_change_or_lose_are_not_networks():
-    plain = {"edge_to_server": {"delay_s": 0.1, "rate_bps": 1e6}, "server_to_edge": {}}
-    profiles = {
-        "plain": plain,
-        "none": {"edge_to_server": {}, "server_to_edge": {}, "bucket": None},
-        "lossy": {"edge_to_server": {"delay_s": 0.1, "loss": 0.01}, "server_to_edge": {}},
-        "moving": {"edge_to_server": {}, "server_to_edge": {"trace": {"name": "drive", "steps": 3}}},
-        "bucket": plain | {"bucket": {"burst_bytes": 32768}},
-        "short": {"edge_to_server": {"rate_bps": 1e6, "limit_bytes": 30000}, "server_to_edge": {}},
-        "broken": None,
-    }
-    found = networks([{"profiles": profiles}, {}, {"profiles": "?"}])
-    assert found == {"plain": Network(0.1, 1e6), "none": Network(0.0, np.inf)}
-    with pytest.raises(AnalysisError, match="different links by 'plain'"):
-        networks([{"profiles": {"plain": plain}}, world.manifest({"plain": ELSEWHERE})])
-    for wrong in ((-1, 1e6), (0.1, 0), (np.inf, 1e6), (np.nan, 1e6)):
-        with pytest.raises(AnalysisError):
-            Network(*wrong)
 
 
 def test_each_workload_has_a_predictor_and_those_without_are_left_out():

@@ -1,27 +1,22 @@
 from __future__ import annotations
 
 import io
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.drawings import asked_for, drawings
+from analysis.drawings import drawings
 from analysis.errors import AnalysisError
 from analysis.figures.drawing import conditions
-from analysis.figures.front_figure import front_figure
 from analysis.figures.style import series
-from analysis.fronts.front import front
 from analysis.naming import file_stem
 from analysis.reporting import Asked, asked, find, report
-from analysis.runs.trials import load
 from analysis.tables.front import front_table
-from tests.unit.example_run import trials, write
+from tests.unit import example_chain
+from tests.unit.example_run import trials, with_energy, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
 TABLES = Asked(figures="none")
@@ -32,17 +27,6 @@ def names(run: Path) -> list[str]:
     """The figures that a run has, as in their files' names, without drawing them."""
     found = find([run], Asked())
     return ["-".join((drawing.kind, *drawing.name)) for drawing in drawings(found, each=True)]
-
-
-def all_on_front(seed: int) -> list[dict[str, Any]]:
-    """22 points of two backends, every one on its front."""
-    rng = np.random.default_rng(seed)
-    rows = trials(seed=seed, netem="unshaped")
-    for row in rows:
-        slower = 1.0 if row["backend"] == "tcp" else 1.07
-        row["latency_s"] = (0.03 + 0.012 * row["point"]) * slower * rng.normal(1, 0.01)
-        row["throughput_ips"] = (12 + 2.2 * row["point"]) / slower * rng.normal(1, 0.01)
-    return rows
 
 
 def test_files(tmp_path: Path) -> None:
@@ -133,14 +117,6 @@ def test_several_runs_need_a_place(tmp_path: Path) -> None:
     assert made.files[0] == runs[0] / "front.csv"
 
 
-def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
-    rows = trials(rounds=1) + trials(rounds=1, netem="wifi") + trials(rounds=1, netem="dead", status="failed")
-    found = find([write(tmp_path, rows)], Asked(where="netem == wifi"))
-    assert set(asked_for(found.front)["netem"]) == {"wifi", "dead"}
-    assert {drawing.name[1] for drawing in drawings(found, each=True) if drawing.kind == "front"} == {"wifi"}
-    assert asked_for(find([tmp_path], Asked()).front)["netem"].nunique() == 3
-
-
 def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_path: Path) -> None:
     rows = trials(rounds=1)
     out, back = {"delay_s": 0.2, "rate_bps": 5e6}, {"rate_bps": 1e7}
@@ -163,33 +139,6 @@ def test_many_conditions_have_no_figures_each_unless_asked(tmp_path: Path) -> No
     assert any("13 conditions" in note and "--figures all" in note for note in made.notes)
 
 
-def clustered() -> list[dict[str, Any]]:
-    """22 points of two backends in two tight clusters, every one on its front."""
-    rows = all_on_front(3)
-    for row in rows:
-        latency_s = (3 if row["point"] > 10 else 1) + 0.002 * row["point"]
-        row["latency_s"] = latency_s * (1 if row["backend"] == "tcp" else 1.02)
-        row["throughput_ips"] = 1 + row["point"] ** 1.2 / 10
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("rows", "count"), [(trials(noise=0), 6), (all_on_front(1), 44), (all_on_front(2), 44), (clustered(), 44)]
-)
-def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str, Any]], count: int) -> None:
-    points = front(load([write(tmp_path, rows)]), resamples=100)
-    figure = front_figure(points)
-    FigureCanvasAgg(figure).draw()
-    axes = figure.axes[0]
-    boxes = [text.get_window_extent() for text in axes.texts]
-    assert len(boxes) == count
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-    assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
-    scale = 1e3 if "(ms)" in axes.get_xlabel() else 1
-    markers = axes.transData.transform(points[["latency_s", "throughput_ips"]].to_numpy() * [scale, 1])
-    assert not any(box.contains(x, y) for box in boxes for x, y in markers)
-
-
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
     run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
     result = report(run)
@@ -202,29 +151,6 @@ def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path) -> None:
     assert "no valid trial, 132 excluded" in printed(result.front)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        trials(rounds=1, backends=("rpc",)),
-        trials(rounds=1)[::5],
-        trials(rounds=1)[:1],
-        trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name=""),
-        trials(rounds=1, codec="fp16")[::6] + trials(rounds=1)[::6],
-    ],
-    ids=["one round of one backend", "holes", "one trial", "little measured", "two codecs"],
-)
-def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    run = write(tmp_path, rows)
-    (run / "manifest.json").unlink()
-    assert {"front-mobilenetv2-200ms-5mbit", "attribution-mobilenetv2-200ms-5mbit"} <= set(names(run))
-
-
-def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
-    few = trials(rounds=1)[20:23]
-    run = write(tmp_path, few + [row | {"batch_size": 8} for row in few])
-    assert set(names(run)) >= {"front-mobilenetv2-200ms-5mbit-b1", "front-mobilenetv2-200ms-5mbit-b8"}
-
-
 def test_no_trial_yet(tmp_path: Path) -> None:
     result = report(write(tmp_path, []))
     assert [path.name for path in result.files] == ["front.csv", "report.html"]
@@ -235,16 +161,6 @@ def printed(rows: Any, width: int = 80) -> str:
     console = Console(width=width, color_system=None, record=True, file=io.StringIO())
     console.print(front_table(rows))
     return console.export_text()
-
-
-def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
-    text = printed(front(load([write(tmp_path, trials())])))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "…" not in text
-    assert "\x1b" not in text
-    last = next(line for line in text.splitlines() if "classifier" in line)
-    assert last.split()[:3] == ["tcp", "21*", "classifier"]
-    assert text.index("tcp") < text.index("rpc")
 
 
 def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
@@ -283,25 +199,17 @@ def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) ->
     assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
 
 
-FULL = {"bottleneck": "edge-server back", "pipeline_gain": 12.34, "sequential_ips": 5.0}
-
-
-@pytest.mark.parametrize(
-    ("more", "gain"),
-    [({}, True), ({"top1": 0.5, "top1_images": 320}, True), ({"edge_energy_j": 1.5}, True),
-     ({"edge_energy_j": 1.5, "top1": 0.5, "top1_images": 320}, False)],
-)  # fmt: skip
-@pytest.mark.parametrize("label", ["", ":abcdefghijklmnop"])
-def test_the_gain_has_a_column_where_it_fits(
-    tmp_path: Path, more: dict[str, Any], gain: bool, label: str
-) -> None:
-    rows = [row | FULL | more | {"backend": f"{row['backend']}{label}"} for row in trials()]
-    made = front(load([write(tmp_path, rows)]), resamples=50)
-    assert made["pipeline_gain"].eq(12.34).all()
-    assert made["sequential_ips"].eq(5.0).all()
-    text = printed(made)
-    assert max(map(len, text.splitlines())) <= 80
-    assert ("12.3" in text) == gain
-    shown = next(line for line in text.splitlines() if line.split()[1:2] == ["21*"]).split()
-    assert shown[-1] == "1.00", "the last column is whole"
-    assert "…" not in shown[0], "the end of a label may be all that tells it apart"
+def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials(example_chain.splits(2, (3, 21)), backends=["tcp"])
+    for stage in staged:
+        stage["energy_j"] = 5 * (stage["compute_s"] + stage["bubble_s"])
+    for row in with_energy(rows, server=False):
+        row["server_energy_j"] = 1 if row["server_s"] else ""
+    run = example_chain.write(tmp_path, rows, staged)
+    first = report(run)
+    names = {path.name for path in first.files}
+    for kind in ("front", "attribution", "utilization", "cuts", "energy", "bound", "payload"):
+        assert {f"{kind}-mobilenetv2-wifi.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= names
+    assert len(first.notes) == 1
+    before = [path.read_bytes() for path in first.files]
+    assert [path.read_bytes() for path in report(run).files] == before

@@ -1,19 +1,13 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.runs.manifest import manifest
-from analysis.runs.schema import COLUMNS, LATER, STAGE_COLUMNS, DatasetError
-from analysis.runs.stages import stages
+from analysis.runs.schema import COLUMNS, LATER, DatasetError
 from analysis.runs.trials import load
-from tests import REPOSITORY
-from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 
 Logged = pytest.LogCaptureFixture
@@ -175,12 +169,6 @@ def test_missing_or_empty(tmp_path: Path) -> None:
         load([tmp_path])
 
 
-def test_an_unreadable_manifest_is_done_without(tmp_path: Path) -> None:
-    assert manifest(tmp_path) == {}
-    (tmp_path / "manifest.json").write_text("{torn")
-    assert manifest(tmp_path) == {}
-
-
 def test_a_later_version_s_columns_are_left_out_and_told_once(tmp_path: Path, caplog: Logged) -> None:
     runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
     known = load(runs)
@@ -193,51 +181,3 @@ def test_a_later_version_s_columns_are_left_out_and_told_once(tmp_path: Path, ca
     assert [text for text in caplog.messages if "mood" in text] == [
         "trials.csv: columns unknown to this version are left out: mood"
     ]
-
-
-def test_importing_the_package_is_cheap_and_touches_no_backend() -> None:
-    code = (
-        "import sys, analysis; assert not {'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
-        "import analysis.reporting, matplotlib as m;"
-        "assert m.rcParams._get_backend_or_none() is None, 'a notebook would lose its backend';"
-        "assert not any(name.split('.')[0] == 'pareto' for name in sys.modules)"
-    )
-    root = REPOSITORY
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
-
-
-def test_the_example_is_a_valid_run(tmp_path: Path) -> None:
-    frame = load([write(tmp_path, trials())])
-    assert len(frame) == 3 * 2 * 22
-    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
-
-
-def test_the_stages_of_a_chain(tmp_path: Path) -> None:
-    rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
-    staged[0]["throttled"] = "0x4"
-    frame = stages(example_chain.write(tmp_path, rows, staged))
-    assert list(frame.columns) == [*STAGE_COLUMNS, "setup"]
-    assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
-    assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
-    assert frame["position"].dtype == np.int64
-    assert frame["throttled"][0] == "0x4"
-    assert frame["payload_bytes"].isna().tolist() == [False, False, True, False, True], (
-        "the last sends nothing"
-    )
-    assert frame["utilization"].between(0, 1).all()
-
-
-def test_a_run_without_stages_has_none(tmp_path: Path) -> None:
-    assert stages(write(tmp_path, trials(rounds=1))).empty
-    (tmp_path / "stages.csv").write_text("run,model\n")
-    with pytest.raises(DatasetError, match=r"stages\.csv: no column point"):
-        stages(tmp_path)
-
-
-def test_the_example_chain_keeps_within_its_bounds(tmp_path: Path) -> None:
-    rows, staged = example_chain.trials(example_chain.splits(2, range(0, 22, 3)))
-    frame = load([example_chain.write(tmp_path, rows, staged)])
-    assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
-    assert (frame["throughput_ips"] <= frame["throughput_bound_ips"] * (1 + 1e-9)).all()
-    assert (frame["throughput_ips"] >= 0.9 * frame["throughput_bound_ips"]).all(), "the chain is saturated"
-    assert {"edge", "middle1", "edge-middle1 out"} <= set(frame["bottleneck"])

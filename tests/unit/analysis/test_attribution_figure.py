@@ -1,0 +1,67 @@
+"""Where the time of each split goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.costs.stages import stage_times
+from analysis.figures.attribution_figure import MOST_SPLITS, attribution_drawing, attribution_figure
+from tests.unit import example_chain
+
+
+def heights(axes: Axes) -> np.ndarray:
+    return np.array([[bar.get_height() for bar in part] for part in axes.containers])
+
+
+def drawn(figure: Figure) -> Figure:
+    figure.draw_without_rendering()
+    return figure
+
+
+def legend(axes: Axes) -> list[str]:
+    shown = axes.get_legend()
+    assert shown is not None
+    return [text.get_text() for text in shown.get_texts()]
+
+
+@pytest.mark.parametrize("links", [1, 2, 3])
+def test_bars_hold_every_host_and_add_up_to_the_latency(links: int) -> None:
+    rows, staged = example_chain.analysed(example_chain.splits(links, (3, 12)))
+    figure = attribution_figure(stage_times(rows, staged))
+    between = [f"middle{number} compute" for number in range(1, links)]
+    assert legend(figure.axes[0])[: 4 + len(between)] == [
+        "edge compute", "serialize", "network", *between, "server compute",
+    ]  # fmt: skip
+    of_tcp = rows[rows["backend"] == "tcp"]
+    np.testing.assert_allclose(heights(figure.axes[0]).sum(axis=0), 1e3 * of_tcp["latency_s"], rtol=1e-4)
+
+
+def test_hosts_between_are_one_part_where_their_own_times_are_unknown() -> None:
+    rows, _ = example_chain.analysed(example_chain.splits(2, (3, 12)))
+    assert "middle compute" in legend(attribution_figure(rows).axes[0])
+
+
+def test_the_lowest_latency_is_marked_in_every_panel() -> None:
+    rows, _ = example_chain.analysed(example_chain.splits(1))
+    figure = drawn(attribution_figure(rows))
+    for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=True):
+        of_backend = rows[rows["backend"] == backend].reset_index()
+        best = of_backend["latency_s"].idxmin()
+        arrow, text = axes.texts
+        assert arrow.xy[0] == text.xy[0] == best
+        assert text.get_text() == f"{1e3 * of_backend['latency_s'][best]:.3g}"
+    names = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert names == (of_backend["point"] + " " + of_backend["point_name"]).tolist()
+
+
+def test_of_many_splits_those_that_matter_are_drawn() -> None:
+    rows, staged = example_chain.analysed(example_chain.splits(2, range(0, 22, 3)))
+    assert rows["point"].nunique() == 36 > MOST_SPLITS
+    figure = attribution_figure(stage_times(rows, staged))
+    shown = [label.get_text().split()[0] for label in figure.axes[-1].get_xticklabels()]
+    wanted = {*rows.loc[rows["on_backend_front"], "point"], "0+0", "0+21", "21+21"}
+    assert set(shown) == wanted
+    assert f"{len(wanted)} of 36 splits" in attribution_drawing(rows, (), "").caption

@@ -1,0 +1,58 @@
+"""Which figures some findings have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.drawings import asked_for, drawings
+from analysis.reporting import Asked, find
+from tests.unit import example_chain
+from tests.unit.example_run import trials, write
+
+
+def names(run: Path) -> list[str]:
+    """The figures that a run has, as in their files' names, without drawing them."""
+    found = find([run], Asked())
+    return ["-".join((drawing.kind, *drawing.name)) for drawing in drawings(found, each=True)]
+
+
+def test_two_hosts_have_no_map_of_two_cuts(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3,), (5,)], backends=["tcp"])
+    found = find([example_chain.write(tmp_path, rows, staged)], Asked())
+    kinds = {drawing.kind for drawing in drawings(found, each=True)}
+    assert {"front", "attribution", "utilization"} <= kinds
+    assert "cuts" not in kinds
+
+
+def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
+    rows = trials(rounds=1) + trials(rounds=1, netem="wifi") + trials(rounds=1, netem="dead", status="failed")
+    found = find([write(tmp_path, rows)], Asked(where="netem == wifi"))
+    assert set(asked_for(found.front)["netem"]) == {"wifi", "dead"}
+    assert {drawing.name[1] for drawing in drawings(found, each=True) if drawing.kind == "front"} == {"wifi"}
+    assert asked_for(find([tmp_path], Asked()).front)["netem"].nunique() == 3
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        trials(rounds=1, backends=("rpc",)),
+        trials(rounds=1)[::5],
+        trials(rounds=1)[:1],
+        trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name=""),
+        trials(rounds=1, codec="fp16")[::6] + trials(rounds=1)[::6],
+    ],
+    ids=["one round of one backend", "holes", "one trial", "little measured", "two codecs"],
+)
+def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    run = write(tmp_path, rows)
+    (run / "manifest.json").unlink()
+    assert {"front-mobilenetv2-200ms-5mbit", "attribution-mobilenetv2-200ms-5mbit"} <= set(names(run))
+
+
+def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
+    few = trials(rounds=1)[20:23]
+    run = write(tmp_path, few + [row | {"batch_size": 8} for row in few])
+    assert set(names(run)) >= {"front-mobilenetv2-200ms-5mbit-b1", "front-mobilenetv2-200ms-5mbit-b8"}

@@ -1,0 +1,45 @@
+"""What is worth a line beside the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from syrupy.assertion import SnapshotAssertion
+
+from analysis import notes
+from analysis.reporting import Asked, find
+from analysis.runs.trials import load
+from tests.unit import example_chain
+from tests.unit.example_run import trials, write
+
+
+def test_the_notes_name_the_bottleneck_at_the_best_points(snapshot: SnapshotAssertion) -> None:
+    rows, _ = example_chain.analysed([(3, 5), (5, 5), (21, 21)])
+    best, nearest = rows.loc[rows["throughput_ips"].idxmax()], rows.loc[rows["latency_s"].idxmin()]
+    assert (best["point"], nearest["point"]) == ("3+5", "5+5")
+    one = rows[rows["point"] == "5+5"]
+    assert [*notes.bottlenecks(rows, "mobilenetv2 wifi"), *notes.bottlenecks(one, "x")] == snapshot
+    assert list(notes.bottlenecks(rows.assign(bottleneck=""), "x")) == []
+    constrained = rows.assign(feasible=rows["point"] == "5+5")
+    (note,) = notes.bottlenecks(constrained, "x")
+    assert "5+5" in note and "3+5" not in note
+    assert list(notes.bottlenecks(rows.assign(feasible=False), "x")) == []
+    older = rows.drop(columns="feasible")
+    assert list(notes.bottlenecks(older, "x")) == list(notes.bottlenecks(rows, "x"))
+
+
+def test_where_nothing_crosses_no_backend_is_named(snapshot: SnapshotAssertion) -> None:
+    rows, _ = example_chain.analysed([(3, 5), (21, 21)])
+    (alone,) = notes.bottlenecks(rows[rows["point"] == "21+21"], "x")
+    assert "tcp" not in alone and "rpc" not in alone
+    assert alone == snapshot
+
+
+def test_a_note_where_splitting_changes_top1(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    rows = trials(rounds=1, top1=0.75, top1_images=16)
+    assert find([write(tmp_path / "same", rows[:1])], Asked()).notes == []
+    rows[1] |= {"top1": 0.5, "top1_images": 8}
+    assert list(notes.differing_top1(load([write(tmp_path / "fewer", rows)]))) == [], "they saw other images"
+    rows[4] |= {"top1": 0.625}
+    rows[5] |= {"top1": 0.125, "status": "invalid"}
+    assert list(notes.differing_top1(load([write(tmp_path / "other", rows)]))) == snapshot

@@ -1,0 +1,36 @@
+"""Trials as arrays: round, profile, cell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from analysis.advice.observed import NEEDED, observe, workloads
+from tests.unit import simulated_network as world
+
+
+def test_every_trial_has_its_round_profile_and_cell_a_repeated_one_its_own_place():
+    rows = pd.concat([world.trials(rounds=3, run=run, noise=0.1) for run in ("b", "a")])
+    again = rows[(rows["round"] == 2) & (rows["point"] == "1")]
+    rows = pd.concat([rows, again.assign(latency_s=again["latency_s"] * 2)]).sample(frac=1, random_state=1)
+    found = observe(
+        rows.astype({"netem": "category", "backend": "category"}), world.NO_STAGES, world.PROFILES
+    )
+    rounds = list(dict.fromkeys(zip(rows["run"], rows["round"], strict=True)))
+    assert found.latency_s.shape[:2] == (len(rounds), len(found.places))
+    cell_of = {(of["backend"], of["point"]): number for number, of in found.cells.iterrows()}
+    left = found.latency_s.copy()
+    for row in rows.to_dict("records"):
+        cell = cell_of["" if row["payload_bytes"] == 0 else row["backend"], row["point"]]
+        of_cell = left[rounds.index((row["run"], row["round"])), :, cell]
+        (place,) = np.flatnonzero(of_cell == row["latency_s"])
+        assert found.places[place] == row["netem"]
+        of_cell[place] = np.nan
+    assert np.isnan(left).all(), "nothing but the trials"
+
+
+def test_advice_looks_at_few_of_the_columns():
+    rows = world.trials().assign(retransmits=1.0)
+    (of_workload,) = workloads(rows)
+    assert list(of_workload) == NEEDED
+    assert "retransmits" not in of_workload

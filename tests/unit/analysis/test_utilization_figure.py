@@ -1,0 +1,78 @@
+"""How busy each host and link of a chain is, drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from analysis.costs.stages import steps
+from analysis.figures.utilization_figure import MOST_POINTS, utilization_drawing, utilization_figure
+from tests.unit import example_chain
+
+SOME = (0, 3, 5, 12, 21)
+
+
+def drawn(figure: Figure) -> Figure:
+    figure.draw_without_rendering()
+    return figure
+
+
+def lines(axes: Axes) -> dict[str, list[Rectangle]]:
+    """The bars of each line, outlined ones among them."""
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    bars = [bar for part in axes.containers for bar in part]
+    return {
+        name: [bar for bar in bars if round(bar.get_y() + bar.get_height() / 2) == place]
+        for place, name in enumerate(names)
+    }
+
+
+def test_how_busy_every_step_is() -> None:
+    rows, staged = example_chain.analysed(example_chain.splits(2, SOME))
+    figure = drawn(utilization_figure(rows, staged))
+    for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=True):
+        points = rows[(rows["backend"] == backend) & rows["on_backend_front"]].sort_values("latency_s")
+        heads = [label.get_text().split("\n")[0] for label in axes.get_xticklabels()]
+        assert heads == [f"point {point}" for point in points["point"]]
+        found = lines(axes)
+        assert list(found) == ["edge", "edge → middle1", "middle1", "middle1 → server", "server"]
+        outlined = {
+            (int(bar.get_x()), name) for name, bars in found.items() for bar in bars if not bar.get_fill()
+        }
+        named = {"edge": "edge", "middle1": "middle1", "edge-middle1 out": "edge → middle1"}
+        assert outlined == {(place, named[step]) for place, step in enumerate(points["bottleneck"])}
+        first = steps(points.iloc[:1], staged).set_index("step")
+        _, busy, *_ = found["server"]
+        assert busy.get_width() / found["server"][0].get_width() == pytest.approx(
+            first.loc["server", "share"]
+        )
+        bubble = f"{first.loc['server', 'share']:.0%} · {1e3 * first.loc['server', 'idle_s']:.3g} ms"
+        assert bubble in [text.get_text() for text in axes.texts]
+
+
+def test_a_way_back_that_matters_has_a_line() -> None:
+    rows, staged = example_chain.analysed([(3, 12)], bottleneck="edge-middle1 back")
+    staged.loc[staged["host"] == "edge", "return_s"] = 0.1
+    axes = utilization_figure(rows, staged).axes[0]
+    assert "edge ← middle1" in lines(axes)
+    assert any(not bar.get_fill() for bar in lines(axes)["edge ← middle1"])
+
+
+def test_a_long_front_is_thinned_out() -> None:
+    rows, staged = example_chain.analysed(example_chain.splits(2, SOME))
+    rows["on_backend_front"] = True
+    figure = utilization_figure(rows, staged)
+    assert len(figure.axes[0].get_xticklabels()) == MOST_POINTS["page"]
+    caption = utilization_drawing(rows, staged, (), "").caption
+    assert f"; {2 * (15 - MOST_POINTS['page'])} between them left out" in caption
+
+
+def test_what_was_not_measured_is_not_idle() -> None:
+    rows, staged = example_chain.analysed([(3, 12)])
+    staged.loc[staged["host"] == "server", ["utilization", "bubble_s"]] = np.nan
+    axes = utilization_figure(rows, staged).axes[0]
+    assert len(lines(axes)["server"]) == 1
+    assert "not measured" in [text.get_text() for text in axes.texts]
