@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.link.library import PROFILES, load, names
 from pareto.link.profile import NETEM_TBF, Bucket, Direction, Profile, ProfileError
@@ -105,26 +105,27 @@ def test_dictionaries_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    "name",
     [
-        ("10mbit-", "netem profile '10mbit-' is malformed: write a name such as 80ms"),
-        ("80mss", "netem profile '80mss' is malformed"),
-        ("20mbit-80ms", "(delay, rate, loss, in this order; units us ms s, kbit mbit gbit, %)"),
-        ("1%-20mbit", "netem profile '1%-20mbit' is malformed"),
-        ("5ms-5ms", "netem profile '5ms-5ms' is malformed"),
-        ("ltee", "there is no netem profile 'ltee': did you mean lte?"),
-        ("zzz", "there is no netem profile 'zzz': there are 200ms-5mbit, 200ms-5mbit-tbf, 3g,"),
-        ("", "there is no netem profile ''"),
-        ("99s", "netem profile '99s': delay 99 s is out of range: 0 to 60 s"),
-        ("100gbit", "netem profile '100gbit': rate 1e+11 bit/s is out of range: 1kbit to 34gbit"),
-        ("101%", "netem profile '101%': loss 1.01 is not a share of packets: 0% to 100%"),
-        ("no/such.yaml", "cannot read the netem profile no/such.yaml"),
+        *("10mbit-", "80mss", "20mbit-80ms", "1%-20mbit", "5ms-5ms"),
+        *("ltee", "zzz", "", "99s", "100gbit", "101%", "no/such.yaml"),
     ],
 )
-def test_a_name_that_means_nothing(name: str, message: str) -> None:
-    with pytest.raises(ProfileError, match=re.escape(message)) as caught:
+def test_a_name_that_means_nothing(name: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ProfileError) as caught:
         load(name)
-    assert "\n" not in str(caught.value)
+    message = str(caught.value)
+    assert name in message
+    assert "\n" not in message
+    assert message.replace(", ".join(names()), "NAMES") == snapshot
+
+
+def test_a_name_that_means_nothing_names_what_there_is() -> None:
+    with pytest.raises(ProfileError) as caught:
+        load("zzz")
+    assert all(name in str(caught.value) for name in names())
+    with pytest.raises(ProfileError, match=r"\blte\b"):
+        load("ltee")
 
 
 def test_hosts_need_no_yaml() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.link import netem, tc
 from pareto.link.netem import Netem, QdiscError, Tbf
@@ -66,10 +67,12 @@ def test_every_attribute_is_sent_even_when_it_is_zero() -> None:
     assert not any(b"".join(sent.values()))
 
 
-def test_what_we_never_set_is_told_in_words() -> None:
+def test_what_we_never_set_is_told_byte_by_byte() -> None:
     strange = bytearray(Netem.of(Direction(0.01)).options())
     strange[12] = 3  # a gap without reordering
-    assert str(Netem.read(bytes(strange))).startswith("netem with options ")
+    found = Netem.read(bytes(strange))
+    assert not isinstance(found, Netem)
+    assert strange.hex() in str(found)
 
 
 def test_jitter_gets_a_rate_which_keeps_the_order() -> None:
@@ -97,9 +100,10 @@ def test_a_traces_delay_is_said_and_its_buffer_is_not_netems() -> None:
     assert found.limit_packets > 20_000
 
 
-def test_jitter_that_netem_would_cut_short_is_refused() -> None:
-    with pytest.raises(QdiscError, match=r"jitter 2\.5 s is more than netem can do"):
+def test_jitter_that_netem_would_cut_short_is_refused(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(QdiscError, match=r"2\.5 s") as refused:
         Netem.of(Direction(3.0, jitter_s=2.5))
+    assert str(refused.value) == snapshot
 
 
 # tbf
@@ -122,9 +126,10 @@ def test_a_bucket_without_a_rate_is_netem_alone() -> None:
     assert netem.layers(Direction(0.2), Bucket()) == [Netem(3_125_000, 1000)]
 
 
-def test_what_does_not_fit_32_bits_is_refused() -> None:
-    with pytest.raises(QdiscError, match="does not fit the kernel's 32 bits"):
+def test_what_does_not_fit_32_bits_is_refused(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(QdiscError) as refused:
         Tbf.of(1e3, Bucket(1 << 30)).options()
+    assert str(refused.value) == snapshot
 
 
 def test_a_reading_is_the_whole_chain() -> None:

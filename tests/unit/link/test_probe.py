@@ -6,6 +6,7 @@ import math
 import random
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.link import probe
 from pareto.link.library import load
@@ -19,30 +20,23 @@ STAIRS = Trace("stairs", 20.0, (Step(0, 0.01, 2e6), Step(10, 0.05, 8e6)))
 CHANGING = Profile("stairs", Direction(trace=STAIRS))
 
 
-@pytest.mark.parametrize(
-    ("reading", "verdict"),
-    [
-        (Reading(0.2003, 4.78e6, 9e8), ""),
-        (Reading(0.231, 4.78e6, None), "RTT 231 ms, asked 200 ms (tolerance 20 ms)"),
-        (Reading(0.0002, 4.78e6, None), "RTT 0.2 ms, asked 200 ms (tolerance 20 ms)"),
-        (
-            Reading(0.2, 900e6, None),
-            "rate edge to server 900 Mbit/s, asked 4.78 Mbit/s of payload (tolerance 10%)",
-        ),
-        (
-            Reading(0.2, 4.0e6, None),
-            "rate edge to server 4 Mbit/s, asked 4.78 Mbit/s of payload (tolerance 10%)",
-        ),
-        (Reading(0.2, None, None), "rate edge to server could not be measured, asked 4.78 Mbit/s of payload"),
-        (Reading(None, 4.78e6, None), "no echo came back"),
-    ],
-)
-def test_the_slow_uplink(reading: Reading, verdict: str) -> None:
-    assert judge(SLOW, reading) == verdict
+def test_the_slow_uplink(snapshot: SnapshotAssertion) -> None:
+    assert judge(SLOW, Reading(0.2003, 4.78e6, 9e8)) == ""
+    verdicts = [
+        judge(SLOW, Reading(rtt_s, rate_bps, None))
+        for rtt_s, rate_bps in (
+            *((0.231, 4.78e6), (0.0002, 4.78e6), (0.2, 900e6), (0.2, 4.0e6)),
+            *((0.2, None), (None, 4.78e6)),
+        )
+    ]
+    assert all(verdicts)
+    assert verdicts == snapshot
 
 
-def test_the_way_back_is_judged_where_it_is_shaped() -> None:
-    assert "rate server to edge 100 Mbit/s" in judge(load("wifi"), Reading(0.002, 15e6 * GOODPUT, 100e6))
+def test_the_way_back_is_judged_where_it_is_shaped(snapshot: SnapshotAssertion) -> None:
+    verdict = judge(load("wifi"), Reading(0.002, 15e6 * GOODPUT, 100e6))
+    assert "server to edge" in verdict
+    assert verdict == snapshot
 
 
 def test_every_fault_is_named() -> None:
@@ -50,22 +44,26 @@ def test_every_fault_is_named() -> None:
 
 
 def test_not_a_number_is_a_fault() -> None:
-    assert judge(SLOW, Reading(math.nan, 4.78e6, None)).startswith("RTT nan ms")
-    assert "rate edge to server" in judge(SLOW, Reading(0.2, math.nan, None))
+    assert judge(SLOW, Reading(math.nan, 4.78e6, None))
+    assert judge(SLOW, Reading(0.2, math.nan, None))
 
 
-def test_a_clean_link_may_take_the_floor() -> None:
+def test_a_clean_link_may_take_the_floor(snapshot: SnapshotAssertion) -> None:
     clean = load("none")
     assert judge(clean, Reading(0.0015, 1e9, 1e9)) == ""
-    assert judge(clean, Reading(0.003, None, None)) == "RTT 3 ms, asked 0 ms (tolerance 2 ms)"
+    verdict = judge(clean, Reading(0.003, None, None))
+    assert verdict
+    assert verdict == snapshot
     assert judge(clean, Reading(0.003, None, None), Tolerance(rtt_floor_s=0.01)) == ""
 
 
-def test_jitter_widens_what_a_round_trip_may_be() -> None:
+def test_jitter_widens_what_a_round_trip_may_be(snapshot: SnapshotAssertion) -> None:
     shaky = Profile("shaky", Direction(0.05, jitter_s=0.02), Direction(0.05, jitter_s=0.01))
     assert judge(shaky, Reading(0.072, None, None)) == ""
     assert judge(shaky, Reading(0.128, None, None)) == ""
-    assert judge(shaky, Reading(0.145, None, None)).startswith("RTT 145 ms, asked 70 ms to 130 ms")
+    verdict = judge(shaky, Reading(0.145, None, None))
+    assert "70 ms to 130 ms" in verdict
+    assert verdict == snapshot
 
 
 def test_datagrams_have_their_own_share_of_the_wire() -> None:
@@ -76,11 +74,14 @@ def test_datagrams_have_their_own_share_of_the_wire() -> None:
 
 
 @pytest.mark.parametrize(("received", "fine"), [(180, True), (168, True), (200, False), (140, False)])
-def test_lost_datagrams_must_fit_what_was_asked(received: int, fine: bool) -> None:
+def test_lost_datagrams_must_fit_what_was_asked(
+    received: int, fine: bool, snapshot: SnapshotAssertion
+) -> None:
     fault = judge(LOSSY, Reading(0.1, 9.56e6, None, Sample(200, received, 0, 0)))
     assert (fault == "") is fine
     if not fine:
-        assert fault == f"lost edge to server {200 - received} of 200 datagrams, asked 10.00%"
+        assert f" {200 - received} of 200 " in fault
+        assert fault == snapshot
 
 
 def test_a_damaged_datagram_does_not_arrive_either() -> None:
@@ -177,4 +178,4 @@ def test_an_outage_holds_an_echo_back() -> None:
     link = Profile("gap", Direction(trace=gap))
     late = Reading(0.5, 10e6 * GOODPUT, None)
     assert judge(link, late, span=(3.9, 5.0)) == ""
-    assert judge(link, late, span=(6.0, 7.0)).startswith("RTT 500 ms")
+    assert judge(link, late, span=(6.0, 7.0))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.link.profile import Bucket, Direction, Gilbert, Profile, ProfileError
 from pareto.link.trace import Step, Trace
@@ -14,33 +16,39 @@ TRACE = Trace("up.csv", 4.0, (Step(0.0, 0.01, 5e6), Step(1.0, 0.03, 1e6)))
 DELAYS = Trace("delays.csv", 4.0, (Step(0.0, 0.01, None),))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"delay_s": 61.0}, "delay 61 s is out of range: 0 to 60 s"),
-        ({"delay_s": float("nan")}, "out of range"),
-        ({"rate_bps": 0}, "rate 0 bit/s is out of range"),
-        ({"rate_bps": 35e9}, "is out of range: 1kbit to 34gbit"),
-        ({"loss": 1.1}, "loss 1.1 is not a share of packets: 0% to 100%"),
-        ({"duplicate": -0.1}, "duplicate -0.1 is not a share"),
-        ({"corrupt": 2}, "corrupt 2 is not a share"),
-        ({"delay_s": 0.1, "reorder": 2}, "reorder 2 is not a share"),
-        ({"delay_s": 0.1, "jitter_s": 0.2}, "jitter 0.2 s must be at most the delay, 0.1 s"),
-        ({"delay_s": 0.1, "jitter_s": -0.1}, "jitter -0.1 s must be"),
-        ({"trace": TRACE, "jitter_s": -0.1}, "jitter -0.1 s must be"),
-        ({"delay_s": 0.1, "jitter_correlation": 0.2}, "jitter_correlation needs jitter"),
-        ({"reorder": 0.1}, "reorder needs a delay"),
-        ({"limit_bytes": 20_000}, "limit needs a rate"),
-        ({"limit_bytes": 20_000, "trace": DELAYS}, "limit needs a rate"),
-        ({"rate_bps": 1e6, "limit_bytes": 1513}, "limit 1513 bytes is out of range"),
-        ({"rate_bps": 1e6, "limit_bytes": 1 << 31}, "bytes is out of range"),
-        ({"rate_bps": 1e6, "trace": TRACE}, "leave both out"),
-        ({"delay_s": 0.1, "trace": TRACE}, "leave both out"),
-    ],
-)
-def test_a_direction_that_no_link_has(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ProfileError, match=message):
-        Direction(**fields)
+def refusals(make: Callable[..., Any], *cases: tuple[dict[str, Any], str]) -> list[str]:
+    """What is said of these fields, each message naming what is with them."""
+    messages = []
+    for fields, named in cases:
+        with pytest.raises(ProfileError, match=named) as refused:
+            make(**fields)
+        messages.append(str(refused.value))
+    return messages
+
+
+def test_a_direction_that_no_link_has(snapshot: SnapshotAssertion) -> None:
+    assert snapshot == refusals(
+        Direction,
+        ({"delay_s": 61.0}, "delay 61 s"),
+        ({"delay_s": float("nan")}, "delay nan s"),
+        ({"rate_bps": 0}, "rate 0 bit/s"),
+        ({"rate_bps": 35e9}, "rate 3.5e.10 bit/s"),
+        ({"loss": 1.1}, "loss 1.1"),
+        ({"duplicate": -0.1}, "duplicate -0.1"),
+        ({"corrupt": 2}, "corrupt 2"),
+        ({"delay_s": 0.1, "reorder": 2}, "reorder 2"),
+        ({"delay_s": 0.1, "jitter_s": 0.2}, "jitter 0.2 s"),
+        ({"delay_s": 0.1, "jitter_s": -0.1}, "jitter -0.1 s"),
+        ({"trace": TRACE, "jitter_s": -0.1}, "jitter -0.1 s"),
+        ({"delay_s": 0.1, "jitter_correlation": 0.2}, "jitter_correlation"),
+        ({"reorder": 0.1}, "reorder"),
+        ({"limit_bytes": 20_000}, "limit"),
+        ({"limit_bytes": 20_000, "trace": DELAYS}, "limit"),
+        ({"rate_bps": 1e6, "limit_bytes": 1513}, "limit 1513 bytes"),
+        ({"rate_bps": 1e6, "limit_bytes": 1 << 31}, "limit 2147483648 bytes"),
+        ({"rate_bps": 1e6, "trace": TRACE}, "trace"),
+        ({"delay_s": 0.1, "trace": TRACE}, "trace"),
+    )
 
 
 def test_losses_in_bursts_have_a_mean() -> None:
@@ -53,26 +61,24 @@ def test_losses_in_bursts_have_a_mean() -> None:
             Gilbert(*fields)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"burst_bytes": 1513}, "burst 1513 bytes is out of range"),
-        ({"latency_s": 0.0}, "latency 0 s is out of range"),
-        ({"latency_s": 61.0}, "latency 61 s is out of range"),
-    ],
-)
-def test_a_bucket_that_holds_nothing(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ProfileError, match=message):
-        Bucket(**fields)
+def test_a_bucket_that_holds_nothing(snapshot: SnapshotAssertion) -> None:
+    assert snapshot == refusals(
+        Bucket,
+        ({"burst_bytes": 1513}, "burst 1513 bytes"),
+        ({"latency_s": 0.0}, "latency 0 s"),
+        ({"latency_s": 61.0}, "latency 61 s"),
+    )
 
 
-def test_what_a_profile_cannot_combine() -> None:
+def test_what_a_profile_cannot_combine(snapshot: SnapshotAssertion) -> None:
     for way in (Direction(trace=TRACE), Direction(rate_bps=1e6, limit_bytes=20_000)):
         for ways in ((way, Direction()), (Direction(), way)):
-            with pytest.raises(ProfileError, match=r"netem\+tbf knows neither trace nor limit"):
+            with pytest.raises(ProfileError, match=r"netem\+tbf") as refused:
                 Profile("mine", *ways, bucket=Bucket())
-    with pytest.raises(ProfileError, match="offset -1 s is before"):
+            assert str(refused.value) == snapshot(name="bucket")
+    with pytest.raises(ProfileError, match="offset -1 s") as refused:
         Profile("mine", offset_s=-1.0)
+    assert str(refused.value) == snapshot(name="offset")
 
 
 def test_a_trace_stands_for_its_means_where_one_figure_is_asked() -> None:
@@ -98,18 +104,27 @@ def test_dictionaries_round_trip_through_json(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "named"),
     [
-        ({"speed": 1}, "unknown field 'speed': use delay_s, rate_bps, jitter_s"),
-        ({"delay_s": [1]}, "^not a direction: "),
-        ({"loss": {"good_to_bad": 0.5}}, "^not a direction: "),
-        ({"trace": {"name": "x", "period_s": 1.0}}, "^not a direction: "),
-        ({"trace": {"name": "x", "period_s": 1.0, "steps": []}}, "a trace begins at time 0"),
-        ({"delay_s": float("nan")}, "out of range"),
-        ({"rate_bps": 0}, "rate 0 bit/s is out of range"),
-        ("50ms", "expected the fields delay_s, rate_bps, .*, not '50ms'"),
+        ({"speed": 1}, "'speed'"),
+        ({"delay_s": [1]}, "direction"),
+        ({"loss": {"good_to_bad": 0.5}}, "bad_to_good"),
+        ({"trace": {"name": "x", "period_s": 1.0}}, "steps"),
+        ({"trace": {"name": "x", "period_s": 1.0, "steps": []}}, "trace"),
+        ({"delay_s": float("nan")}, "delay nan s"),
+        ({"rate_bps": 0}, "rate 0 bit/s"),
+        ("50ms", "'50ms'"),
     ],
 )
-def test_a_wrong_request_is_refused(fields: Any, message: str) -> None:
-    with pytest.raises(ProfileError, match=message):
+def test_a_wrong_request_is_refused(fields: Any, named: str) -> None:
+    with pytest.raises(ProfileError, match=named):
         Direction.from_dict(fields)
+
+
+def test_a_wrong_request_learns_which_fields_there_are(snapshot: SnapshotAssertion) -> None:
+    messages = []
+    for fields in ({"speed": 1}, "50ms"):
+        with pytest.raises(ProfileError, match="delay_s, rate_bps, jitter_s") as refused:
+            Direction.from_dict(fields)  # type: ignore[arg-type]
+        messages.append(str(refused.value))
+    assert messages == snapshot

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.link import units
 
@@ -45,28 +48,27 @@ def test_sizes(text: str, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("read", "text", "name"),
     [
-        ("200", "delay '200' has no unit: use us, ms, s, as in 200ms"),
-        ("5mbit", "delay '5mbit' has the unknown unit 'mbit': use us, ms, s, as in 200ms"),
-        ("fast", "delay 'fast' is not a number and a unit: write it like 200ms"),
+        (units.delay_s, "200", "delay"),
+        (units.delay_s, "5mbit", "delay"),
+        (units.delay_s, "fast", "delay"),
+        (units.delay_s, "5", "jitter"),
+        (units.share, "0.01", "reorder"),
+        (units.size_bytes, "100p", "limit"),
     ],
 )
-def test_a_wrong_delay_says_what_is_wrong(text: str, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        units.delay_s(text)
-    assert str(caught.value) == message
+def test_what_is_wrong_has_its_name(
+    read: Callable[[str, str], float], text: str, name: str, snapshot: SnapshotAssertion
+) -> None:
+    with pytest.raises(ValueError, match=f"^{name} '{text}' ") as refused:
+        read(text, name)
+    assert str(refused.value) == snapshot
 
 
-def test_what_is_wrong_has_its_name() -> None:
-    with pytest.raises(ValueError, match=r"^jitter '5' has no unit"):
-        units.delay_s("5", "jitter")
-    with pytest.raises(ValueError, match=r"^reorder '0.01' has no unit: use %, as in 1%$"):
-        units.share("0.01", "reorder")
-    with pytest.raises(
-        ValueError, match=r"^limit '100p' has the unknown unit 'p': use b, kb, kib, mb, mib, gb, gib"
-    ):
-        units.size_bytes("100p", "limit")
+def test_a_delay_is_called_so_unless_it_is_another_thing() -> None:
+    with pytest.raises(ValueError, match=r"^delay '200' "):
+        units.delay_s("200")
 
 
 def test_a_size_of_too_many_digits_is_a_size() -> None:
