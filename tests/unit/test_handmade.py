@@ -1,7 +1,5 @@
 """Points and chains that somebody wrote down."""
 
-import re
-
 import pytest
 
 from pareto import handmade
@@ -38,23 +36,26 @@ def test_for_a_users_model_it_lies_beside_the_file_and_has_the_models_name(folde
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "where"),
     [
-        ("", "alexnet.yaml: is empty; write either 'points: "),
-        ("points: [a]\nchain: [b]\n", "alexnet.yaml:1: it has points and chain; write either"),
-        ("{}\n", "alexnet.yaml:1: it has neither; write either"),
-        ("\npoint: [a]\n", "alexnet.yaml:2: unknown key 'point' (did you mean points?)"),
-        ("- a\n", "alexnet.yaml:1: a points file must be a mapping"),
-        ("points: features.3\n", "alexnet.yaml:1: points is a list of names"),
-        ("chain: []\n", "alexnet.yaml:1: chain is a list of names"),
-        ("points:\n  - a\n  - {b: c}\n", "alexnet.yaml:3: points is a list of names"),
-        ("points:\n  - a\n  - ''\n", "alexnet.yaml:3: a name in points is empty"),
-        ("points:\n  - a\n  - b\n  - a\n", "alexnet.yaml:4: point 'a' stands here twice"),
-        ("points: [a\n", "alexnet.yaml:2: not YAML"),
+        ("", "alexnet.yaml"),
+        ("points: [a]\nchain: [b]\n", "alexnet.yaml:1"),
+        ("{}\n", "alexnet.yaml:1"),
+        ("\npoint: [a]\n", "alexnet.yaml:2"),
+        ("- a\n", "alexnet.yaml:1"),
+        ("points: features.3\n", "alexnet.yaml:1"),
+        ("chain: []\n", "alexnet.yaml:1"),
+        ("points:\n  - a\n  - {b: c}\n", "alexnet.yaml:3"),
+        ("points:\n  - a\n  - ''\n", "alexnet.yaml:3"),
+        ("points:\n  - a\n  - b\n  - a\n", "alexnet.yaml:4"),
+        ("points: [a\n", "alexnet.yaml:2"),
     ],
 )
-def test_a_fault_names_the_file_and_the_line(text, says, folder):
+def test_a_fault_names_the_file_and_the_line(text, where, folder, snapshot):
     (folder / "partitions" / "alexnet.yaml").write_text(text)
-    with pytest.raises(SpecError, match=re.escape(says)) as info:
+    with pytest.raises(SpecError) as refused:
         handmade.find("alexnet", None)
-    assert "\n" not in str(info.value)
+    line = str(refused.value)
+    assert f"{where}: " in line
+    assert "\n" not in line
+    assert line == snapshot

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
 from tests import REPOSITORY
@@ -64,12 +65,13 @@ def test_answers_may_be_awaited_in_any_order(program: Started) -> None:
     assert session.wait(first) == 2
 
 
-@pytest.mark.parametrize(
-    ("op", "says"), [("refuse", "program: not today"), ("fail", "KeyError"), ("nonsense", "unknown request")]
-)
-def test_an_error_is_told_and_the_program_lives_on(program: Started, op: str, says: str) -> None:
-    with pytest.raises(SessionError, match=says):
+@pytest.mark.parametrize("op", ["refuse", "fail", "nonsense"])
+def test_an_error_is_told_and_the_program_lives_on(
+    program: Started, op: str, snapshot: SnapshotAssertion
+) -> None:
+    with pytest.raises(SessionError) as told:
         program[0].request(op)
+    assert str(told.value) == snapshot
     assert program[0].request("double", value=1) == 2
 
 
@@ -95,12 +97,12 @@ def test_sigterm_ends_it_after_its_last_act(program: Started) -> None:
     session, process, ended = program
     session.request("double", value=1)
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert ended.read_text() == "ended"
 
 
 def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
-    for session, process, ended in start(tmp_path, "0.2"):
+    for session, process, ended in start(tmp_path, "0.5"):
         session.request("double", value=1)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert ended.read_text() == "ended"
