@@ -1,4 +1,4 @@
-"""`python -m tests.unit.chain_host`: a host of a chain whose stages add 1 and sleep, told what to do over `jsonlines`.
+"""A host of a chain whose stages add 1 and sleep, told what to do over `jsonlines`.
 
 Everything between the stages is real: both backends, the measuring loops, a process a host.
 """
@@ -6,15 +6,16 @@ Everything between the stages is real: both backends, the measuring loops, a pro
 from __future__ import annotations
 
 import time
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pareto import jsonlines
 from pareto.backends import rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.jsonlines import serve
 from pareto.worker import host, phases
 
 TOKEN = "a token"  # noqa: S105
@@ -25,31 +26,50 @@ def inputs(width: int) -> list[Tensor]:
     return [torch.full((1, width), float(i)) for i in range(INPUTS)]
 
 
-class AddingOne:
-    """Takes `seconds` for it, and gives `results` tensors for one; `at_fault` fails instead, `idle` passes on."""
+class Meeting:
+    """Request n reaches the server, n + 1 the middle and n + 2 the edge: nobody goes on before all three are at it."""
 
-    def __init__(self, name: bytes, takes: Layout, seconds: float, results: int, kind: str) -> None:
+    def __init__(self, barrier: Barrier, position: int, requests: int) -> None:
+        self._barrier = barrier
+        self._first, self._end = 2 - position, requests - position
+        self._came = 0
+
+    def attend(self) -> None:
+        if self._first <= self._came < self._end:
+            self._barrier.wait(60)
+        self._came += 1
+
+
+class AddingOne:
+    """Takes `seconds` for it, and gives `results` tensors for one; `at fault` fails instead, `idle` passes on."""
+
+    def __init__(
+        self, name: bytes, takes: Layout, seconds: float, results: int, kind: str, meeting: Meeting
+    ) -> None:
         self.fingerprint = name
         self.takes = takes
-        self.served = 0
+        self.took: list[float] = []
         self._seconds = seconds
         self._results = results
         self._kind = kind
+        self._meeting = meeting
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         began = time.perf_counter()
         time.sleep(self._seconds)
-        self.served += 1
-        if self._kind == "at fault" and self.served == 3:
+        self._meeting.attend()
+        self.took.append(time.perf_counter() - began)
+        if self._kind == "at fault" and len(self.took) == 3:
             raise ValueError("no such layer")
-        outputs = tensors if self._kind == "idle" else (tensors[0] + 1,) * self._results
-        return outputs, time.perf_counter() - began
+        return tensors if self._kind == "idle" else (tensors[0] + 1,) * self._results, self.took[-1]
 
 
 class ChainHost:
     """Each public method answers one request."""
 
-    def __init__(self) -> None:
+    def __init__(self, barrier: Barrier) -> None:
+        self._barrier = barrier
+        self._meeting = Meeting(barrier, 0, 0)
         self._servers: dict[str, Any] = {}
         self._clients: dict[str, Client] = {}
         self._store: Any = None
@@ -80,8 +100,12 @@ class ChainHost:
             self._clients["rpc"] = rpc.RpcClient(hosts[hosts.index(role) + 1])
 
     def stage(self, request: dict[str, Any]) -> None:
-        """onward: the graph that the next host is said to serve; None at the end of the chain."""
+        """onward: the graph that the next host is said to serve; None at the end of the chain.
+
+        meeting: of so many requests, each is worked on while all hosts are at work; of 0 none.
+        """
         backend, position, results = request["backend"], request["position"], request["results"]
+        self._meeting = Meeting(self._barrier, position, request["meeting"])
         takes = layout(inputs(request["width"])[:1])
         onward = None
         if request["onward"] is not None:
@@ -92,11 +116,12 @@ class ChainHost:
             name = fingerprint("weights", "graph", (1, 2), position, 1)
             last = request["onward"] is None
             gives = results if last else 1
-            self._stage = AddingOne(name, takes, request["seconds"], gives, request["kind"])
+            self._stage = AddingOne(name, takes, request["seconds"], gives, request["kind"], self._meeting)
             self._servers[backend].serve(self._stage, onward)
 
-    def served(self, request: dict[str, Any]) -> int:
-        return self._stage.served if self._stage else 0
+    def took(self, request: dict[str, Any]) -> list[float]:
+        """Seconds that the stage took for each request."""
+        return self._stage.took if self._stage else []
 
     def resident_bytes(self, request: dict[str, Any]) -> int:
         return host.resident_bytes()
@@ -109,6 +134,7 @@ class ChainHost:
 
         def compute(tensors: Tensors) -> Tensors:
             time.sleep(request["seconds"])
+            self._meeting.attend()
             return tensors
 
         length = phases.Length(request["requests"], 0.0)
@@ -123,7 +149,9 @@ class ChainHost:
         }
 
 
-if __name__ == "__main__":
+def serve(barrier: Barrier) -> None:
+    """barrier: of three, for meetings."""
     torch.set_num_threads(1)
-    served = ChainHost()
-    serve({name: getattr(served, name) for name in dir(ChainHost) if not name.startswith("_")})
+    host = ChainHost(barrier)
+    handlers = {name: getattr(host, name) for name in dir(ChainHost) if not name.startswith("_")}
+    jsonlines.serve(handlers, silence_limit_s=600)

@@ -1,11 +1,10 @@
-"""`python -m tests.unit.watched_worker CONGESTION`: a worker that also tells of its connections."""
+"""A worker that also tells of its connections."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from pareto.jsonlines import serve
+from pareto import jsonlines
 from pareto.worker import connections, device
 from pareto.worker.__main__ import Worker
 
@@ -15,6 +14,7 @@ class WatchedWorker(Worker):
         return {inode: vars(found) for inode, found in connections.to(request["address"]).items()}
 
 
-if __name__ == "__main__":
-    worker = WatchedWorker(device.named("cpu"), sys.argv[1])
-    serve({name: getattr(worker, name) for name in dir(worker) if not name.startswith("_")})
+def serve(congestion: str) -> None:
+    worker = WatchedWorker(device.named("cpu"), congestion)
+    handlers = {name: getattr(worker, name) for name in dir(worker) if not name.startswith("_")}
+    jsonlines.serve(handlers, silence_limit_s=600)

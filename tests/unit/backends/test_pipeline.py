@@ -29,7 +29,7 @@ class Stage:
         self._outputs = (torch.zeros(nbytes, dtype=torch.uint8),)
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        assert self.free.wait(20)
+        assert self.free.wait(60)
         self.threads.append(threading.current_thread().name)
         return self._outputs, self.takes_s
 
@@ -45,7 +45,7 @@ class Meeting(Stage):
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         if self.meet is not None:
             with suppress(threading.BrokenBarrierError):
-                self.meet.wait(0.3)
+                self.meet.wait(0.1)
                 self.met = True
         return super().run(tensors)
 
@@ -79,7 +79,7 @@ def pipeline() -> Iterator[Pipeline]:
 def answered_by(pipeline: Pipeline, asked: Asked, number: int, stage: Stage) -> str:
     request, done = asked.request(number, stage)
     pipeline.put(request)
-    who = done.result(20)
+    who = done.result(60)
     while pipeline._begun:  # the answer comes a moment before its thread is free
         time.sleep(0)
     return who
@@ -121,7 +121,7 @@ def test_what_is_received_while_another_computes_waits_for_its_turn(pipeline: Pi
         pipeline.put(request)
     stage.takes_s = QUICK_S / 2
     stage.free.set()
-    assert [done.result(20) for _, done in requests] == ["test-compute"] * 3
+    assert [done.result(60) for _, done in requests] == ["test-compute"] * 3
     assert asked.order == [0, 1, 2, 3, 4]
 
 
@@ -134,6 +134,6 @@ def test_a_stage_never_runs_twice_at_once_whoever_brings_requests(pipeline: Pipe
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(pipeline.put, (request for request, _ in requests)))
     for _, done in requests:
-        done.result(20)
+        done.result(60)
     assert sorted(asked.order) == list(range(4))
     assert not stage.met

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from pareto.backends import handshake, wire
@@ -115,13 +116,14 @@ def test_warming_does_not_disturb_requests(server: TcpServer) -> None:
     assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
 
 
-def test_another_model_or_point_is_refused(server: TcpServer) -> None:
+def test_another_model_or_point_is_refused(server: TcpServer, snapshot: SnapshotAssertion) -> None:
     payload = (torch.ones(4),)
     server.serve(Doubling(layout(payload)))
     ours = client(server, layout(payload), fingerprint("weights", "graph", (4,), 1, 1))
     ours.send(1, payload)
-    with pytest.raises(BackendError, match="another model or point"):
+    with pytest.raises(BackendError) as refused:
         ours.receive()
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -134,33 +136,40 @@ def test_another_model_or_point_is_refused(server: TcpServer) -> None:
     ],
     ids=["size", "dtype", "count", "shape"],
 )
-def test_a_payload_of_another_layout_is_refused(server: TcpServer, wrong: Tensors) -> None:
+def test_a_payload_of_another_layout_is_refused(
+    server: TcpServer, wrong: Tensors, snapshot: SnapshotAssertion
+) -> None:
     server.serve(Doubling(layout((torch.ones(4),))))
     ours = client(server, layout((torch.ones(4),)))
     ours.send(1, wrong)
-    with pytest.raises(BackendError, match="expected"):
+    with pytest.raises(BackendError) as refused:
         ours.receive()
+    assert str(refused.value) == snapshot
 
 
-def test_a_fault_in_the_stage_reaches_the_edge(server: TcpServer) -> None:
+def test_a_fault_in_the_stage_reaches_the_edge(server: TcpServer, snapshot: SnapshotAssertion) -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("no such layer")
 
     server.serve(Doubling(layout((torch.ones(4),)), fail))
     ours = client(server, layout((torch.ones(4),)))
     ours.send(1, (torch.ones(4),))
-    with pytest.raises(BackendError, match=r"127\.0\.0\.1 says: ValueError: no such layer"):
+    with pytest.raises(BackendError) as fault:
         ours.receive()
+    assert str(fault.value) == snapshot
 
 
-def test_a_fault_is_heard_also_by_who_is_still_sending(server: TcpServer) -> None:
+def test_a_fault_is_heard_also_by_who_is_still_sending(
+    server: TcpServer, snapshot: SnapshotAssertion
+) -> None:
     """More than the connection holds: a broken pipe would tell nobody what is wrong."""
     server.serve(Doubling(layout((torch.ones(4),))))
     ours = client(server, (), fingerprint("weights", "graph", (3,), 1, 8))
     for number in range(3):
         ours.send(number, (torch.ones(8 << 20),))
-    with pytest.raises(BackendError, match="another model or point"):
+    with pytest.raises(BackendError) as refused:
         ours.receive()
+    assert str(refused.value) == snapshot
 
 
 def test_a_large_result_is_sent_while_the_next_request_is_computed(server: TcpServer) -> None:
@@ -177,11 +186,11 @@ def test_a_large_result_is_sent_while_the_next_request_is_computed(server: TcpSe
     ours = client(server, (("float32", (32 << 20,)),))
     ours.send(1, (torch.full((4,), 1.0),))
     ours.send(2, (torch.full((4,), 2.0),))
-    assert second.wait(10)  # nobody has received the first result
+    assert second.wait(60)  # nobody has received the first result
     assert [float(ours.receive().tensors[0][-1]) for _ in range(2)] == [1.0, 2.0]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_closing_wakes_who_waits_for_a_reply(server: TcpServer) -> None:
     ours = client(server, ())
     with ThreadPoolExecutor() as pool:
@@ -190,7 +199,7 @@ def test_closing_wakes_who_waits_for_a_reply(server: TcpServer) -> None:
             waiting.result(0.2)
         ours.close()
         with pytest.raises(BackendError):
-            waiting.result(10)
+            waiting.result(30)
 
 
 def test_uint8_images_cross_as_bytes(server: TcpServer) -> None:
@@ -215,7 +224,7 @@ class Frozen:
             handshake.admit(self._sock, TOKEN)
             self._sock.settimeout(20)
             self._incoming = Incoming(self._sock)
-            self.client = connecting.result(10)
+            self.client = connecting.result(60)
 
     def read(self, takes: Layout) -> tuple[int, Tensor]:
         """A request's number, and its first element."""
@@ -257,7 +266,7 @@ def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
     with ThreadPoolExecutor() as pool:
         sending = pool.submit(lambda: [ours.send(i, (payload,)) for i, payload in enumerate(payloads)])
         while stage.ran < BUFFERS:  # it computes beside sending
-            pass
+            time.sleep(0.001)
         with pytest.raises(TimeoutError):
             sending.result(0.3)
         assert stage.ran == BUFFERS
@@ -266,14 +275,16 @@ def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
             read.append(frozen.read(takes))  # the next one comes before any is answered
             frozen.answer(*read.pop(0))
         frozen.answer(*read.pop())
-        sending.result(10)
+        sending.result(30)
         replies = [ours.receive() for _ in payloads]
     assert [float(reply.tensors[0]) for reply in replies] == [factor * i for i in range(16)]
     assert {reply.stages_s[1:] for reply in replies} == {(0.5, 0.25)}
     assert all(reply.serialize_s > 9 for reply in replies)
 
 
-def test_a_reply_to_another_request_from_further_on_is_a_fault(server: TcpServer, frozen: Frozen) -> None:
+def test_a_reply_to_another_request_from_further_on_is_a_fault(
+    server: TcpServer, frozen: Frozen, snapshot: SnapshotAssertion
+) -> None:
     takes = layout((torch.ones(4),))
     frozen.client.open(NAME, layout((torch.ones(1),)))
     frozen.client.send(5, (torch.ones(4),))  # somebody else's
@@ -281,19 +292,24 @@ def test_a_reply_to_another_request_from_further_on_is_a_fault(server: TcpServer
     ours = client(server, layout((torch.ones(1),)))
     ours.send(6, (torch.ones(4),))
     frozen.answer(*frozen.read(takes))
-    with pytest.raises(BackendError, match="the reply to request 5 came in place of 6"):
+    with pytest.raises(BackendError) as fault:
         ours.receive()
+    assert str(fault.value) == snapshot
 
 
-def test_non_contiguous_tensors_are_not_sent_scrambled(server: TcpServer) -> None:
+def test_non_contiguous_tensors_are_not_sent_scrambled(
+    server: TcpServer, snapshot: SnapshotAssertion
+) -> None:
     ours = client(server, ())
-    with pytest.raises(BackendError, match="contiguous"):
+    with pytest.raises(BackendError) as refused:
         ours.send(1, (torch.randn(4, 5).t(),))
+    assert str(refused.value) == snapshot
 
 
-def test_only_who_knows_the_token_gets_in(server: TcpServer) -> None:
-    with pytest.raises(BackendError, match="wrong token"):
+def test_only_who_knows_the_token_gets_in(server: TcpServer, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(BackendError) as turned_away:
         TcpClient("127.0.0.1", server.port, "another")
+    assert str(turned_away.value) == snapshot
 
 
 def test_another_version_does_not_get_in(server: TcpServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +328,7 @@ def test_it_listens_on_its_address_only(server: TcpServer) -> None:
 
 
 def test_a_size_from_the_network_never_decides_what_is_allocated(
-    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     allocated = []
 
@@ -324,6 +340,7 @@ def test_a_size_from_the_network_never_decides_what_is_allocated(
     monkeypatch.setattr(wire, "empty", allocate)
     lying = wire.Form(wire.form_of((torch.ones(4),)).specs, b"", 1 << 60)
     frozen.say(wire.reply(lying, 1, (), 0.0))
-    with pytest.raises(BackendError, match="were expected"):
+    with pytest.raises(BackendError) as refused:
         frozen.client.receive()
+    assert str(refused.value) == snapshot
     assert allocated == [16]  # what was to come, whatever the header says

@@ -17,7 +17,8 @@ import pytest
 from pareto.jsonlines import Refused
 from pareto.worker import connections
 from pareto.worker.connections import Connection
-from tests.program import Program
+from tests.unit import watched_worker
+from tests.unit.forked import Forked
 
 PEER, OTHER = "127.0.0.2", "127.0.0.3"
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
@@ -215,18 +216,16 @@ def test_every_socket_of_the_process_gets_the_congestion_control(pairs: Pairs) -
 
 def test_a_congestion_control_that_is_not_there_is_refused_with_those_that_are() -> None:
     connections.require_congestion("reno")
-    with pytest.raises(Refused, match="congestion control nonesuch is not in this kernel") as refused:
+    with pytest.raises(Refused) as refused:
         connections.require_congestion("nonesuch")
-    assert all(name in str(refused.value) for name in _available())
+    assert all(name in str(refused.value) for name in ("nonesuch", *_available()))
 
 
-@pytest.fixture
-def hosts() -> Iterator[dict[str, Program]]:
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[dict[str, Forked]]:
     """Three workers that were told to use reno, and whose rpc agents have met."""
     with ExitStack() as undo:
-        hosts = {
-            role: undo.enter_context(closing(Program("tests.unit.watched_worker", "reno"))) for role in ROLES
-        }
+        hosts = {role: undo.enter_context(closing(Forked(watched_worker.serve, "reno"))) for role in ROLES}
         for role in ROLES[1:]:
             hosts[role].result("listen", address="127.0.0.1", token=TOKEN)
         where = {"address": "127.0.0.1", "interface": "lo", "hosts": ROLES}
@@ -240,7 +239,7 @@ def hosts() -> Iterator[dict[str, Program]]:
         yield hosts
 
 
-def test_rpcs_connections_are_found_and_set_and_go_on(hosts: dict[str, Program]) -> None:
+def test_rpcs_connections_are_found_and_set_and_go_on(hosts: dict[str, Forked]) -> None:
     """TensorPipe opened them, some when they were first needed: nothing of ours has their descriptors."""
     for role in ("edge", "middle1"):
         hosts[role].result("warm", backend="rpc", nbytes=1)
@@ -253,5 +252,5 @@ def test_rpcs_connections_are_found_and_set_and_go_on(hosts: dict[str, Program])
             assert {it["congestion"] for it in after.values()} == {"reno"}
 
 
-def test_a_worker_says_what_its_connections_use(hosts: dict[str, Program]) -> None:
+def test_a_worker_says_what_its_connections_use(hosts: dict[str, Forked]) -> None:
     assert hosts["edge"].result("facts")["congestion_control"] == "reno"
