@@ -69,13 +69,19 @@ def run(asked, folder, **options):
     return out.file.getvalue(), good
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Without the figure, which takes a second."""
+    monkeypatch.setattr(inside, "draw", lambda *_: [])
+
+
 def rows(text):
     """The cells of the lines that begin with a point's number."""
     found = [line.split() for line in text.splitlines() if line.startswith(" ")]
     return [cells for cells in found if cells and cells[0].isdigit()]
 
 
-def test_each_point_of_a_model(net, tmp_path):
+def test_each_point_of_a_model(net, tmp_path, snapshot):
     text, good = run({"model": f"{net}:Net", "granularity": "op", "live_tensors": 2}, tmp_path)
     assert good
     assert max(map(len, text.split("\n/")[0].splitlines())) <= 80
@@ -88,46 +94,38 @@ def test_each_point_of_a_model(net, tmp_path):
         ["4", "mean", "4", "0.02*", "2.1", "32.3", "0.0", "100", "260", "25", "91"],
         ["5", "output", "-", "32.3", "0.0", "100", "285", "0", "100"],
     ]
-    assert "+ 4x8x8" in text
-    assert "as uint8" in text
-    assert "kFLOP" in text
-    words = " ".join(text.split())
-    assert "inside_net.Net, traced by torch.fx: input 3x8x8 float32, 32.3 kFLOP, 285 parameters" in words
-    assert "* smallest payload: point 4 (mean), 0.02 KiB, 2.1 % of the float32 input" in words
-    assert (
-        "1 of the 4 points between the ends send less than the float32 input, 1 less than the uint8" in words
-    )
-    assert "6 cuts, 5 points before the last: 1 fold into their neighbours (--no-fold keeps them)" in words
+    assert text.partition(f"\n{tmp_path}")[0] == snapshot
     assert {path.name for path in tmp_path.iterdir()} == {
         "partitions-inside-net.Net.pdf",
         "partitions-inside-net.Net.png",
     }
 
 
-def test_unfolded_there_is_nothing_to_tell(net, tmp_path):
+def test_unfolded_there_is_nothing_to_tell(net, tmp_path, undrawn):
     text, _ = run({"model": f"{net}:Net", "granularity": "op", "fold": False}, tmp_path)
     assert [cells[1] for cells in rows(text)] == ["input", "first", "act", "add", "mean", "output"]
-    assert "fold into" not in text
+    assert "--no-fold" not in text
 
 
-def test_images_as_bytes(net, tmp_path):
+def test_images_as_bytes(net, tmp_path, undrawn):
     text, _ = run({"model": f"{net}:Net", "granularity": "op", "input": "uint8"}, tmp_path)
     assert rows(text)[0][:6] == ["0", "input", "3x8x8", "uint8", "0.19", "25"]
     assert rows(text)[1][:5] == ["1", "act", "4x8x8", "1.00", "133"]  # of what float32 would be
-    assert "as float32" in text
+    assert "float32" in text
 
 
-def test_a_proof_for_every_point(net, tmp_path):
+def test_a_proof_for_every_point(net, tmp_path, undrawn, snapshot):
     text, good = run({"model": f"{net}:Net", "granularity": "op", "live_tensors": 2}, tmp_path, prove=True)
     assert good
     assert [cells[-1] for cells in rows(text)] == ["bitwise"] * 6
     text, good = run({"model": f"{net}:Another", "granularity": "op"}, tmp_path, prove=True)
     assert not good
     assert {cells[-1] for cells in rows(text)} == {"no"}
-    assert "6 of 6 points are not proved: at point 0 (input) the result is off by " in " ".join(text.split())
+    _, _, verdict = " ".join(text.split()).rpartition(" 6 of 6 points ")
+    assert verdict.rpartition(" ")[0] == snapshot  # then by how much
 
 
-def test_several_models_are_a_row_each(net, tmp_path):
+def test_several_models_are_a_row_each(net, tmp_path, snapshot):
     document = tmp_path / "models.md"
     models = ",".join(f"{net}:{name}" for name in ("Net", "Another", "Untraceable"))
     text, good = run({"model": models}, tmp_path, document=document)
@@ -141,8 +139,8 @@ def test_several_models_are_a_row_each(net, tmp_path):
     ]
     (refused,) = [line for line in lines if line.startswith("| inside_net.Untraceable |")]
     assert refused.startswith("| inside_net.Untraceable | none |  |")
-    assert "Untraceable cannot be traced" in refused
-    assert "Untraceable cannot be traced" in " ".join(text.split())
+    assert refused == snapshot
+    assert "Untraceable" in " ".join(text.split()).rpartition("inside_net.Untraceable")[2]
 
 
 def test_rows_are_made_anew_and_others_stay(net, tmp_path):
@@ -174,7 +172,7 @@ def test_proofs_of_several(net, tmp_path):
         for line in (tmp_path / "table.md").read_text().splitlines()
     }
     assert lines["| inside_net.Net"] == "bitwise, 8 px |"
-    assert lines["| inside_net.Another"].startswith("no: at point 0 (input) the result is off by ")
+    assert lines["| inside_net.Another"].startswith("no: at point 0 (input) ")
 
 
 def test_proofs_take_the_smallest_images_that_the_graph_takes():
@@ -189,22 +187,25 @@ def test_what_fails_with_small_images_is_tried_with_the_models_own(net):
 def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
     monkeypatch.setattr(proving, "LIMIT_S", 0.0)
     recipe = Recipe(registry.canonical(f"{net}:Net"), file=net, attribute="Net")
-    assert proving.all_at_once(recipe).startswith("not proved: about 0.0 h")
+    assert proving.all_at_once(recipe).startswith("not proved: ")
 
 
-def test_unknown_models_are_one_line(tmp_path):
-    with pytest.raises(spec.SpecError, match="did you mean mobilenet_v2"):
-        run({"model": "mobilnetv2"}, tmp_path)
-    with pytest.raises(spec.SpecError, match="no static graph"):
-        run({"model": "fasterrcnn_resnet50_fpn"}, tmp_path)
+@pytest.mark.parametrize("model", ["mobilnetv2", "fasterrcnn_resnet50_fpn"])
+def test_unknown_models_are_one_line(model, tmp_path, snapshot):
+    with pytest.raises(spec.SpecError) as refused:
+        run({"model": model}, tmp_path)
+    line = str(refused.value)
+    assert model in line and "\n" not in line
+    assert line == snapshot
 
 
-def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path):
+def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path, snapshot):
     (tmp_path / "file").write_text("")
-    with pytest.raises(spec.SpecError, match=r"cannot write to .*file"):
-        run({"model": f"{net}:Net"}, tmp_path / "file")
-    with pytest.raises(spec.SpecError, match=r"cannot write to .*nowhere.md"):
-        run({"model": f"{net}:Net"}, tmp_path, document=tmp_path / "none" / "nowhere.md")
+    for folder, document in ((tmp_path / "file", None), (tmp_path, tmp_path / "none" / "nowhere.md")):
+        with pytest.raises(spec.SpecError) as refused:
+            run({"model": f"{net}:Net"}, folder, document=document)
+        assert str(document or folder) in str(refused.value)
+        assert str(refused.value) == snapshot
 
 
 def test_the_input_may_be_what_sends_least():
