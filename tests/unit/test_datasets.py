@@ -58,23 +58,31 @@ def test_images_of_every_kind_are_read_in_colour(mode, name, tmp_path):
     assert (read.mode, read.size) == ("RGB", (40, 30))
 
 
-def test_a_folder_that_is_none_is_one_clear_line(tmp_path):
+@pytest.mark.parametrize("name", ["no", "empty", "both"])
+def test_a_folder_that_is_none_is_one_clear_line(name, tmp_path, snapshot):
     (tmp_path / "empty").mkdir()
     example_images.flat(example_images.folders(tmp_path / "both", {"cat": 1}), 1)
-    for name, says in (("no", "no folder .*no"), ("empty", "no images in .*empty"), ("both", "keep either")):
-        with pytest.raises(DatasetError, match=says) as info:
-            folder.load(tmp_path / name)
-        assert "\n" not in str(info.value)
+    with pytest.raises(DatasetError) as refused:
+        folder.load(tmp_path / name)
+    line = str(refused.value)
+    assert f"{tmp_path}/{name}" in line and "\n" not in line
+    assert line == snapshot
 
 
-@pytest.mark.parametrize("spoil", [lambda png: png[:-60], lambda png: b"GIF" + png[3:], lambda _: b""])
-def test_a_broken_image_is_one_line_with_its_name(spoil, tmp_path):
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda png: png[:-60], lambda png: b"GIF" + png[3:], lambda _: b""],
+    ids=["cut short", "of another kind", "empty"],
+)
+def test_a_broken_image_is_one_line_with_its_name(spoil, tmp_path, snapshot):
     example_images.flat(tmp_path, 1)
     file = tmp_path / "0.png"
     file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DatasetError, match=r"cannot read image .*0\.png: \w") as info:
+    with pytest.raises(DatasetError) as refused:
         folder.load(tmp_path).samples[0].read()
-    assert "\n" not in str(info.value)
+    line, named, why = str(refused.value).partition(f"{file}: ")
+    assert named and why and "\n" not in why
+    assert line == snapshot
 
 
 # CIFAR-10
@@ -90,21 +98,22 @@ def test_the_test_split_of_cifar10(tmp_path, monkeypatch):
         assert len({pixels(sample) for sample in found.samples}) == 40
 
 
-def test_cifar10_is_never_downloaded(tmp_path):
-    with pytest.raises(
-        DatasetError, match=r"no whole CIFAR-10 in .*: unpack cifar-10-python\.tar\.gz"
-    ) as info:
+def test_cifar10_is_never_downloaded(tmp_path, snapshot):
+    with pytest.raises(DatasetError) as refused:
         cifar10.load(tmp_path)
-    assert "\n" not in str(info.value)
+    line = str(refused.value)
+    assert str(tmp_path) in line and "\n" not in line
+    assert line == snapshot
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_are_not_those_published_are_not_unpickled(tmp_path, monkeypatch):
+def test_files_that_are_not_those_published_are_not_unpickled(tmp_path, monkeypatch, snapshot):
     root = example_images.cifar(tmp_path, monkeypatch)
     with (root / "cifar-10-batches-py" / "test_batch").open("ab") as file:
         file.write(b".")
-    with pytest.raises(DatasetError, match="no whole CIFAR-10"):
+    with pytest.raises(DatasetError) as refused:
         cifar10.load(root)
+    assert str(refused.value) == snapshot
 
 
 # Which images
@@ -154,18 +163,15 @@ def test_classes_are_matched_by_name_by_number_or_in_order(classes, outputs, cat
 
 
 @pytest.mark.parametrize(
-    ("classes", "outputs", "says"),
-    [
-        ([], 3, "no class folders"),
-        (["cock"], None, "no classifier"),
-        (["cock", "lynx"], 3, "2 classes and the model 3, and 'lynx' is neither"),
-        (["0", "3"], 3, "'0' is neither"),
-    ],
+    ("classes", "outputs", "named"),
+    [([], 3, ""), (["cock"], None, ""), (["cock", "lynx"], 3, "'lynx'"), (["0", "3"], 3, "'0'")],
+    ids=["no classes", "no classifier", "a stranger", "other numbers"],
 )
-def test_classes_that_do_not_fit_give_no_labels_and_say_why(classes, outputs, says):
+def test_classes_that_do_not_fit_give_no_labels_and_say_why(classes, outputs, named, snapshot):
     labels = match(classes, outputs, ANIMALS)
     assert labels.indices == ()
-    assert says in labels.how
+    assert named in labels.how
+    assert labels.how == snapshot
 
 
 # Cutting to size
@@ -183,7 +189,7 @@ def test_images_are_cut_as_in_the_models_evaluation(name, size):
     assert torch.allclose((cut / 255 - mean) / std, preset(image), atol=1e-6)
 
 
-def test_a_model_of_the_users_own_sees_all_that_there_is_room_for():
+def test_a_model_of_the_users_own_sees_all_that_there_is_room_for(snapshot):
     assert evaluated("mine", (3, 32, 48)).resize == 48
     image = example_images.image(1, (48, 48))
     middle = image.crop((0, 8, 48, 40))
@@ -191,8 +197,9 @@ def test_a_model_of_the_users_own_sees_all_that_there_is_room_for():
     assert cut.permute(1, 2, 0).numpy().tobytes() == middle.tobytes()
     grey = evaluated("mine", (1, 32, 48))(image)
     assert grey.shape == (1, 32, 48) and grey.numpy().tobytes() == middle.convert("L").tobytes()
-    with pytest.raises(DatasetError, match="mine takes 4 channels"):
+    with pytest.raises(DatasetError) as refused:
         evaluated("mine", (4, 32, 48))
+    assert str(refused.value) == snapshot
 
 
 # Ahead of their use

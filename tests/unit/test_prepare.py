@@ -130,34 +130,34 @@ def test_bytes_of_a_folder_are_the_same_images(own, animals):
     assert torch.equal(raw["reference0"], floats["reference0"])
 
 
-def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch):
+def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch, snapshot):
     it = made(own, dataset="cifar10", data_path=example_images.cifar(tmp_path, monkeypatch))
     tensors = data(it)
     assert tensors["inputs"].shape == (16, 1, *SHAPE)
     assert "labels" not in tensors and it.facts.images == 0
     (note,) = it.notes
-    assert note.startswith(f"no accuracy for {own}: the data set has 10 classes and the model 2")
+    assert own in note
+    assert note.replace(own, "OWN") == snapshot
 
 
-def test_what_cannot_be_fed_is_one_clear_line(own, animals):
+def test_what_cannot_be_fed_is_one_clear_line(own, animals, snapshot):
     folder = {"dataset": "folder", "data_path": animals}
-    for name, asked, says in (
-        (
-            THEIRS,
-            {"images": 2000},
-            r"2000 images for squeezenet1_1 at batch size 1 .* 1\.1 GiB.*fewer --images",
-        ),
-        (THEIRS, {"batch_sizes": (500,)}, r"2000 images for squeezenet1_1 at batch size 500 "),
-        (own, {"images": 19, **folder}, r"--images 19: .* has 18 images"),
-        (own, {"batch_sizes": (1, 19), **folder}, "--batch-size 19: .* has 18 images"),
+    for name, asked, named in (
+        (THEIRS, {"images": 2000}, f"2000 images for {THEIRS} at batch size 1 "),
+        (THEIRS, {"batch_sizes": (500,)}, f"2000 images for {THEIRS} at batch size 500 "),
+        (own, {"images": 19, **folder}, "--images 19: "),
+        (own, {"batch_sizes": (1, 19), **folder}, "--batch-size 19: "),
     ):
-        with pytest.raises(DatasetError, match=says) as info:
+        with pytest.raises(DatasetError) as refused:
             made(name, **asked)
-        assert "\n" not in str(info.value)
+        line = str(refused.value)
+        assert named in line
+        assert "\n" not in line
+        assert line.replace(str(animals), "ANIMALS") == snapshot
 
 
 def test_a_data_set_that_is_not_there_is_told_before_weights_are_made(own, tmp_path):
-    with pytest.raises(DatasetError, match="no folder"):
+    with pytest.raises(DatasetError):
         made(own, dataset="folder", data_path=tmp_path / "no", weights="no.pt")
     with pytest.raises(weights.WeightsError):
         made(own, weights="no.pt")
