@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto import devices
 from pareto.devices import Devices
@@ -96,9 +97,10 @@ def test_without_samples_or_a_window_only_what_the_worker_told(
     assert devices.throttling(SERVER, series, told) == ""
 
 
-def test_what_held_a_device_back_is_said() -> None:
+def test_what_held_a_device_back_is_said(snapshot: SnapshotAssertion) -> None:
     said = devices.throttling(SERVER, SERIES, TOLD)
-    assert said == "the server throttled: under-voltage, frequency capped"
+    assert SERVER in said
+    assert said == snapshot
 
 
 @pytest.mark.parametrize("bits", [0, None, 0x50000])
@@ -243,7 +245,7 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[[bool]
 def test_a_worker_that_is_gone_cannot_be_watched(bed: Callable[[bool], Testbed]) -> None:
     gone = 2**22 + 1  # above what any kernel gives
     assert not psutil.pid_exists(gone)
-    refused = pytest.raises(SessionError, match=f"pi: no process {gone} to watch")
+    refused = pytest.raises(SessionError, match=rf"^pi: .*{gone}")
     with closing(Devices(bed(False), INTERVAL_S)) as watched, refused:
         watched.start({EDGE: {"pid": gone}, SERVER: {"pid": os.getpid()}})
 

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto import verdict
 from pareto.bounds import Crossing
@@ -75,21 +76,23 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
     assert made["middle_s"] is made["top1"] is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"max_abs_error": 0.01}, "output differs from the whole model's by 0.01"),
-        ({"max_abs_error": float("nan")}, "output differs"),
-        ({"sent_bytes": 12 * 100_352 - 1}, "interface sent"),
-        ({"received_bytes": 100}, "interface received 100 bytes, 12 requests need 48000"),
-        ({"latency_s": 0.3}, "under its physical bound"),
-        ({"throughput_ips": 7.0}, "over its bound 6.228: not a steady state"),
-    ],
-)
-def test_figures_that_cannot_be_are_invalid_with_the_reason(changes: dict[str, Any], says: str) -> None:
+IMPOSSIBLE = {
+    "wrong output": {"max_abs_error": 0.01},
+    "output is no number": {"max_abs_error": float("nan")},
+    "too little sent": {"sent_bytes": 12 * 100_352 - 1},
+    "too little received": {"received_bytes": 100},
+    "faster than light": {"latency_s": 0.3},
+    "more than fits": {"throughput_ips": 7.0},
+}
+
+
+@pytest.mark.parametrize("changes", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_figures_that_cannot_be_are_invalid_with_the_reason(
+    changes: dict[str, Any], snapshot: SnapshotAssertion
+) -> None:
     made = row(report(**changes))
     assert made["status"] == "invalid"
-    assert says in made["reason"]
+    assert made["reason"] == snapshot
     assert made["latency_s"] is not None  # measured, but not to be trusted
 
 
@@ -100,7 +103,7 @@ def test_a_link_off_before_or_after_makes_the_trial_invalid(off: Reading) -> Non
     for when, readings in (("before", (off, GOOD)), ("after", (GOOD, off))):
         made = row(report(), *readings)
         assert made["status"] == "invalid"
-        assert made["reason"].startswith(f"link off {when} the trial: ")
+        assert f" {when} the trial: " in made["reason"]
 
 
 def test_every_reason_is_told() -> None:
@@ -193,7 +196,7 @@ def test_a_chains_times_add_up_over_all_of_it() -> None:
     assert made["retransmits"] == 3
 
 
-def test_a_chain_whose_last_hosts_have_nothing_to_do() -> None:
+def test_a_chain_whose_last_hosts_have_nothing_to_do(snapshot: SnapshotAssertion) -> None:
     made = verdict.row(
         Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
         CHAIN[:1],
@@ -205,17 +208,19 @@ def test_a_chain_whose_last_hosts_have_nothing_to_do() -> None:
         {"edge-middle1": (Probed(GOOD, ""),) * 2, "middle1-server": (Probed(GOOD, "RTT"), Probed(GOOD, ""))},
     )
     assert (made["middle_s"], made["server_s"], made["bottleneck"]) == (0.02, None, "middle1")
-    assert made["reason"] == "link middle1-server off before the trial: RTT"
+    assert made["reason"] == snapshot
 
 
-def test_each_links_bytes_are_counted_where_they_leave() -> None:
+def test_each_links_bytes_are_counted_where_they_leave(snapshot: SnapshotAssertion) -> None:
     made = chain_row({**SECOND, "sent_bytes": 12 * 8000 - 1})
-    assert made["reason"] == "the middle1's data interface sent 95999 bytes, 12 requests need 96000"
+    assert "middle1" in made["reason"]
+    assert made["reason"] == snapshot
 
 
-def test_the_link_that_was_off_is_named() -> None:
+def test_the_link_that_was_off_is_named(snapshot: SnapshotAssertion) -> None:
     made = chain_row(off="RTT 300 ms, asked 50 ms")
-    assert made["reason"] == "link middle1-server off after the trial: RTT 300 ms, asked 50 ms"
+    assert "middle1-server" in made["reason"]
+    assert made["reason"] == snapshot
 
 
 SENSED: dict[str, list[Any]] = {
@@ -254,11 +259,12 @@ def test_energy_is_an_images_not_a_requests() -> None:
 
 
 @pytest.mark.parametrize("role", ["edge", "server"])
-def test_a_device_that_was_held_back_makes_the_trial_invalid(role: str) -> None:
+def test_a_device_that_was_held_back_makes_the_trial_invalid(role: str, snapshot: SnapshotAssertion) -> None:
     samples = {"edge": SENSED, "server": SENSED}
     made = sensed_row({**samples, role: {**SENSED, "throttled": [0, 0, 0x4, 0, 0]}})
     assert made["status"] == "invalid"
-    assert made["reason"] == f"the {role} throttled: throttled"
+    assert role in made["reason"]
+    assert made["reason"] == snapshot
     assert made[f"{role}_throttled"] == "0x4"
     assert made["latency_s"] is not None
 
