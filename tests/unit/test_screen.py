@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import threading
 from typing import Any
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from pareto import plan, screen, spec
 from pareto.link import library
@@ -49,20 +51,14 @@ def test_durations(seconds: float, shown: str) -> None:
     assert screen.duration(seconds) == shown
 
 
-def test_the_plan_says_what_will_be_done(out: Console) -> None:
+def test_the_plan_says_what_will_be_done(out: Console, snapshot: SnapshotAssertion) -> None:
     screen.plan(out, SWEEP, FACTS, NETWORKS, made())
     shown = text(out)
-    for part in (
-        "12 of 12 points, 0 to 11",
-        "edge to server 200 ms at 5 Mbit/s",
-        "25% of a core",
-        "72: 24 cells",
-    ):
-        assert part in shown
-    assert f"about {screen.duration(made().estimate_s)}" in shown
+    assert screen.duration(made().estimate_s) in shown
+    assert shown == snapshot
 
 
-def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
+def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console, snapshot: SnapshotAssertion) -> None:
     splits = ((0, 0), (0, 3), (3, 7))
     facts = {
         "mine": ModelFacts(
@@ -72,14 +68,17 @@ def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
     networks = {"wifi+lte": spec.profiles("wifi+lte", 2)}
     sweep = spec.sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
     screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
-    shown = " ".join(text(out).split())
-    for part in (
-        "mine: 3 ways to split it at 12 points 40 [cuts], 12 points",
-        "on the links in order: wifi, lte",
-        "local, 3 hosts",
-        "synthetic, uint8",
-    ):
-        assert part in shown
+    shown = text(out)
+    assert "40 [cuts], 12 points" in shown
+    assert shown == snapshot
+
+
+def row_of(plan: str, title: str) -> str:
+    """What stands in a row of the plan, which may take several lines; empty if it has none."""
+    _, _, rest = f"\n{plan}".partition(f"\n{title} ")
+    first, *more = rest.splitlines() or [""]
+    lines = [first, *itertools.takewhile(lambda line: line.startswith(" "), more)]
+    return " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize(
@@ -87,51 +86,39 @@ def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console) -> None:
     [
         ({}, ""),
         ({"initial_window": 100}, ""),
-        ({"congestion": "bbr", "initial_window": 10}, "TCP bbr, initial window 10"),
-        ({"slow_start_after_idle": True}, "TCP slow start after idle"),
+        ({"congestion": "bbr", "initial_window": 10}, "bbr, initial window 10"),
+        ({"slow_start_after_idle": True}, "slow start after idle"),
     ],
 )
 def test_the_plan_tells_what_was_asked_of_tcp(out: Console, asked: dict[str, Any], shown: str) -> None:
     sweep = spec.sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
     networks = {"wifi": spec.profiles("wifi", 1)}
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
-    told = " ".join(text(out).split())
-    assert shown in told
-    assert ("TCP" in told) == bool(shown)
+    assert row_of(text(out), "TCP") == shown
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
-    [
-        (
-            {"until": "5%"},
-            "a round more, until the points that may be on a front are within ±5 %; 100 rounds at most",
-        ),
-        (
-            {"budget": "20min"},
-            "a round more, as long as it is foreseen to end within 20 min 00 s of this start; 100",
-        ),
-        (
-            {"until": "2.5%", "budget": "90s"},
-            "within ±2.5 %, as long as it is foreseen to end within 1 min 30 s",
-        ),
-    ],
+    "asked",
+    [{"until": "5%"}, {"budget": "20min"}, {"until": "2.5%", "budget": "90s"}],
+    ids=["until", "budget", "both"],
 )
-def test_the_plan_of_a_run_that_grows_says_how_far(out: Console, asked: dict[str, Any], shown: str) -> None:
+def test_the_plan_of_a_run_that_grows_says_how_far(
+    out: Console, asked: dict[str, Any], snapshot: SnapshotAssertion
+) -> None:
     sweep = spec.sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
     networks = {"wifi": spec.profiles("wifi", 1)}
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
-    told = " ".join(text(out).split())
-    assert shown in told
-    assert "3 of 3 rounds to begin with" in told
-    assert "estimate at least" in told
+    shown = text(out)
+    assert [row_of(shown, title) for title in ("trials", "then", "estimate")] == snapshot
 
 
-def test_the_plan_of_a_run_that_grew_says_what_is_left_of_it(out: Console) -> None:
+def test_the_plan_of_a_run_that_grew_says_what_is_left_of_it(
+    out: Console, snapshot: SnapshotAssertion
+) -> None:
     todo = plan.make(SWEEP.model_copy(update={"trials": 7}), FACTS, NETWORKS)
     left = Plan(todo.trials[-3:], 3)
     screen.plan(out, SWEEP.model_copy(update={"until": 0.05}), FACTS, NETWORKS, left)
-    assert "3: 3 cells, what is left of round 7" in text(out)
+    assert row_of(text(out), "trials") == snapshot
 
 
 def test_a_round_that_is_added_counts_and_is_told_by_others(out: Console) -> None:
@@ -161,7 +148,7 @@ def test_also_a_session_that_only_adds_rounds_is_told_by_others(out: Console) ->
     assert text(out) == "end\n"
 
 
-def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console) -> None:
+def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot: SnapshotAssertion) -> None:
     todo = made()
     with screen.Progress(out, todo) as progress:
         for number, trial in enumerate(todo.trials):
@@ -183,13 +170,12 @@ def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console) -> None:
                 left = sum(t.estimate_s for t in todo.trials[36:])
                 assert progress.eta_s == pytest.approx(2 * left)  # twice as slow as foreseen so far
     shown = " ".join(text(out).split())
-    assert shown.count("trials, ") == 10
-    assert "72/72 trials, 0 s left" in shown
-    assert "round 2: link off [before] the trial: RTT 300 ms" in shown
-    assert "250.0 ms, 4.00 images/s" in shown
+    assert shown.count("/72 trials, ") == 10
+    assert "link off [before] the trial: RTT 300 ms" in shown
+    assert text(out) == snapshot
 
 
-def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console) -> None:
+def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: SnapshotAssertion) -> None:
     bad = {
         "model": "m",
         "point": "3+7",
@@ -204,10 +190,8 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console) -> None:
     clock = Clock(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
     screen.summary(out, clock, 100.0)
     shown = text(out)
-    assert "40 trials in 1 min 40 s: measuring 80%, probing the link 5%, the rest 15%; the" in shown
-    assert "driver took 2.0% of a core during trials" in shown
-    assert shown.count("invalid: m 3+7 tcp lte b8 d4, round 1: off") == screen.LISTED_FAULTS
-    assert "and 2 more" in shown
+    assert shown.count("invalid: m 3+7 tcp lte b8 d4, ") == screen.LISTED_FAULTS
+    assert shown == snapshot
 
 
 def test_nothing_run_nothing_said(out: Console) -> None:
@@ -231,15 +215,12 @@ def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> li
     return [line.rstrip() for line in re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|\r", "", last).splitlines()]
 
 
-def test_sensors_tell_only_what_there_is() -> None:
+def test_sensors_tell_only_what_there_is(snapshot: SnapshotAssertion) -> None:
     nothing = dict.fromkeys(FIELDS)
     edge = {**nothing, "cpu_percent": 99.6, "rss_bytes": 312e6, "temperature_c": 61.4, "throttled": 0x1}
     server = {**nothing, "frequency_hz": 2.4e9, "power_w": 7.25, "gpu_percent": 0.0, "throttled": None}
     lines = drawn(terminal(), [{"edge": server, "server": edge}, {"edge": edge, "server": server}])
-    assert lines[1:3] == [
-        "starting",
-        "edge 100% CPU, 312 MB, 61 °C, under-voltage; server 2.40 GHz, 7.2 W, 0% GPU",
-    ]
+    assert lines[1:3] == snapshot
 
 
 def test_a_host_without_sensors_is_not_named() -> None:
@@ -250,7 +231,7 @@ def test_a_host_without_sensors_is_not_named() -> None:
     assert lines[1:] == ["starting"]
 
 
-def test_all_sensors_of_both_hosts_stay_in_one_line() -> None:
+def test_all_sensors_of_both_hosts_stay_in_one_line(snapshot: SnapshotAssertion) -> None:
     all_of_them: dict[str, float | None] = {
         "cpu_percent": 100.0,
         "rss_bytes": 1234e6,
@@ -262,9 +243,9 @@ def test_all_sensors_of_both_hosts_stay_in_one_line() -> None:
     }
     lines = drawn(terminal(), [{"edge": all_of_them, "server": all_of_them}])
     assert len(lines) == 3
-    assert lines[2].startswith("edge 100% CPU, 1234 MB, 61 °C, 2.40 GHz, 107.2 W, 100% GPU, under-voltage")
     assert lines[2].endswith("…")
     assert len(lines[2]) <= 80
+    assert lines[2] == snapshot
 
 
 def test_nothing_is_drawn_while_a_trial_runs_on_the_machine_that_is_measured() -> None:
