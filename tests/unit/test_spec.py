@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.median import LEAST_VALUES
 from pareto import request, spec
@@ -25,67 +26,61 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
     assert asked.trials == 3
 
 
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"model": None}, "--model"),
+    ({"backend": "udp"}, "'udp'"),
+    ({"points": []}, "--points"),
+    ({"hosts": 1}, "--hosts 1"),
+    ({"live_tensors": 0}, "--live-tensors 0"),
+    ({"input": "int8"}, "--input 'int8'"),
+    ({"dataset": "imagenet"}, "--dataset 'imagenet'"),
+    ({"dataset": "folder"}, "--data-path"),
+    ({"data_path": "pictures"}, "--data-path"),
+    ({"testbed": "lab.yaml", "hosts": 3}, "--hosts"),
+    ({"trials": 0}, "--trials 0"),
+    ({"batch_size": "0"}, "--batch-size"),
+    ({"edge_cpu": 2.0}, "--edge-cpu 2.0"),
+    ({"testbed": "lab.yaml", "threads": 2}, "--threads"),
+    ({"testbed": "lab.yaml", "edge_cpu": 0.5}, "--edge-cpu"),
+    ({"sample": "1ms"}, "--sample"),
+    ({"sample": "200"}, "'200'"),
+    ({"until": "0%"}, "--until"),
+    ({"until": "200%"}, "--until"),
+    ({"until": "5"}, "'5'"),
+    ({"until": "sure"}, "'sure'"),
+    ({"budget": "1parsec"}, "'1parsec'"),
+    ({"budget": "20"}, "'20'"),
+    ({"budget": "0min"}, "--budget"),
+    ({"budget": "999999h"}, "--budget"),
+    ({"granularity": "layer"}, "--granularity 'layer'"),
+    ({"congestion": "vegas"}, "--congestion 'vegas'"),
+    ({"in_flight": "auto,many"}, "--in-flight many"),
+    ({"in_flight": "65"}, "--in-flight 65"),
+    ({"in_flight": 0}, "--in-flight 0"),
+    ({"initial_window": 0}, "--initial-window 0"),
+    ({"backend": "tcp:"}, "--backend tcp:"),
+    ({"backend": "tcp:a/b"}, "--backend tcp:a/b"),
+    ({"backend": "udp:a"}, "'udp:a'"),
+    ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
+    ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
+]
+
+
 @pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({}, "--model is missing"),
-        ({"model": "m", "backend": "udp"}, "unknown backend 'udp': there are tcp and rpc"),
-        ({"model": "m", "points": []}, "--points []"),
-        ({"model": "m", "hosts": 1}, "--hosts 1"),
-        ({"model": "m", "live_tensors": 0}, "--live-tensors 0"),
-        ({"model": "m", "input": "int8"}, "--input 'int8'"),
-        ({"model": "m", "dataset": "imagenet"}, "--dataset 'imagenet'"),
-        ({"model": "m", "dataset": "folder"}, "--data-path says where a data set lies: give it with"),
-        ({"model": "m", "data_path": "pictures"}, "and only then"),
-        ({"model": "m", "testbed": "lab.yaml", "hosts": 3}, "--hosts is for the local testbed: leave it out"),
-        ({"model": "m", "trials": 0}, "--trials 0"),
-        ({"model": "m", "batch_size": "0"}, "--batch-size counts images"),
-        ({"model": "m", "edge_cpu": 2.0}, "--edge-cpu 2.0"),
-        (
-            {"model": "m", "testbed": "lab.yaml", "threads": 2},
-            "--threads is for the local testbed: leave it out",
-        ),
-        ({"model": "m", "testbed": "lab.yaml", "edge_cpu": 0.5}, "--edge-cpu is for the local testbed"),
-        ({"model": "m", "sample": "1ms"}, "--sample 0.001: input should be greater than or equal to 0.01"),
-        ({"model": "m", "sample": "200"}, "sample '200' has no unit"),
-        ({"model": "m", "until": "0%"}, "--until 0.0: input should be greater than 0"),
-        ({"model": "m", "until": "200%"}, "--until 2.0: input should be less than 1"),
-        ({"model": "m", "until": "5"}, "until '5' has no unit: use %, as in 1%"),
-        ({"model": "m", "until": "sure"}, "until 'sure' is not a number and a unit"),
-        (
-            {"model": "m", "budget": "1parsec"},
-            "budget '1parsec' has the unknown unit 'parsec': use s, min, h, as",
-        ),
-        ({"model": "m", "budget": "20"}, "budget '20' has no unit"),
-        ({"model": "m", "budget": "0min"}, "--budget 0.0: input should be greater than 0"),
-        ({"model": "m", "budget": "999999h"}, "--budget 3599996400.0: input should be less than"),
-        ({"model": "m", "granularity": "layer"}, "--granularity 'layer'"),
-        (
-            {"model": "m", "congestion": "vegas"},
-            "--congestion 'vegas': input should be 'cubic', 'bbr' or 'reno'",
-        ),
-        ({"model": "m", "in_flight": "auto,many"}, "--in-flight many: auto, or a number from 1 to 64"),
-        ({"model": "m", "in_flight": "65"}, "--in-flight 65: auto, or a number from 1 to 64"),
-        ({"model": "m", "in_flight": 0}, "--in-flight 0: auto"),
-        ({"model": "m", "initial_window": 0}, "--initial-window 0"),
-        ({"model": "m", "backend": "tcp:"}, "--backend tcp:: a label is up to 16 letters"),
-        ({"model": "m", "backend": "tcp:a/b"}, "--backend tcp:a/b: a label is"),
-        ({"model": "m", "backend": "udp:a"}, "unknown backend 'udp:a'"),
-        (
-            {"model": "m", "testbed": "lab.yaml", "initial_window": 10},
-            "--initial-window is for the local testbed",
-        ),
-        (
-            {"model": "m", "testbed": "lab.yaml", "slow_start_after_idle": True},
-            "--slow-start-after-idle is for the local testbed",
-        ),
-    ],
+    ("fields", "named"),
+    BAD_OPTIONS,
+    ids=[" ".join(f"{name}={value}" for name, value in fields.items()) for fields, _ in BAD_OPTIONS],
 )
-def test_bad_options_are_one_line_that_names_them(fields: dict[str, Any], says: str) -> None:
+def test_bad_options_are_one_line_that_names_them(
+    fields: dict[str, Any], named: str, snapshot: SnapshotAssertion
+) -> None:
+    given = {"model": "m"} | fields
     with pytest.raises(SpecError) as refused:
-        spec.sweep(fields)
-    assert says in str(refused.value)
-    assert "\n" not in str(refused.value)
+        spec.sweep({name: value for name, value in given.items() if value is not None})
+    line = str(refused.value)
+    assert named in line
+    assert "\n" not in line
+    assert line == snapshot
 
 
 def test_unknown_profile_is_refused_before_anything_starts() -> None:
@@ -134,21 +129,26 @@ def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "named"),
     [
-        ("modle: alexnet\n", "unknown key 'modle'"),
-        ("- alexnet\n", "must map options to values"),
-        ("model: [\n", "is not YAML"),
+        ("modle: alexnet\n", "'modle'"),
+        ("- alexnet\n", ""),
+        ("model: [\n", ""),
         ("model: alexnet\ntrials: many\n", "trials 'many'"),
     ],
+    ids=["another key", "a list", "no YAML", "another value"],
 )
-def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, says: str) -> None:
+def test_a_bad_file_is_named_with_its_fault(
+    tmp_path: Path, text: str, named: str, snapshot: SnapshotAssertion
+) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(text)
     with pytest.raises(SpecError) as refused:
         request.sweep(file, {"model": "alexnet"} if "modle" in text else {}, None)
-    assert says in str(refused.value)
-    assert str(file) in str(refused.value)
+    line = str(refused.value)
+    assert named in line
+    assert str(file) in line
+    assert line == snapshot
 
 
 def test_the_papers_sweep_is_valid() -> None:
@@ -159,13 +159,14 @@ def test_the_papers_sweep_is_valid() -> None:
     assert asked.trials == 5
 
 
-def test_each_link_has_a_profile() -> None:
+def test_each_link_has_a_profile(snapshot: SnapshotAssertion) -> None:
     assert [it.name for it in spec.profiles("wifi+lte", 2)] == ["wifi", "lte"]
     assert [it.name for it in spec.profiles("wifi", 3)] == ["wifi"] * 3
-    with pytest.raises(SpecError, match=r"--netem wifi\+lte names 2 profiles for 3 links: name one a link"):
-        spec.profiles("wifi+lte", 3)
-    with pytest.raises(SpecError, match=r"names 2 profiles for 1 link: name one a link"):
-        spec.profiles("wifi+lte", 1)
+    for links in (3, 1):
+        with pytest.raises(SpecError) as refused:
+            spec.profiles("wifi+lte", links)
+        assert "--netem wifi+lte" in str(refused.value)
+        assert str(refused.value) == snapshot
     with pytest.raises(ProfileError):
         spec.sweep({"model": "m", "netem": "wifi+nonsense"})
 
@@ -184,7 +185,7 @@ def test_a_check_makes_as_many_hosts_as_the_profiles_need() -> None:
         ["wifi", "wifi"],
         ["wifi", "lte"],
     ]
-    with pytest.raises(SpecError, match="2 profiles for 1 link"):
+    with pytest.raises(SpecError, match=r"--netem wifi\+lte"):
         request.networks_to_check(spec.sweep({"model": "m", "netem": "wifi+lte", "hosts": 2}))
 
 
@@ -223,23 +224,26 @@ def test_of_tcps_settings_what_is_not_asked_is_as_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "says"),
+    ("option", "value"),
     [
-        ("congestion", "cubic", "congestion was bbr, not cubic"),
-        ("initial_window", 10, "initial_window was None, not 10"),
-        ("slow_start_after_idle", True, "slow_start_after_idle was False, not True"),
-        ("backend", "tcp:a,tcp:c", "backend was tcp:a,tcp:b, not tcp:a,tcp:c"),
+        ("congestion", "cubic"),
+        ("initial_window", 10),
+        ("slow_start_after_idle", True),
+        ("backend", "tcp:a,tcp:c"),
     ],
 )
 def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
-    tmp_path: Path, option: str, value: Any, says: str
+    tmp_path: Path, option: str, value: Any, snapshot: SnapshotAssertion
 ) -> None:
     begun = spec.sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
     assert request.sweep(None, {"congestion": "bbr"}, tmp_path) == begun
-    with pytest.raises(SpecError, match="was made with other settings") as refused:
+    with pytest.raises(SpecError) as refused:
         request.sweep(None, {option: value}, tmp_path)
-    assert says in str(refused.value)
+    line = str(refused.value)
+    assert option in line
+    assert str(value) in line
+    assert line == snapshot
 
 
 def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Path) -> None:
@@ -256,29 +260,33 @@ def test_the_home_of_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, "cannot read the model file"),
-        ({"model": "nonexistent"}, "unknown model"),
-    ],
+    ("options", "named"),
+    [({}, "gone.py"), ({"model": "nonexistent"}, "nonexistent")],
+    ids=["gone", "unknown"],
 )
-def test_a_run_that_cannot_go_on_is_one_line(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+def test_a_run_that_cannot_go_on_is_one_line(
+    tmp_path: Path, options: dict[str, Any], named: str, snapshot: SnapshotAssertion
+) -> None:
     model = tmp_path / "gone.py:build"
     begun = spec.sweep({"model": str(model), "dataset": "folder", "data_path": tmp_path})
     recorded = {"sweep": begun.model_dump(mode="json")}
     (tmp_path / "manifest.json").write_text(json.dumps(recorded))
-    with pytest.raises(SpecError, match=says):
+    with pytest.raises(SpecError) as refused:
         request.sweep(None, options, tmp_path)
+    line = str(refused.value)
+    assert named in line
+    assert "\n" not in line
+    assert line == snapshot
 
 
 def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
     begun = spec.sweep({"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
     assert request.sweep(None, {"data_path": tmp_path}, tmp_path) == begun
-    with pytest.raises(SpecError, match="dataset was folder, not cifar10"):
+    with pytest.raises(SpecError, match=r"dataset .* folder.* cifar10"):
         request.sweep(None, {"dataset": "cifar10"}, tmp_path)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="cannot read the sweep"):
+    with pytest.raises(SpecError, match=r"^[^\n]*none\.yaml[^\n]*$"):
         request.sweep(tmp_path / "none.yaml", {}, None)
