@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
@@ -208,13 +209,15 @@ def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, en
         assert loads[role]["weights"] == f"{host.folder}/w.safetensors"
 
 
-def test_a_host_that_traces_another_graph_is_named(bed: Testbed, ends: Ends) -> None:
+def test_a_host_that_traces_another_graph_is_named(
+    bed: Testbed, ends: Ends, snapshot: SnapshotAssertion
+) -> None:
     ends.digest = "another"
-    with (
-        closing(crew_of(bed)) as crew,
-        pytest.raises(TestbedError, match="edge traces another graph of alexnet"),
-    ):
+    with closing(crew_of(bed)) as crew, pytest.raises(TestbedError) as refused:
         crew.ready(CELL, [NONE])
+    assert EDGE in str(refused.value)
+    assert "alexnet" in str(refused.value)
+    assert str(refused.value) == snapshot
 
 
 def test_without_sampling_there_is_no_monitor(bed: Testbed, ends: Ends) -> None:
@@ -242,7 +245,7 @@ def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
     with closing(crew_of(bed)) as crew:
         crew.start()
         ends.monitor(SERVER).dead = True
-        with pytest.raises(SessionLost, match="gpu ended: it was killed"):
+        with pytest.raises(SessionLost, match=r"^gpu "):
             crew.samples()
         crew.close()
         crew.start()
@@ -289,7 +292,7 @@ def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends:
         (link,) = crew.links
         assert crew.probed(link, NONE, Tolerance())[0].fault == ""
         bed.is_local = True
-        assert crew.probed(link, NONE, Tolerance())[0].fault.startswith("RTT 50 ms, asked 0 ms")
+        assert "50 ms" in crew.probed(link, NONE, Tolerance())[0].fault
 
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:
@@ -368,7 +371,7 @@ def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: End
         ends.worker(SERVER).dead = True
         crew._sessions[SERVER].ping()
         ends.worker(SERVER).dead = False
-        with pytest.raises(SessionLost, match="gpu ended"):
+        with pytest.raises(SessionLost, match=r"^gpu "):
             crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE])
 
 
@@ -387,5 +390,5 @@ def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> 
     with closing(crew_of(bed)) as crew:
         crew.start()
         ends.monitor(EDGE).dead = True
-        with pytest.raises(SessionLost, match="pi ended"):
+        with pytest.raises(SessionLost, match=r"^pi "):
             crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda latest: None)

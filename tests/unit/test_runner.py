@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from pyarrow import parquet
+from syrupy.assertion import SnapshotAssertion
 
 from pareto import spec
 from pareto.bounds import Crossing
@@ -165,10 +166,12 @@ def test_drops_are_counted_only_where_somebody_counts(
     assert store.rows()[0]["dropped_packets"] == said
 
 
-def test_hosts_that_stay_away_end_the_run(store: Store) -> None:
+def test_hosts_that_stay_away_end_the_run(store: Store, snapshot: SnapshotAssertion) -> None:
     crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
-    with pytest.raises(Aborted, match="5 trials failed in a row, the last because: pi: No route to host"):
+    with pytest.raises(Aborted) as aborted:
         run(crew, store, trials=8)
+    assert "pi: No route to host" in str(aborted.value)
+    assert str(aborted.value) == snapshot
     assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
 
 
@@ -176,7 +179,7 @@ def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
     """Rounds that are added have few trials each: none of them alone has enough to give up."""
     crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
     runner = Runner(cast(Crew, crew), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock())
-    with pytest.raises(Aborted, match="5 trials failed in a row"):
+    with pytest.raises(Aborted):
         for number in range(1, 9):
             runner.run(Plan((replace(TRIAL, round=number),), 1))
     assert len(store.rows()) == MAX_FAILURES_IN_A_ROW
@@ -204,12 +207,13 @@ def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
     assert crew.closed == 1
 
 
-def test_a_probe_that_is_off_is_taken_once_more(store: Store) -> None:
+def test_a_probe_that_is_off_is_taken_once_more(store: Store, snapshot: SnapshotAssertion) -> None:
     off = Probed(Reading(0.3, None, None), "RTT 300 ms, asked 0 ms")
     run(StandInCrew(readings=[off]), store)
     assert store.rows()[0]["status"] == "ok"
     run(StandInCrew(readings=[off, off]), store)
-    assert store.rows()[1]["reason"] == "link off before the trial: RTT 300 ms, asked 0 ms"
+    assert store.rows()[1]["status"] == "invalid"
+    assert store.rows()[1]["reason"] == snapshot
 
 
 class Played(StandInCrew):

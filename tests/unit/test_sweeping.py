@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from pareto import spec, sweeping
 from pareto.crew import Crew
@@ -55,19 +56,25 @@ def test_the_same_versions_are_not_worth_a_word(out: Console) -> None:
     assert said(out) == []
 
 
-def test_versions_that_differ_are_told_with_the_drivers(out: Console) -> None:
+def test_versions_that_differ_are_told_with_the_drivers(out: Console, snapshot: SnapshotAssertion) -> None:
     sweeping._tell_versions(out, {"edge": TORCH, "server": {**TORCH, "torch": "1.9.1+cu102"}})
-    assert said(out) == [
-        f"versions differ: torch {TORCH['torch']} on the edge, 1.9.1+cu102 on the server, "
-        f"{version('torch')} on the driver"
-    ]
+    (line,) = said(out)
+    edge, server, driver = line.split(", ")
+    assert TORCH["torch"] in edge
+    assert "1.9.1+cu102" in server
+    assert version("torch") in driver
+    assert [
+        edge.replace(TORCH["torch"], "OURS"),
+        server,
+        driver.replace(version("torch"), "THE DRIVER'S"),
+    ] == snapshot
 
 
-def test_hosts_that_agree_against_the_driver(out: Console) -> None:
+def test_hosts_that_agree_against_the_driver(out: Console, snapshot: SnapshotAssertion) -> None:
     old = {**TORCH, "torchvision": "0.10.1"}
     sweeping._tell_versions(out, {"edge": old, "server": old})
     (line,) = said(out)
-    assert line.startswith("versions differ: torchvision 0.10.1 on the edge, 0.10.1 on the server, ")
+    assert line.replace(version("torchvision"), "THE DRIVER'S") == snapshot
 
 
 def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:
@@ -120,9 +127,10 @@ def test_a_run_does_not_go_on_with_other_hosts(sweep: Sweep, tmp_path: Path, was
     store = begun(tmp_path, sweep)
     file = Path(sweep.testbed)
     file.write_text(LAB.replace(was, now))
-    with pytest.raises(SpecError, match="said something else: start a new run") as raised:
+    with pytest.raises(SpecError) as refused:
         check(store, sweep)
-    assert str(raised.value).startswith(f"{store.folder} was made when {file} said")
+    assert str(store.folder) in str(refused.value)
+    assert str(file) in str(refused.value)
 
 
 def test_a_run_goes_on_with_the_same_hosts_however_they_are_written(sweep: Sweep, tmp_path: Path) -> None:
@@ -133,10 +141,14 @@ def test_a_run_goes_on_with_the_same_hosts_however_they_are_written(sweep: Sweep
     check(store, sweep)
 
 
-def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(sweep: Sweep, tmp_path: Path) -> None:
+def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(
+    sweep: Sweep, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     store = begun(tmp_path, sweep.model_copy(update={"testbed": "local"}))
-    with pytest.raises(SpecError, match="start a new run"):
+    with pytest.raises(SpecError) as refused:
         check(store, sweep)
+    assert sweep.testbed in str(refused.value)
+    assert str(refused.value) == snapshot
 
 
 def test_networks_are_told_apart_by_their_profiles_in_order(sweep: Sweep) -> None:
@@ -150,28 +162,30 @@ def test_networks_are_told_apart_by_their_profiles_in_order(sweep: Sweep) -> Non
     assert set(sweeping._records(networks)) == {"wifi", "lte"}
 
 
-def test_profiles_of_one_name_must_be_one(sweep: Sweep, tmp_path: Path) -> None:
+def test_profiles_of_one_name_must_be_one(sweep: Sweep, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     file = tmp_path / "wifi.yaml"
     file.write_text("edge_to_server: {delay: 9ms}\n")
     asked = sweep.model_copy(update={"netems": ("wifi", str(file))})
-    with pytest.raises(SpecError, match="another profile is called wifi too"):
+    with pytest.raises(SpecError) as refused:
         sweeping._networks(asked, 1)
+    assert str(file) in str(refused.value)
+    assert str(refused.value) == snapshot
 
 
 MADE = {"weights_digest": "w", "graph_digest": "g", "source_digest": None, "dataset": {"inputs": {"1": [4]}}}
 
 
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ({"weights_digest": "x"}, "other weights"),
-        ({"graph_digest": "x"}, "another graph"),
-        ({"source_digest": "x"}, "another source file"),
-        ({"dataset": {"inputs": {"1": [8]}}}, "other images"),
-    ],
-)
+OTHER = {
+    "weights_digest": "x",
+    "graph_digest": "x",
+    "source_digest": "x",
+    "dataset": {"inputs": {"1": [8]}},
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
 def test_a_run_does_not_go_on_with_another_model(
-    sweep: Sweep, tmp_path: Path, what: dict[str, Any], says: str
+    sweep: Sweep, tmp_path: Path, what: str, snapshot: SnapshotAssertion
 ) -> None:
     networks = sweeping._networks(sweep, 1)
 
@@ -182,8 +196,9 @@ def test_a_run_does_not_go_on_with_another_model(
     store = Store.create(tmp_path, "run", sweeping._manifest(sweep, prepared(**MADE), networks))
     as_tuple = {**MADE, "dataset": {"inputs": {"1": (4,)}}}
     sweeping._check_same(store, sweep, prepared(**as_tuple), networks)
-    with pytest.raises(SpecError, match=f"was made with {says} of net: start a new run"):
-        sweeping._check_same(store, sweep, prepared(**{**MADE, **what}), networks)
+    with pytest.raises(SpecError) as refused:
+        sweeping._check_same(store, sweep, prepared(**{**MADE, what: OTHER[what]}), networks)
+    assert str(refused.value) == snapshot
 
 
 @dataclass
@@ -201,18 +216,20 @@ def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
     return sweeping._bare_links(out, cast(Crew, Linked(link)), sweep, networks)
 
 
-def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep) -> None:
+def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep, snapshot: SnapshotAssertion) -> None:
     kept = told(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
     assert kept == {"edge-server": {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}}
-    assert said(out) == ["the link itself: round trip 0.4 ms, 94 Mbit/s out, 93 Mbit/s back"]
+    assert said(out) == snapshot
 
 
-def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(out: Console, sweep: Sweep) -> None:
+def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(
+    out: Console, sweep: Sweep, snapshot: SnapshotAssertion
+) -> None:
     told(out, sweep, Reading(0.03, 3e6, 3e6))
-    first, slow, narrow = said(out)
-    assert first.startswith("the link itself: ")
-    assert slow.startswith("attention: 200ms-5mbit: the link's own round trip of 30 ms")
-    assert narrow.startswith("attention: 200ms-5mbit: the link itself carries only 3 Mbit/s out")
+    _, *told_of = said(out)
+    assert len(told_of) == 2
+    assert all("200ms-5mbit" in line for line in told_of)
+    assert said(out) == snapshot
 
 
 def test_the_tolerance_that_was_asked_for_counts(out: Console, sweep: Sweep) -> None:
