@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.bench.asked import Asked, asked
 from pareto.bench.effort import efforts
@@ -31,22 +32,26 @@ def test_sizes_are_powers_of_ten_and_rise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "says"),
+    ("option", "text", "named"),
     [
-        ("sizes", "4", "--sizes: size '4' has no unit"),
-        ("sizes", "0kB", "--sizes: '0kB' is not from 1B to 256MB"),
-        ("sizes", "1GB", "not from 1B to 256MB"),
-        ("sizes", ",", "--sizes is empty"),
-        ("places", "moon", "--places: there is no 'moon': use loopback, veth, netem"),
-        ("ways", "floor,udp", "--ways: there is no 'udp'"),
-        ("rpc_threads", "0", "--rpc-threads: '0' is not a number from 1 to 64"),
-        ("rpc_threads", "1,many", "--rpc-threads: 'many' is not a number"),
-        ("rounds", 0, "--rounds 0: give a number from 1"),
+        ("sizes", "4", "'4'"),
+        ("sizes", "0kB", "'0kB'"),
+        ("sizes", "1GB", "'1GB'"),
+        ("sizes", ",", ""),
+        ("places", "moon", "'moon'"),
+        ("ways", "floor,udp", "'udp'"),
+        ("rpc_threads", "0", "'0'"),
+        ("rpc_threads", "1,many", "'many'"),
+        ("rounds", 0, "0"),
     ],
 )
-def test_what_cannot_be_is_refused(option: str, text: object, says: str) -> None:
-    with pytest.raises(SpecError, match=says.replace("(", r"\(")):
+def test_what_cannot_be_is_refused(
+    option: str, text: object, named: str, snapshot: SnapshotAssertion
+) -> None:
+    with pytest.raises(SpecError, match="^--" + option.replace("_", "-")) as refused:
         of(**{option: text})
+    assert named in str(refused.value)
+    assert str(refused.value) == snapshot
 
 
 def test_a_profile_is_not_looked_for_where_no_link_is_shaped() -> None:

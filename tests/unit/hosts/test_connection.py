@@ -10,6 +10,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import connection, known_hosts, ssh
 from pareto.hosts.keys import Keyring
@@ -65,7 +66,8 @@ def serve(listener: socket.socket, ways: str) -> Login:
         stream, _ = listener.accept()
         transport = paramiko.Transport(stream)
         transport.add_server_key(HOST_KEY)
-        transport.start_server(server=Server(ways))
+        # Not waited for: the client may leave while they still shake hands.
+        transport.start_server(threading.Event(), Server(ways))
 
     threading.Thread(target=accept, daemon=True).start()
     return Login("pi", "127.0.0.1", listener.getsockname()[1], "pi", HOST_LINE)
@@ -77,17 +79,20 @@ def test_a_password_logs_in(listener: socket.socket, ways: str) -> None:
         assert way.run("true").status == 0
 
 
+def refusal(refused: pytest.ExceptionInfo[Unreachable], port: int) -> str:
+    return str(refused.value).replace(str(port), "PORT")
+
+
 @pytest.mark.parametrize(
-    ("ways", "password", "words"),
-    [
-        ("password", "wrong", "does not take this password for pi"),
-        ("keyboard-interactive", "wrong", "does not take this password for pi"),
-        ("publickey", "right", "takes no passwords"),
-    ],
+    ("ways", "password"), [("password", "wrong"), ("keyboard-interactive", "wrong"), ("publickey", "right")]
 )
-def test_a_password_that_is_not_taken(listener: socket.socket, ways: str, password: str, words: str) -> None:
-    with pytest.raises(Unreachable, match=rf"^pi \(pi@127.0.0.1\): {words}"):
-        ssh.with_password(serve(listener, ways), password)
+def test_a_password_that_is_not_taken(
+    listener: socket.socket, ways: str, password: str, snapshot: SnapshotAssertion
+) -> None:
+    who = serve(listener, ways)
+    with pytest.raises(Unreachable, match=r"^pi \(pi@127.0.0.1\)") as refused:
+        ssh.with_password(who, password)
+    assert refusal(refused, who.port) == snapshot
 
 
 def test_a_password_is_never_said_to_a_host_that_is_not_known(
@@ -99,7 +104,7 @@ def test_a_password_is_never_said_to_a_host_that_is_not_known(
     )
     who = serve(listener, "password")
     stranger = Login("pi", who.address, who.port, "pi", known_hosts=(tmp_path / "kh",), known_as="127.0.0.1")
-    with pytest.raises(Unreachable, match="is not in known_hosts"):
+    with pytest.raises(Unreachable, match="known_hosts"):
         ssh.with_password(stranger, "right")
     assert said == []
 
@@ -109,42 +114,47 @@ def test_a_host_s_key_is_had_without_logging_in(listener: socket.socket) -> None
     assert known_hosts.fingerprint(key) == known_hosts.fingerprint(HOST_KEY)
 
 
-def test_a_server_that_takes_no_keys(listener: socket.socket) -> None:
+def test_a_server_that_takes_no_keys(listener: socket.socket, snapshot: SnapshotAssertion) -> None:
     key, _ = ssh.new_key()
-    with pytest.raises(Unreachable, match="takes no keys: PubkeyAuthentication"):
-        ssh.Ssh(serve(listener, "password"), Keyring.of(key))
+    who = serve(listener, "password")
+    with pytest.raises(Unreachable) as refused:
+        ssh.Ssh(who, Keyring.of(key))
+    assert refusal(refused, who.port) == snapshot
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_what_is_no_ssh_server(listener: socket.socket, greeting: bytes) -> None:
+def test_what_is_no_ssh_server(listener: socket.socket, greeting: bytes, snapshot: SnapshotAssertion) -> None:
     def answer() -> None:
         with listener.accept()[0] as stream:
             stream.sendall(greeting)
 
     threading.Thread(target=answer, daemon=True).start()
     port = listener.getsockname()[1]
-    with pytest.raises(Unreachable, match=rf"what answers on port {port} is no SSH server"):
+    with pytest.raises(Unreachable, match=str(port)) as refused:
         ssh.fetch_host_key(Login("pi", "127.0.0.1", port, "pi"))
+    assert refusal(refused, port) == snapshot
 
 
 def test_a_server_that_says_nothing_is_waited_for_so_long(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.5)
-    with pytest.raises(Unreachable, match=r"does not answer on port|no SSH server"):
-        ssh.fetch_host_key(Login("pi", "127.0.0.1", listener.getsockname()[1], "pi"))
-
-
-def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REFUSED_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(
-        Unreachable, match=rf"refuses connections on port {port}: is its SSH server running\?$"
-    ):
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.1)
+    port = listener.getsockname()[1]
+    with pytest.raises(Unreachable, match=str(port)):
         ssh.fetch_host_key(Login("pi", "127.0.0.1", port, "pi"))
 
 
-def test_a_name_that_nobody_knows() -> None:
-    with pytest.raises(Unreachable, match=r"no host of the name nowhere\.invalid is known"):
+def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
+    monkeypatch.setattr(connection, "REFUSED_S", 0.1)
+    with socket.socket() as taken:  # and not listened on
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(Unreachable, match=str(port)) as refused:
+            ssh.fetch_host_key(Login("pi", "127.0.0.1", port, "pi"))
+    assert refusal(refused, port) == snapshot
+
+
+def test_a_name_that_nobody_knows(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(Unreachable, match=r"nowhere\.invalid") as refused:
         ssh.fetch_host_key(Login("pi", "nowhere.invalid", 22, "pi"))
+    assert str(refused.value) == snapshot

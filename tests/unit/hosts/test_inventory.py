@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import inventory
 from pareto.hosts.host import EDGE, SERVER, TestbedError
@@ -59,37 +60,32 @@ def test_what_a_file_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("old", "new", "line"),
     [
-        (("role: edge", "role: client"), "lab.yaml:4: role 'client': use edge, middle or server"),
-        (("role: server", "role: edge"), "lab.yaml:12: pi and gpu have the same role edge"),
-        (
-            ("192.168.7.1\n", "192.168.7.2\n"),
-            "lab.yaml:12: pi and gpu have the same data_address 192.168.7.2",
-        ),
-        (("cuda:1", "gpu"), "lab.yaml:15: device 'gpu': use cpu, or cuda:0 for the first GPU"),
-        (("threads: 4", "threads: 0"), "lab.yaml:10: threads '0': a number from 1 to 256"),
-        (("port: 2222", "port: ssh"), "lab.yaml:6: port 'ssh': a port from 1 to 65535"),
-        (
-            ("192.168.7.2\n    data_i", "pi.local\n    data_i"),
-            "lab.yaml:8: data_address 'pi.local': an IPv4 address",
-        ),
-        (("    ssh: local\n", ""), "lab.yaml:12: host gpu: ssh is missing"),
-        (("threads: 4", "thread: 4"), "lab.yaml:10: unknown key 'thread' (did you mean threads?)"),
-        (("ssh: local", "ssh: -oProxyCommand=reboot"), "lab.yaml:13: ssh '-oProxyCommand=reboot': a name"),
-        (("  pi:", "  pi: {"), "lab.yaml:5: not YAML"),
-        (("port: 2222", "port: [2222]"), "lab.yaml:6: port must be one value"),
-        (("hosts:", "host:"), "lab.yaml:2: unknown key 'host' (did you mean hosts?)"),
-        (("  gpu:", "  pi:"), "lab.yaml:11: key 'pi' stands here twice"),
-        (("port: 2222", "next_address: 10.0.0.2"), "lab.yaml:6: next_address '10.0.0.2': only a middle host"),
+        ("role: edge", "role: client", 4),
+        ("role: server", "role: edge", 12),
+        ("192.168.7.1\n", "192.168.7.2\n", 12),
+        ("cuda:1", "gpu", 15),
+        ("threads: 4", "threads: 0", 10),
+        ("port: 2222", "port: ssh", 6),
+        ("192.168.7.2\n    data_i", "pi.local\n    data_i", 8),
+        ("    ssh: local\n", "", 12),
+        ("threads: 4", "thread: 4", 10),
+        ("ssh: local", "ssh: -oProxyCommand=reboot", 13),
+        ("  pi:", "  pi: {", 5),
+        ("port: 2222", "port: [2222]", 6),
+        ("hosts:", "host:", 2),
+        ("  gpu:", "  pi:", 11),
+        ("port: 2222", "next_address: 10.0.0.2", 6),
     ],
 )
-def test_faults(tmp_path: Path, change: tuple[str, str], says: str) -> None:
-    assert GOOD.count(change[0]) == 1
+def test_faults(tmp_path: Path, old: str, new: str, line: int, snapshot: SnapshotAssertion) -> None:
+    assert GOOD.count(old) == 1
     with pytest.raises(TestbedError) as fault:
-        inventory.load(write(tmp_path, GOOD.replace(*change)))
-    assert str(fault.value).startswith(f"{tmp_path}/{says}"), fault.value
+        inventory.load(write(tmp_path, GOOD.replace(old, new)))
+    assert str(fault.value).startswith(f"{tmp_path}/lab.yaml:{line}: ")
     assert "\n" not in str(fault.value)
+    assert str(fault.value) == snapshot
 
 
 CHAIN = """\
@@ -124,56 +120,49 @@ def test_middle_hosts_come_in_the_files_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("old", "new", "line"),
     [
-        (
-            ("next_address: 192.168.8.4", "next_address: mid.lab"),
-            "lab.yaml:7: next_address 'mid.lab': an IPv4 address on the link to the next host",
-        ),
-        (
-            ("next_address: 192.168.8.4", "next_address: 192.168.7.4"),
-            "lab.yaml:7: next_address '192.168.7.4': as data_address: leave it out",
-        ),
-        (("    next_address: 192.168.8.4\n", ""), "lab.yaml:7: next_interface 'eth1': say next_address too"),
-        (
-            ("next_address: 192.168.8.4", "next_address: 192.168.8.1"),
-            "lab.yaml:4: gpu and second have the same data_address 192.168.8.1",
-        ),
-        (
-            ("192.168.8.5", "192.168.8.4"),
-            "lab.yaml:10: second and third have the same data_address 192.168.8.4",
-        ),
+        ("next_address: 192.168.8.4", "next_address: mid.lab", 7),
+        ("next_address: 192.168.8.4", "next_address: 192.168.7.4", 7),
+        ("    next_address: 192.168.8.4\n", "", 7),
+        ("next_address: 192.168.8.4", "next_address: 192.168.8.1", 4),
+        ("192.168.8.5", "192.168.8.4", 10),
     ],
 )
-def test_faults_of_middle_hosts(tmp_path: Path, change: tuple[str, str], says: str) -> None:
-    assert CHAIN.count(change[0]) == 1
+def test_faults_of_middle_hosts(
+    tmp_path: Path, old: str, new: str, line: int, snapshot: SnapshotAssertion
+) -> None:
+    assert CHAIN.count(old) == 1
     with pytest.raises(TestbedError) as fault:
-        inventory.load(write(tmp_path, CHAIN.replace(*change)))
-    assert str(fault.value).startswith(f"{tmp_path}/{says}"), fault.value
+        inventory.load(write(tmp_path, CHAIN.replace(old, new)))
+    assert str(fault.value).startswith(f"{tmp_path}/lab.yaml:{line}: ")
+    assert "\n" not in str(fault.value)
+    assert str(fault.value) == snapshot
 
 
-def test_a_chain_has_an_end(tmp_path: Path) -> None:
+def test_a_chain_has_an_end(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     more = [f"  m{i}: {{role: middle, ssh: m{i}, data_address: 192.168.9.{i}}}\n" for i in range(1, 6)]
     assert len(inventory.load(write(tmp_path, CHAIN + "".join(more[:4]))).roles) == 8
-    with pytest.raises(TestbedError, match=r"lab\.yaml:15: a chain has at most 8 hosts"):
+    with pytest.raises(TestbedError, match=r"lab\.yaml:15: .* 8 ") as fault:
         inventory.load(write(tmp_path, CHAIN + "".join(more)))
+    assert str(fault.value) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("text", "says"), [("", "is empty"), ("hosts: [pi]", "hosts must map"), ("pi", "must be a mapping")]
-)
-def test_a_file_of_something_else(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(TestbedError, match=says):
+@pytest.mark.parametrize("text", ["", "hosts: [pi]", "pi"])
+def test_a_file_of_something_else(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(TestbedError) as fault:
         inventory.load(write(tmp_path, text))
+    assert str(fault.value) == snapshot
 
 
-def test_a_role_that_nobody_has(tmp_path: Path) -> None:
+def test_a_role_that_nobody_has(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     path = write(tmp_path, GOOD[: GOOD.index("  gpu:")])
-    with pytest.raises(TestbedError, match=r"no host has the role server: add one, or ./pareto.sh hosts add"):
+    with pytest.raises(TestbedError, match="server") as fault:
         _ = inventory.load(path).roles
+    assert str(fault.value) == snapshot
     assert inventory.load(write(tmp_path, "hosts:\n")).members == ()
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(TestbedError, match="cannot read the testbed"):
+    with pytest.raises(TestbedError, match=str(tmp_path / "lab.yaml")):
         inventory.load(tmp_path / "lab.yaml")

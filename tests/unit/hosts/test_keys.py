@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import keys, ssh
 from pareto.hosts.keys import Keyring, NoKey
@@ -72,7 +73,7 @@ def test_a_key_of_this_run_is_the_only_one(home: Path) -> None:
         assert [offer.key for offer in offers] == [key]
 
 
-def test_a_passphrase_is_asked_for_once_and_last(home: Path) -> None:
+def test_a_passphrase_is_asked_for_once_and_last(home: Path, snapshot: SnapshotAssertion) -> None:
     locked = make(home / "locked", passphrase=SECRET)
     plain = make(home / "plain")
     asked: list[str] = []
@@ -86,7 +87,7 @@ def test_a_passphrase_is_asked_for_once_and_last(home: Path) -> None:
         assert next(offers).words == "~/plain"
         assert asked == []
         assert next(offers).words == "~/locked"
-    assert asked == ["passphrase of ~/locked: "]
+    assert asked == snapshot
     assert offered(keyring, login(locked, plain)) == ["~/locked", "~/plain"]  # it is open now
     assert len(asked) == 1
 
@@ -101,14 +102,13 @@ def test_a_wrong_passphrase_may_be_mended_and_none_given_is_not_asked_for_again(
     assert given == ["secret"]
 
 
-def test_without_a_terminal_the_agent_is_recommended(home: Path) -> None:
+def test_without_a_terminal_the_agent_is_recommended(home: Path, snapshot: SnapshotAssertion) -> None:
     first, second = (make(home / name, passphrase=SECRET) for name in ("first", "second"))
-    with pytest.raises(
-        NoKey, match=r"^the key ~/first has a passphrase: add it to the agent \(ssh-add ~/first\)$"
-    ):
+    with pytest.raises(NoKey, match="ssh-add ~/first") as one:
         offered(Keyring.own(None), login(first))
-    with pytest.raises(NoKey, match=r"\(ssh-add ~/first ~/second\)"):
+    with pytest.raises(NoKey, match="ssh-add ~/first ~/second") as both:
         offered(Keyring.own(None), login(first, second))
+    assert [str(refused.value) for refused in (one, both)] == snapshot
 
 
 def test_files_that_are_no_keys_are_passed_over(home: Path) -> None:

@@ -10,6 +10,7 @@ import paramiko
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import known_hosts, ssh
 from pareto.hosts.login import Login
@@ -17,6 +18,8 @@ from pareto.hosts.way import Unreachable
 
 KEY, LINE = ssh.new_key()
 OTHER, OTHER_LINE = ssh.new_key()
+UNKNOWN, CHANGED, REVOKED = "is not in known_hosts", "another host key", "revoked"
+"""What tells the refusals from each other."""
 
 
 @pytest.fixture
@@ -58,15 +61,15 @@ def test_a_key_that_is_known(login: Login, names: str) -> None:
 @pytest.mark.parametrize("names", ["192.168.7.20", "*,!192.168.7.2", "192.168.7.2.example", "192x168x7x2"])
 def test_a_line_about_others(login: Login, names: str) -> None:
     write(login, f"{names} {LINE}")
-    assert "is not in known_hosts" in refusal(login)
+    assert UNKNOWN in refusal(login)
 
 
 def test_a_port_of_its_own(login: Login) -> None:
     write(login, f"[192.168.7.2]:2222 {LINE}", f"192.168.7.2 {OTHER_LINE}")
     check(at_port(login, 2222))
     check(login, OTHER)
-    assert "another host key" in refusal(login)
-    assert "is not in known_hosts" in refusal(at_port(login, 22222))
+    assert CHANGED in refusal(login)
+    assert UNKNOWN in refusal(at_port(login, 22222))
 
 
 @pytest.mark.parametrize("port", [22, 2222])
@@ -76,14 +79,14 @@ def test_hashed_names_as_openssh_writes_them(login: Login, port: int) -> None:
     subprocess.run(["ssh-keygen", "-H", "-f", str(login.known_hosts[0])], check=True, capture_output=True)
     assert login.address not in login.known_hosts[0].read_text()
     check(login)
-    assert "another host key" in refusal(login, OTHER)
+    assert CHANGED in refusal(login, OTHER)
 
 
 def test_a_revoked_key_is_refused_whatever_else_is_said(login: Login) -> None:
     write(login, f"192.168.7.2 {LINE}", f"@revoked * {LINE}")
-    assert "revoked" in refusal(login)
+    assert REVOKED in refusal(login)
     write(login, f"@revoked * {OTHER_LINE}")
-    assert "is not in known_hosts" in refusal(login)  # a revoked key alone is no key to expect
+    assert UNKNOWN in refusal(login)  # a revoked key alone is no key to expect
 
 
 def test_lines_that_mean_nothing_are_passed_over(login: Login) -> None:
@@ -98,7 +101,7 @@ def test_lines_that_mean_nothing_are_passed_over(login: Login) -> None:
     assert [entry.kind for entry in known_hosts.known(login)] == ["ssh-ed25519"]
     check(login)
     write(login, f"@cert-authority * {LINE}")
-    assert "is not in known_hosts" in refusal(login)
+    assert UNKNOWN in refusal(login)
 
 
 def test_several_files_of_which_some_are_not_there(login: Login, tmp_path: Path) -> None:
@@ -108,39 +111,46 @@ def test_several_files_of_which_some_are_not_there(login: Login, tmp_path: Path)
 
 
 def test_a_file_that_cannot_be_read_is_said(login: Login, tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match=r"^pi \(pi@192\.168\.7\.2\): cannot read "):
-        check(replace(login, known_hosts=(tmp_path,)))
+    (folder := tmp_path / "folder").mkdir()
+    with pytest.raises(Unreachable, match="~/folder"):
+        check(replace(login, known_hosts=(folder,)))
 
 
-def test_what_is_said_of_an_unknown_host(login: Login) -> None:
-    assert refusal(login) == (
-        f"pi (pi@192.168.7.2) is not in known_hosts; it shows {known_hosts.fingerprint(KEY)}: compare that with its "
-        f"own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub there) and add it: "
-        f"ssh-keyscan -p 22 192.168.7.2 >> ~/.ssh/known_hosts"
-    )
-    assert "ssh-keyscan -p 2222 192.168.7.2 >>" in refusal(at_port(login, 2222))
+def shown(refusals: list[str]) -> list[str]:
+    """With a name in place of the key, which is another one in each run."""
+    fingerprint = known_hosts.fingerprint(KEY)
+    assert all(fingerprint in each for each in refusals)
+    return [each.replace(fingerprint, "FINGERPRINT").replace(LINE, "LINE") for each in refusals]
 
 
-def test_where_a_scan_would_not_see_it_the_line_itself_is_said(login: Login) -> None:
-    behind = replace(login, jump=login)
-    assert f"add it: echo '192.168.7.2 {LINE}' >> ~/.ssh/known_hosts" in refusal(behind)
-    assert f"echo 'alias {LINE}' >>" in refusal(replace(login, known_as="alias"))
+def test_what_is_said_of_an_unknown_host(login: Login, snapshot: SnapshotAssertion) -> None:
+    refusals = [refusal(login), refusal(at_port(login, 2222))]
+    assert "ssh-keyscan -p 2222 192.168.7.2 >>" in refusals[1]
+    assert shown(refusals) == snapshot
 
 
-def test_what_is_said_of_a_changed_key(login: Login) -> None:
+def test_where_a_scan_would_not_see_it_the_line_itself_is_said(
+    login: Login, snapshot: SnapshotAssertion
+) -> None:
+    refusals = [refusal(replace(login, jump=login)), refusal(replace(login, known_as="alias"))]
+    assert f"echo '192.168.7.2 {LINE}' >> ~/.ssh/known_hosts" in refusals[0]
+    assert f"echo 'alias {LINE}' >>" in refusals[1]
+    assert shown(refusals) == snapshot
+
+
+def test_what_is_said_of_a_changed_key(login: Login, snapshot: SnapshotAssertion) -> None:
     write(login, f"192.168.7.2 {OTHER_LINE}", f"[192.168.7.2]:2222 {OTHER_LINE}")
-    assert refusal(login) == (
-        f"pi (pi@192.168.7.2) shows another host key ({known_hosts.fingerprint(KEY)}) than known_hosts has: "
-        f"somebody may be in between; if it was set up anew: ssh-keygen -R 192.168.7.2"
-    )
-    assert refusal(at_port(login, 2222)).endswith("ssh-keygen -R '[192.168.7.2]:2222'")
+    refusals = [refusal(login), refusal(at_port(login, 2222))]
+    assert refusals[0].endswith("ssh-keygen -R 192.168.7.2")
+    assert refusals[1].endswith("ssh-keygen -R '[192.168.7.2]:2222'")
+    assert shown(refusals) == snapshot
 
 
 def test_a_pinned_key_is_the_only_one(login: Login) -> None:
     write(login, f"192.168.7.2 {LINE}")
     pinned = replace(login, host_key=OTHER_LINE)
     check(pinned, OTHER)
-    assert "another host key" in refusal(pinned)
+    assert CHANGED in refusal(pinned)
 
 
 def test_types_that_are_known_are_asked_for_first(login: Login) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import checkup, inventory, lab, privileged
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
@@ -87,12 +88,14 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return bench
 
 
-def test_hosts_as_the_file_and_they_themselves_say(bench: Bench, tmp_path: Path) -> None:
+def test_hosts_as_the_file_and_they_themselves_say(
+    bench: Bench, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     with closing(lab.open_lab(bench.file, shaped=True)) as bed:
         assert list(bed.remotes) == [EDGE, SERVER]
         edge, server = (bed.remotes[role].host for role in (EDGE, SERVER))
         assert not bed.is_local
-        assert bed.label == "edge pi (cpu), server gpu (cuda:0)"
+        assert bed.label == snapshot
     assert (edge.name, edge.data_address, edge.data_interface) == ("pi", "192.168.7.2", "eth0")
     assert (edge.folder, edge.python) == (f"{tmp_path}/.pareto", "/home/pi/.pareto/venv/bin/python")
     assert (edge.device, edge.threads) == ("cpu", 4)
@@ -101,22 +104,20 @@ def test_hosts_as_the_file_and_they_themselves_say(bench: Bench, tmp_path: Path)
     assert all(way.closed for way in bench.ways.values())
 
 
-def test_a_fatal_finding_is_told_with_its_mend(bench: Bench) -> None:
+def test_a_fatal_finding_is_told_with_its_mend(bench: Bench, snapshot: SnapshotAssertion) -> None:
     bench.facts["gpu"] |= NO_NETEM
     with pytest.raises(TestbedError) as raised:
         lab.open_lab(bench.file, shaped=True)
-    assert str(raised.value) == (
-        "gpu: netem: the kernel 6.8.0-60-generic has no sch_netem to shape the link with; "
-        "mend it with: sudo apt-get install -y linux-modules-extra-6.8.0-60-generic "
-        f"(more: ./pareto.sh doctor --testbed {bench.file.path})"
-    )
+    assert str(raised.value).startswith("gpu: netem: ")
+    assert "sudo apt-get install -y linux-modules-extra-6.8.0-60-generic" in str(raised.value)
+    assert str(raised.value) == snapshot
     assert [way.closed for way in bench.ways.values()] == [True, True]
     assert bench.helpers == {}
 
 
 def test_the_first_host_with_a_fault_is_the_last_that_is_asked(bench: Bench) -> None:
     bench.facts["pi"] = {"python": None, "fault": ""}
-    with pytest.raises(TestbedError, match=r"^pi: python: there is no python3; mend it with: "):
+    with pytest.raises(TestbedError, match=r"^pi: python: "):
         lab.open_lab(bench.file, shaped=False)
     assert [name for name, _ in bench.asked] == ["pi"]
     assert all(way.closed for way in bench.ways.values())
@@ -159,28 +160,32 @@ def test_what_does_not_stop_a_sweep_is_kept(bench: Bench) -> None:
     bench.facts["pi"]["governors"] = ["ondemand"]
     with closing(lab.open_lab(bench.file, shaped=False)) as bed:
         told = bed.facts["hosts"]
-    assert told[EDGE]["findings"] == ["governor: ondemand: the clock follows the load, and times with it"]
+    (finding,) = told[EDGE]["findings"]
+    assert finding.startswith("governor: ondemand: ")
     assert told[SERVER]["findings"] == []
     assert (told[EDGE]["ssh"], told[EDGE]["data_interface"]) == ("pi@pi.local", "eth0")
 
 
 def test_a_helper_that_finds_no_netem_after_all(bench: Bench) -> None:
     bench.supported["netem"] = False
-    with pytest.raises(TestbedError, match="pi: its kernel has no sch_netem"):
+    with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
         lab.open_lab(bench.file, shaped=True)
     assert bench.helpers["pi"].closed
     assert all(way.closed for way in bench.ways.values())
 
 
-def test_a_helper_that_does_not_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_that_does_not_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     def dead(remote: Remote, *, as_root: bool) -> Session:
         end = FarEnd({})
         end.dead = True
         return Session(remote.host.name, end)
 
     monkeypatch.setattr(Remote, "start_privileged", dead)
-    with pytest.raises(TestbedError, match=r"^the link cannot be shaped: pi ended: it was killed$"):
+    with pytest.raises(TestbedError, match="pi ended: it was killed") as raised:
         lab.open_lab(bench.file, shaped=True)
+    assert str(raised.value) == snapshot
 
 
 def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +233,9 @@ def chain(bench: Bench) -> Bench:
 
 
 @pytest.mark.parametrize("shape_at", ["both", "edge"])
-def test_in_a_chain_each_link_is_shaped_where_it_begins(chain: Bench, shape_at: str) -> None:
+def test_in_a_chain_each_link_is_shaped_where_it_begins(
+    chain: Bench, shape_at: str, snapshot: SnapshotAssertion
+) -> None:
     chain.facts["gpu"] |= NO_NETEM
     profiles = [
         Profile(name, Direction(delay_s), Direction(2 * delay_s))
@@ -236,7 +243,7 @@ def test_in_a_chain_each_link_is_shaped_where_it_begins(chain: Bench, shape_at: 
     ]
     with closing(lab.open_lab(chain.file, shaped=True, shape_at=shape_at)) as bed:
         assert list(bed.remotes) == [EDGE, "middle1", SERVER]
-        assert bed.label == "edge pi (cpu), middle1 mid (cpu), server gpu (cuda:0)"
+        assert bed.label == snapshot
         assert [(link.near, link.far) for link in bed.links] == [
             (End(EDGE, "192.168.7.2", "eth0"), End("middle1", "192.168.7.3", "eth0")),
             (End("middle1", "192.168.8.3", "eth1"), End(SERVER, "192.168.8.1", "enp3s0")),
@@ -268,9 +275,8 @@ def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench) -> None
     lab.open_lab(chain.file, shaped=False).close()
 
 
-def test_a_middle_host_without_its_second_address(chain: Bench) -> None:
+def test_a_middle_host_without_its_second_address(chain: Bench, snapshot: SnapshotAssertion) -> None:
     chain.facts["mid"]["interfaces"] = chain.facts["mid"]["interfaces"][:1]
-    with pytest.raises(
-        TestbedError, match=r"^mid: data link: the next address 192\.168\.8\.3 is not on this host"
-    ):
+    with pytest.raises(TestbedError, match=r"^mid: data link: .*192\.168\.8\.3") as raised:
         lab.open_lab(chain.file, shaped=False)
+    assert str(raised.value) == snapshot

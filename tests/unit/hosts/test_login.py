@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import TestbedError
 from pareto.hosts.login import resolve, shown
@@ -69,9 +70,10 @@ def test_what_the_testbed_file_says_goes_first(home: Path) -> None:
     assert resolve("server", "them@gpu", user="you").user == "you"
 
 
-def test_a_key_that_is_not_there_is_said(home: Path) -> None:
-    with pytest.raises(TestbedError, match=r"^pi: the key .*gone is not there$"):
+def test_a_key_that_is_not_there_is_said(home: Path, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(TestbedError, match=r"^pi: .*gone") as refused:
         resolve("pi", "pi", key=home / "gone")
+    assert str(refused.value) == snapshot
 
 
 def test_identities_with_tokens_and_only_those_that_exist(
@@ -124,7 +126,7 @@ def test_a_chain_of_jump_hosts_ends_at_the_first_with_its_own_configuration(home
 
 def test_jump_hosts_that_lead_in_a_circle_are_said(home: Path) -> None:
     configure(home, "Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
-    with pytest.raises(TestbedError, match="ProxyJump leads back to"):
+    with pytest.raises(TestbedError, match="ProxyJump"):
         resolve("server", "a")
     configure(home, "Host *\n  ProxyJump b\n")
     with pytest.raises(TestbedError) as fault:
@@ -153,8 +155,8 @@ def test_a_proxy_command_with_tokens(home: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "target", "words"),
     [
-        ("Host pi\n  Frobnicate yes\n", "pi", "line 2: Bad configuration option"),
-        ("", "a b", "invalid characters"),
+        ("Host pi\n  Frobnicate yes\n", "pi", "line 2: "),
+        ("", "a b", "^edge: "),
     ],
 )
 def test_what_ssh_cannot_read_is_one_line(home: Path, config: str, target: str, words: str) -> None:
@@ -170,10 +172,13 @@ def test_a_target_is_never_an_option(home: Path) -> None:
         resolve("edge", "-oProxyCommand=true")
 
 
-def test_a_machine_without_ssh(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_ssh(
+    home: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     monkeypatch.setenv("PATH", str(home))
-    with pytest.raises(TestbedError, match=r"^no ssh on this machine: install it .*openssh-client"):
+    with pytest.raises(TestbedError) as refused:
         resolve("edge", "pi")
+    assert str(refused.value) == snapshot
 
 
 def test_paths_are_shown_as_they_are_written(home: Path) -> None:

@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import privileged
 from pareto.hosts.host import TestbedError
@@ -101,19 +102,18 @@ def test_installing_again_replaces_what_was_there_and_keeps_other_users(tmp_path
 
 
 @needs_visudo
-def test_what_cannot_be_installed_leaves_what_was_there(tmp_path: Path) -> None:
+def test_what_cannot_be_installed_leaves_what_was_there(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     install(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     changed = install(tmp_path, archive=privileged.archive() + b"\0")
     assert changed.returncode != 0
-    assert changed.stderr.strip().endswith("archive.tar is not what was sent: run hosts setup again")
+    assert changed.stderr == snapshot
 
     script = privileged.install_script("pi", prefix=str(tmp_path))
     broken = install(tmp_path, script=script.replace("pareto.link", "pareto.lonk"))
-    assert "the program does not start: " in broken.stderr
     assert "lonk" in broken.stderr
     refused = install(tmp_path, script=script.replace("pi ALL=", "pi =="))
-    assert "visudo does not take" in refused.stderr
+    assert "visudo" in refused.stderr
     assert all(len(each.stderr.splitlines()) == 1 for each in (changed, broken, refused))
     assert sorted(tmp_path.rglob("*")) == before
     assert supported(launcher_of(tmp_path))["ok"] is True
@@ -169,8 +169,9 @@ def test_nothing_travels_that_the_link_does_not_need() -> None:
     "user", ["ALL", "%sudo", "#0", "+group", "pi ALL", "PI", "pi,ann", "a\nb", "", "pi\n"]
 )
 def test_a_name_that_sudoers_takes_for_something_else_is_refused(user: str) -> None:
-    with pytest.raises(TestbedError, match="cannot stand in a line of sudoers"):
+    with pytest.raises(TestbedError) as refused:
         privileged.sudoers_line(user)
+    assert repr(user) in str(refused.value)
 
 
 @pytest.mark.parametrize("user", ["pi", "Ann", "j.doe", "lab-user", "_ci", "pi2"])

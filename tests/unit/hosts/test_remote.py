@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import Host
 from pareto.hosts.remote import Remote
@@ -60,19 +61,22 @@ def test_its_options_go_to_it(remote: Remote, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "says"), [(signal.SIGKILL, r"9: out of memory\?"), (signal.SIGABRT, "6")], ids=["KILL", "ABRT"]
+    ("how", "says"), [(signal.SIGKILL, "9: .*memory"), (signal.SIGABRT, "6$")], ids=["KILL", "ABRT"]
 )
-def test_a_program_that_is_killed(remote: Remote, how: signal.Signals, says: str) -> None:
+def test_a_program_that_is_killed(
+    remote: Remote, how: signal.Signals, says: str, snapshot: SnapshotAssertion
+) -> None:
     """It is the kernel that kills with 9 where there is no memory left; it tells nobody but its log."""
     with closing(remote.start("pareto.worker.prober")) as session:
         listens(session)
         python_of(session).send_signal(how)
-        with pytest.raises(SessionLost, match=rf"^pi ended: killed by signal {says}$"):
+        with pytest.raises(SessionLost, match=rf"^pi ended: .* {says}") as lost:
             session.wait(session.send("connect", address="127.0.0.1", probe=1, token=""))
+    assert str(lost.value) == snapshot
 
 
 def test_a_program_that_fails_says_why(remote: Remote) -> None:
-    lost = pytest.raises(SessionLost, match=r"^pi ended: .*No module named pareto\.worker\.nothing$")
+    lost = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.worker\.nothing$")
     with closing(remote.start("pareto.worker.nothing")) as session, lost:
         session.request("listen")
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError
@@ -122,10 +123,11 @@ def test_bucket_and_offset_are_for_both(helpers: Helpers) -> None:
         assert asked["offset_s"] == 12.5
 
 
-def test_a_host_without_netem(helpers: Helpers) -> None:
+def test_a_host_without_netem(helpers: Helpers, snapshot: SnapshotAssertion) -> None:
     helpers.netem[SERVER] = False
-    with pytest.raises(TestbedError, match=r"^gpu: its kernel has no sch_netem; ./pareto\.sh doctor"):
+    with pytest.raises(TestbedError, match=r"^gpu: .*sch_netem") as refused:
         helpers.shaper(EDGE, SERVER)
+    assert str(refused.value) == snapshot
     assert [end.closed for role in HOSTS for end in helpers.of[role]] == [True, True]
     assert helpers.heartbeat._sessions == []
 
@@ -178,7 +180,7 @@ def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: p
 def test_a_helper_that_comes_back_without_netem(helpers: Helpers) -> None:
     shaper = helpers.shaper(EDGE, SERVER)
     helpers.of[EDGE][0].dead, helpers.netem[EDGE] = True, False
-    with pytest.raises(TestbedError, match="pi: its kernel has no sch_netem"):
+    with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
         shaper.revive()
 
 
@@ -208,5 +210,5 @@ def test_a_link_left_as_it_is() -> None:
     shaper = NoShaper()
     assert shaper.apply(Profile("none")) == {}
     assert shaper.state() == LinkState(None, None)
-    with pytest.raises(TestbedError, match="without anything to shape 200ms-5mbit with"):
+    with pytest.raises(TestbedError, match="200ms-5mbit"):
         shaper.apply(PROFILE)

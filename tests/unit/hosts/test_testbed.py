@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import testbed as testbed_module
 from pareto.hosts import testbeds
@@ -108,21 +109,20 @@ def test_both_hosts_share_the_time(lost: Lost, clock: Clock) -> None:
     assert clock.now_s < 70.0
 
 
-def test_a_testbed_file_is_needed_whole(tmp_path: Path) -> None:
+def test_a_testbed_file_is_needed_whole(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     path = tmp_path / "lab.yaml"
-    with pytest.raises(TestbedError, match=f"cannot read the testbed {path}: .*No such file"):
+    with pytest.raises(TestbedError, match=str(path)) as no_file:
         testbeds.require(str(path))
     path.write_text("hosts:\n  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2}\n")
-    with pytest.raises(
-        TestbedError, match=rf"{path}: no host has the role server: .*--role server --testbed"
-    ):
+    with pytest.raises(TestbedError, match=f"{path}: .*server") as no_server:
         testbeds.require(str(path))
     with path.open("a") as file:
         file.write("  gpu: {role: server, ssh: local, data_address: 192.168.7.1}\n")
     testbeds.require(str(path))
     path.write_text(path.read_text().replace("ssh: local", "shh: local"))
-    with pytest.raises(TestbedError, match=rf"{path}:3: unknown key 'shh' \(did you mean ssh"):
+    with pytest.raises(TestbedError, match=f"{path}:3: .*'shh'") as typo:
         testbeds.require(str(path))
+    assert [str(refused.value) for refused in (no_file, no_server, typo)] == snapshot
 
 
 def test_how_many_hosts_a_file_has(tmp_path: Path) -> None:
