@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pareto.device_series import Series, energy_per_image, summary, throttled_now
+from tests import REPOSITORY
 
 TIMES = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 ENERGY = [0.0, 10.0, 20.0, 50.0, 60.0, 80.0]  # watts between them: 10 10 30 10 20
@@ -121,4 +122,4 @@ def test_throttled_now_in_words() -> None:
 
 def test_the_driver_needs_no_psutil_for_it() -> None:
     code = "import sys; sys.modules.update(psutil=None, pynvml=None, torch=None); import pareto.device_series"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
