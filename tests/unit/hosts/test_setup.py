@@ -72,10 +72,11 @@ def test_by_the_real_venv_and_pip(
     assert not set_up(host)
     assert told(host) == snapshot(name="no such version")
 
+    host.offer("tiny", "1.1")
     host.offer("small", "2.0", index="others")
-    host.require("tiny==1.0", "small==2.0")
+    host.require("tiny==1.1", "small==2.0")
     assert set_up(host)
-    assert (installed(host, "tiny"), installed(host, "small")) == ("1.0", "2.0")
+    assert (installed(host, "tiny"), installed(host, "small")) == ("1.1", "2.0")
     assert any("small==2.0" in line and host.index in line for line in host.lines)
 
     # Nothing is then taken from elsewhere: it would be another build.
@@ -83,10 +84,10 @@ def test_by_the_real_venv_and_pip(
     (host.venv / ".index").write_text(nowhere)
     monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    host.offer("tiny", "1.1", index="others")
-    host.require("tiny==1.1")
+    host.offer("tiny", "1.2", index="others")
+    host.require("tiny==1.2")
     assert not set_up(host, pip_index=nowhere)
-    assert installed(host, "tiny") == "1.0"
+    assert installed(host, "tiny") == "1.1"
     assert told(host) == snapshot(name="no answer")
 
 
