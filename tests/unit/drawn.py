@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import numpy as np
@@ -20,6 +21,11 @@ def rendered(figure: Figure) -> Figure:
 
 def texts(figure: Figure) -> list[str]:
     return [text.get_text().strip() for text in _shown(figure)]
+
+
+def sentences(caption: str) -> list[str]:
+    """One a line, as a snapshot is read."""
+    return re.split(r"(?<=\.) +", caption)
 
 
 def legend(figure: Figure) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,9 @@ from analysis.tables.advice import advice_table
 from tests.unit import simulated_network as world
 
 SLOW_LINK, FAST_LINK, BETWEEN = Network(0.1, 1e6), Network(0.0005, 2e9), Network(0.01, 80e6)
+
+
+EXACT = world.trials(noise=0.0)
 
 
 def asked(
@@ -61,7 +63,20 @@ def test_for_throughput():
     advice = asked(BETWEEN, objective="throughput")
     assert advice.best.point == str(np.argmax(world.throughput_ips(BETWEEN)))
     assert advice.best.throughput_ips == pytest.approx(world.throughput_ips(BETWEEN).max(), rel=0.05)
-    assert "images/s" in sentence(advice)
+
+
+def test_each_kind_of_answer_in_words(snapshot):
+    """Without noise, so that the figures are exact."""
+    of = {
+        "all on the edge": asked(SLOW_LINK, EXACT),
+        "all on the server": asked(FAST_LINK, EXACT),
+        "a cut": asked(BETWEEN, EXACT),
+        "throughput": asked(BETWEEN, EXACT, objective="throughput"),
+        "another way back": asked(Network(0.0005, 2e9, 0.2, 1e6), EXACT),
+        "measured": asked(world.PROFILES["slow"], EXACT),
+        "few rounds": asked(SLOW_LINK, world.trials(rounds=2, noise=0.0)),
+    }
+    assert {kind: sentence(advice) for kind, advice in of.items()} == snapshot
 
 
 def test_all_on_the_edge_is_one_answer_whatever_the_backend():
@@ -71,25 +86,22 @@ def test_all_on_the_edge_is_one_answer_whatever_the_backend():
     assert advice.best.probability == 1
     assert advice.sure == "sure"
     assert [choice.place for choice in advice.ranking.choices].count("all on the edge") == 1
-    text = sentence(advice)
-    assert re.match(
-        r"net at 100 ms and 1 Mbit/s: keep all on the edge: (59|60)[.\d]* ms \(predicted, beyond", text
-    )
-    assert "next is 3 over tcp" in text
+    assert advice.extrapolated
+    assert (advice.runner_up.point, advice.runner_up.backend) == ("3", "tcp")
     assert not advice.ranking.crossovers or advice.ranking.crossovers[0].along == "delay"
 
 
 def test_all_on_the_server():
     advice = asked(FAST_LINK)
-    assert advice.best.order == "send the input to the server over tcp"
+    assert (advice.best.point, advice.best.backend) == ("0", "tcp")
     assert advice.extrapolated
-    assert "predicted, beyond what was measured" in sentence(advice)
 
 
 def test_the_way_back_counts_and_is_told():
-    back = Network(0.0005, 2e9, 0.2, 1e6)
-    assert asked(back).best.place == "all on the edge"
-    assert sentence(asked(back)).startswith("net at 0.5 ms and 2 Gbit/s (back 200 ms and 1 Mbit/s): keep all")
+    advice = asked(Network(0.0005, 2e9, 0.2, 1e6))
+    assert advice.best.place == "all on the edge"
+    assert "200 ms" in sentence(advice)
+    assert "1 Mbit/s" in sentence(advice)
 
 
 def test_a_measured_network_is_not_predicted():
@@ -102,17 +114,19 @@ def test_a_measured_network_is_not_predicted():
     assert advice.ranking.profile == "slow"
     assert advice.best.latency_s == pytest.approx(measured)
     assert advice.best.point == "3"
-    assert "(measured at slow)" in sentence(advice)
-    elsewhere = replace(world.PROFILES["slow"], rate_bps=5.001e6)
-    assert "(predicted)" in sentence(asked(elsewhere, rows))
+    elsewhere = asked(replace(world.PROFILES["slow"], rate_bps=5.001e6), rows)
+    assert not elsewhere.ranking.profile
+    assert "measured at slow" in sentence(advice)
+    assert "measured" not in sentence(elsewhere)
 
 
 def test_a_constraint_is_on_the_figures_of_that_network():
-    assert asked(FAST_LINK, where="backend == rpc").best.order == "send the input to the server over rpc"
+    of_rpc = asked(FAST_LINK, where="backend == rpc").best
+    assert (of_rpc.point, of_rpc.backend) == ("0", "rpc")
     assert asked(SLOW_LINK, where="backend == rpc").best.place == "all on the edge"
     assert asked(SLOW_LINK, where="edge_s < 50ms").best.point == "3"
     assert asked(BETWEEN, where="throughput_ips > 60 and latency_s < 1").best.point == "1"
-    with pytest.raises(AnalysisError, match="no point satisfies 'latency_s < 1ms'"):
+    with pytest.raises(AnalysisError, match="'latency_s < 1ms'"):
         asked(BETWEEN, where="latency_s < 1ms")
     with pytest.raises(AnalysisError, match="latncy"):
         asked(BETWEEN, where="latncy_s < 1ms")
@@ -126,15 +140,13 @@ def test_exact_ties_are_a_toss_up():
     assert advice.sure == "a toss-up"
     assert [choice.probability for choice in advice.ranking.contenders] == [0.5, 0.5]
     said = sentence(advice)
-    assert "a toss-up between all on the server over tcp:a" in said
-    assert "over tcp:b" in said
+    assert said.index("tcp:a") < said.index("tcp:b")
 
 
 def test_two_rounds_say_nothing_of_how_sure():
     advice = asked(SLOW_LINK, world.trials(rounds=2))
     assert math.isnan(advice.best.probability)
     assert advice.sure == ""
-    assert "2 rounds: too few to say how sure" in sentence(advice)
     assert math.isnan(advice.best.latency_low_s)
     assert "95 %" not in shown(advice)
 
@@ -165,36 +177,41 @@ def test_never_sure_of_less_than_predictions_are_off():
     assert off.ranking.sure == "sure"
     assert off.behind < off.validation.latency_median
     assert off.sure == "likely"
-    assert "probably cut at 1 over tcp" in sentence(off)
+    assert (off.best.point, off.best.backend) == ("1", "tcp")
+    assert "probably" in sentence(off)
+    assert "probably" not in sentence(close)
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "message"),
+    ("change", "options"),
     [
-        ({"status": "failed"}, {}, "net: no valid trial among 180"),
-        ({"point": "1+3"}, {}, "a chain of hosts"),
-        ({"netem": "driving"}, {}, "no profile of a constant delay and rate"),
-        ({}, {"model": "other"}, "no trials of model 'other'; there are net"),
-        ({}, {"objective": "energy"}, "latency or throughput, not 'energy'"),
+        ({"status": "failed"}, {}),
+        ({"point": "1+3"}, {}),
+        ({"netem": "driving"}, {}),
+        ({}, {"model": "other"}),
+        ({}, {"objective": "energy"}),
     ],
+    ids=["no valid trial", "a chain", "a link that changes", "another model", "another objective"],
 )
-def test_bad_input_is_one_line(change, options, message):
-    with pytest.raises(AnalysisError, match=message) as error:
+def test_bad_input_is_one_line(change, options, snapshot):
+    with pytest.raises(AnalysisError) as error:
         asked(BETWEEN, world.trials().assign(**change), **options)
     assert "\n" not in str(error.value)
+    assert str(error.value) == snapshot
 
 
-def test_one_model_and_one_workload_are_chosen():
+def test_one_model_and_one_workload_are_chosen(snapshot):
     two = pd.concat([world.trials(rounds=3), world.trials(rounds=3, model="other_net")], ignore_index=True)
-    with pytest.raises(AnalysisError, match=r"several models: choose one with --model \(net, other_net\)"):
+    with pytest.raises(AnalysisError) as several_models:
         asked(BETWEEN, two)
     assert asked(BETWEEN, two, model="othernet").title == "other_net"
     sizes = pd.concat([world.trials(rounds=3), world.trials(rounds=3, batch_size=8)], ignore_index=True)
-    with pytest.raises(AnalysisError, match='batch_size 1, 8: choose one, such as --where "batch_size == 1"'):
+    with pytest.raises(AnalysisError) as several_sizes:
         asked(BETWEEN, sizes)
     assert asked(BETWEEN, sizes, where="batch_size == 8").title == "net, batch size 8"
-    with pytest.raises(AnalysisError, match="no trial has ended"):
+    with pytest.raises(AnalysisError) as nothing:
         asked(BETWEEN, world.trials().iloc[:0])
+    assert [str(refused.value) for refused in (several_models, several_sizes, nothing)] == snapshot
 
 
 def test_the_same_input_gives_the_same_advice():

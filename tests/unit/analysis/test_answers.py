@@ -32,15 +32,35 @@ def test_each_profile_has_its_sentence_and_the_figures_are_measured():
     rows = world.trials(noise=0.001)
     slow, middle, fast = told(rows)
     median_s = rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()
-    assert slow.startswith(f"net at slow: keep all on the edge: {duration(median_s)}; ")
-    assert middle.startswith("net at middle: cut at 1 over tcp: 55")
-    gains = re.search(
-        r" ms, (\S+) % less than all on the edge and (\S+) % less than all on the server; ", middle
-    )
+    assert duration(median_s) in slow
+    assert re.search(r"net at slow: .* edge", slow)
+    assert re.search(r"net at middle: .* 1 over tcp: 55", middle)
+    gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", middle)
     truth = world.latency_s(world.PROFILES["middle"], "tcp")
     assert float(gains[1]) == pytest.approx(100 * (1 - truth[1] / truth[4]), abs=0.5)
     assert float(gains[2]) == pytest.approx(100 * (1 - truth[1] / truth[0]), abs=0.5)
-    assert fast.startswith("net at fast: cut at 1 over tcp: 2")
+    assert re.search(r"net at fast: .* 1 over tcp: 2", fast)
+
+
+def test_each_kind_of_sentence_in_words(snapshot):
+    known = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
+    server = {"fast": Network(0.0005, 2e9), "slower": Network(0.0005, 1e6)}
+    two = pd.concat(
+        [world.trials(backends=("tcp",), noise=0.001).assign(backend=f"tcp:{label}") for label in "ab"],
+        ignore_index=True,
+    )
+    assert {
+        "each profile": told(),
+        "from a rate on": told(profiles=known)[0],
+        "below a rate": told(world.trials(server, noise=0.001, server_s=world.SERVER_S / 10), server)[0],
+        "beyond the profiles": told(profiles={"near": Network(0.006, 1e6)}),
+        "three rounds": told(world.trials(known, rounds=3, noise=0.001), known)[0],
+        "two rounds": told(world.trials(rounds=2, noise=0.001))[0],
+        "a toss-up": told(two)[1],
+        "throughput": told(world.trials(noise=0.001, backends=("tcp",)), objective="throughput")[-1],
+        "a constraint": told(where="edge_s < 50ms")[0],
+        "nobody meets it": told(where="latency_s < 1us")[0],
+    } == snapshot
 
 
 def test_the_rate_from_which_a_split_pays_is_the_true_one():
@@ -49,12 +69,12 @@ def test_the_rate_from_which_a_split_pays_is_the_true_one():
     unlimited = world.latency_s(Network(0.006, np.inf), "tcp")
     rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / (0.060 - unlimited[:-1])
     told_rate = rate(rates_bps[rates_bps > 0].min())
-    assert f"; predicted: a split pays from {told_rate} on (95 %: " in near
+    assert f" {told_rate} " in near.partition("predicted")[2].partition("(")[0]
 
 
 def test_a_split_that_never_pays():
     (only,) = told(profiles={"far": Network(0.2, 5e6)})
-    assert only.endswith("; predicted: a split pays at no rate")
+    assert not re.search(r"\d", only.partition("predicted")[2])
 
 
 def test_all_on_the_server_and_below_what_rate_it_is_not():
@@ -65,23 +85,26 @@ def test_all_on_the_server_and_below_what_rate_it_is_not():
     # Then cut 1 is as quick: 450 kB less to send, 10 ms and 0.3 ms less on the server more to compute.
     gain_s = world.EDGE_S[1] + server[1] - server[0]
     rate_bps = 8 * 450e3 / GOODPUT / (gain_s - world.B_S_PER_BYTE * 450e3)
-    assert "send the input to the server over tcp: " in fast
-    assert "less than all on the edge" in fast
     below = re.search(
-        r"; predicted: a cut at 1 over tcp pays below (\d+) Mbit/s \(95 %: \d+ to \d+ Mbit/s\)$", fast
+        r"server over tcp: .*predicted: .* 1 over tcp .* below (\d+) Mbit/s \(95 %: \d+ to \d+ Mbit/s\)$",
+        fast,
     )
     assert float(below[1]) == pytest.approx(rate_bps / 1e6, rel=0.01)
 
 
 def test_a_rate_beyond_the_profiles_is_extrapolated():
     (only,) = told(profiles={"near": Network(0.006, 1e6)})
-    assert re.search(r"a split pays from \d+ Mbit/s on \(95 %: \d+ to \d+ Mbit/s\), extrapolated$", only)
+    assert only.endswith("extrapolated")
+    within, _ = told(profiles={"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]})
+    assert "extrapolated" not in within
 
 
 def test_without_an_interval_it_may_pay():
     profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
     near, _ = told(profiles=profiles, rows=world.trials(profiles, rounds=3, noise=0.001))
-    assert re.search(r"predicted: a split may pay from \d+ Mbit/s on$", near)
+    assert "may pay" in near
+    assert "95 %" not in near
+    assert "may pay" not in told(profiles=profiles)[0]
 
 
 def test_runs_that_mean_different_links_by_one_name_are_told_without_a_prediction():
@@ -90,18 +113,16 @@ def test_runs_that_mean_different_links_by_one_name_are_told_without_a_predictio
     slow, middle, _ = answers(rows, world.stages(rows), [world.manifest(), other], resamples=200)
     assert "predicted" not in slow
     assert slow == told(rows)[0].partition(";")[0]
-    assert "less than" in middle
+    assert middle.startswith(told(rows)[1].partition("; predicted")[0])
 
 
 def test_few_rounds_and_ties_are_told():
     few, *_ = told(world.trials(rounds=2, noise=0.001))
-    assert "(2 rounds: too few to say how sure)" in few
+    assert "2 rounds" in few
     rows = world.trials(backends=("tcp",), noise=0.001)
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
     _, middle, _ = told(both)
-    assert re.search(
-        r"a toss-up between 1 over tcp:a \(\S+ ms, p 0.50\) and 1 over tcp:b \(\S+ ms, p 0.50\)$", middle
-    )
+    assert re.search(r"1 over tcp:a \(\S+ ms, p 0.50\) .* 1 over tcp:b \(\S+ ms, p 0.50\)$", middle)
 
 
 def test_what_is_likely_is_probable():
@@ -117,36 +138,36 @@ def test_what_is_likely_is_probable():
 
 def test_throughput():
     *_, fast = told(world.trials(noise=0.001, backends=("tcp",)), objective="throughput")
-    best = "cut at 1 over tcp: 100 images/s, 6 times as much as all on the edge and 20 % more than all on the server; "
-    assert best in fast
+    assert re.search(r" 1 over tcp: 100 images/s, 6 .* 20 % ", fast)
 
 
 def test_a_constraint():
     slow, *_ = told(where="edge_s < 50ms")
-    assert "cut at 3 over tcp" in slow
-    assert told(where="latency_s < 1us")[0] == "net at slow: no point satisfies 'latency_s < 1us' here"
+    assert "3 over tcp" in slow
+    assert "'latency_s < 1us'" in told(where="latency_s < 1us")[0]
 
 
-def test_points_that_are_not_feasible_in_the_front_do_not_count():
+def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
     rows = world.trials(noise=0.001)
     cells = rows.drop_duplicates(["netem", "backend", "point"]).copy()
     cells["feasible"] = (
         (cells["netem"] == "slow") & cells["point"].isin(["2", "4"]) & (cells["backend"] == "rpc")
     )
     slow, middle, _ = told(rows, front=cells)
-    assert "keep all on the edge" in slow
-    assert middle == "net at middle: no valid point satisfies what is asked"
+    assert "all on the edge" in slow
+    assert middle == snapshot
     cells["feasible"] &= cells["point"] != "4"
-    assert "cut at 2 over rpc" in told(rows, front=cells)[0]
+    assert "2 over rpc" in told(rows, front=cells)[0]
 
 
-def test_conditions_without_a_valid_trial_say_so():
+def test_conditions_without_a_valid_trial_say_so(snapshot):
     rows = world.trials(noise=0.001)
     rows.loc[rows["netem"] == "slow", "status"] = "invalid"
     slow, middle, _ = told(rows)
-    assert slow == "net at slow: no valid trial"
-    assert "cut at 1" in middle
-    assert told(rows.assign(status="failed")) == [f"net at {name}: no valid trial" for name in world.PROFILES]
+    assert slow == snapshot
+    assert " 1 over tcp" in middle
+    failed = told(rows.assign(status="failed"))
+    assert failed == [slow.replace("slow", name) for name in world.PROFILES]
     assert told(rows.iloc[:0]) == []
 
 
@@ -160,34 +181,31 @@ def test_a_chain_has_its_best_point():
     rows = world.trials({"slow": world.PROFILES["slow"]}, noise=0.001)
     rows["point"] = rows["point"].map({"0": "0+0", "1": "1+1", "2": "1+3", "3": "3+3", "4": "4+4"})
     (only,) = told(rows)
-    assert re.fullmatch(r"net at slow: keep all on the edge: (60|59\.9|60\.1) ms", only)
+    assert re.fullmatch(r"net at slow: .* edge: (60|59\.9|60\.1) ms", only), "and no prediction"
     (only,) = told(rows, where="edge_s < 50ms")
-    assert "cut at 3+3 over tcp" in only
+    assert "3+3 over tcp" in only
 
 
-def test_batch_size_codec_depth_and_setup_are_named():
+def test_batch_size_codec_depth_and_setup_are_named(snapshot):
     rows = world.trials(
         rounds=3, batch_size=8, codec="zip", in_flight_asked="4", setup="lab B", in_flight=4.0
     )
-    assert told(rows)[0].startswith("net at slow, batch size 8, codec zip, 4 in flight, lab B: ")
+    assert told(rows)[0].partition(": ")[0] == snapshot
 
 
-def test_many_conditions_are_cut_off(monkeypatch):
+def test_many_conditions_are_cut_off(monkeypatch, snapshot):
     monkeypatch.setattr(module, "MOST", 2)
     rows = pd.concat([world.trials(rounds=1, model=f"net{number}") for number in range(3)], ignore_index=True)
     said = told(rows)
     assert len(said) == 4
-    assert said[-1] == "and 6 conditions more: report on fewer runs for theirs"
+    assert said[-1] == snapshot
 
 
 def test_a_run_folder_without_stages(tmp_path):
     profiles = {"200ms-5mbit": Network(0.2, 5e6)}
     run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))
     (only,) = answers(load([run]), stages([run]), [world.manifest(profiles)])
-    assert re.match(
-        r"mobilenetv2 at 200ms-5mbit: keep all on the edge: 3\d(\.\d)? ms; predicted: a split pays at no rate",
-        only,
-    )
+    assert re.match(r"mobilenetv2 at 200ms-5mbit: .* edge: 3\d(\.\d)? ms; predicted: ", only)
 
 
 def test_the_same_input_gives_the_same_sentences():

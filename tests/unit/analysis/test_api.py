@@ -44,7 +44,7 @@ def test_the_package_costs_nothing_until_it_is_used() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'analysis' has no attribute 'laod'"):
+    with pytest.raises(AttributeError, match="'laod'"):
         analysis.laod  # noqa: B018
 
 

@@ -102,7 +102,7 @@ def test_other_objectives_but_two_of_them() -> None:
     band = attainment(data, objectives=("payload", "edge-time"))
     assert list(band.columns[-2:]) == ["payload_bytes", "edge_s"]
     assert (band.groupby(["backend", "percent"])["edge_s"].diff().dropna() < 0).all()
-    with pytest.raises(AnalysisError, match="two objectives make a band, not 3"):
+    with pytest.raises(AnalysisError, match=r"two .* 3"):
         attainment(data, objectives=("payload", "edge-time", "latency"))
 
 

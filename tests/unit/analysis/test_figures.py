@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from syrupy.assertion import SnapshotAssertion
 
 from analysis import figures
 from analysis.errors import AnalysisError
@@ -65,44 +66,47 @@ def test_labels_on_narrow_axes_of_the_caller_are_numbers() -> None:
     assert all(text.get_text().isdigit() for text in left.texts)
 
 
-def test_one_condition_at_a_time() -> None:
+def test_one_condition_at_a_time(snapshot: SnapshotAssertion) -> None:
     both = pd.concat([figures.example(), figures.example().assign(netem="lte")])
     for name in ("front", "attribution", "bound"):
-        with pytest.raises(
-            AnalysisError, match=r"one netem in a figure, not lte, wifi: filter first, df\[df\['netem'\]"
-        ):
+        with pytest.raises(AnalysisError) as several_profiles:
             getattr(figures, name)(both)
+        assert str(several_profiles.value) == snapshot(name="profiles")
     assert len(figures.fronts(both).axes) == 2
-    with pytest.raises(AnalysisError, match="one model in a figure"):
+    with pytest.raises(AnalysisError) as several_models:
         figures.fronts(pd.concat([both, both.assign(model="other")]))
+    assert str(several_models.value) == snapshot(name="models")
 
 
-def test_nothing_valid_is_told(tmp_path: Path) -> None:
+def test_nothing_valid_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = example_run.trials(rounds=1, status="failed", latency_s="", throughput_ips="")
-    with pytest.raises(AnalysisError, match="no valid trial"):
+    with pytest.raises(AnalysisError) as refused:
         figures.front(load([example_run.write(tmp_path, rows)]))
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("draw", "told"),
+    "draw",
     [
-        (lambda rows: figures.energy(rows), "no device's energy"),
-        (lambda rows: figures.cuts(rows), "two cuts only"),
-        (
-            lambda rows: figures.bound(rows.assign(latency_bound_s=float("nan")), Figure().add_subplot()),
-            "of latency",
-        ),
-        (lambda rows: figures.bound(rows, Figure().add_subplot(), measure="weight"), "of weight"),
-        (lambda rows: figures.attribution(rows, Figure().add_subplot()), "name one, backend='tcp'"),
-        (lambda rows: figures.attribution(rows, backend="mpi"), "no trial of backend 'mpi'"),
-        (lambda rows: figures.front(rows, width="poster"), "no width 'poster'"),
-        (lambda rows: figures.pipelining(rows), "the trials do not tell it"),
+        lambda rows: figures.energy(rows),
+        lambda rows: figures.cuts(rows),
+        lambda rows: figures.bound(rows.assign(latency_bound_s=float("nan")), Figure().add_subplot()),
+        lambda rows: figures.bound(rows, Figure().add_subplot(), measure="weight"),
+        lambda rows: figures.attribution(rows, Figure().add_subplot()),
+        lambda rows: figures.attribution(rows, backend="mpi"),
+        lambda rows: figures.front(rows, width="poster"),
+        lambda rows: figures.pipelining(rows),
     ],
-)
-def test_bad_input_is_one_line(draw: Any, told: str) -> None:
-    with pytest.raises(AnalysisError, match=told) as caught:
+    ids=[
+        "no energy", "one cut", "no bound", "no such measure", "which backend", "no such backend", "no such width",
+        "no gain",
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(draw: Any, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(AnalysisError) as caught:
         draw(figures.example())
     assert "\n" not in str(caught.value)
+    assert str(caught.value) == snapshot
 
 
 def test_a_chain_has_figures_of_its_own(tmp_path: Path) -> None:

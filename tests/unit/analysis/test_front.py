@@ -246,15 +246,15 @@ def test_the_constraint_is_asked_of_each_resample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "named"),
     [
-        ({"objectives": ("latency", "speed")}, "no objective 'speed'; there are latency, throughput"),
-        ({"where": "latensy_s < 1"}, "no column 'latensy_s'"),
-        ({"where": "on_front == 1"}, "no column 'on_front'"),
+        ({"objectives": ("latency", "speed")}, "'speed'"),
+        ({"where": "latensy_s < 1"}, "'latensy_s'"),
+        ({"where": "on_front == 1"}, "'on_front'"),
     ],
 )
-def test_what_cannot_be_asked_is_told(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(AnalysisError, match=message):
+def test_what_cannot_be_asked_is_told(asked: dict[str, Any], named: str) -> None:
+    with pytest.raises(AnalysisError, match=named):
         front(frame({0: [1]}, {0: [1]}), **asked)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.between_runs import Comparison, compare
 from analysis.comparing.front_changes import changes
@@ -34,17 +36,16 @@ def at(rows: Rows, *points: int) -> Rows:
     return [row for row in rows if row["point"] in points]
 
 
-def test_a_point_enters_and_another_leaves(tmp_path: Path) -> None:
+def test_a_point_enters_and_another_leaves(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     a, b = at(measured("a", seed=1), 3, 13, 21), at(measured("b", seed=2), 3, 13, 21)
     for rows, best in ((a, 3), (b, 13)):
         for row in rows:
             row["throughput_ips"] = row["throughput_ips"] / 10 if row["point"] != best else 50
     front = compared(tmp_path, a, b).fronts.iloc[0]
     assert (front["enter"], front["leave"], front["stay"]) == ("tcp 13", "tcp 3", "tcp 21")
-    assert front["reference"].startswith("latency ")
-    assert "throughput 0 images/s" in front["reference"]
+    assert re.fullmatch(r"latency [\d.]+ .*, throughput 0 .*", front["reference"])
     (sentence,) = compared(tmp_path / "again", a, b).sentences
-    assert sentence.endswith("); tcp 13 enters; tcp 3 leaves")
+    assert sentence.rpartition("); ")[2] == snapshot
 
 
 def test_what_may_be_chance_is_said_to_be(tmp_path: Path) -> None:
@@ -90,7 +91,9 @@ def test_ratios_of_runs_alike_hold_one(tmp_path: Path) -> None:
     assert (fronts["ratio_high"] / fronts["ratio_low"]).median() < 1.2
 
 
-def test_resamples_without_a_feasible_point_leave_no_interval(tmp_path: Path) -> None:
+def test_resamples_without_a_feasible_point_leave_no_interval(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     """A constraint that the best point meets by its median only: as a number, the ratio to nothing is infinite."""
     a, b = at(measured("a"), 21), at(measured("b", seed=2), 21)
     limit_s = max(np.median([row["latency_s"] for row in rows]) for rows in (a, b))
@@ -99,30 +102,28 @@ def test_resamples_without_a_feasible_point_leave_no_interval(tmp_path: Path) ->
     front = found.fronts.iloc[0]
     assert front["hypervolume_ratio"] > 0
     assert np.isnan([front["ratio_low"], front["ratio_high"]]).all()
-    assert front["note"] == "some resamples have no feasible point"
-    assert "(some resamples have no feasible point)" in found.sentences[0]
+    assert front["note"] == snapshot
+    assert f"({front['note']})" in found.sentences[0]
     always = compared(tmp_path / "always", a, b, where=f"latency_s < {10 * limit_s}").fronts.iloc[0]
     assert always["ratio_low"] < always["ratio_high"]
 
 
-def test_objectives_and_constraint(tmp_path: Path) -> None:
+def test_objectives_and_constraint(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     a, b = measured("a"), measured("b", seed=2)
     found = compared(tmp_path, a, b, objectives=("latency", "payload"), where="payload_bytes > 0")
     assert found.fronts["objectives"].eq("latency, payload").all()
     assert "tcp 21" not in "; ".join(found.fronts.iloc[0][["stay", "may_stay", "may_leave", "leave"]])
     energy = [with_energy(rows, server=False) for rows in (a, b)]
     joules = compared(tmp_path / "energy", *energy, objectives=("latency", "energy")).fronts.iloc[0]
-    assert "energy per image" in joules["reference"]
+    assert "energy" in joules["reference"]
     assert 0.5 < joules["ratio_low"] < 1 < joules["ratio_high"] < 2
     devices = compared(
         tmp_path / "devices", with_energy(a), energy[1], objectives=("latency", "energy")
     ).fronts
-    assert devices["note"].eq("energy is of other devices: edge + server in A, edge in B").all()
     assert devices["hypervolume_ratio"].isna().all()
-    nothing = compared(tmp_path / "none", a, b, where="latency_s < 1us")
-    assert nothing.fronts["note"].eq("no point on the front of A or B").all()
-    edge_only = compared(tmp_path / "zero", at(a, 21), at(b, 21), objectives=("latency", "payload"))
-    assert edge_only.fronts["note"].eq("no volume: an objective is 0 everywhere").all()
+    nothing = compared(tmp_path / "none", a, b, where="latency_s < 1us").fronts
+    edge_only = compared(tmp_path / "zero", at(a, 21), at(b, 21), objectives=("latency", "payload")).fronts
+    assert [front["note"].unique().tolist() for front in (devices, nothing, edge_only)] == snapshot
     for wrong in ({"objectives": ("latency", "speed")}, {"where": "latency_s <"}):
         with pytest.raises(AnalysisError):
             compared(tmp_path / "wrong", a, b, **wrong)

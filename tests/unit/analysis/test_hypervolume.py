@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
@@ -38,7 +39,7 @@ def test_volumes_against_counting() -> None:
             )
 
 
-def test_each_backend_and_all_against_one_reference() -> None:
+def test_each_backend_and_all_against_one_reference(snapshot: SnapshotAssertion) -> None:
     latency = np.array([[[1, 2, 4, 3]]], dtype=float)
     throughput = np.array([[[2, 1, 5, 6]]], dtype=float)
     rows = hypervolumes(trials(latency, throughput, ["rpc", "tcp"])).set_index("backend")
@@ -46,20 +47,19 @@ def test_each_backend_and_all_against_one_reference() -> None:
     # rpc has (1 s, 2) and (4, 5), tcp (2, 1) and (3, 6); the worst latency is 4 s.
     expected = {"tcp": 1 * 1 + 1.4 * 6, "rpc": 3 * 2 + 0.4 * 5, "all": 2 * 2 + 1.4 * 6}
     assert rows["hypervolume"].to_dict() == pytest.approx(expected)
-    told = "latency 4.4 s (a tenth worse than the worst), throughput 0 images/s"
-    assert set(rows["reference"]) == {told}
+    assert rows["reference"].unique().tolist() == snapshot
     assert rows["reference_latency_s"].to_numpy() == pytest.approx(4.4)
     assert rows[["hypervolume_low", "hypervolume_high"]].isna().all(axis=None)
 
 
-def test_a_reference_that_is_given() -> None:
+def test_a_reference_that_is_given(snapshot: SnapshotAssertion) -> None:
     latency, throughput = np.array([[[1.0, 2.0]]]), np.array([[[2.0, 4.0]]])
     data = trials(latency, throughput)
     found = hypervolumes(data, reference={"latency": 3, "throughput": 1}).iloc[0]
     assert found["hypervolume"] == 1 * 1 + 1 * 3
-    assert found["reference"] == "latency 3 s (as given), throughput 1 images/s (as given)"
+    assert found["reference"] == snapshot
     assert hypervolumes(data, reference={"latency": 0.5})["hypervolume"].tolist() == [0, 0], "all are worse"
-    with pytest.raises(AnalysisError, match="'energy' is none of the objectives latency, throughput"):
+    with pytest.raises(AnalysisError, match="'energy'"):
         hypervolumes(data, reference={"energy": 3})
 
 
@@ -86,7 +86,7 @@ def test_not_measured_is_not_zero() -> None:
     assert hypervolumes(data.assign(status="failed")).empty
 
 
-def test_three_objectives() -> None:
+def test_three_objectives(snapshot: SnapshotAssertion) -> None:
     latency = np.array([[[1.0, 2.0]]])
     data = trials(latency, latency).assign(edge_s=[3.0, 1.0])
     found = hypervolumes(
@@ -94,7 +94,7 @@ def test_three_objectives() -> None:
     ).iloc[0]
     # 1 x 2 x 1 and 3 x 1 x 2, of which 1 x 1 x 1 is both.
     assert found["hypervolume"] == 2 + 6 - 1
-    assert found["reference"].startswith("time on the edge 4 s (as given), latency 3 s")
+    assert found["reference"] == snapshot
 
 
 def test_an_interval_needs_six_rounds_of_every_point_on_the_front() -> None:

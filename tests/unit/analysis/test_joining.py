@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.keys import TRIAL
 from analysis.runs.joining import joined
@@ -28,16 +29,20 @@ def two(tmp_path: Path) -> list[Path]:
     return sorted(runs)
 
 
-def test_the_same_run_twice_is_refused_under_whatever_path(two: list[Path]) -> None:
+def test_the_same_run_twice_is_refused_under_whatever_path(
+    two: list[Path], snapshot: SnapshotAssertion
+) -> None:
     a, around = two[0], two[0].parent
     (around.parent / "link").symlink_to(a)
     for twice in ([a, a], [a, around], [a, around.parent / "link"], [a, os.path.relpath(a)]):
-        with pytest.raises(DatasetError, match="is given twice") as caught:
+        with pytest.raises(DatasetError) as caught:
             load(twice)
         assert "\n" not in str(caught.value)
+        assert str(a) in str(caught.value) or os.path.relpath(a) in str(caught.value)
     copy = shutil.copytree(a, around / "c")
-    with pytest.raises(DatasetError, match=r"c are the same run, a: give each run once"):
+    with pytest.raises(DatasetError) as refused:
         joined([a, copy])
+    assert str(refused.value) == snapshot
 
 
 def test_joined_runs_are_their_trials_and_stages_below_each_other(tmp_path: Path) -> None:
@@ -67,14 +72,11 @@ def test_a_run_without_stages_is_joined_with_one_that_has_them(tmp_path: Path) -
     assert joined([]).trials.empty
 
 
-def test_versions_that_differ_are_told(tmp_path: Path) -> None:
+def test_versions_that_differ_are_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     def run(name: str, pareto: str, torch: str) -> Path:
         session = {"driver": {"hostname": "lab", "packages": {"torch": torch}}}
         return write(tmp_path / name, trials(rounds=1, run=name), pareto=pareto, sessions=[session])
 
     alike = [run("a", "0.1.0", "2.13.0"), run("b", "0.1.0", "2.13.0")]
     assert joined(alike).notes == []
-    assert joined([*alike, run("c", "0.2.0", "2.12.0")]).notes == [
-        "pareto differs between runs: 0.1.0 in a, b; 0.2.0 in c",
-        "torch on the driver differs between runs: 2.13.0 in a, b; 2.12.0 in c",
-    ]
+    assert joined([*alike, run("c", "0.2.0", "2.12.0")]).notes == snapshot

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.figures.link_asked_figure import (
     MOST_DOTS,
@@ -75,16 +77,22 @@ def test_asked_line_band_and_dots(width: str) -> None:
         [180, 220]
     )
     assert [line.get_ydata()[0] for line in slow_rtt.get_lines() if line.get_marker() == "None"] == [200]
-    assert "none asked" in [text.get_text() for text in slow_back.texts]
-    assert "wifi: 3 probes, all ok" in drawn.texts(figure)
-    assert drawn.legend(figure) == ["measured", "asked", "tolerance"]
+    assert len(slow_back.texts) == 1, "that none was asked"
     assert drawn.outside(figure) == []
     assert drawn.overlapping(figure) == []
-    assert "5 probes of 2 profiles (wifi, slow), all ok" in found.caption
     assert "two hosts" in found.caption
 
 
-def test_a_probe_that_is_off_is_marked_where_it_is() -> None:
+def test_all_its_words(snapshot: SnapshotAssertion) -> None:
+    rows = probes(probe(WIFI), probe(SLOW), probe(WIFI, rtt=1.5), probe(SLOW), probe(WIFI, rate=1.02))
+    (found,) = link_asked_drawings(rows, {"run": manifest(WIFI, SLOW)})
+    figure = found.draw("page")
+    none_asked = [text.get_text() for text in figure.axes[-1].texts]
+    heads = [axes.get_title(loc="left") for axes in figure.axes]
+    assert [drawn.legend(figure), none_asked, heads, drawn.sentences(found.caption)] == snapshot
+
+
+def test_a_probe_that_is_off_is_marked_where_it_is(snapshot: SnapshotAssertion) -> None:
     rows = probes(probe(SLOW), probe(SLOW, rtt=1.15), probe(SLOW, rate=0.85), probe(SLOW))
     assert rows["verdict"].tolist() == ["ok", "off", "off", "ok"]
     (found,) = link_asked_drawings(rows, {"run": manifest(SLOW)})
@@ -93,9 +101,8 @@ def test_a_probe_that_is_off_is_marked_where_it_is() -> None:
     assert drawn.marks(rtt, marker="X").tolist() == [[2, pytest.approx(230)]]
     assert drawn.marks(rtt, marker="o")[:, 0].tolist() == [1, 3, 4]
     assert drawn.marks(out, marker="X")[:, 0].tolist() == [3]
-    assert "slow: 2 of 4 probes off" in drawn.texts(figure)
-    assert "2 ok and 2 off" in found.caption
-    assert "off" in drawn.legend(figure)
+    assert any("2 of 4" in text for text in drawn.texts(figure))
+    assert [drawn.legend(figure), drawn.sentences(found.caption)] == snapshot
 
 
 def test_one_that_is_far_off_does_not_flatten_the_others() -> None:
@@ -128,17 +135,16 @@ def test_runs_and_many_profiles_have_drawings_of_their_own() -> None:
     assert "tolerance" not in drawn.legend(drawn.rendered(found[2].draw("page")))
 
 
-def test_a_chain_names_its_links_and_a_trace_has_no_band() -> None:
+def test_a_chain_names_its_links_and_a_trace_has_no_band(snapshot: SnapshotAssertion) -> None:
     rows = probes(
         probe(WIFI, link="edge-middle1"), probe(SLOW, link="middle1-server"),
         *(probe(LOSSY, position_s=float(at), rtt=1 + at / 10, loss=0.02, asked_loss=0.01) for at in range(4)),
     )  # fmt: skip
     (found,) = link_asked_drawings(rows, {"run": manifest(WIFI, SLOW, LOSSY)})
     figure = drawn.rendered(found.draw("page"))
-    assert "wifi, edge-middle1: 1 probe, all ok" in drawn.texts(figure)
+    assert {"edge-middle1", "middle1-server"} <= set(re.findall(r"\w+-\w+", " ".join(drawn.texts(figure))))
     assert not figure.axes[6].patches
-    assert "Where a trace changes the link" in found.caption
-    assert "2.00%, asked 1.00%" in found.caption
+    assert drawn.sentences(found.caption) == snapshot
 
 
 def test_no_probes() -> None:

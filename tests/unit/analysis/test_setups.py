@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
 from analysis.runs.joining import joined
@@ -125,42 +126,30 @@ def test_what_changes_no_measurement_makes_no_setup(same: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("other", "first_label", "other_label", "note"),
+    ("other", "first_label", "other_label"),
     [
-        ({"sweep__edge_cpu": 0.25}, "edge_cpu=1", "edge_cpu=0.25", ""),
-        ({"sweep__threads": 2}, "threads=1", "threads=2", ""),
-        ({"sweep__quick": True}, "quick=False", "quick=True", ""),
-        ({"sweep__shape_at": "edge"}, "shape_at=both", "shape_at=edge", ""),
-        ({"sweep__slow_start_after_idle": True}, "a", "b", "slow_start_after_idle is False in a; True in b"),
-        ({"sessions__0__testbed__congestion_control": "bbr"}, "congestion=cubic", "congestion=bbr", ""),
-        (
-            {"sessions__0__testbed__initial_window_segments": 10},
-            "initial_window=100",
-            "initial_window=10",
-            "",
-        ),
-        ({"sessions__0__hosts__middle1": HOST}, "hosts=2", "hosts=3", None),
-        ({"sessions__0__testbed__shaper": "netem"}, "shaper=relay", "shaper=netem", ""),
-        ({"sessions__0__hosts__edge__cpu": "Cortex-A72"}, "edge cpu=Cortex-A76", "edge cpu=Cortex-A72", ""),
-        ({"sessions__0__hosts__server__torch": "2.12.0"}, "server torch=2.13.0", "server torch=2.12.0", ""),
-        (
-            {"testbed": "edge pi (cpu)"},
-            "a",
-            "b",
-            f"testbed is {MANIFEST['testbed']} in a; edge pi (cpu) in b",
-        ),
+        ({"sweep__edge_cpu": 0.25}, "edge_cpu=1", "edge_cpu=0.25"),
+        ({"sweep__threads": 2}, "threads=1", "threads=2"),
+        ({"sweep__quick": True}, "quick=False", "quick=True"),
+        ({"sweep__shape_at": "edge"}, "shape_at=both", "shape_at=edge"),
+        ({"sweep__slow_start_after_idle": True}, "a", "b"),
+        ({"sessions__0__testbed__congestion_control": "bbr"}, "congestion=cubic", "congestion=bbr"),
+        ({"sessions__0__testbed__initial_window_segments": 10}, "initial_window=100", "initial_window=10"),
+        ({"sessions__0__hosts__middle1": HOST}, "hosts=2", "hosts=3"),
+        ({"sessions__0__testbed__shaper": "netem"}, "shaper=relay", "shaper=netem"),
+        ({"sessions__0__hosts__edge__cpu": "Cortex-A72"}, "edge cpu=Cortex-A76", "edge cpu=Cortex-A72"),
+        ({"sessions__0__hosts__server__torch": "2.12.0"}, "server torch=2.13.0", "server torch=2.12.0"),
+        ({"testbed": "edge pi (cpu)"}, "a", "b"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
 def test_settings_of_the_run_tell_all_its_trials_apart(
-    other: dict[str, Any], first_label: str, other_label: str, note: str | None
+    other: dict[str, Any], first_label: str, other_label: str, snapshot: SnapshotAssertion
 ) -> None:
     labels, notes = apart(MANIFEST, changed(**other))
     assert labels == [[first_label] * 4, [other_label] * 4]
-    assert (
-        notes[0] == f"settings differ, so these runs are not pooled: {first_label}: run0; {other_label}: run1"
-    )
-    assert note is None or notes[1:] == ([note] if note else [])
+    assert notes[0].endswith(f": {first_label}: run0; {other_label}: run1")
+    assert notes == snapshot
 
 
 @pytest.mark.parametrize(
@@ -191,24 +180,21 @@ def test_images_matter_by_their_digest_and_weights_that_are_not_drawn_too() -> N
         assert labels[0][0] != labels[1][0]
 
 
-def test_another_profile_of_the_same_name_tells_its_trials_apart() -> None:
+def test_another_profile_of_the_same_name_tells_its_trials_apart(snapshot: SnapshotAssertion) -> None:
     faster = changed(profiles__wifi__edge_to_server__rate_bps=1e7)
     labels, notes = apart(MANIFEST, faster)
     assert labels == [["a", "", "a", ""], ["b", "", "b", ""]]
-    assert notes[1:] == ["profile wifi: link 1 edge_to_server.rate_bps is 5e+06 in a; 1e+07 in b"]
     chain = [changed(networks__wifi=["lan", "wifi"]), changed(networks__wifi=["lan", "wifi"])]
     chain[1]["profiles"]["wifi"]["edge_to_server"]["delay_s"] = 0.2
-    assert apart(*chain)[1][1:] == ["profile wifi: link 2 edge_to_server.delay_s is 0.1 in a; 0.2 in b"]
+    _, of_chain = apart(*chain)
+    assert [*notes, *of_chain] == snapshot
 
 
-def test_what_differs_together_is_named_once_and_told_each() -> None:
+def test_what_differs_together_is_named_once_and_told_each(snapshot: SnapshotAssertion) -> None:
     quarter = changed(sweep__edge_cpu=0.25, testbed="local: edge at 25% of a core")
     labels, notes = apart(MANIFEST, quarter, MANIFEST)
     assert [of_run[0] for of_run in labels] == ["edge_cpu=1", "edge_cpu=0.25", "edge_cpu=1"]
-    assert notes[0].endswith("edge_cpu=1: run0, run2; edge_cpu=0.25: run1")
-    assert notes[1:] == [
-        f"testbed is {MANIFEST['testbed']} in edge_cpu=1; local: edge at 25% of a core in edge_cpu=0.25"
-    ]
+    assert notes == snapshot
 
 
 def test_settings_that_no_single_one_tells_apart_get_letters() -> None:
@@ -220,14 +206,14 @@ def test_settings_that_no_single_one_tells_apart_get_letters() -> None:
     assert [of_run[0] for of_run in apart(*many)[0]][-5:] == ["z", "aa", "ab", "ac", "ad"]
 
 
-def test_a_run_without_a_manifest_is_a_setup_of_its_own() -> None:
+def test_a_run_without_a_manifest_is_a_setup_of_its_own(snapshot: SnapshotAssertion) -> None:
     labels, notes = apart(MANIFEST, {}, MANIFEST, {})
     assert [of_run[0] for of_run in labels] == ["", "a", "", "b"]
-    assert "manifest.json is missing in run1 in a; missing in run3 in b" in notes
+    assert notes == snapshot
     assert apart({}) == ([[""] * 4], [])
 
 
-def test_a_manifest_that_another_version_wrote_is_no_fault() -> None:
+def test_a_manifest_that_another_version_wrote_is_no_fault(snapshot: SnapshotAssertion) -> None:
     strange = {
         "sweep": None,
         "models": [],
@@ -236,8 +222,9 @@ def test_a_manifest_that_another_version_wrote_is_no_fault() -> None:
         "sessions": [None, 3],
     }
     labels, notes = apart(MANIFEST, strange)
-    assert labels == [["edge_cpu=1"] * 4, ["edge_cpu=not told"] * 4]
-    assert "net: graph is bbbbbbbb in edge_cpu=1; not told in edge_cpu=not told" in notes
+    assert [of_run[0].partition("=")[0] for of_run in labels] == ["edge_cpu"] * 2
+    assert [len(set(of_run)) for of_run in labels] == [1, 1]
+    assert [note for note in notes if note.startswith("net: graph")] == snapshot
     stranger = {
         "sweep": {"edge_cpu": [1, 2]},
         "models": {"net": 3, "other": {"dataset": {"inputs": {"1": [2]}}}},

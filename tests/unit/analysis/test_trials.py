@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.runs.schema import COLUMNS, LATER, DatasetError
 from analysis.runs.trials import load
@@ -49,7 +50,8 @@ def test_a_line_torn_inside_a_quoted_newline_is_left_out(tmp_path: Path, kept: s
     frame = load([tmp_path])
     assert len(frame) == 43
     assert frame["reason"][3] == rows[3]["reason"]
-    assert "the last line is unfinished and left out" in caplog.text
+    (told,) = caplog.messages
+    assert "trials.csv" in told
 
 
 def test_a_single_quote_that_a_hand_wrote_hides_no_row(tmp_path: Path, caplog: Logged) -> None:
@@ -92,28 +94,24 @@ def test_100_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "named"),
     [
-        (b"latency_p95_s,", b"", "no column latency_p95_s"),
-        (b",ok,", b",fine,", "line 2: column status: 'fine' is none of ok, invalid, failed"),
+        (b"latency_p95_s,", b"", "column latency_p95_s"),
+        (b",ok,", b",fine,", "line 2: column status: 'fine'"),
         (b"mobilenetv2,3,", b"mobilenetv2,three,", "line 5: column point"),
         (b"mobilenetv2,3,", b"mobilenetv2,3+,", "line 5: column point"),
         (b",none,auto,0,", b",none,auto,0.5,", "line 2: column round: .*'0.5'"),
         (b",none,auto,0,", b",none,auto,,", "line 2: column round"),
         (b",4000,", b",four,", "line 2: column result_bytes: .*'four'"),
-        (
-            b"mobilenetv2,3,",
-            b"mobilenetv2,3,4,",
-            f"line 5: {len(COLUMNS) + 1} fields instead of {len(COLUMNS)}",
-        ),
-        (b"example", b"\xff\xfe", "not a CSV"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", f"line 5: {len(COLUMNS) + 1} .* {len(COLUMNS)}"),
+        (b"example", b"\xff\xfe", "trials.csv"),
     ],
 )
-def test_malformed(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+def test_malformed(tmp_path: Path, old: bytes, new: bytes, named: str) -> None:
     path = write(tmp_path, trials(rounds=1, codec="none", in_flight_asked="auto")) / "trials.csv"
     assert old in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(old, new, 1))
-    with pytest.raises(DatasetError, match=message) as caught:
+    with pytest.raises(DatasetError, match=named) as caught:
         load([tmp_path])
     assert "\n" not in str(caught.value)
 
@@ -157,19 +155,22 @@ def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> N
 def test_what_was_always_written_stays_required(tmp_path: Path) -> None:
     path = write(tmp_path, trials(rounds=1)) / "trials.csv"
     without(path, "edge_energy_j")
-    with pytest.raises(DatasetError, match="no column edge_energy_j"):
+    with pytest.raises(DatasetError, match="edge_energy_j"):
         load([tmp_path])
 
 
-def test_missing_or_empty(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"not a run, nor a folder of runs: there is no trials\.csv"):
+def test_missing_or_empty(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(DatasetError) as missing:
         load([tmp_path])
     (tmp_path / "trials.csv").touch()
-    with pytest.raises(DatasetError, match="no column run"):
+    with pytest.raises(DatasetError) as empty:
         load([tmp_path])
+    assert [str(missing.value), str(empty.value)] == snapshot
 
 
-def test_a_later_version_s_columns_are_left_out_and_told_once(tmp_path: Path, caplog: Logged) -> None:
+def test_a_later_version_s_columns_are_left_out_and_told_once(
+    tmp_path: Path, caplog: Logged, snapshot: SnapshotAssertion
+) -> None:
     runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
     known = load(runs)
     for run in runs:
@@ -178,6 +179,4 @@ def test_a_later_version_s_columns_are_left_out_and_told_once(tmp_path: Path, ca
             text.replace("run,model,", "run,mood,model,").replace("\n,mobile", "\n,good,mobile")
         )
     pd.testing.assert_frame_equal(load(runs), known)
-    assert [text for text in caplog.messages if "mood" in text] == [
-        "trials.csv: columns unknown to this version are left out: mood"
-    ]
+    assert [text for text in caplog.messages if "mood" in text] == snapshot

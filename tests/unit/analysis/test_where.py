@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.errors import AnalysisError
 from analysis.fronts.where import Where
@@ -66,43 +67,39 @@ def test_what_a_constraint_holds_of(text: str, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("latency_s", "a comparison is missing"),
-        ("latency_s <", "a comparison is missing"),
-        ("latency_s = 1", "can't read '= 1'"),
-        ("latency_s < 1 rounds > 3", "nothing expected at 'rounds'"),
-        ("(latency_s < 1", "a \\) is missing"),
-        ("latency_s < 1)", "nothing expected at '\\)'"),
-        ("1 < 2", "one must be a column"),
-        ("latency_s < 5kb", "latency_s is not given in kb; use s, ms, us"),
-        ("rounds < 5ms", "rounds is not given in ms; use %"),
-        ("__import__('os').system('true')", "can't read|comparison"),
-        ("latency_s < 1 and", "a comparison is missing"),
-        ("latency_s < 5 parsecs", "nothing expected at 'parsecs'"),
-        ("backend < 'tcp'", "can't be compared by <"),
+        "latency_s",
+        "latency_s <",
+        "latency_s = 1",
+        "latency_s < 1 rounds > 3",
+        "(latency_s < 1",
+        "latency_s < 1)",
+        "1 < 2",
+        "latency_s < 5kb",
+        "rounds < 5ms",
+        "__import__('os').system('true')",
+        "latency_s < 1 and",
+        "latency_s < 5 parsecs",
+        "backend < 'tcp'",
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(AnalysisError, match=message) as error:
+def test_what_cannot_be_read_is_told_in_one_line(text: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(AnalysisError) as error:
         Where.parse(text)
     assert "\n" not in str(error.value)
+    assert str(error.value) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("latensy_s < 1", "no column 'latensy_s'; is it 'latency_s'"),
-        ("latency_s == fast", "latency_s can't be compared with 'fast'"),
-        ("tcp == backend", "no column 'tcp'"),
-        ("backend < 3", "backend can't be compared"),
-        ("latency_s < backend_s", "no column 'backend_s'"),
-    ],
+    "text",
+    ["latensy_s < 1", "latency_s == fast", "tcp == backend", "backend < 3", "latency_s < backend_s"],
 )
-def test_what_does_not_fit_the_columns_is_told_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(AnalysisError, match=message) as error:
+def test_what_does_not_fit_the_columns_is_told_in_one_line(text: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(AnalysisError) as error:
         Where.parse(text).holds(cells())
     assert "\n" not in str(error.value)
+    assert str(error.value) == snapshot
 
 
 def test_over_resamples_and_cells_at_once() -> None:
@@ -146,5 +143,7 @@ def test_any_text_is_read_or_refused() -> None:
 
 def test_endless_brackets_are_one_line() -> None:
     for text in ("(" * 3000 + "rounds > 3" + ")" * 3000, "not " * 3000 + "rounds > 3"):
-        with pytest.raises(AnalysisError, match="too many"):
+        with pytest.raises(AnalysisError) as error:
             Where.parse(text)
+        assert len(str(error.value)) < 200
+        assert "\n" not in str(error.value)
