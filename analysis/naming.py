@@ -61,11 +61,17 @@ def file_stem(*parts: object) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(str(part) for part in parts)).strip("-.")
 
 
+def subject(row: Mapping[Hashable, Any] | pd.Series) -> str:
+    """`mobilenet_v2 at wifi`, and the setup where there is one: `mobilenet_v2 at wifi, simulated`."""
+    setup = row.get("setup", "")
+    return f"{row['model']} at {row['netem']}" + (f", {setup}" if setup else "")
+
+
 def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
     """`mobilenet_v2 at wifi, batch size 1, 4 in flight`: what is the same for all that is compared."""
     codec = "" if row["codec"] in ("", "none") else f"codec {row['codec']}"
-    parts = (f"{row['model']} at {row['netem']}", f"batch size {row['batch_size']}", codec)
-    return ", ".join(part for part in (*parts, in_flight(row["in_flight_asked"])) if part)
+    parts = (subject(row), f"batch size {row['batch_size']}", codec, in_flight(row["in_flight_asked"]))
+    return ", ".join(filter(None, parts))
 
 
 def count(number: int, what: str) -> str:

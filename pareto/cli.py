@@ -25,7 +25,8 @@ app = typer.Typer(
 
 
 Hosts = Annotated[
-    int | None, typer.Option(help="Hosts of the local testbed, a chain from edge to server.  [2]")
+    int | None,
+    typer.Option(help="Hosts of the local or simulated testbed, a chain from edge to server.  [2]"),
 ]
 Granularity = Annotated[
     str | None, typer.Option(help="What lies between points: block, or op for every cut.  [block]")
@@ -97,7 +98,12 @@ def run(
     ] = None,
     data_path: Annotated[Path | None, typer.Option(help="Where the data set lies.")] = None,
     images: Annotated[int | None, typer.Option(help="How many of its images are used.  [16]")] = None,
-    testbed: Annotated[str | None, typer.Option(help="local, or a file that names hosts.  [local]")] = None,
+    testbed: Annotated[
+        str | None,
+        typer.Option(
+            help="local; a file that names hosts; or simulated, simulated:FILE: nothing is measured.  [local]"
+        ),
+    ] = None,
     hosts: Hosts = None,
     edge_cpu: Annotated[
         float | None, typer.Option(help="Share of a core that a local edge gets.  [1.0]")

@@ -42,7 +42,7 @@ def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> S
 
 def links(sweep: Sweep) -> int:
     """How many links the testbed that was asked for has. Raises TestbedError for a file that names too few hosts."""
-    if sweep.testbed == THIS_MACHINE:
+    if sweep.testbed == THIS_MACHINE or sweep.simulated:
         return (sweep.hosts or 2) - 1
     from pareto.hosts import testbeds
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
 from pareto import devices, stages, verdict
-from pareto.crew import Crew
+from pareto.bounds import Crossing
 from pareto.hosts.host import EDGE
 from pareto.hosts.testbed import Link
 from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import Plan, Trial
+from pareto.spec import Cell
 from pareto.store import Row, Store
 
 MAX_FAILURES_IN_A_ROW = 5
@@ -25,6 +26,36 @@ RECENT_S = 2.0
 
 class Aborted(Exception):
     """Trials keep failing: going on would only fill the disk with failures."""
+
+
+class Workers(Protocol):
+    """Whoever does the trials of a plan: `pareto.crew.Crew`, or those of a simulated testbed.
+
+    Its methods raise way.FAULTS, and TestbedError when the hosts cannot work together at all.
+    """
+
+    links: tuple[Link, ...]
+
+    def ready(self, cell: Cell, network: Sequence[Profile]) -> None: ...
+
+    def probed(
+        self, link: Link, profile: Profile, tolerance: probe.Tolerance
+    ) -> tuple[probe.Probed, probe.Span]: ...
+
+    def crossings(
+        self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
+    ) -> list[Crossing]: ...
+
+    def trial(
+        self,
+        trial: Trial,
+        network: Sequence[Profile],
+        sampled: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, dict[str, Any]]: ...
+
+    def samples(self) -> dict[str, devices.Series]: ...
+
+    def close(self) -> None: ...
 
 
 class Watcher(Protocol):
@@ -66,15 +97,16 @@ class Runner:
 
     def __init__(
         self,
-        crew: Crew,
+        workers: Workers,
         store: Store,
         networks: Mapping[str, Sequence[Profile]],
         tolerance: probe.Tolerance,
         watcher: Watcher,
         clock: Clock,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`networks`: by name, the profile of each link."""
-        self._crew = crew
+        """`networks`: by name, the profile of each link. `now`: seconds on a clock that only goes forward."""
+        self._workers = workers
         self._store = store
         self._networks = networks
         self._tolerance = tolerance
@@ -82,6 +114,8 @@ class Runner:
         self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
         self._shaped = ""
         self._failures = 0
+        self._now = now
+        self._began = datetime.now(timezone.utc), now()
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
@@ -100,30 +134,30 @@ class Runner:
             if self._failures == MAX_FAILURES_IN_A_ROW:
                 raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
             if self._failures:  # the next trial starts with fresh workers
-                self._crew.close()
+                self._workers.close()
                 self._last_probes.clear()
 
     def _attempt(self, trial: Trial, plan: Plan) -> Row:
-        began = time.monotonic()
+        began = self._now()
         row = {
             **_named(trial, self._store.run),
             "point_name": trial.cell.point_name,
-            "started_at": _now(),
+            "started_at": self._date(),
         }
         try:
             row |= self._measure(trial, plan)
         except FAULTS as fault:
             row |= {"status": "failed", "reason": str(fault)}
-        row["wall_s"] = time.monotonic() - began
+        row["wall_s"] = self._now() - began
         return row
 
     def _measure(self, trial: Trial, plan: Plan) -> Row:
         cell, network = trial.cell, self._networks[trial.cell.netem]
-        self._crew.ready(cell, network)
+        self._workers.ready(cell, network)
         if cell.netem != self._shaped:
             self._last_probes.clear()  # each link was shaped anew, also one that keeps its profile
             self._shaped = cell.netem
-        links = list(zip(self._crew.links, network, strict=True))
+        links = list(zip(self._workers.links, network, strict=True))
         before = [
             self._recent(link) or self._probe(trial, link, profile, "before") for link, profile in links
         ]
@@ -133,15 +167,15 @@ class Runner:
                 link.shaper.restart(profile.offset_s + plan.part(trial.round) * profile.period_s)
         begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
-        began, worked = time.monotonic(), time.process_time()
-        told = self._crew.trial(trial, network, sampled)
-        self.clock.watching += time.monotonic() - began
+        began, worked = self._now(), time.process_time()
+        told = self._workers.trial(trial, network, sampled)
+        self.clock.watching += self._now() - began
         self.clock.driver_cpu += time.process_time() - worked
         ended = [link.shaper.state() for link, _ in links]
         after = [self._probe(trial, link, profile, "after") for link, profile in links]
-        samples = self._crew.samples()  # now there is one after the end, too
+        samples = self._workers.samples()  # now there is one after the end, too
         seen = [(was.position_s or 0.0, now.position_s or 0.0) for was, now in zip(begun, ended, strict=True)]
-        crossings = self._crew.crossings(cell, network, seen)
+        crossings = self._workers.crossings(cell, network, seen)
         self.clock.measuring += told[EDGE].get("measured_s", 0.0)
         if "requests" in told[EDGE]:
             self._store.write_requests(cell, trial.round, stages.requests(told))
@@ -176,12 +210,12 @@ class Runner:
         return self._read_link(trial, link, profile, when) if probed.fault else probed
 
     def _read_link(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
-        began = time.monotonic()
-        probed, span = self._crew.probed(link, profile, self._tolerance)
-        ended = time.monotonic()
+        began = self._now()
+        probed, span = self._workers.probed(link, profile, self._tolerance)
+        ended = self._now()
         self._store.append_link(
             {
-                "at": _now(),
+                "at": self._date(),
                 "model": trial.cell.model,
                 "netem": profile.name,
                 "link": link.name,
@@ -203,7 +237,11 @@ class Runner:
         if link.name not in self._last_probes:
             return None
         taken, probed = self._last_probes[link.name]
-        return probed if time.monotonic() - taken < RECENT_S * len(self._crew.links) else None
+        return probed if self._now() - taken < RECENT_S * len(self._workers.links) else None
+
+    def _date(self) -> str:
+        began, then = self._began
+        return (began + timedelta(seconds=self._now() - then)).isoformat(timespec="milliseconds")
 
 
 def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:
@@ -253,7 +291,3 @@ def _named(trial: Trial, run: str) -> Row:
         "in_flight_asked": cell.in_flight,
         "round": trial.round,
     }
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

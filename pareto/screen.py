@@ -183,16 +183,23 @@ class Progress:
         return both
 
 
-def summary(out: Console, clock: Clock, wall_s: float) -> None:
-    """Where the time went, and what cannot be trusted."""
+def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | None = None) -> None:
+    """Where the time went, and what cannot be trusted. simulated_in_s: how long a simulation took, if it was one."""
     if not clock.trials:
         return
     share, probing = clock.measuring / wall_s, clock.probing / wall_s
-    driver = clock.driver_cpu / clock.watching if clock.watching else 0.0
-    out.print(
-        f"{clock.trials} trials in {duration(wall_s)}: measuring {share:.0%}, probing the link {probing:.0%}, "
-        f"the rest {1 - share - probing:.0%}; the driver took {driver:.1%} of a core during trials"
-    )
+    what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
+    if simulated_in_s is None:
+        driver = clock.driver_cpu / clock.watching if clock.watching else 0.0
+        out.print(
+            f"{clock.trials} trials in {duration(wall_s)}: {what}; "
+            f"the driver took {driver:.1%} of a core during trials"
+        )
+    else:
+        out.print(
+            f"{clock.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
+            f"{duration(wall_s)}: {what}"
+        )
     for row in clock.faulty[:LISTED_FAULTS]:
         apart = _apart(row["batch_size"], row["in_flight_asked"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"

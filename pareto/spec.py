@@ -12,7 +12,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pareto.hosts.host import MAX_HOSTS
-from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link import library, units
 from pareto.link.probe import Tolerance
@@ -64,7 +64,7 @@ def _share(value: Any) -> Any:
     )
 
 
-def _written(read: Callable[[str, str], float], what: str) -> BeforeValidator:
+def quantity(read: Callable[[str, str], float], what: str) -> BeforeValidator:
     """A quantity with its unit, as `read` takes it, or a number (from a manifest)."""
     return BeforeValidator(lambda value: read(value, what) if isinstance(value, str) else value)
 
@@ -111,8 +111,8 @@ class Sweep(BaseModel):
     data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
     images: int | None = Field(default=None, ge=1, le=100_000)
     trials: int = Field(default=3, ge=1, le=MOST_TRIALS)
-    until: Annotated[float | None, _written(units.share, "until")] = Field(default=None, gt=0, lt=1)
-    budget: Annotated[float | None, _written(units.duration_s, "budget")] = Field(
+    until: Annotated[float | None, quantity(units.share, "until")] = Field(default=None, gt=0, lt=1)
+    budget: Annotated[float | None, quantity(units.duration_s, "budget")] = Field(
         default=None, gt=0, le=MOST_BUDGET_S
     )
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
@@ -127,17 +127,21 @@ class Sweep(BaseModel):
     testbed: str = THIS_MACHINE
     edge_cpu: float = Field(default=1.0, ge=0.05, le=1.0)
     threads: int | None = Field(default=None, ge=1, le=256)
-    sample: Annotated[float | None, _written(units.delay_s, "sample"), BeforeValidator(_unless_off)] = Field(
+    sample: Annotated[float | None, quantity(units.delay_s, "sample"), BeforeValidator(_unless_off)] = Field(
         default=0.2, ge=0.01, le=60
     )
     tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.10, gt=0, lt=1)
-    rtt_floor: Annotated[float, _written(units.delay_s, "rtt_floor")] = Field(default=0.002, ge=0, lt=10)
+    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.002, ge=0, lt=10)
     shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
 
     @property
     def link_tolerance(self) -> Tolerance:
         return Tolerance(self.tolerance, self.rtt_floor, self.tolerance)
+
+    @property
+    def simulated(self) -> bool:
+        return self.testbed.partition(":")[0] == SIMULATED
 
     @property
     def transports(self) -> tuple[str, ...]:
@@ -221,7 +225,7 @@ def sweep(fields: dict[str, Any]) -> Sweep:
         raise SpecError(
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"
         )
-    if asked.testbed != THIS_MACHINE:
+    if asked.testbed != THIS_MACHINE and not asked.simulated:
         for option, given in (
             ("--edge-cpu", asked.edge_cpu < 1),
             ("--threads", asked.threads is not None),

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pareto import __version__, plan, reporting, request, screen, splits
+from pareto import __version__, plan, reporting, request, screen, simulated, splits
 from pareto.crew import Crew
 from pareto.hosts import inventory, testbeds
 from pareto.hosts.host import TestbedError
-from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.hosts.testbed import Testbed
 from pareto.hosts.way import FAULTS
 from pareto.link.profile import Profile
 from pareto.prepare import Prepared, canonical, prepare, recipe
@@ -47,6 +48,7 @@ _DECIDES = {
 }
 """What of a model's manifest must not change while a run goes on."""
 Networks = dict[str, tuple[Profile, ...]]
+Models = Mapping[str, Prepared] | Mapping[str, simulated.Model]
 _PACKAGES = (
     "torch",
     "torchvision",
@@ -68,21 +70,29 @@ def run(
     Raises SpecError, StoreError, TestbedError.
     """
     console = screen.console()
-    if not dry_run:
+    simulation = simulated.Simulation(simulated.load(sweep.testbed), began) if sweep.simulated else None
+    if simulation is None and not dry_run:
         testbeds.require(sweep.testbed)
     links = request.links(sweep)
     networks = _networks(sweep, links)
     store = Store.resume(resume) if resume is not None else None
     clock, code = Clock(), 0
+    real: dict[str, Prepared] = {}
     try:
         sweep = canonical(sweep)
         names = [canonical_name(model) for model in sweep.models]
         points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
         # Before anything is made of the models: bad input must not cost minutes.
         ways = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
-        prepared = {name: prepare(name, sweep) for name in names}
+        for name in names:
+            if simulation is not None:
+                simulation.prepare(name, sweep)
+            else:
+                real[name] = prepare(name, sweep)
     except (UnknownModel, UntraceableModel, WeightsError) as error:
         raise SpecError(str(error)) from error
+    prepared: Models = real if simulation is None else simulation.models
+    now = time.monotonic if simulation is None else simulation.clock
     if store is not None:
         _check_same(store, sweep, prepared, networks)
     facts = {
@@ -95,7 +105,7 @@ def run(
     if dry_run:
         return 0
     if store is None:
-        store = Store.create(out, _run_name(prepared, networks), _manifest(sweep, prepared, networks))
+        store = Store.create(out, _run_name(sweep, prepared, networks), _manifest(sweep, prepared, networks))
     stopping = Stopping(
         sweep,
         plan.last_rounds(sweep, facts, networks, done),
@@ -104,13 +114,26 @@ def run(
         clock,
         began,
         partial(console.print, markup=False),
+        now,
     )
     parts = stopping.plans(to_do)
     try:
         # The first is asked for before a testbed is built: a run that goes on may have measured enough.
         if first := next(parts, None):
             rest = itertools.chain([first], parts)
-            _measure(console, sweep, prepared, networks, to_do, rest, stopping, store, clock)
+            opened = _testbed(sweep, networks) if simulation is None else simulation.testbed(links + 1)
+            with closing(opened) as bed:
+                workers = (
+                    Crew(bed, real, sweep.transports, sweep.sample, sweep.tcp)
+                    if simulation is None
+                    else simulated.Workers(
+                        simulation,
+                        bed.links,
+                        edge_cpu=sweep.edge_cpu,
+                        session=len(store.manifest()["sessions"]),
+                    )
+                )
+                _measure(console, sweep, networks, to_do, rest, stopping, store, clock, bed, workers, now)
     except TestbedError:
         store.discard_if_empty()
         raise
@@ -123,7 +146,8 @@ def run(
         code = 1
     if code:
         console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
-    screen.summary(console, clock, time.monotonic() - began)
+    took_s = time.monotonic() - began
+    screen.summary(console, clock, now() - began, None if simulation is None else took_s)
     from analysis.reporting import Asked
 
     reporting.show(console, [store.folder], Asked(figures=figures))
@@ -146,21 +170,8 @@ def _networks(sweep: Sweep, links: int) -> Networks:
     return networks
 
 
-def _measure(
-    console: Console,
-    sweep: Sweep,
-    prepared: dict[str, Prepared],
-    networks: Networks,
-    to_do: plan.Plan,
-    parts: Iterable[plan.Plan],
-    stopping: Stopping,
-    store: Store,
-    clock: Clock,
-) -> None:
-    """`to_do`: what is planned; `parts`: it and what is added to it, each asked for when the one before is done."""
-    manifest = {**store.manifest(), "sweep": sweep.model_dump(mode="json")}
-    session: dict[str, Any] = {"started_at": _now(), "driver": _driver()}
-    opened = testbeds.open_testbed(
+def _testbed(sweep: Sweep, networks: Networks) -> Testbed:
+    return testbeds.open_testbed(
         sweep.testbed,
         [profile for network in networks.values() for profile in network],
         hosts=sweep.hosts or 2,
@@ -169,44 +180,59 @@ def _measure(
         threads=sweep.threads or 1,
         tcp=sweep.tcp,
     )
-    with closing(opened) as bed:
-        manifest["testbed"] = bed.label
-        session["testbed"] = bed.facts
-        with (
-            closing(Crew(bed, prepared, sweep.transports, sweep.sample, sweep.tcp)) as crew,
-            screen.Progress(console, to_do, shares_machine=bed.is_local) as progress,
-        ):
-            try:
-                crew.start()
-                session["hosts"] = crew.facts()
-                _tell_versions(console, session["hosts"])
-                if not bed.is_local:
-                    session["bare_links"] = _bare_links(console, crew, sweep, networks)
-            except FAULTS as error:
-                raise TestbedError(f"the workers did not start: {error}") from error
-            store.drop_failed()
-            manifest["sessions"] = [*manifest.get("sessions", []), session]
+
+
+def _measure(
+    console: Console,
+    sweep: Sweep,
+    networks: Networks,
+    to_do: plan.Plan,
+    parts: Iterable[plan.Plan],
+    stopping: Stopping,
+    store: Store,
+    clock: Clock,
+    bed: Testbed,
+    workers: Crew | simulated.Workers,
+    now: Callable[[], float],
+) -> None:
+    """`to_do`: what is planned; `parts`: it and what is added to it, each asked for when the one before is done."""
+    manifest = {**store.manifest(), "sweep": sweep.model_dump(mode="json"), "testbed": bed.label}
+    session: dict[str, Any] = {"started_at": _now(), "driver": _driver(), "testbed": bed.facts}
+    with (
+        closing(workers),
+        screen.Progress(console, to_do, shares_machine=bed.is_local) as progress,
+    ):
+        try:
+            workers.start()
+            session["hosts"] = workers.facts()
+            _tell_versions(console, session["hosts"])
+            if isinstance(workers, Crew) and not bed.is_local:
+                session["bare_links"] = _bare_links(console, workers, sweep, networks)
+        except FAULTS as error:
+            raise TestbedError(f"the workers did not start: {error}") from error
+        store.drop_failed()
+        manifest["sessions"] = [*manifest.get("sessions", []), session]
+        store.write_manifest(manifest)
+        try:
+            runner = Runner(workers, store, networks, sweep.link_tolerance, progress, clock, now)
+            for part in parts:
+                progress.expect(part)
+                runner.run(part)
+        except (Aborted, TestbedError):
+            stopping.failed()
+            raise
+        finally:
+            session["ended_at"] = _now()
+            session["stopping"] = stopping.record()
+            session["links"] = link_facts(networks, bed.links, workers.shaped)
+            session["shaping"] = {link.name: _if_there(link.shaper.facts) for link in bed.links}
+            session["sampling"] = _if_there(workers.sampling)
+            session["trials"] = clock.trials
+            session["measuring_s"] = round(clock.measuring, 3)
+            session["probing_s"] = round(clock.probing, 3)
+            session["watching_s"] = round(clock.watching, 3)
+            session["driver_cpu_s"] = round(clock.driver_cpu, 3)
             store.write_manifest(manifest)
-            try:
-                runner = Runner(crew, store, networks, sweep.link_tolerance, progress, clock)
-                for part in parts:
-                    progress.expect(part)
-                    runner.run(part)
-            except (Aborted, TestbedError):
-                stopping.failed()
-                raise
-            finally:
-                session["ended_at"] = _now()
-                session["stopping"] = stopping.record()
-                session["links"] = link_facts(networks, bed.links, crew.shaped)
-                session["shaping"] = {link.name: _if_there(link.shaper.facts) for link in bed.links}
-                session["sampling"] = _if_there(crew.sampling)
-                session["trials"] = clock.trials
-                session["measuring_s"] = round(clock.measuring, 3)
-                session["probing_s"] = round(clock.probing, 3)
-                session["watching_s"] = round(clock.watching, 3)
-                session["driver_cpu_s"] = round(clock.driver_cpu, 3)
-                store.write_manifest(manifest)
 
 
 def _standing(folder: Path, within: float) -> Standing:
@@ -249,6 +275,8 @@ def _bare_links(console: Console, crew: Crew, sweep: Sweep, networks: Networks) 
 
 def _hosts(sweep: Sweep) -> dict[str, Any] | None:
     """What of a testbed file decides what is measured."""
+    if sweep.simulated:
+        return simulated.load(sweep.testbed).record()
     if sweep.testbed == THIS_MACHINE:
         return None
     links = ("data_address", "data_interface", "next_address", "next_interface")
@@ -257,7 +285,7 @@ def _hosts(sweep: Sweep) -> dict[str, Any] | None:
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
 
 
-def _check_same(store: Store, sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks) -> None:
+def _check_same(store: Store, sweep: Sweep, prepared: Models, networks: Networks) -> None:
     """A run goes on only with what it was begun with. Raises SpecError."""
     manifest = store.manifest()
     if manifest.get("testbed_hosts") != _hosts(sweep):
@@ -279,7 +307,7 @@ def _records(networks: Networks) -> dict[str, Any]:
     return {profile.name: profile.record() for network in networks.values() for profile in network}
 
 
-def _manifest(sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks) -> dict[str, Any]:
+def _manifest(sweep: Sweep, prepared: Models, networks: Networks) -> dict[str, Any]:
     return {
         "pareto": __version__,
         "created_at": _now(),
@@ -289,6 +317,7 @@ def _manifest(sweep: Sweep, prepared: Mapping[str, Prepared], networks: Networks
         "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
         "testbed": sweep.testbed,
         "testbed_hosts": _hosts(sweep),
+        "simulated": sweep.simulated,
         "sessions": [],
     }
 
@@ -302,10 +331,11 @@ def _driver() -> dict[str, Any]:
     }
 
 
-def _run_name(models: Collection[str], networks: Collection[str]) -> str:
+def _run_name(sweep: Sweep, models: Collection[str], networks: Collection[str]) -> str:
     model = next(iter(models)) if len(models) == 1 else f"{len(models)}-models"
     netem = next(iter(networks)) if len(networks) == 1 else f"{len(networks)}-profiles"
-    return f"{model}-{netem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    kind = f"-{SIMULATED}" if sweep.simulated else ""
+    return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
 
 def _now() -> str:

@@ -23,6 +23,7 @@ from analysis.fronts.objectives import DEFAULT
 from analysis.keys import CELL, TRIAL
 from analysis.naming import count
 from analysis.runs.manifest import manifest
+from analysis.runs.setups import SIMULATED
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
 from analysis.statistics.median import Floats
@@ -71,9 +72,10 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
     Fronts are those in `objectives` among the points that satisfy `where`. Raises `AnalysisError` if a folder can't
     be read, objectives or constraint can't be, or the runs share no cell.
     """
-    sides = []
+    a, b = manifest(first), manifest(second)
+    setup, sides = _simulated(bool(a.get(SIMULATED)), bool(b.get(SIMULATED))), []
     for run in (first, second):
-        trials = load([run]).assign(setup="")
+        trials = load([run]).assign(setup=setup)
         needs_stages = "energy" in objectives or "energy" in where
         sides.append(with_middle(trials, stages(run)) if needs_stages else trials)
     one, two = (shared.cells(trials) for trials in sides)
@@ -87,12 +89,19 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         (str(first), str(second)),
         found,
         fronts,
-        settings_that_differ(manifest(first), manifest(second), set(both["model"]), set(both["netem"])),
+        settings_that_differ(a, b, set(both["model"]), set(both["netem"])),
         shared.only(one, two),
         shared.only(two, one),
         list(conclusions.sentences(found, fronts)),
         list(_notes(same[0], same[1])),
     )
+
+
+def _simulated(first: bool, second: bool) -> str:
+    """What of two runs must be said wherever they are named."""
+    if first and second:
+        return SIMULATED
+    return f"{'A' if first else 'B'} {SIMULATED}" if first or second else ""
 
 
 def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:

@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
+from analysis.naming import subject
+
 if TYPE_CHECKING:
     # Whoever only asks for a name must not pay for matplotlib.
     import pandas as pd
@@ -249,7 +251,7 @@ def _drawn(kind: str, drawing: Any, width: str) -> Figure:
 
 def _title(what: str, rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    return f"{what}: {first['model']} at {first['netem']}"
+    return f"{what}: {subject(first)}"
 
 
 def example(slower: float = 1) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from analysis.figures.style import (
     wrapped,
 )
 from analysis.keys import CELL
-from analysis.naming import point_label, time_unit
+from analysis.naming import point_label, subject, time_unit
 from analysis.points import cuts, order, undivided
 
 NAMED_POINTS = {"column": 23, "page": 32}
@@ -66,7 +66,7 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         footnote(figure, rows)
         panels = figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0]
         first = rows.iloc[0]
-        title = f"Latency by part: {first['model']} at {first['netem']}"
+        title = f"Latency by part: {subject(first)}"
         grow(figure, draw_attribution(list(panels), shown, title, NAMED_POINTS[width]))
     return figure
 

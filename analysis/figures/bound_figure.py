@@ -29,7 +29,7 @@ from analysis.figures.style import (
     styled,
 )
 from analysis.keys import CELL
-from analysis.naming import time_unit
+from analysis.naming import subject, time_unit
 
 MARKER_PT = 4.5
 WORST = 3
@@ -76,7 +76,7 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for axes, measure in zip(panels, shown, strict=True):
             _draw(axes, rows, measure)
         first = rows.iloc[0]
-        title = f"Measured against bound: {first['model']} at {first['netem']}"
+        title = f"Measured against bound: {subject(first)}"
         grow(figure, figure_head(figure, title, _legend(rows, shown)))
         settle(figure)
         for axes, measure in zip(panels, shown, strict=True):
@@ -88,7 +88,7 @@ def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     """One of the panels, on axes of the caller's."""
     _draw(axes, rows, measure)
     first = rows.iloc[0]
-    title = f"{measure.name.capitalize()} against bound: {first['model']} at {first['netem']}"
+    title = f"{measure.name.capitalize()} against bound: {subject(first)}"
     head(axes, title, _legend(rows, [measure]))
     lay_out(axes)
     _label(axes, rows, measure)

@@ -30,6 +30,7 @@ from analysis.figures.style import (
     wrapped,
 )
 from analysis.keys import CELL
+from analysis.naming import subject
 from analysis.points import cuts, hosts, link_number
 
 COLOUR_MAP = "cividis"
@@ -65,9 +66,7 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             axes.set_axis_off()
         _bar(figure, list(panels), norm, beside=width == "page")
         first = rows.iloc[0]
-        title = wrapped(
-            f"Throughput and bottleneck by cuts: {first['model']} at {first['netem']}", 72 * WIDTHS_IN[width]
-        )
+        title = wrapped(f"Throughput and bottleneck by cuts: {subject(first)}", 72 * WIDTHS_IN[width])
         size = rcParams["axes.titlesize"]
         figure.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
     return figure

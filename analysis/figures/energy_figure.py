@@ -28,7 +28,7 @@ from analysis.figures.style import (
 )
 from analysis.fronts.dominance import Floats
 from analysis.keys import CELL
-from analysis.naming import time_unit
+from analysis.naming import subject, time_unit
 
 MARKER_PT = 4.5
 COLUMN_LABELS = 8
@@ -79,7 +79,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for panel in panels:
             panel.draw(drawn)
         first = rows.iloc[0]
-        title = f"Latency, throughput and energy: {first['model']} at {first['netem']}"
+        title = f"Latency, throughput and energy: {subject(first)}"
         title = wrapped(title, 72 * WIDTHS_IN[width])
         figure.suptitle(title, x=0.01, ha="left", fontsize=rcParams["axes.titlesize"], fontweight="bold")
         legend.set_axis_off()

@@ -11,6 +11,7 @@ from analysis.figures.labels import lay_out, settle
 from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states
 from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
 from analysis.keys import CELL
+from analysis.naming import subject
 
 COLUMN_LABELS = 10
 """What a column has room for."""
@@ -74,7 +75,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None, title
     axes.set_xlabel(f"latency ({plane.unit})")
     axes.set_ylabel("throughput (images/s)")
     first = rows.iloc[0]
-    told = title or f"Latency and throughput: {first['model']} at {first['netem']}"
+    told = title or f"Latency and throughput: {subject(first)}"
     return plane, head(axes, told, plane.legend())
 
 

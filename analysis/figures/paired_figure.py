@@ -17,7 +17,7 @@ from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.point_axis import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, blank, footnote, head, styled
 from analysis.keys import CELL, CONDITION
-from analysis.naming import time_unit
+from analysis.naming import subject, time_unit
 
 SIGNIFICANT, UNSURE, UNTESTED = "significant", "not significant", "not tested"
 INTERVAL, RANGE = "95 % interval", "range"
@@ -138,7 +138,7 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame | None = None, *, wi
                 fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
             )  # fmt: skip
         label_points(below, points, width)
-        title = f"{_versus(pairs)}: {first['model']} at {first['netem']}"
+        title = f"{_versus(pairs)}: {subject(first)}"
         head(above, title, _legend(data, pairs), strip_pt)
         if counted is not None:
             footnote(figure, counted)

@@ -15,6 +15,7 @@ from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.point_axis import MANY, NAMED, in_order, label_points, places, strip
 from analysis.figures.style import Series, blank, fit_axis, footnote, head, series, styled
 from analysis.keys import CELL
+from analysis.naming import subject
 
 _DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_gain"]
 _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}
@@ -66,7 +67,7 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         if panels[0].get_yscale() == "linear":
             panels[0].set_ylim(bottom=0)
         label_points(panels[-1], points, width)
-        title = f"Pipelined against sequential: {first['model']} at {first['netem']}"
+        title = f"Pipelined against sequential: {subject(first)}"
         head(panels[0], title, _legend(), strip_pt)
         footnote(figure, rows)
     return figure

@@ -24,6 +24,7 @@ from analysis.figures.style import (
     styled,
 )
 from analysis.keys import CELL
+from analysis.naming import subject
 
 MOST_POINTS = {"column": 2, "page": 7}
 """What fits side by side with figures in the bars."""
@@ -57,7 +58,7 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
             _draw(axes, one, shown[one.label], every, lines)
             axes.set_xlim(0, max(most, 2 if width == "column" else 3))
         first = rows.iloc[0]
-        title = f"Busy and idle along the chain: {first['model']} at {first['netem']}"
+        title = f"Busy and idle along the chain: {subject(first)}"
         grow(figure, head(panels[0], title, _legend(), 28))
     return figure
 

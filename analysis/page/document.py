@@ -20,6 +20,7 @@ from analysis.page.link import link
 from analysis.page.markup import Html, element, embedded, items, joined
 from analysis.page.reproduce import command
 from analysis.page.words import words
+from analysis.runs.setups import SIMULATED
 
 ASSETS = Path(__file__).parent
 SCRIPTS = ("chart.js", "page.js")
@@ -98,6 +99,8 @@ def _title(findings: Findings) -> str:
 
 def _question(findings: Findings) -> str:
     models = _named(findings.front["model"], "models") or "the model"
+    if any(run.manifest.get(SIMULATED) for run in findings.runs):
+        models += f" ({SIMULATED})"
     it = "they be cut" if "," in models or models.endswith(" models") else "it be cut"
     return f"{models}: where should {it} between edge and server, and is it worth cutting at all?"
 

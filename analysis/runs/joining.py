@@ -11,7 +11,7 @@ from analysis.findings import Run
 from analysis.runs import stages, trials
 from analysis.runs.folders import Runs, folders
 from analysis.runs.manifest import manifest, within
-from analysis.runs.setups import some
+from analysis.runs.setups import SIMULATED, some
 
 VERSIONS = {
     "pareto": ("pareto",),
@@ -40,7 +40,14 @@ def joined(runs: Runs) -> Joined:
     where = folders(runs)
     rows, setups = trials.told_apart(where)
     found = [Run(folder, manifest(folder)) for folder in where]
-    return Joined(found, rows, stages.of(where, setups), [*setups.notes, *_versions(found)])
+    return Joined(
+        found, rows, stages.of(where, setups), [*setups.notes, *_simulated(found), *_versions(found)]
+    )
+
+
+def _simulated(runs: Sequence[Run]) -> Iterator[str]:
+    if any(run.manifest.get(SIMULATED) for run in runs):
+        yield f"{SIMULATED}: nothing of this was measured; compute times are stated, links are arithmetic"
 
 
 def _versions(runs: Sequence[Run]) -> Iterator[str]:

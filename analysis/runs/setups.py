@@ -18,10 +18,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.manifest import section, within
+from analysis.runs.schema import DatasetError
 
 KEY = ["run", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
 NOT_TOLD = "not told"
+SIMULATED = "simulated"
+"""A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 SWEEP = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick")
 HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
@@ -57,7 +60,21 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
 
     A setup is called after the one setting that tells it from the others (`edge_cpu=0.25`), else by a letter: the same
     one for all trials that have the settings of the same earlier run. A run without a manifest is a setup of its own.
+    Setups of simulated runs are called `simulated`, too. Raises DatasetError where these are joined with real ones.
     """
+    simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
+    if not simulated:
+        return _setups(manifests, trials)
+    if real := [run for run in manifests if run not in simulated]:
+        raise DatasetError(
+            f"simulated runs ({some(simulated)}) are not joined with real ones ({some(real)}): report on them apart"
+        )
+    found = _setups(manifests, trials)
+    labels = {kind: f"{SIMULATED} {found.labels.get(kind, '')}".strip() for kind in _kinds(trials)}
+    return Setups(labels, found.notes)
+
+
+def _setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
     if len(manifests) < 2:
         return Setups()
     kinds = _kinds(trials)

@@ -16,6 +16,8 @@ from pareto.link.yaml_file import YamlFile
 
 THIS_MACHINE = "local"
 """What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
+SIMULATED = "simulated"
+"""`--testbed simulated`, or `simulated:FILE`: nothing of it is real."""
 DEFAULT_FOLDER = ".pareto"
 PARTS = (EDGE, MIDDLE, SERVER)
 """What a file says of a host's role."""
@@ -116,6 +118,8 @@ class Inventory:
 
 def load(path: Path) -> Inventory:
     """The testbed in a file. Raises TestbedError with the file and the line."""
+    if str(path).partition(":")[0] == SIMULATED:
+        raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
     file = _File(path, "testbed", TestbedError)
     root = file.compose()
     if root is None:

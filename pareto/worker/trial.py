@@ -8,7 +8,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch import Tensor
@@ -83,30 +83,13 @@ def run(
         device.forget()
         before = host.counters(interface)
         lone = phases.latency(client, compute, data.inputs, latency)
-        edge_s, *stages_s = _per_stage(statistics.median, lone)
-        slowest_s = max(edge_s, *stages_s, transfer_s)
-        latency_s = statistics.median(sample.latency_s for sample in lone.samples)
-        depth = in_flight or phases.in_flight(latency_s, slowest_s)
-        pace_s = max(slowest_s, latency_s / depth)
+        depth, pace_s = pace(lone, transfer_s, in_flight)
         many = phases.throughput(client, compute, data.inputs, throughput, pace_s, depth)
         after = host.counters(interface)
-    throughput_window, throughput_window_requests = phases.window(many)
-    means = (_per_stage(statistics.fmean, phase) for phase in (lone, many))
-    edge_best_s, *stages_best_s = (min(both) for both in zip(*means, strict=True))
     top1, top1_images = _top1([warm, lone, many], data)
     return {
-        "latency_s": latency_s,
-        "edge_s": edge_s,
-        "work_s": statistics.median(sample.edge_s + sum(sample.stages_s) for sample in lone.samples),
-        "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
-        "stages_s": stages_s,
+        **figures(lone, many, batch_size),
         "gpu_s": device.gpu_s(),
-        "throughput_ips": phases.rate(many, batch_size),
-        "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        # the faster of the two phases: what the stage can do, for the bound
-        "edge_best_s": edge_best_s,
-        "stages_best_s": stages_best_s,
-        "in_flight": depth,
         "payload_bytes": payload_bytes,
         "result_bytes": 0 if isinstance(client, phases.NoLink) else sum(t.nbytes for t in lone.outputs[0][1]),
         "max_abs_error": _error([warm, lone, many], data),
@@ -120,10 +103,42 @@ def run(
         "rss_bytes": host.resident_bytes(),
         "peak_rss_bytes": peak.nbytes(),
         "trial_window": (before.clock_s, after.clock_s),
+        "measured_s": after.clock_s - before.clock_s,
+    }
+
+
+def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, float]:
+    """How many requests to keep in flight, and the foreseen seconds from one completion to the next.
+
+    lone: the latency phase. transfer_s, in_flight: as for `run`.
+    """
+    slowest_s = max(*_per_stage(statistics.median, lone), transfer_s)
+    latency_s = statistics.median(sample.latency_s for sample in lone.samples)
+    depth = in_flight or phases.in_flight(latency_s, slowest_s)
+    return depth, max(slowest_s, latency_s / depth)
+
+
+def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
+    """What the two phases say of latency and throughput: the part of `run`'s report that comes from their times."""
+    edge_s, *stages_s = _per_stage(statistics.median, lone)
+    means = (_per_stage(statistics.fmean, phase) for phase in (lone, many))
+    edge_best_s, *stages_best_s = (min(both) for both in zip(*means, strict=True))
+    throughput_window, throughput_window_requests = phases.window(many)
+    return {
+        "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
+        "edge_s": edge_s,
+        "work_s": statistics.median(sample.edge_s + sum(sample.stages_s) for sample in lone.samples),
+        "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
+        "stages_s": stages_s,
+        "throughput_ips": phases.rate(many, batch_size),
+        "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
+        # the faster of the two phases: what the stage can do, for the bound
+        "edge_best_s": edge_best_s,
+        "stages_best_s": stages_best_s,
+        "in_flight": many.depth,
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
         "throughput_busy_s": phases.busy_s(many),
-        "measured_s": after.clock_s - before.clock_s,
         "requests": {"latency": _columns(lone.samples), "throughput": _columns(many.samples)},
     }
 
@@ -166,5 +181,4 @@ def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | No
 
 
 def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    rows = [asdict(sample) for sample in samples]
-    return {key: [row[key] for row in rows] for key in rows[0]}
+    return {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}

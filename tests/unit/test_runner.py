@@ -15,7 +15,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import spec
 from pareto.bounds import Crossing
-from pareto.crew import Crew
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
 from pareto.hosts.shaping import LinkState, Shaper
@@ -24,7 +23,7 @@ from pareto.hosts.way import Unreachable
 from pareto.link.probe import Probed, Reading, Tolerance
 from pareto.link.profile import Profile
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner
+from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner, Workers
 from pareto.spec import Cell
 from pareto.store import Row, Store
 from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
@@ -103,7 +102,7 @@ def store(tmp_path: Path) -> Store:
 
 def run(crew: StandInCrew, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
     follower = Follower(is_live)
-    runner = Runner(cast(Crew, crew), store, {NONE.name: (NONE,)}, Tolerance(), follower, Clock())
+    runner = Runner(cast(Workers, crew), store, {NONE.name: (NONE,)}, Tolerance(), follower, Clock())
     runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), trials))
     return follower
 
@@ -178,22 +177,21 @@ def test_hosts_that_stay_away_end_the_run(store: Store, snapshot: SnapshotAssert
 def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
     """Rounds that are added have few trials each: none of them alone has enough to give up."""
     crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
-    runner = Runner(cast(Crew, crew), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock())
+    runner = Runner(cast(Workers, crew), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock())
     with pytest.raises(Aborted):
         for number in range(1, 9):
             runner.run(Plan((replace(TRIAL, round=number),), 1))
     assert len(store.rows()) == MAX_FAILURES_IN_A_ROW
 
 
-def test_the_clock_knows_the_pace(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = itertools.count(step=3.0)
+def test_the_clock_knows_the_pace(store: Store) -> None:
+    now = itertools.count(step=3.0).__next__
     clock = Clock()
     assert clock.pace == 1.0
-    runner = Runner(
-        cast(Crew, StandInCrew()), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), clock
+    networks = {NONE.name: (NONE,)}
+    Runner(cast(Workers, StandInCrew()), store, networks, Tolerance(), Follower(False), clock, now).run(
+        Plan((TRIAL,), 1)
     )
-    monkeypatch.setattr("pareto.runner.time.monotonic", ticks.__next__)
-    runner.run(Plan((TRIAL,), 1))
     walls = float(store.rows()[0]["wall_s"])
     assert (clock.wall, clock.foreseen) == (walls, TRIAL.estimate_s)
     assert clock.pace == walls / TRIAL.estimate_s > 1
@@ -227,7 +225,7 @@ def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: S
     (changing,) = spec.profiles("handover")
     assert changing.offset_s == 0
     crew = Played()
-    runner = Runner(cast(Crew, crew), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())
+    runner = Runner(cast(Workers, crew), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())
     cell = replace(CELL, netem="t")
     runner.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
     runner.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))
@@ -253,7 +251,7 @@ class ThreeHosts(StandInCrew):
 def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: Store) -> None:
     networks = {"none+a": (NONE, Profile("a")), "none+b": (NONE, Profile("b"))}
     trials = [replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem=name)) for name in networks]
-    runner = Runner(cast(Crew, ThreeHosts()), store, networks, Tolerance(), Follower(False), Clock())
+    runner = Runner(cast(Workers, ThreeHosts()), store, networks, Tolerance(), Follower(False), Clock())
     runner.run(Plan(tuple(trials), 1))
     rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
     assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2

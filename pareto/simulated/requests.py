@@ -1,0 +1,139 @@
+"""The requests of a simulated trial: one after another, and many in flight through the steps of a pipeline."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import numpy.typing as npt
+
+from pareto.bounds import Crossing
+from pareto.link.probe import GOODPUT, Span, delay_range_s
+from pareto.link.profile import Direction
+from pareto.simulated.world import LinkTruth, Noise
+from pareto.worker.phases import MAX_LATENCY_REQUESTS, MAX_THROUGHPUT_REQUESTS, Phase, Sample
+
+Floats = npt.NDArray[np.float64]
+Length = tuple[int, float]
+"""Requests and seconds that a phase takes at the least."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way over a link: seconds that a message occupies it, and the least and greatest delay that follows."""
+
+    busy_s: float
+    delay_s: tuple[float, float]
+
+    @classmethod
+    def of(cls, way: Direction, nbytes: int, truth: LinkTruth, seen: Span) -> Way:
+        """By arithmetic: TCP's goodput of the rate, the delay with its jitter; of a trace, in the part seen.
+
+        Losses cost nothing.
+        """
+        if way.trace is not None:
+            line_s = fmean(
+                (way.trace.least_transfer_s(nbytes, *seen), way.trace.most_transfer_s(nbytes, *seen))
+            )
+        else:
+            line_s = 8 * nbytes / way.rate_bps if way.rate_bps else 0.0
+        delay_s = delay_range_s(way, seen)[0] + truth.delay
+        return cls(line_s / (GOODPUT * truth.rate), (delay_s, delay_s + 2 * way.jitter_s))
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a request passes: the edge's stage, the link out, the next stage, ..., and the links back.
+
+    stages_s: usual seconds of each stage that takes part, the edge's first. out: the link behind each stage but the
+    last, and back: the same links the other way. overhead_s: what the backend adds. most: requests of a phase.
+    """
+
+    stages_s: Sequence[float]
+    out: Sequence[Way]
+    back: Sequence[Way]
+    overhead_s: float
+    noise: Noise
+    draws: np.random.Generator
+    most: int
+
+    @classmethod
+    def over(
+        cls,
+        crossings: Sequence[Crossing],
+        stages_s: Sequence[float],
+        truth: LinkTruth,
+        overhead_s: float,
+        noise: Noise,
+        draws: np.random.Generator,
+        most: int,
+    ) -> Path:
+        """Over these links."""
+        out = [Way.of(it.profile.edge_to_server, it.payload_bytes, truth, it.seen) for it in crossings]
+        back = [Way.of(it.profile.server_to_edge, it.result_bytes, truth, it.seen) for it in crossings]
+        return cls(stages_s, out, back, overhead_s if crossings else 0.0, noise, draws, most)
+
+    @property
+    def latency_s(self) -> float:
+        """Of a usual request."""
+        links = sum(way.busy_s + sum(way.delay_s) / 2 for way in (*self.out, *self.back))
+        return sum(self.stages_s) + links + self.overhead_s
+
+    @property
+    def slowest_way_s(self) -> float:
+        return max((way.busy_s for way in (*self.out, *self.back)), default=0.0)
+
+    def alone(self, length: Length, origin_s: float) -> Phase:
+        """One request in flight."""
+        wanted = max(length[0], math.ceil(length[1] / self.latency_s))
+        computed, delays = self._drawn(min(wanted, self.most, MAX_LATENCY_REQUESTS))
+        links_s = sum(way.busy_s for way in (*self.out, *self.back)) + self.overhead_s
+        latencies = computed.sum(axis=0) + delays.sum(axis=0) + links_s
+        finished = np.cumsum(latencies)
+        columns = (finished - latencies).tolist(), finished.tolist(), computed.T.tolist()
+        samples = [
+            Sample(started, ended, edge, self.overhead_s, tuple(later))
+            for started, ended, (edge, *later) in zip(*columns, strict=True)
+        ]
+        return Phase(origin_s, samples, [])
+
+    def in_flight(self, length: Length, depth: int, pace_s: float, origin_s: float) -> Phase:
+        """`depth` requests in flight, as many of them as `phases.throughput` makes."""
+        foreseen = min(MAX_THROUGHPUT_REQUESTS, self.most, math.ceil(length[1] / pace_s))
+        count = depth * math.ceil(max(length[0], foreseen) / depth) + 1 + depth
+        computed, delays = self._drawn(count)
+        steps = [*itertools.chain(*zip(computed, self.out, strict=False)), computed[-1], *reversed(self.back)]
+        if not self.out:
+            steps = [computed[0]]
+        waits = iter(delays)
+        busy, after = np.zeros((2, len(steps), count))
+        for number, step in enumerate(steps):
+            if isinstance(step, Way):
+                busy[number], after[number] = step.busy_s, next(waits)
+            else:
+                busy[number] = step
+        free = [0.0] * len(steps)
+        finished: list[float] = []
+        samples = []
+        for number, (busy_s, after_s, (edge, *later)) in enumerate(
+            zip(busy.T.tolist(), after.T.tolist(), computed.T.tolist(), strict=True)
+        ):
+            started = at = max(free[0], finished[number - depth] if number >= depth else 0.0)
+            for step, (takes, then) in enumerate(zip(busy_s, after_s, strict=True)):
+                free[step] = at = max(at, free[step]) + takes
+                at += then
+            finished.append(max([at + self.overhead_s, *finished[-1:]]))  # replies come in order
+            samples.append(Sample(started, finished[-1], edge, self.overhead_s, tuple(later)))
+        return Phase(origin_s, samples, [], depth)
+
+    def _drawn(self, count: int) -> tuple[Floats, Floats]:
+        """Seconds of each stage, and the delay on each way out and back, for so many requests."""
+        factors = self.noise.factors(self.draws, self.noise.request, (len(self.stages_s), count))
+        ways = [*self.out, *reversed(self.back)]
+        least, most = np.array([way.delay_s for way in ways]).reshape(-1, 2).T[:, :, np.newaxis]
+        delays = least + (most - least) * self.draws.random((len(ways), count))
+        return factors * np.array(self.stages_s)[:, np.newaxis], delays

@@ -1,0 +1,69 @@
+"""A sweep's trials by simulation, in memory: for studies of search, of stopping and of statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pareto import plan, request, spec, splits
+from pareto.hosts.inventory import SIMULATED
+from pareto.prepare import canonical, recipe
+from pareto.runner import Clock, Runner
+from pareto.simulated.workers import Simulation, Workers
+from pareto.simulated.world import World
+from pareto.spec import Cell, Sweep
+from pareto.store import Row, Store
+from partitions import model as partitioned
+
+
+def rows(sweep: Sweep, world: World) -> list[Row]:
+    """Every trial of a sweep, as rows of trials.csv. Raises SpecError, TestbedError, Aborted as a sweep does."""
+    sweep, simulation, links = canonical(sweep), Simulation(world), request.links(sweep)
+    facts = {}
+    for name in sweep.models:
+        simulation.prepare(name, sweep)
+        points = partitioned.describe(recipe(name, sweep))[0]
+        chosen = splits.chosen(name, points, sweep.points, links)
+        facts[name] = replace(simulation.models[name].facts, splits=chosen)
+    networks = {name: spec.profiles(name, links) for name in sweep.netems}
+    bed, store = simulation.testbed(links + 1), _Memory()
+    try:
+        workers = Workers(simulation, bed.links, edge_cpu=sweep.edge_cpu)
+        runner = Runner(workers, store, networks, sweep.link_tolerance, _Nobody(), Clock(), simulation.clock)
+        runner.run(plan.make(sweep, facts, networks))
+    finally:
+        bed.close()
+    return store.trials
+
+
+class _Memory(Store):
+    """Keeps the rows of trials, and nothing else of them."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(SIMULATED))
+        self.trials: list[Row] = []
+
+    def append_trial(self, row: Row) -> None:
+        self.trials.append(row)
+
+    def append_stages(self, rows: Iterable[Row]) -> None: ...
+
+    def append_link(self, row: Row) -> None: ...
+
+    def write_requests(
+        self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]
+    ) -> None: ...
+
+
+class _Nobody:
+    """Follows no trial."""
+
+    is_live = False
+
+    def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
+
+    def started(self, trial: plan.Trial) -> None: ...
+
+    def finished(self, trial: plan.Trial, row: Row) -> None: ...

@@ -1,0 +1,319 @@
+"""What runs a plan where nothing is real: models, hosts and links of a simulated testbed, and the answers they give."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+
+from pareto.bounds import Crossing
+from pareto.hosts.host import EDGE, SERVER, End, TestbedError, chain
+from pareto.hosts.inventory import SIMULATED
+from pareto.hosts.session import Heartbeat, SessionLost
+from pareto.hosts.shaping import LinkState
+from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.way import Unreachable
+from pareto.link import probe
+from pareto.link.profile import Profile
+from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
+from pareto.prepare import recipe
+from pareto.simulated.requests import Path
+from pareto.simulated.world import World
+from pareto.spec import AUTO, Cell, Sweep
+from pareto.worker import phases
+from pareto.worker.phases import Phase
+from pareto.worker.trial import figures, pace
+from partitions import costs
+from partitions import model as partitioned
+
+BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
+"""What a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
+_NOT_MEASURED = dict.fromkeys(("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits"))
+WRONG, ALLOWED = 1.0, 1e-4
+"""How far a wrong output is off, and how far one may be."""
+NOTE = "nothing is computed or sent: weights, images, threads and TCP's settings change nothing"
+
+
+class Clock:
+    """A clock that jumps: what would take seconds takes none. Calling it reads it."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self._now_s = now_s
+
+    def __call__(self) -> float:
+        return self._now_s
+
+    def jump(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as far as it is simulated. unit_flops: of each unit, one image."""
+
+    name: str
+    facts: ModelFacts
+    manifest: dict[str, Any]
+    notes: tuple[str, ...]
+    unit_flops: tuple[int, ...]
+
+
+class Shaper:
+    """A link by arithmetic: it keeps where its traces are."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._origin_s = clock()
+
+    def apply(self, profile: Profile) -> dict[str, Any]:
+        self.restart(profile.offset_s)
+        return {"shaper": SIMULATED}
+
+    def restart(self, position_s: float) -> None:
+        self._origin_s = self._clock() - position_s
+
+    def state(self) -> LinkState:
+        return LinkState(None, self._clock() - self._origin_s)
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def revive(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Simulation:
+    """A world, its clock, and the models that are known there."""
+
+    def __init__(self, world: World, began: float = 0.0) -> None:
+        """`began`: what the clock shows at first."""
+        self.world = world
+        self.clock = Clock(began)
+        self.models: dict[str, Model] = {}
+
+    def prepare(self, name: str, sweep: Sweep) -> None:
+        """Get to know a model: its points, and what its units cost. Nothing is computed with it.
+
+        Raises partitions.registry.UnknownModel, partitions.graph.UntraceableModel.
+        """
+        outline = partitioned.outline(recipe(name, sweep))
+        before = [cost.flops for cost in costs.before_points(outline)]
+        flops = tuple(after - until for until, after in pairwise(before))
+        points = tuple((point.name, point.payload_bytes) for point in outline.points)
+        whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops)) / sweep.edge_cpu
+        facts = ModelFacts(points, whole_s, sum(spec.nbytes for spec in outline.results))
+        manifest = {
+            "graph_digest": outline.graph_digest,
+            "input": sweep.input,
+            "input_shape": outline.input_shape,
+            "points": [{"name": point, "payload_bytes": nbytes} for point, nbytes in points],
+        }
+        self.models[name] = Model(outline.name, facts, manifest, (f"{SIMULATED}: {NOTE}",), flops)
+
+    def testbed(self, hosts: int) -> Testbed:
+        """A chain of hosts that do not exist. Raises TestbedError for one that the chain has not."""
+        roles, world = chain(hosts), self.world
+        for role in (*world.hosts, *filter(None, [world.faults.lost])):
+            if role not in roles:
+                raise TestbedError(
+                    f"the simulated testbed has no host {role}: its hosts are {', '.join(roles)}"
+                )
+        ends = [End(role, SIMULATED, "") for role in roles]
+        links = tuple(Link(near, far, Shaper(self.clock)) for near, far in pairwise(ends))
+        heartbeat, undo = Heartbeat(), ExitStack()
+        undo.callback(heartbeat.stop)
+        facts = {"kind": SIMULATED, "shaper": SIMULATED}
+        return Testbed({}, links, heartbeat, world.label(roles), facts, is_local=True, undo=undo)
+
+
+class Workers:
+    """The workers of a simulated testbed. A world and a sweep give the same figures in whatever order trials come."""
+
+    def __init__(
+        self, simulation: Simulation, links: tuple[Link, ...], *, edge_cpu: float = 1.0, session: int = 0
+    ) -> None:
+        """`session`: how many the run had before; what failed in one may succeed in the next."""
+        self._world = simulation.world
+        self._models = simulation.models
+        self._clock = simulation.clock
+        self._edge_cpu = edge_cpu
+        self._session = session
+        self._begun = 0
+        self._hosts = chain(len(links) + 1)
+        self._network: Sequence[Profile] | None = None
+        self._probing_s: dict[str, float] = {}
+        self._usual: dict[tuple[Any, ...], list[float]] = {}
+        self._rounds: dict[int, list[float]] = {}
+        self.links = links
+        self.shaped: dict[str, dict[str, Any]] = {}
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def facts(self) -> dict[str, Any]:
+        packages = {name: version(name) for name in ("torch", "torchvision")}
+        return {
+            role: {
+                **packages,
+                "cpu": f"{SIMULATED}, {self._world.speed(role).gflops:g} GFLOP/s",
+                "threads": 1,
+            }
+            for role in self._hosts
+        }
+
+    def samples(self) -> dict[str, Any]:
+        return {}
+
+    def sampling(self) -> dict[str, Any] | None:
+        return None
+
+    def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
+        """Raises SessionLost and Unreachable as a host that is lost does."""
+        self._begun += 1
+        faults = self._world.faults
+        if faults.lost is not None and self._begun > faults.after:
+            raise Unreachable(f"{faults.lost}: does not answer ({SIMULATED})")
+        if (
+            faults.failed
+            and self._draws("failed", cell.id, self._session, self._begun).random() < faults.failed
+        ):
+            raise SessionLost(f"{self._hosts[-1]} ended ({SIMULATED})")
+        if network != self._network:
+            pairs = list(zip(self.links, network, strict=True))
+            self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
+            self._probing_s = {profile.name: probe.duration_s(profile) for profile in network}
+            self._network = network
+
+    def probed(
+        self, link: Link, profile: Profile, tolerance: probe.Tolerance
+    ) -> tuple[probe.Probed, probe.Span]:
+        """What a probe of the link reads, by arithmetic, and its verdict."""
+        truth, span = self._world.link, probe.STILL
+        begun = _position_s(link)
+        self._clock.jump(self._probing_s[profile.name])
+        if profile.period_s is not None:
+            span = begun, _position_s(link)
+        rtt_s = statistics.fmean(probe.rtt_range_s(profile, span)) + 2 * truth.delay
+        out_bps, back_bps = (
+            statistics.fmean(asked) * probe.GOODPUT * truth.rate if asked else None
+            for asked in (probe.rate_range_bps(way, span) for way in profile.directions)
+        )
+        reading = probe.Reading(rtt_s, out_bps, back_bps)
+        return probe.Probed(reading, probe.judge(profile, reading, tolerance, span)), span
+
+    def crossings(
+        self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
+    ) -> list[Crossing]:
+        names = [link.name for link in self.links]
+        return crossings(cell, self._models[cell.model].facts, network, names, seen)
+
+    def trial(
+        self,
+        trial: Trial,
+        network: Sequence[Profile],
+        sampled: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """By role, the edge's report and what the others say of themselves, as `pareto.crew.Crew.trial` gives them."""
+        cell, world = trial.cell, self._world
+        draws = self._draws("trial", cell.id, trial.round)
+        if draws.random() < world.faults.invalid:
+            return {EDGE: {"max_abs_error": WRONG, "tolerance": ALLOWED}, SERVER: {}}
+        foreseen_s = trial.effort.latency[1]
+        seen = [
+            (at, at + foreseen_s) if profile.period_s is not None else probe.STILL
+            for profile, at in zip(network, map(_position_s, self.links), strict=True)
+        ]
+        crossed, began = self.crossings(cell, network, seen), self._clock()
+        path = Path.over(
+            crossed,
+            self._stages_s(trial, len(crossed) + 1, draws),
+            world.link,
+            BACKEND_S[cell.transport],
+            world.noise,
+            draws,
+            world.requests,
+        )
+        lone = path.alone(trial.effort.latency, began)
+        self._clock.jump(lone.samples[-1].finished_s)
+        depth, pace_s = pace(
+            lone, path.slowest_way_s, None if cell.in_flight == AUTO else int(cell.in_flight)
+        )
+        many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
+        self._clock.jump(many.samples[-1].finished_s)
+        reports = self._reports(cell, crossed, lone, many, began)
+        self._clock.jump(OVERHEAD_S)
+        return reports
+
+    def _reports(
+        self, cell: Cell, crossed: Sequence[Crossing], lone: Phase, many: Phase, began: float
+    ) -> dict[str, dict[str, Any]]:
+        """Of the phases of a trial that began then."""
+        of_edge = {
+            **figures(lone, many, cell.batch_size),
+            "payload_bytes": crossed[0].payload_bytes if crossed else 0,
+            "result_bytes": crossed[0].result_bytes if crossed else 0,
+            "max_abs_error": 0.0,
+            "tolerance": ALLOWED,
+            "top1": None,
+            "top1_images": None,
+            "trial_window": (began, self._clock()),
+            "measured_s": self._clock() - began,
+        }
+        steady = {name: of_edge[name] for name in ("throughput_window", "throughput_window_requests")}
+        requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
+        reports: dict[str, dict[str, Any]] = {EDGE: of_edge}
+        for later, role in enumerate(self._hosts[1:]):
+            stages_s = (sample.stages_s[later] for sample in counted if later < len(sample.stages_s))
+            reports[role] = {**steady, "throughput_busy_s": sum(stages_s)}
+        for report, crossing in zip_longest(reports.values(), crossed):
+            out, back = (crossing.payload_bytes, crossing.result_bytes) if crossing else (0, 0)
+            report |= {"sent_bytes": requests * out, "received_bytes": requests * back, **_NOT_MEASURED}
+        return reports
+
+    def _stages_s(self, trial: Trial, count: int, draws: np.random.Generator) -> list[float]:
+        """Of the first `count` hosts, what a batch takes in this trial, without the noise of each request."""
+        noise, of_round = self._world.noise, self._rounds.get(trial.round)
+        if of_round is None:
+            of_round = noise.factors(
+                self._draws("round", trial.round), noise.round, (len(self._hosts),)
+            ).tolist()
+            self._rounds[trial.round] = of_round
+        of_trial = noise.factors(draws, noise.trial, (len(self._hosts),)).tolist()
+        return [
+            usual * single * common
+            for usual, single, common in zip(
+                self._usual_s(trial.cell)[:count], of_trial, of_round, strict=False
+            )
+        ]
+
+    def _usual_s(self, cell: Cell) -> list[float]:
+        """Of each host, the seconds of its units for a batch."""
+        key = cell.model, cell.cuts, cell.batch_size
+        if key not in self._usual:
+            model = self._models[cell.model]
+            times = {
+                role: self._world.unit_times_s(role, model.name, model.unit_flops) for role in self._hosts
+            }
+            spans = zip(times.values(), pairwise((0, *cell.cuts, len(model.unit_flops))), strict=True)
+            edge_s, *later_s = (cell.batch_size * sum(each[first:last]) for each, (first, last) in spans)
+            self._usual[key] = [edge_s / self._edge_cpu, *later_s]
+        return self._usual[key]
+
+    def _draws(self, *key: object) -> np.random.Generator:
+        """Random numbers of their own for each key, whatever was drawn before."""
+        digest = hashlib.blake2b(repr((self._world.seed, *key)).encode(), digest_size=8).digest()
+        return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+
+
+def _position_s(link: Link) -> float:
+    """Where a link's traces are now."""
+    return link.shaper.state().position_s or 0.0

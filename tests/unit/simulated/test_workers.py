@@ -1,0 +1,133 @@
+"""Trials of a simulated testbed: what they depend on, what is measured of them, and what goes wrong on purpose."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+import numpy as np
+import pytest
+
+from pareto.hosts.host import TestbedError
+from pareto.link.probe import GOODPUT
+from pareto.runner import Aborted
+from pareto.simulated.study import rows
+from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, sweep, world
+
+
+def test_without_noise_a_trial_is_arithmetic() -> None:
+    found = {row["point"]: row for row in rows(sweep(), world(noise=STILL))}
+    crossed, whole = found["0"], found["7"]
+    assert whole["payload_bytes"] == 0
+    assert whole["latency_s"] == pytest.approx(whole["edge_s"])
+    assert whole["throughput_ips"] == pytest.approx(1 / whole["edge_s"])
+    # The edge is ten times slower, and takes a millisecond for each of the seven units.
+    assert whole["edge_s"] == pytest.approx(10 * crossed["server_s"] + 0.007)
+    transfer_s = 8 * crossed["payload_bytes"] / (50e6 * GOODPUT)
+    assert crossed["payload_bytes"] == 4 * 3 * 32 * 32
+    assert crossed["latency_s"] == pytest.approx(crossed["server_s"] + transfer_s + 0.01 + 0.0001, rel=1e-6)
+
+
+def test_a_trial_keeps_its_bounds_whatever_the_noise() -> None:
+    noisy = world(noise={"kind": "heavy", "request": 0.1, "trial": 0.1, "round": 0.1})
+    found = rows(sweep(backend="tcp,rpc", trials=3, batch_size="1,4", in_flight="auto,1,8"), noisy)
+    assert {row["status"] for row in found} == {"ok"}
+    assert len(found) == POINTS * 2 * 3 * 2 * 3
+    for row in found:
+        assert row["latency_s"] > 0.999999 * row["latency_bound_s"]
+        assert row["throughput_ips"] <= 1.1 * row["throughput_bound_ips"]
+
+
+def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:
+    hosts = {"edge": {"per_unit": 0.02}, "server": {"per_unit": 0.01}}
+    chosen = sweep(points="3", in_flight="1,auto")
+    alone, many = sorted(rows(chosen, world(hosts=hosts, noise=STILL)), key=lambda row: int(row["in_flight"]))
+    assert alone["throughput_ips"] == pytest.approx(1 / alone["latency_s"], rel=1e-6)
+    assert many["bottleneck"] == "edge"
+    assert many["throughput_ips"] == pytest.approx(1 / many["edge_s"], rel=0.01)
+
+
+def test_a_trial_is_the_same_whatever_was_measured_before_it() -> None:
+    both, later = (rows(sweep(points=points, trials=2), world()) for points in ("2,3", "3"))
+    figures = ("round", "latency_s", "throughput_ips", "edge_s", "server_s")
+    found = [
+        [tuple(row[name] for name in figures) for row in of if row["point"] == "3"] for of in (both, later)
+    ]
+    assert sorted(found[0]) == sorted(found[1])
+    assert len({row["latency_s"] for row in both}) == 4
+
+
+def test_another_seed_is_another_world() -> None:
+    first, second = (rows(sweep(), world(seed=seed))[0]["latency_s"] for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize("kind", ["normal", "lognormal", "heavy"])
+def test_noise_has_the_size_that_is_stated(kind: str) -> None:
+    noise = {"kind": kind, "request": 0.0, "trial": 0.05, "round": 0.0}
+    found = rows(sweep(points="7", trials=400), world(noise=noise))
+    edge_s = [row["edge_s"] for row in found]
+    assert statistics.stdev(edge_s) / statistics.fmean(edge_s) == pytest.approx(0.05, rel=0.35)
+
+
+@pytest.mark.parametrize(("which", "least", "most"), [("round", 0.999, 1.0), ("trial", -0.2, 0.2)])
+def test_noise_is_common_to_a_round_or_each_trial_has_its_own(which: str, least: float, most: float) -> None:
+    noise = {**STILL, which: 0.1}
+    found = rows(sweep(points="5,6", trials=200), world(noise=noise))
+    ordered = [
+        [row["edge_s"] for row in sorted(found, key=lambda row: int(row["round"])) if row["point"] == point]
+        for point in ("5", "6")
+    ]
+    assert least <= np.corrcoef(*ordered)[0, 1] <= most + 1e-9
+
+
+@pytest.mark.parametrize(("truth", "fault"), [({"rate": 0.8}, "rate"), ({"delay": 0.01}, "RTT")])
+def test_a_link_that_is_not_what_was_asked_is_invalid(truth: dict[str, float], fault: str) -> None:
+    (row,) = rows(sweep(points="2"), world(link=truth, noise=STILL))
+    assert (row["status"], fault in row["reason"]) == ("invalid", True)
+
+
+def test_a_link_that_is_off_by_less_than_the_tolerance_is_ok() -> None:
+    (row,) = rows(sweep(points="2"), world(link={"rate": 0.95}))
+    assert row["status"] == "ok"
+
+
+def test_a_share_of_trials_fails_and_a_share_is_wrong() -> None:
+    found = rows(sweep(trials=60), world(faults={"failed": 0.1, "invalid": 0.2}))
+    share = {
+        status: sum(row["status"] == status for row in found) / len(found) for status in ("failed", "invalid")
+    }
+    assert share["failed"] == pytest.approx(0.1, abs=0.05)
+    assert share["invalid"] == pytest.approx(0.18, abs=0.06)
+    assert all("latency_s" not in row for row in found if row["status"] != "ok")
+
+
+def test_a_host_that_is_gone_for_good_ends_the_run() -> None:
+    with pytest.raises(Aborted, match="server"):
+        rows(sweep(trials=5), world(faults={"lost": "server", "after": 10}))
+
+
+def test_a_chain_has_a_stage_on_each_host_that_takes_part() -> None:
+    found = rows(sweep(hosts=3, points="0+7,2+4,7+7"), world(hosts=HOSTS | {"middle1": {"gflops": 1}}))
+    parts = {row["point"]: (row["middle_s"], row["server_s"]) for row in found}
+    assert [part is None for part in itertools.chain(*(parts[point] for point in ("2+4", "0+7", "7+7")))] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert all(row["latency_s"] >= row["latency_bound_s"] for row in found)
+
+
+def test_a_host_that_the_chain_has_not_is_refused() -> None:
+    with pytest.raises(TestbedError, match="middle1"):
+        rows(sweep(), world(hosts={"middle1": {}}))
+
+
+def test_a_trace_is_played_and_seen() -> None:
+    found = rows(sweep(netem="handover", points="2", trials=2), world())
+    assert [row["status"] for row in found] == ["ok", "ok"]
+    assert [row["trace_from_s"] for row in found] == pytest.approx([0, 15], abs=0.5)
+    assert all(row["trace_to_s"] > row["trace_from_s"] for row in found)
