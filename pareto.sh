@@ -76,6 +76,12 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 if [ "${1:-}" = test ]; then
     shift
     cd "$root"
+    # A worker a core; not where a test is looked at, or where figures are printed.
+    workers=(-n logical --dist worksteal)
+    case " $* " in
+        ' --vm '*) shift && workers=() && set -- tests/vm "$@" ;;
+        *perf* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
+    esac
     # As root, tests make hosts of namespaces, whose user may start one program as root.
     if [ "$(id -u)" -eq 0 ]; then
         command -v sudo >/dev/null || apt_install sudo "no sudo on this machine"
@@ -95,6 +101,6 @@ if [ "${1:-}" = test ]; then
         "$venv/bin/ruff" format --check
         "$venv/bin/mypy"
     fi
-    exec "$venv/bin/python" -m pytest "$@"
+    exec "$venv/bin/python" -m pytest "${workers[@]}" "$@"
 fi
 exec "$venv/bin/python" -m pareto "$@"

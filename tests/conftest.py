@@ -15,6 +15,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests import REPOSITORY
 
+# Two workers whose torch has two threads each spin in each other's way. Set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _ALONE = pytest.StashKey[Path]()
 
 
