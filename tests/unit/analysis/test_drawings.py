@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from analysis.drawings import asked_for, drawings
+from analysis.findings import Findings
 from analysis.reporting import Asked, find
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 
 
-def names(run: Path) -> list[str]:
-    """The figures that a run has, as in their files' names, without drawing them."""
-    found = find([run], Asked())
+def names(found: Findings) -> list[str]:
+    """The figures that there are, as in their files' names, without drawing them."""
     return ["-".join((drawing.kind, *drawing.name)) for drawing in drawings(found, each=True)]
 
 
@@ -49,10 +49,15 @@ def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: P
 def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     run = write(tmp_path, rows)
     (run / "manifest.json").unlink()
-    assert {"front-mobilenetv2-200ms-5mbit", "attribution-mobilenetv2-200ms-5mbit"} <= set(names(run))
+    assert {"front-mobilenetv2-200ms-5mbit", "attribution-mobilenetv2-200ms-5mbit"} <= set(
+        names(find([run], Asked()))
+    )
 
 
 def test_batch_sizes_and_profiles_get_files_of_their_own(tmp_path: Path) -> None:
     few = trials(rounds=1)[20:23]
     run = write(tmp_path, few + [row | {"batch_size": 8} for row in few])
-    assert set(names(run)) >= {"front-mobilenetv2-200ms-5mbit-b1", "front-mobilenetv2-200ms-5mbit-b8"}
+    assert set(names(find([run], Asked()))) >= {
+        "front-mobilenetv2-200ms-5mbit-b1",
+        "front-mobilenetv2-200ms-5mbit-b8",
+    }

@@ -15,12 +15,12 @@ from matplotlib.text import Text
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.drawings import drawings
-from analysis.figures.drawing import save
 from analysis.figures.energy_figure import energy_figure
 from analysis.findings import Findings
 from analysis.fronts.front import front
 from analysis.reporting import Asked, find
 from analysis.runs.trials import load
+from tests.unit import drawn
 from tests.unit.example_run import trials, with_energy, write
 
 
@@ -55,7 +55,8 @@ def test_partial_energies(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (drawing,) = (
         one for one in drawings(find([write(tmp_path, rows)], Asked()), each=True) if one.kind == "energy"
     )
-    assert len(save(drawing, tmp_path)) == 4
+    figure = drawn.rendered(drawing.draw("page"))
+    assert len([axes for axes in figure.axes if axes.axison]) == 3
 
 
 def test_codecs_of_different_devices_get_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -95,10 +96,10 @@ def test_points_on_the_front_are_numbered_in_every_panel(tmp_path: Path, rows: l
         assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
         assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
         filled = [
-            len(drawn.get_offsets())
-            for drawn in axes.collections
-            if len(drawn.get_facecolor()) and drawn.zorder == 4
+            len(marks.get_offsets())
+            for marks in axes.collections
+            if len(marks.get_facecolor()) and marks.zorder == 4
         ]
         assert sum(filled) == len(on_front)
-        assert sum(len(drawn.get_offsets()) for drawn in axes.collections) == len(points)
+        assert sum(len(marks.get_offsets()) for marks in axes.collections) == len(points)
     assert figure.get_supxlabel() == "", "nothing was left out"

@@ -1,6 +1,9 @@
+"""A report: what it finds, what it writes, what it takes away."""
+
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +12,16 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from analysis import reporting
 from analysis.drawings import drawings
 from analysis.errors import AnalysisError
 from analysis.figures.drawing import conditions
 from analysis.figures.style import series
+from analysis.findings import Findings
 from analysis.naming import file_stem
 from analysis.reporting import Asked, asked, find, report
 from analysis.tables.front import front_table
-from tests.unit import example_chain
+from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, with_energy, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
@@ -24,15 +29,19 @@ TABLES = Asked(figures="none")
 ALWAYS = ("front", "attribution", "bound", "paired", "payload")
 
 
-def names(run: Path) -> list[str]:
-    """The figures that a run has, as in their files' names, without drawing them."""
-    found = find([run], Asked())
+def names(found: Findings) -> list[str]:
+    """The figures that there are, as in their files' names, without drawing them."""
     return ["-".join((drawing.kind, *drawing.name)) for drawing in drawings(found, each=True)]
 
 
-def test_files(tmp_path: Path) -> None:
-    run = write(tmp_path, trials())
-    made = report(run)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """A report with everything, which takes seconds; to be copied before anything in its folder is changed."""
+    return report(write(tmp_path_factory.mktemp("whole"), trials()))
+
+
+def test_files(whole: Findings) -> None:
+    made = whole
     names = [path.name for path in made.files]
     assert [name for name in names if name.endswith(".csv") and "-" not in name] == [
         *("front.csv", "hypervolume.csv", "overhead.csv", "paired.csv", "drift.csv")
@@ -94,9 +103,8 @@ def test_runs_are_joined_and_written_elsewhere(tmp_path: Path) -> None:
     assert not (tmp_path / "one" / "front.csv").exists()
 
 
-def test_nothing_of_an_earlier_report_stays(tmp_path: Path) -> None:
-    run = write(tmp_path, trials(rounds=1)[:4] + trials(rounds=1)[22:26])
-    report(run)
+def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> None:
+    run = shutil.copytree(whole.runs[0].folder, tmp_path / "run")
     own = [run / "figures" / "notes.md", run / "figures" / "front-page.png", run / "trials.csv"]
     for path in own[:2]:
         path.write_text("the user's own")
@@ -121,7 +129,7 @@ def test_several_runs_need_a_place(tmp_path: Path) -> None:
 
 
 def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_path: Path) -> None:
-    rows = trials(rounds=1)
+    rows = [row for row in trials(rounds=1) if row["point"] in (0, 1, 2, 3, 5)]
     out, back = {"delay_s": 0.2, "rate_bps": 5e6}, {"rate_bps": 1e7}
     runs = []
     for name, rate_bps in (("one", 5e6), ("two", 6e6)):
@@ -136,11 +144,14 @@ def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_pat
 
 
 def test_many_conditions_have_no_figures_each_unless_asked(
-    tmp_path: Path, snapshot: SnapshotAssertion
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    rows = [row | {"batch_size": size} for size in range(1, 14) for row in trials(rounds=1)[:1]]
+    monkeypatch.setattr(reporting, "MOST_CONDITIONS", 2)
+    rows = [row | {"batch_size": size} for size in (1, 2, 3) for row in trials(rounds=1)[:1]]
     made = report(write(tmp_path, rows))
-    assert not list((tmp_path / "figures").glob("front-*")) if (tmp_path / "figures").exists() else True
+    assert not list(tmp_path.glob("figures/front-*"))
+    assert "3 conditions" in made.notes[0]
+    assert "--figures all" in made.notes[0]
     assert made.notes == snapshot
 
 
@@ -168,10 +179,10 @@ def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     few = trials(rounds=1)[20:23]
     run = write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few])
     made = find([run], Asked())
-    assert set(names(run)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
+    assert set(names(made)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
     alone = write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])
     one = find([alone], Asked())
-    assert "front-mobilenetv2-200ms-5mbit" in names(alone)
+    assert "front-mobilenetv2-200ms-5mbit" in names(one)
     assert "4 in flight" in " ".join(printed(made.front).split())
     assert "auto" not in printed(made.front)
     assert "4 in flight" in conditions(one.front)
@@ -193,7 +204,7 @@ def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) ->
     made = find([run], Asked())
     assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
     assert len({one.colour for one in series(made.front)}) == 3
-    assert all(":" not in name for name in map(file_stem, names(run)))
+    assert all(":" not in name for name in map(file_stem, names(made)))
     text = printed(made.front)
     assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
 
@@ -205,10 +216,15 @@ def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
     for row in with_energy(rows, server=False):
         row["server_energy_j"] = 1 if row["server_s"] else ""
     run = example_chain.write(tmp_path, rows, staged)
-    first = report(run)
-    names = {path.name for path in first.files}
-    for kind in ("front", "attribution", "utilization", "cuts", "energy", "bound", "payload"):
-        assert {f"{kind}-mobilenetv2-wifi.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= names
+    first, again = report(run, tmp_path / "a", TABLES), report(run, tmp_path / "b", TABLES)
     assert len(first.notes) == 1
-    before = [path.read_bytes() for path in first.files]
-    assert [path.read_bytes() for path in report(run).files] == before
+    assert [path.read_bytes() for path in first.files] == [path.read_bytes() for path in again.files]
+    made = [list(drawings(found, each=True)) for found in (first, again)]
+    assert [drawing.kind for drawing in made[0]] == [
+        *("front", "attribution", "utilization", "cuts", "energy", "bound", "payload")
+    ]
+    for one, other in zip(*made, strict=True):
+        assert one.name == other.name == ("mobilenetv2", "wifi")
+        assert one.caption == other.caption
+        pd.testing.assert_frame_equal(one.data, other.data)
+        assert drawn.pdf(one.draw("page")) == drawn.pdf(other.draw("page")), one.kind
