@@ -76,11 +76,12 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 if [ "${1:-}" = test ]; then
     shift
     cd "$root"
-    # A worker a core; not where a test is looked at, or where figures are printed.
+    # The lane that boots a kernel.
+    [ "${1:-}" != --vm ] || set -- tests/vm "${@:2}"
+    # A worker a core; not where a guest runs the tests, where figures are printed, or where somebody looks.
     workers=(-n logical --dist worksteal)
     case " $* " in
-        ' --vm '*) shift && workers=() && set -- tests/vm "$@" ;;
-        *perf* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
+        *tests/vm* | *tests/perf* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
     esac
     # As root, tests make hosts of namespaces, whose user may start one program as root.
     if [ "$(id -u)" -eq 0 ]; then

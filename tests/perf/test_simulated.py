@@ -1,0 +1,56 @@
+"""How fast a simulated testbed is. It prints figures and judges none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareto import spec, sweeping
+from pareto.simulated import World
+from pareto.simulated.study import rows
+
+pytestmark = pytest.mark.perf
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    def show(line: str) -> None:
+        with capsys.disabled():
+            print(line)
+
+    return show
+
+
+def sweep(rounds: int) -> spec.Sweep:
+    return spec.sweep(
+        {"model": "mobilenetv2", "netem": "10ms-100mbit", "testbed": "simulated", "trials": rounds}
+    )
+
+
+def test_trials_a_minute_in_memory(printed: Callable[[str], None]) -> None:
+    rows(sweep(1), World())  # traces the model
+    began = time.perf_counter()
+    found = rows(sweep(200), World())
+    seconds = time.perf_counter() - began
+    printed(f"{len(found)} trials in {seconds:.2f} s: {60 * len(found) / seconds:,.0f} a minute")
+
+
+def test_the_main_job_on_disk(
+    printed: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(sweep(1), World())
+    took: list[float] = []
+    measure = sweeping._measure
+
+    def timed(*arguments: Any) -> None:
+        began = time.perf_counter()
+        measure(*arguments)
+        took.append(time.perf_counter() - began)
+
+    monkeypatch.setattr(sweeping, "_measure", timed)
+    sweeping.run(sweep(3), tmp_path, None, dry_run=False, began=0.0, figures="none")
+    printed(f"44 cells x 3 rounds: {took[0]:.2f} s")
