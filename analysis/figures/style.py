@@ -24,6 +24,7 @@ from matplotlib.transforms import ScaledTranslation
 from analysis.errors import AnalysisError
 from analysis.naming import backends
 from analysis.points import order
+from analysis.runs.setups import SIMULATED
 
 T = TypeVar("T")
 
@@ -192,8 +193,10 @@ def left_out(rows: pd.DataFrame) -> str:
 
 
 def footnote(figure: Figure, rows: pd.DataFrame) -> None:
-    """What must not be lost when a picture is torn from its caption: that trials were left out, if any were."""
-    if text := left_out(rows):
+    """What must not be lost when a picture is torn from its caption: that trials are simulated or left out."""
+    setups = rows.get("setup", pd.Series(dtype=str)).astype(str)
+    simulated = "Simulated: nothing was measured" if setups.str.startswith(SIMULATED).any() else ""
+    if text := ". ".join(filter(None, (simulated, left_out(rows)))):
         figure.supxlabel(f"{text}.", x=0.01, ha="left", fontsize=SMALL_PT, color="0.35")
 
 
