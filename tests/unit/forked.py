@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -45,6 +46,12 @@ class Forked:
         self.process.join(60)
         self.process.kill()
         self.process.join()
+
+
+def run_main(module: str, *arguments: str) -> None:
+    """As `python -m module arguments...`."""
+    sys.argv = [module, *arguments]
+    importlib.import_module(module).main()
 
 
 def _serve(control: socket.socket, serve: Callable[..., None], *arguments: Any) -> None:

@@ -38,18 +38,18 @@ def test_canonical_names(written, name):
     assert registry.canonical(written) == name
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_in_one_line():
-    with pytest.raises(
-        registry.UnknownModel, match="unknown model 'mobilnetv2': did you mean mobilenet_v2,"
-    ) as info:
+def test_an_unknown_name_is_answered_with_the_nearest_in_one_line(snapshot):
+    with pytest.raises(registry.UnknownModel) as refused:
         registry.canonical("mobilnetv2")
-    assert "\n" not in str(info.value)
-    assert isinstance(info.value, ValueError)
+    assert str(refused.value) == snapshot
+    assert "\n" not in str(refused.value)
+    assert isinstance(refused.value, ValueError)
 
 
-def test_a_name_of_two_models_is_refused_rather_than_guessed():
-    with pytest.raises(registry.UnknownModel, match="ambiguous: regnet_x_16gf or regnet_x_1_6gf"):
+def test_a_name_of_two_models_is_refused_rather_than_guessed(snapshot):
+    with pytest.raises(registry.UnknownModel) as refused:
         registry.canonical("regnetx16gf")
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,17 @@ def test_a_one_stage_detector_is_its_network_up_to_the_heads(name):
     assert outputs["cls_logits"].shape == (*outputs["bbox_regression"].shape[:2], 91)
 
 
-@pytest.mark.parametrize("name", sorted(set(models.list_models(module=models.detection)) - set(ONE_STAGE)))
-def test_a_two_stage_detector_is_refused_in_one_line(name):
-    with pytest.raises(
-        registry.UnknownModel, match=f"{name} has no static graph: .* --model FILE.py:FUNCTION"
-    ) as info:
-        registry.build_structure(name)
-    assert "\n" not in str(info.value)
+def test_a_two_stage_detector_is_refused_in_one_line(snapshot):
+    names = set(models.list_models(module=models.detection)) - set(ONE_STAGE)
+    assert len(names) >= 7
+    said = set()
+    for name in names:
+        with pytest.raises(registry.UnknownModel) as refused:
+            registry.build_structure(name)
+        assert name in str(refused.value)
+        assert "\n" not in str(refused.value)
+        said.add(str(refused.value).replace(name, "MODEL"))
+    assert list(said) == snapshot
 
 
 @pytest.mark.parametrize("name", ["retinanet_resnet50_fpn", "fcos_resnet50_fpn"])

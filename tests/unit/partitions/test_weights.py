@@ -12,6 +12,7 @@ from partitions import registry, weights
 from partitions.seeded import seeded
 from partitions.torchvision_compat import models
 from partitions.weights import WeightsError
+from tests.unit.small_models import small
 
 SMALL = "squeezenet1_1"
 
@@ -58,13 +59,22 @@ def test_the_number_of_threads_does_not_matter(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["mobilenet_v2", "resnet50", "inception_v3", "squeezenet1_1", "vit_b_32", "swin_t"]
+    ("name", "size"),
+    [
+        ("mobilenet_v2", 224),
+        ("resnet50", 64),
+        ("inception_v3", 160),
+        ("squeezenet1_1", 64),
+        ("vit_b_32", 64),
+        ("swin_t", 64),
+    ],
 )
-def test_seeded_outputs_depend_on_the_input(name):
+def test_seeded_outputs_depend_on_the_input(name, size):
     """With torchvision's initialization MobileNetV2 yields 1e-10, ViT zero: any split would pass for equal."""
-    shape = registry.input_shape(name)
+    shape = (3, size, size)
     generator = torch.Generator().manual_seed(5)
-    model = seeded(name, 0)
+    with small(name, size) as called:
+        model = seeded(called, 0)
     assert not any(module.training for module in model.modules())
     for images in (torch.randn(2, *shape, generator=generator), torch.rand(2, *shape, generator=generator)):
         with torch.inference_mode():
@@ -121,25 +131,21 @@ def reshaped(state):
     state["classifier.1.bias"] = torch.ones(10)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (missing, r"do not fit squeezenet1_1: 1 missing \(classifier.1.bias\)"),
-        (unexpected, r"1 unexpected \(extra\)"),
-        (reshaped, r"1 of another shape \(classifier.1.bias\)"),
-    ],
-)
-def test_a_state_dict_that_does_not_fit_is_refused(spoil, says, tmp_path):
+@pytest.mark.parametrize("spoil", [missing, unexpected, reshaped])
+def test_a_state_dict_that_does_not_fit_is_refused(spoil, tmp_path, snapshot):
     state = {key: tensor.clone() for key, tensor in seeded(SMALL, 3).state_dict().items()}
     spoil(state)
     save_file(state, tmp_path / "spoilt.safetensors")
+    said = set()
     for refuse in (
         lambda: weights.make(SMALL, str(tmp_path / "spoilt.safetensors"), 0, tmp_path / "out"),
         lambda: weights.read(tmp_path / "spoilt.safetensors", SMALL),
     ):
-        with pytest.raises(WeightsError, match=says) as info:
+        with pytest.raises(WeightsError) as refused:
             refuse()
-        assert "\n" not in str(info.value)
+        said.add(str(refused.value))
+    assert list(said) == snapshot
+    assert "\n" not in "".join(said)
     assert not (tmp_path / "out").exists()
 
 
@@ -173,18 +179,19 @@ def test_what_a_reader_reads_has_the_models_dtype(tmp_path):
     assert all(torch.equal(read[key], state[key].float()) for key in state)
 
 
-def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path):
+def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path, snapshot):
     made = weights.make(SMALL, "seeded", 3, tmp_path)
     reader = weights.Reader(made.path, SMALL)
     with made.path.open("r+b") as file:
         file.truncate(made.path.stat().st_size - 1)
-    with pytest.raises(WeightsError, match="it ends within"):
+    with pytest.raises(WeightsError) as ends:
         dict(reader.read(reader.keys))
-    with pytest.raises(WeightsError, match="cannot read weights"):
+    with pytest.raises(WeightsError):
         weights.Reader(made.path, SMALL)
     made.path.unlink()
-    with pytest.raises(WeightsError, match="cannot read weights"):
+    with pytest.raises(WeightsError) as gone:
         dict(reader.read(reader.keys))
+    assert [str(it.value).replace(made.digest, "DIGEST") for it in (ends, gone)] == snapshot
 
 
 class Evil:
@@ -192,44 +199,57 @@ class Evil:
         return (pytest.fail, ("code from a weights file was run",))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("no.pt", None, "cannot read weights"),
-        ("empty.pt", b"", "cannot read weights"),
-        ("garbage.pt", b"garbage", "cannot read weights"),
-        ("empty.safetensors", b"", "cannot read weights"),
-        ("garbage.safetensors", b"garbage garbage", "cannot read weights"),
-        ("weights.onnx", b"", "is not 'seeded', 'pretrained'"),
-    ],
-)
-def test_a_bad_file_is_one_clear_line(name, content, says, tmp_path):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(WeightsError, match=says) as info:
-        weights.make(SMALL, str(tmp_path / name), 0, tmp_path / "out")
+def refused(file, tmp_path):
+    """What is said of a file in one line."""
+    with pytest.raises(WeightsError) as info:
+        weights.make(SMALL, str(file), 0, tmp_path / "out")
     assert "\n" not in str(info.value)
-    assert name in str(info.value)
+    return str(info.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"), [(Evil(), "cannot read"), ([1, 2], "state dict"), ({"a": 1}, "state dict")]
-)
-def test_a_pickle_of_anything_else_is_refused(content, says, tmp_path):
-    torch.save(content, tmp_path / "other.pt")
-    with pytest.raises(WeightsError, match=says):
-        weights.make(SMALL, str(tmp_path / "other.pt"), 0, tmp_path)
+def test_a_bad_file_is_one_clear_line(tmp_path, snapshot):
+    contents = {
+        "no.pt": None,
+        "empty.pt": b"",
+        "garbage.pt": b"garbage",
+        "empty.safetensors": b"",
+        "garbage.safetensors": b"garbage garbage",
+    }
+    said = []
+    for name, content in contents.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        ours, path, _ = refused(tmp_path / name, tmp_path).partition(name)
+        said.append(ours + path)  # what follows is in torch's words, or the format's
+    assert said == snapshot
 
 
-def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path):
+def test_a_file_of_another_kind_is_refused(tmp_path, snapshot):
+    (tmp_path / "weights.onnx").touch()
+    assert refused(tmp_path / "weights.onnx", tmp_path) == snapshot
+
+
+def test_a_pickle_of_anything_else_is_refused(tmp_path, snapshot):
+    said = []
+    for content in ([1, 2], {"a": 1}):
+        torch.save(content, tmp_path / "other.pt")
+        said.append(refused(tmp_path / "other.pt", tmp_path))
+    assert said == snapshot
+
+
+def test_code_in_a_pickle_is_not_run(tmp_path):
+    torch.save(Evil(), tmp_path / "other.pt")
+    assert "other.pt" in refused(tmp_path / "other.pt", tmp_path)
+
+
+def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
     def offline(*_args, **_options):
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
-    with pytest.raises(
-        WeightsError, match=r"no pretrained weights for squeezenet1_1: .*Name or service not known"
-    ):
+    with pytest.raises(WeightsError) as refused:
         weights.make(SMALL, "pretrained", 0, tmp_path)
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(("name", "head"), [("googlenet", "aux1."), ("inception_v3", "AuxLogits.")])
@@ -257,9 +277,10 @@ def test_auxiliary_heads_that_the_model_runs_are_kept(monkeypatch, tmp_path):
     assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
 
 
-def test_a_users_own_model_has_no_pretrained_weights(tmp_path):
+def test_a_users_own_model_has_no_pretrained_weights(tmp_path, snapshot):
     file = tmp_path / "model_of_test_weights.py"
     file.write_text("from torch import nn\ndef build():\n    return nn.Conv2d(3, 4, 1)\n")
     name = registry.canonical(f"{file}:build")
-    with pytest.raises(WeightsError, match=f"no pretrained weights for {name}: .*--weights"):
+    with pytest.raises(WeightsError) as refused:
         weights.make(name, "pretrained", 0, tmp_path)
+    assert str(refused.value) == snapshot

@@ -13,6 +13,11 @@ from partitions import model as partitioned
 from partitions import proof, registry, weights, yolo
 from partitions.recipe import Cuts, Recipe
 from partitions.seeded import seeded
+from tests.unit.small_models import small
+
+SIZE = 128
+BOXES = 16**2 + 8**2 + 4**2
+"""One each 8, 16 and 32 pixels."""
 
 installed = pytest.mark.skipif(not yolo.names(), reason=f"ultralytics is not installed: {yolo.INSTALL}")
 
@@ -60,24 +65,33 @@ def test_importing_it_asks_no_network_and_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize("name", ["yolov8n", "YOLOv5n"])
 def test_its_boxes_are_those_of_the_package_itself(name):
     name = registry.canonical(name)
-    ours = registry.build(name)
+    with small(name, SIZE) as called:
+        ours = registry.build(called)
     package = sys.modules["ultralytics.nn.tasks"]
     theirs = package.DetectionModel(f"{name}.yaml", verbose=False).eval()
     theirs.load_state_dict(ours.state_dict())
     for batch in (1, 2):
-        images = torch.rand(batch, *registry.input_shape(name))
+        images = torch.rand(batch, 3, SIZE, SIZE)
         with torch.no_grad():
             boxes = ours(images)
-            assert boxes.shape == (batch, 84, 8400)
+            assert boxes.shape == (batch, 84, BOXES)
             assert torch.equal(boxes, theirs(images)[0])
 
 
 @installed
+def test_it_takes_images_of_640_pixels():
+    model, shape = registry.build_structure("yolov8n").to("meta"), registry.input_shape("yolov8n")
+    assert shape == (3, 640, 640)
+    assert model(torch.empty(1, *shape, device="meta")).shape == (1, 84, 8400)
+
+
+@installed
 def test_with_seeded_weights_every_part_of_the_result_depends_on_the_image():
-    model = seeded("yolov8n", 0)
+    with small("yolov8n", SIZE) as name:
+        model = seeded(name, 0)
     assert model.get_submodule("model.22.dfl.conv").weight.flatten().tolist() == [*range(16)]
     with torch.no_grad():
-        one, other = model(torch.rand(2, 3, 640, 640))
+        one, other = model(torch.rand(2, 3, SIZE, SIZE))
     corners, scores = (one - other)[:4].abs(), (one - other)[4:].abs()
     assert float(corners.mean()) > 0.1  # pixels
     assert float(scores.mean()) > 0.01
@@ -85,16 +99,16 @@ def test_with_seeded_weights_every_part_of_the_result_depends_on_the_image():
 
 @installed
 def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
-    recipe = Recipe("yolov8n", Cuts("op", live_tensors=3))
-    made = weights.make("yolov8n", "seeded", 0, tmp_path)
-    model = partitioned.load(recipe, made.path)
+    with small("yolov8n", SIZE) as name:
+        made = weights.make(name, "seeded", 0, tmp_path)
+        model = partitioned.load(Recipe(name, Cuts("op", live_tensors=3)), made.path)
+        images = torch.rand(1, 3, SIZE, SIZE)
+        expected = proof.reference(model, images)
     assert model.traced_by == "torch.fx"
-    assert [spec.shape for spec in model.results] == [(1, 84, 8400)]
+    assert [spec.shape for spec in model.results] == [(1, 84, BOXES)]
     alive = [len(point.payload) for point in model.points]
     assert {1, 2, 3} <= set(alive)
     assert {"model.1.act", "model.4.cv2.act"} <= {point.name for point in model.points}
-    images = torch.rand(1, 3, 640, 640)
-    expected = proof.reference(model, images)
     last = len(model.points) - 1
     for point in (alive.index(2), alive.index(3), last - 1):
         with torch.inference_mode():
@@ -102,17 +116,17 @@ def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
         assert torch.equal(boxes, expected[0])
 
 
-def test_without_the_package_its_models_are_not_listed_and_it_is_said_how_to_install_it(monkeypatch):
+def test_without_the_package_its_models_are_not_listed_and_it_is_said_how_to_install_it(
+    monkeypatch, snapshot
+):
     monkeypatch.setitem(sys.modules, "ultralytics", None)
     assert not set(yolo.NAMES) & set(registry.names())
-    with pytest.raises(
-        registry.UnknownModel,
-        match=r"^yolov8n needs the package ultralytics: .*pip install --no-deps -r requirements-yolo\.txt$",
-    ):
+    with pytest.raises(registry.UnknownModel) as refused:
         registry.canonical("YOLO-v8n")
+    assert str(refused.value) == snapshot
 
 
-def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch, tmp_path):
+def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch, tmp_path, snapshot):
     for name in [name for name in sys.modules if name.partition(".")[0] == "ultralytics"]:
         monkeypatch.delitem(sys.modules, name)
     (tmp_path / "ultralytics").mkdir()
@@ -121,8 +135,7 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch, tmp_
     )
     monkeypatch.syspath_prepend(tmp_path)
     environment = dict(os.environ)
-    with pytest.raises(
-        registry.UnknownModel, match=r"^yolov5n: .* imported \(libGL.so.1: cannot open shared file\)"
-    ):
+    with pytest.raises(registry.UnknownModel) as refused:
         registry.build_structure("yolov5n")
+    assert str(refused.value) == snapshot
     assert dict(os.environ) == environment

@@ -3,81 +3,78 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
+import re
 import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.jsonlines import Refused
+from pareto.worker import __main__ as worker
 from pareto.worker import device
 from pareto.worker.device import Cpu, Cuda, said_out_of_memory
 from partitions import model as partitioned
 from partitions import proof, resident, weights
 from partitions.recipe import Recipe
 from partitions.stage import Stage
-from tests import REPOSITORY
 
 needs_no_cuda = pytest.mark.skipif(torch.backends.cuda.is_built(), reason="torch is built with CUDA here")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
-@pytest.mark.parametrize("name", ["gpu", "mps", "cuda", "cuda:", "cuda:-1", "cuda:0 ", "CPU", ""])
-def test_an_unknown_device_is_refused_with_those_there_are(name: str) -> None:
-    with pytest.raises(Refused, match=rf"unknown device '{name}': it is cpu, or cuda:0"):
+def refused(name: str) -> str:
+    with pytest.raises(Refused) as info:
         device.named(name)
+    return str(info.value)
+
+
+def test_an_unknown_device_is_refused_with_those_there_are(snapshot: SnapshotAssertion) -> None:
+    names = ["gpu", "mps", "cuda", "cuda:", "cuda:-1", "cuda:0 ", "CPU", ""]
+    assert list({refused(name).replace(repr(name), "NAME") for name in names}) == snapshot
 
 
 @needs_no_cuda
-def test_a_torch_without_cuda_is_said_so() -> None:
-    with pytest.raises(Refused, match=r"device cuda:0: this host's torch \(.*\) was built without CUDA"):
-        device.named("cuda:0")
+def test_a_torch_without_cuda_is_said_so(snapshot: SnapshotAssertion) -> None:
+    assert re.sub(r"\(.*\)", "(VERSION)", refused("cuda:0")) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("count", "says"),
-    [
-        (0, "device cuda:2: no NVIDIA GPU or driver found"),
-        (2, "device cuda:2: this host's GPUs are cuda:0, cuda:1"),
-    ],
-)
-def test_a_gpu_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch, count: int, says: str) -> None:
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_gpu_that_is_not_there_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, count: int, snapshot: SnapshotAssertion
+) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with pytest.raises(Refused, match=says):
-        device.named("cuda:2")
+    assert refused("cuda:2") == snapshot
 
 
-def test_a_gpu_that_cannot_be_used_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_cannot_be_used_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     def unusable(*_: object, **__: object) -> None:
         raise RuntimeError("The NVIDIA driver on your system is too old\nCompile with TORCH_USE_CUDA_DSA")
 
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch, "zeros", unusable)
-    with pytest.raises(Refused) as info:
-        device.named("cuda:0")
-    assert str(info.value) == "device cuda:0: The NVIDIA driver on your system is too old"
+    assert refused("cuda:0") == snapshot
 
 
 @pytest.mark.parametrize(
     "name", ["gpu", pytest.param("cuda:0", marks=pytest.mark.skipif("torch.cuda.is_available()"))]
 )
-def test_the_worker_ends_at_once_with_one_line(name: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "pareto.worker", "--device", name],
-        cwd=REPOSITORY,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    (line,) = ended.stderr.splitlines()
-    assert "device" in line
+def test_the_worker_ends_at_once_with_one_line(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pareto.worker", "--device", name])
+    threads = torch.get_num_threads()
+    with pytest.raises(SystemExit) as ended:
+        worker.main()
+    torch.set_num_threads(threads)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    (line,) = said.err.splitlines()
     assert name in line
 
 
@@ -90,29 +87,23 @@ def test_the_cpu_computes_what_the_stage_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    "error",
     [
-        (MemoryError(), "out of memory: this host has none left"),
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to\nallocate 2 GiB"),
-            "out of memory: CUDA out of memory",
-        ),
-        (RuntimeError("std::bad_alloc"), "out of memory: std::bad_alloc"),
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to\nallocate 2 GiB"),
+        RuntimeError("std::bad_alloc"),
     ],
+    ids=["Python's", "CUDA's", "C++'s"],
 )
-def test_memory_that_ran_out_is_one_clear_line(error: Exception, says: str) -> None:
-    with pytest.raises(Refused, match=says) as info, said_out_of_memory():
+def test_memory_that_ran_out_is_one_clear_line(error: Exception, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(Refused) as info, said_out_of_memory():
         raise error
+    assert str(info.value) == snapshot
     assert "\n" not in str(info.value)
 
 
 def test_torch_asked_for_too_much_says_how_much() -> None:
-    with (
-        pytest.raises(
-            Refused, match=r"^out of memory: can't allocate memory: you tried to allocate 4000000000000000"
-        ),
-        said_out_of_memory(),
-    ):
+    with pytest.raises(Refused, match="4000000000000000"), said_out_of_memory():
         torch.empty(10**15)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.worker.sensors.instruments import Sample
 from pareto.worker.sensors.sampling import Sampler
@@ -235,22 +236,21 @@ def test_sampling_goes_on_when_the_process_is_gone(monitor: Program, child: subp
     assert sample["temperature_c"] == 52.35
 
 
-def test_a_process_that_is_not_there(monitor: Program, child: subprocess.Popen[bytes]) -> None:
+def test_what_cannot_be_watched_is_refused(
+    monitor: Program, child: subprocess.Popen[bytes], snapshot: SnapshotAssertion
+) -> None:
     child.kill()
     child.wait()
-    reply = monitor.reply("begin", pid=child.pid, interval_s=INTERVAL_S, gpu=None)
-    assert reply["error"] == f"no process {child.pid} to watch"
+    gone = monitor.reply("begin", pid=child.pid, interval_s=INTERVAL_S, gpu=None)["error"]
+    assert gone.replace(str(child.pid), "PID") == snapshot
+    intervals = [0, -1, float("inf")]
+    replies = [monitor.reply("begin", pid=os.getpid(), interval_s=it, gpu=None) for it in intervals]
+    assert [reply["error"] for reply in replies] == snapshot
 
 
-@pytest.mark.parametrize("interval_s", [0, -1, float("inf")])
-def test_an_interval_that_is_none(monitor: Program, interval_s: float) -> None:
-    reply = monitor.reply("begin", pid=os.getpid(), interval_s=interval_s, gpu=None)
-    assert reply["error"].startswith("interval_s must be")
-
-
-@pytest.mark.parametrize("op", ["collect", "idle", "cost"])
-def test_nothing_to_tell_before_begin(monitor: Program, op: str) -> None:
-    assert monitor.reply(op, seconds=0.0)["error"] == "nothing is watched yet"
+def test_nothing_to_tell_before_begin(monitor: Program, snapshot: SnapshotAssertion) -> None:
+    (said,) = {monitor.reply(op, seconds=0.0)["error"] for op in ("collect", "idle", "cost")}
+    assert said == snapshot
 
 
 def test_idle_power(monitor: Program) -> None:

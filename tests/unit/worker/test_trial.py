@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import torch
 
 from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker import trial
+from pareto.worker import phases, trial
 from pareto.worker.device import Cpu
 from pareto.worker.phases import Length, NoLink
 from pareto.worker.trial import Data
@@ -127,20 +128,32 @@ def test_nothing_is_timed_where_any_result_is_wrong(server: TcpServer, wrong: in
     assert report["max_abs_error"] == 1.0
 
 
-def test_the_slowest_of_all_steps_decides_how_many_are_in_flight(server: TcpServer) -> None:
-    """A latency of 20 ms: where the stage or the link needs all of it, more than two gain nothing."""
-    client = connected(server, 1, 0.02)
-    for transfer_s in (0.0001, 0.02):
-        report = run(client, data(), transfer_s=transfer_s)
-        assert report["in_flight"] == 2
-        (stage_s,), (best_s,) = report["stages_s"], report["stages_best_s"]
-        assert 0.02 <= best_s <= stage_s * 1.5
-        one_by_one = report["requests"]["latency"]
-        sums = [a + sum(b) for a, b in zip(one_by_one["edge_s"], one_by_one["stages_s"], strict=True)]
-        assert report["work_s"] == statistics.median(sums)
-    quick = connected(server, 1)
-    assert run(quick, data(), transfer_s=1e-6)["in_flight"] > 2
-    assert run(quick, data(), transfer_s=1e-6, in_flight=1)["in_flight"] == 1
+@pytest.mark.parametrize("transfer_s", [1e-6, 10.0], ids=["the stage's", "the link's"])
+def test_the_slowest_of_all_steps_decides_how_many_are_in_flight(
+    server: TcpServer, transfer_s: float
+) -> None:
+    report = run(connected(server, 1, 0.02), data(), transfer_s=transfer_s)
+    (stage_s,) = report["stages_s"]
+    slowest_s = max(report["edge_s"], stage_s, transfer_s)
+    assert slowest_s == (stage_s if transfer_s < 0.02 else transfer_s)
+    assert report["in_flight"] == phases.in_flight(report["latency_s"], slowest_s)
+
+
+def test_how_many_are_in_flight_may_be_asked_for(server: TcpServer) -> None:
+    assert run(connected(server, 1), data(), in_flight=1)["in_flight"] == 1
+    assert run(connected(server, 1), data(), in_flight=7)["in_flight"] == 7
+
+
+def test_what_the_stages_took_comes_from_the_requests(server: TcpServer) -> None:
+    report = run(connected(server, 1, 0.02), data())
+    one_by_one, many = (report["requests"][name] for name in ("latency", "throughput"))
+    of_stage = [[stage_s for (stage_s,) in phase["stages_s"]] for phase in (one_by_one, many)]
+    assert report["stages_s"] == [statistics.median(of_stage[0])]
+    assert report["stages_best_s"] == [min(map(statistics.fmean, of_stage))]
+    assert report["edge_best_s"] == min(statistics.fmean(phase["edge_s"]) for phase in (one_by_one, many))
+    assert min(itertools.chain(*of_stage)) >= 0.02
+    sums = [a + sum(b) for a, b in zip(one_by_one["edge_s"], one_by_one["stages_s"], strict=True)]
+    assert report["work_s"] == statistics.median(sums)
 
 
 def test_a_data_file_gives_each_input_all_its_answers() -> None:
