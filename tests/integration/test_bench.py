@@ -7,9 +7,10 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.integration.conftest import processes, start, wait_until
+from tests.program import pareto, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -17,14 +18,13 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
 ]
 
-PROGRAM = "pareto.worker.bench"
 BENCH = ("bench", "transport")
 
 
 def test_every_way_in_every_place(tmp_path: Path) -> None:
     settings = ("--quick", "--rounds", "2", "--sizes", "4kB,100kB", "--netem", "1ms-50mbit", "--busy")
     ways = ("--ways", "floor,tcp,rpc,naive,asyncio", "--rpc-threads", "1,4", "--seed", "7")
-    process = start(tmp_path, *BENCH, *settings, *ways)
+    process = pareto(*BENCH, "--out", str(tmp_path), *settings, *ways)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
     (path,) = tmp_path.iterdir()
@@ -67,29 +67,13 @@ def test_every_way_in_every_place(tmp_path: Path) -> None:
     assert len(record["rows"]) == len(places) * 2 * len(labels) + 2 * len(labels) * 2
 
 
-def programs(driver: int) -> list[int]:
-    """The benchmark's programs on the hosts of this driver's testbed: another one may be running."""
-    return [
-        pid
-        for pid, command in processes()
-        if PROGRAM in command and "python" in command.split()[0] and driver in ancestors(pid)
-    ]
-
-
-def ancestors(pid: int) -> list[int]:
-    """The keeper of the testbed is the driver's child, and what is started through its sshd is the keeper's."""
-    found = []
-    try:
-        while pid > 1:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            found.append(pid)
-    except OSError:  # it ended meanwhile
-        pass
-    return found
+def programs(driver: int) -> list[psutil.Process]:
+    """The benchmark's, on the hosts: what is started through a testbed's sshd descends from the driver's keeper."""
+    return python_programs(driver, "pareto.worker.bench")
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
-    process = start(tmp_path, *BENCH, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
+    process = pareto(*BENCH, "--out", str(tmp_path), "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
     assert wait_until(lambda: len(programs(process.pid)) == 2, 60)
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -99,9 +83,9 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_killed_is_one_line(tmp_path: Path) -> None:
-    process = start(tmp_path, *BENCH, "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
+    process = pareto(*BENCH, "--out", str(tmp_path), "--places", "veth", "--sizes", "4kB", "--rounds", "1000")
     assert wait_until(lambda: len(programs(process.pid)) == 2, 60)
-    os.kill(programs(process.pid)[-1], signal.SIGKILL)
+    programs(process.pid)[-1].kill()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     (line,) = err.splitlines()

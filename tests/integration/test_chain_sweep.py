@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,8 +12,8 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from tests import REPOSITORY
-from tests.integration.test_sweep import Rows, only_run, read
+from tests.integration.test_sweep import Rows, exit_code, only_run, read, sound
+from tests.program import LENIENT, pareto
 
 pytestmark = [
     pytest.mark.integration,
@@ -48,7 +46,7 @@ def small():
 """
 IMAGES = 6
 LINKS = {"edge-middle1": 0.01, "middle1-server": 0.03}
-SPLITS = {"0+0", "0+2", "0+last", "2+2", "2+last", "last+last", "2+4"}
+SPLITS = {"0+0", "0+last", "last+last", "2+4"}
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +58,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         of_class = folder / "images" / f"class{number % 3}"
         of_class.mkdir(parents=True, exist_ok=True)
         Image.fromarray(noise.integers(0, 255, (80, 90, 3), dtype=np.uint8)).save(of_class / f"{number}.png")
-    done = subprocess.run(
-        [
-            *[sys.executable, "-m", "pareto", "--model", f"{folder / 'net.py'}:small", "--hosts", "3"],
-            *["--netem", "10ms-50mbit+30ms-20mbit", "--granularity", "op", "--live-tensors", "2"],
-            *["--points", "input,2,output,2+4", "--dataset", "folder", "--data-path", str(folder / "images")],
-            *["--images", str(IMAGES), "--input", "uint8", "--quick", "--out", str(folder / "out")],
-        ],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=240,
+    process = pareto(
+        *("--model", f"{folder / 'net.py'}:small", "--hosts", "3", "--netem", "10ms-50mbit+30ms-20mbit"),
+        *("--granularity", "op", "--live-tensors", "2", "--points", "input,output,2+4"),
+        *("--dataset", "folder", "--data-path", str(folder / "images"), "--images", str(IMAGES)),
+        *("--input", "uint8", "--quick", "--out", str(folder / "out"), *LENIENT),
     )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    assert "on the links in order: 10ms-50mbit, 30ms-20mbit" in " ".join(done.stdout.split())
-    assert "fold into their neighbours" in " ".join(done.stdout.split())
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == exit_code(trials(only_run(folder / "out"))), out + err
+    said = " ".join(out.split())
+    assert "on the links in order: 10ms-50mbit, 30ms-20mbit" in said
+    assert "fold into their neighbours" in said
     return only_run(folder / "out")
 
 
@@ -93,8 +87,7 @@ def test_every_split_is_measured_over_both_backends(run: Path) -> None:
         (split, backend) for split in wanted for backend in ("tcp", "rpc")
     }
     for row in trials(run):
-        assert row["status"] != "failed", row["reason"]
-        assert row["status"] == "ok" or "link" in row["reason"]  # a busy machine delays a probe
+        assert sound(row), row["reason"]
         assert float(row["max_abs_error"]) == 0.0
         assert row["netem"] == "10ms-50mbit+30ms-20mbit"
 
@@ -104,7 +97,8 @@ def test_latency_holds_every_link_that_was_crossed(run: Path) -> None:
     for row in trials(run):
         crossed = [cut != last for cut in row["point"].split("+")]
         delays_s = sum(delay for delay, was in zip(LINKS.values(), crossed, strict=True) if was)
-        assert float(row["latency_s"]) >= float(row["latency_bound_s"]) >= delays_s
+        assert float(row["latency_bound_s"]) >= delays_s
+        assert row["status"] != "ok" or float(row["latency_s"]) >= float(row["latency_bound_s"])
         assert [row["middle_s"] != "", row["server_s"] != ""] == crossed
         if any(crossed):
             parts = ("edge_s", "middle_s", "server_s", "serialize_s", "network_s")
@@ -147,7 +141,7 @@ def test_both_links_are_probed_and_shaped_each_in_its_way(run: Path) -> None:
     for link, delay_s in LINKS.items():
         rtts = sorted(float(probe["rtt_s"]) for probe in probes if probe["link"] == link)
         assert len(rtts) > len(trials(run))
-        assert rtts[len(rtts) // 2] == pytest.approx(delay_s, abs=0.003)
+        assert rtts[0] == pytest.approx(delay_s, abs=0.003)  # a busy machine is late, never early
     (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
     assert set(session["hosts"]) == {"edge", "middle1", "server"}
     in_force = session["links"]["10ms-50mbit+30ms-20mbit"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pareto.doctor import hosts as of_hosts
+from pareto.hosts import connection, inventory
 from pareto.hosts.finding import Finding
-from tests import REPOSITORY
 from tests.lab import Lab, open_lab
+from tests.program import command
 
 pytestmark = [
     pytest.mark.integration,
@@ -22,24 +21,24 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with open_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
 
 
-def doctor(lab: Lab, testbed: Path, *options: str) -> tuple[int, list[str]]:
+@pytest.fixture
+def lab(hosts: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """With the driver's home."""
+    monkeypatch.setenv("HOME", str(hosts.home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return hosts
+
+
+def doctor(testbed: Path, *options: str) -> tuple[int, list[str]]:
     """Its exit code, and what it said, each finding in one line."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pareto", "doctor", "--testbed", str(testbed), *options],
-        cwd=REPOSITORY,
-        env=lab.environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.stderr == ""
-    return done.returncode, done.stdout.replace("\n         ", " ").splitlines()
+    done = command("doctor", "--testbed", str(testbed), *options)
+    assert done.err == ""
+    return done.code, done.out.replace("\n         ", " ").splitlines()
 
 
 def of(host: str, lines: list[str]) -> list[str]:
@@ -50,7 +49,7 @@ def of(host: str, lines: list[str]) -> list[str]:
 
 def test_what_the_hosts_tell_of_themselves(lab: Lab) -> None:
     pi, gpu = lab.host("pi"), lab.host("gpu")
-    code, lines = doctor(lab, lab.testbed())
+    code, lines = doctor(lab.testbed())
     assert code == 2  # the program that shapes the link was never installed there
     for host, other in ((pi, gpu), (gpu, pi)):
         said = of(host.name, lines)
@@ -69,7 +68,7 @@ def test_faults_of_one_host(lab: Lab) -> None:
         pi={"data_interface": "mgmt0", "python": "/nowhere/python"},
         gpu={"data_interface": "mgmt0"},
     )
-    code, lines = doctor(lab, testbed)
+    code, lines = doctor(testbed)
     assert code == 2
     assert "fault  python: there is no /nowhere/python" in of("pi", lines)
     address = lab.host("gpu").data_address
@@ -79,17 +78,18 @@ def test_faults_of_one_host(lab: Lab) -> None:
 def test_a_cable_that_is_pulled(lab: Lab) -> None:
     lab.link_down()
     try:
-        _, lines = doctor(lab, lab.testbed())
+        _, lines = doctor(lab.testbed())
     finally:
         lab.link_up()
     assert "fault  data link: data0 has no carrier" in of("pi", lines)
     assert "fault  data link: data0 is down" in of("gpu", lines)
 
 
-def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab) -> None:
+def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 1.0)
     lab.host("gpu").power_off()
     try:
-        code, lines = doctor(lab, lab.testbed())
+        code, lines = doctor(lab.testbed())
     finally:
         lab.host("gpu").power_on()
         lab.wait_for_link()
@@ -99,28 +99,9 @@ def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab) -> None:
     assert "ok     login: it answers" in of("pi", lines)
 
 
-LINKS = """
-import json, sys
-from dataclasses import astuple
-from pathlib import Path
-from pareto.doctor import hosts
-from pareto.hosts import inventory
-print(json.dumps([astuple(finding) for finding in hosts._links(inventory.load(Path(sys.argv[1])))]))
-"""
-
-
 def links(lab: Lab) -> list[Finding]:
     """What the doctor says of them, were the hosts fine."""
-    done = subprocess.run(
-        [sys.executable, "-c", LINKS, str(lab.testbed())],
-        cwd=REPOSITORY,
-        env=lab.environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=True,
-    )
-    return [Finding(*fields) for fields in json.loads(done.stdout)]
+    return of_hosts._links(inventory.load(lab.testbed()))
 
 
 def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
@@ -130,10 +111,11 @@ def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
     assert "/s out, " in found.words
 
 
-def test_a_chain(tmp_path: Path) -> None:
+def test_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a network between each two neighbours: what it lacks, and that the commands mend it."""
     with open_lab(tmp_path, middle="cables") as lab:
-        code, lines = doctor(lab, lab.testbed())
+        monkeypatch.setenv("HOME", str(lab.home))
+        code, lines = doctor(lab.testbed())
         assert code == 2
         mid, gpu = lab.host("mid"), lab.host("gpu")
         said = of("mid", lines)
@@ -153,6 +135,6 @@ def test_a_chain(tmp_path: Path) -> None:
         ]
         assert rpc.what == "rpc"
         for step in rpc.mend.split("; "):
-            name, command = step.removeprefix("on ").split(": ")
-            lab.host(name).run(command.removeprefix("sudo "))
+            name, cure = step.removeprefix("on ").split(": ")
+            lab.host(name).run(cure.removeprefix("sudo "))
         assert [one.what for one in links(lab)] == ["link edge-middle1", "link middle1-server"]

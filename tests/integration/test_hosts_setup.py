@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import (
     inventory,
@@ -28,9 +29,9 @@ from pareto.hosts.packages import REQUIREMENTS
 from pareto.hosts.pairing import Terminal, Wanted
 from pareto.hosts.session import Session, SessionError
 from pareto.hosts.way import Way
-from tests.integration.conftest import left_behind, wait_until
 from tests.lab import Lab, LabHost, open_lab
 from tests.lab.wiring import MANAGEMENT
+from tests.program import wait_until
 from tests.unit.example_host import ExampleHost
 
 pytestmark = [
@@ -43,7 +44,6 @@ PASSWORD = "raspberry"  # noqa: S105
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    before = left_behind()
     with open_lab(tmp_path_factory.mktemp("lab")) as lab:
         for host in lab.hosts.values():
             host.run(f"echo {host.user}:{PASSWORD} | chpasswd")
@@ -51,7 +51,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             host.change_host_key()  # starts sshd anew
         lab.know_hosts()
         yield lab
-    assert wait_until(lambda: left_behind() <= before), left_behind() - before
 
 
 @pytest.fixture
@@ -140,15 +139,7 @@ def test_without_a_terminal_the_command_that_is_printed_does_it(lab: Lab, lines:
 
 @pytest.mark.parametrize(
     ("allowed", "password", "says"),
-    [
-        (
-            "ALL",
-            "wrong",
-            "the program that shapes the link is not installed: sudo: 1 incorrect password attempt",
-        ),
-        ("", PASSWORD, "pi is not in the sudoers file"),
-        ("ALL", "", "the program that shapes the link is not installed: no password was given"),
-    ],
+    [("ALL", "wrong", "incorrect password"), ("", PASSWORD, "sudoers"), ("ALL", "", "no password")],
 )
 def test_what_sudo_refuses_is_said(
     lab: Lab, lines: list[str], allowed: str, password: str, says: str
@@ -269,27 +260,34 @@ class TestAdding:
         assert len(host.run("cat .ssh/authorized_keys", host.user).splitlines()) == 1
         path.unlink()
 
-    def test_a_wrong_password_changes_nothing(self, lab: Lab, lines: list[str]) -> None:
-        with pytest.raises(TestbedError, match="does not take this password for pi"):
+    def test_a_wrong_password_changes_nothing(
+        self, lab: Lab, lines: list[str], snapshot: SnapshotAssertion
+    ) -> None:
+        with pytest.raises(TestbedError) as refused:
             self.add(lab, lines, "wrong")
+        assert str(refused.value) == snapshot
         assert not (lab.folder / "added.yaml").exists()
 
-    def test_a_host_key_that_is_not_confirmed(self, lab: Lab, lines: list[str]) -> None:
-        with pytest.raises(TestbedError, match="its host key was not confirmed"):
+    def test_a_host_key_that_is_not_confirmed(
+        self, lab: Lab, lines: list[str], snapshot: SnapshotAssertion
+    ) -> None:
+        with pytest.raises(TestbedError) as refused:
             self.add(lab, lines, confirm=False)
+        assert str(refused.value) == snapshot
         assert lab.known_hosts.read_text() == ""
 
     def test_a_host_key_that_changed(self, lab: Lab, lines: list[str]) -> None:
         lab.know_hosts()
         lab.host("pi").change_host_key()
-        with pytest.raises(TestbedError, match=r"shows another host key .* ssh-keygen -R"):
+        with pytest.raises(TestbedError, match="ssh-keygen -R"):
             self.add(lab, lines)
 
-    def test_without_a_terminal(self, lab: Lab, lines: list[str]) -> None:
+    def test_without_a_terminal(self, lab: Lab, lines: list[str], snapshot: SnapshotAssertion) -> None:
         host = lab.host("pi")
         wanted = Wanted(f"{host.user}@{host.address}", "edge", port=host.port)
-        with pytest.raises(TestbedError, match="is not in known_hosts"):
+        with pytest.raises(TestbedError, match="known_hosts"):
             pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))
         lab.know_hosts()
-        with pytest.raises(TestbedError, match="no terminal to ask for the password on: ssh-copy-id"):
+        with pytest.raises(TestbedError) as refused:
             pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))
+        assert str(refused.value) == snapshot

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
+from syrupy.assertion import SnapshotAssertion
 
-from tests.integration.conftest import processes, wait_until
-from tests.integration.test_sweep import only_run, read
+from tests.integration.own_machine import processes
+from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.lab import Lab, open_lab
+from tests.program import LENIENT, Ended, command, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -23,43 +25,36 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
 ]
 
-FIRST_TRIAL_S = 60.0
+SMALL = ("--model", "squeezenet1_1", "--netem", "none", "--quick", "--figures", "none")
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with open_lab(tmp_path / "lab") as lab:
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with open_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
 
 
-def sweep(lab: Lab, out: Path, *arguments: str) -> subprocess.Popen[str]:
-    where = ("--testbed", str(lab.testbed()), "--out", str(out))
-    return lab.pareto("--model", "alexnet", "--netem", "none", *where, *arguments)
+@pytest.fixture
+def lab(hosts: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """With the driver's home."""
+    monkeypatch.setenv("HOME", str(hosts.home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return hosts
 
 
-def rows_in(out: Path) -> int:
-    return sum(len(path.read_text().splitlines()) - 1 for path in out.glob("*/trials.csv"))
-
-
-def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
-    """Until so many trials have ended: the next is at work."""
-    assert wait_until(lambda: rows_in(out) >= count or process.poll() is not None, 180)
-    assert process.poll() is None, process.communicate()
+def sweep(lab: Lab, out: Path, *arguments: str) -> Ended:
+    return command(*arguments, "--testbed", str(lab.testbed()), "--out", str(out))
 
 
 def test_from_a_finished_testbed_file_to_a_front(lab: Lab, tmp_path: Path) -> None:
     out = tmp_path / "results"
-    began = time.monotonic()
-    process = sweep(lab, out, "--points", "0,13,15", "--quick", "--sample", "50ms")
-    wait_for_rows(process, out, 1)
-    first_s = time.monotonic() - began
-    print(f"from the command to the first trial's end: {first_s:.1f} s")
-    assert first_s < FIRST_TRIAL_S
-    said, err = process.communicate(timeout=240)
-    assert process.returncode == 0, said + err
-    assert "the link itself: round trip" in said
-    rows = read(only_run(out) / "trials.csv")
-    assert Counter(row["status"] for row in rows) == {"ok": 6}
+    job = ("--model", "alexnet", "--netem", "none", "--points", "13,15", "--quick", "--sample", "50ms")
+    done = sweep(lab, out, *job, *LENIENT, "--figures", "none")
+    rows = rows_in(out)
+    assert done.code == exit_code(rows), done
+    assert "the link itself: round trip" in done.out
+    assert len(rows) == 4
+    assert all(map(sound, rows)), done
     for row in rows:
         assert int(row["edge_peak_rss_bytes"]) >= 0.9 * int(row["edge_rss_bytes"])
         assert row["edge_energy_j"] == row["edge_throttled"] == ""  # these hosts have no sensors
@@ -71,7 +66,7 @@ def test_from_a_finished_testbed_file_to_a_front(lab: Lab, tmp_path: Path) -> No
     # alexnet's classifier is most of it: who has not got it needs hundreds of megabytes less.
     by_point = {row["point"]: row for row in rows}
     assert int(by_point["15"]["edge_rss_bytes"]) - int(by_point["13"]["edge_rss_bytes"]) > 150e6
-    assert int(by_point["0"]["server_rss_bytes"]) - int(by_point["15"]["server_rss_bytes"]) > 150e6
+    assert int(by_point["13"]["server_rss_bytes"]) - int(by_point["15"]["server_rss_bytes"]) > 150e6
     manifest = json.loads((only_run(out) / "manifest.json").read_text())
     (session,) = manifest["sessions"]
     assert manifest["testbed"] == "edge pi (cpu), server gpu (cpu)"
@@ -85,14 +80,11 @@ def test_from_a_finished_testbed_file_to_a_front(lab: Lab, tmp_path: Path) -> No
 
 def test_hosts_set_the_congestion_control_that_was_asked_for(lab: Lab, tmp_path: Path) -> None:
     """On the sockets of both backends, for the hosts' users may not set the system's."""
-    out = tmp_path / "results"
-    job = ("--model", "squeezenet1_1", "--points", "3", "--quick")
-    process = sweep(lab, out, *job, "--congestion", "reno")
-    said, err = process.communicate(timeout=240)
-    assert process.returncode in (0, 1), said + err
-    rows = {row["backend"]: row for row in read(only_run(out) / "trials.csv")}
+    done = sweep(lab, tmp_path, *SMALL, *LENIENT, "--points", "7", "--congestion", "reno")
+    rows = {row["backend"]: row for row in rows_in(tmp_path)}
+    assert all(map(sound, rows.values())), done
     assert {backend: row["congestion"] for backend, row in rows.items()} == {"tcp": "reno", "rpc": "reno"}
-    (session,) = json.loads((only_run(out) / "manifest.json").read_text())["sessions"]
+    (session,) = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
     assert {host["congestion_control"] for host in session["hosts"].values()} == {"reno"}
 
 
@@ -101,48 +93,55 @@ def test_a_congestion_control_that_a_host_does_not_allow_is_one_line(lab: Lab, t
     wanted = next((name for name in ("cubic", "bbr", "reno") if name not in allowed), None)
     if wanted is None:
         pytest.skip("this kernel allows all")
-    out = tmp_path / "results"
-    process = sweep(lab, out, "--model", "squeezenet1_1", "--points", "3", "--congestion", wanted)
-    said, err = process.communicate(timeout=120)
-    assert process.returncode == 2, said + err
-    (line,) = err.splitlines()
+    done = sweep(lab, tmp_path, *SMALL, "--points", "7", "--congestion", wanted)
+    assert done.code == 2, done
+    (line,) = done.err.splitlines()
     assert f"congestion control {wanted} is not allowed here" in line
     assert f'sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="{" ".join(allowed)} {wanted}"' in line
-    assert not list(out.glob("*"))
+    assert not list(tmp_path.glob("*"))
 
 
 def test_three_faults_cost_three_trials(lab: Lab, tmp_path: Path) -> None:
     """A worker that is killed, a host that loses its power, a data cable that is pulled."""
-    out = tmp_path / "results"
     pi, gpu = lab.host("pi"), lab.host("gpu")
-    job = ("--points", "3,13", "--backend", "tcp", "--quick", "--trials", "6")
-    process = sweep(lab, out, *job)
+    job = (*SMALL, *LENIENT, "--points", "7,8", "--backend", "tcp", "--trials", "5")
+    process = lab.pareto(*job, "--testbed", str(lab.testbed()), "--out", str(tmp_path))
 
-    wait_for_rows(process, out, 2)
+    wait_for_rows(process, tmp_path, 2)
     (worker,) = (pid for pid in pi.pids("-m pareto.worker --threads") if not is_shell(pid))
     os.kill(worker, 9)
-    wait_for_rows(process, out, 4)
+    wait_for_rows(process, tmp_path, 4)
 
     gpu.power_off()
     gpu.power_on()
-    wait_for_rows(process, out, 7)
+    wait_for_rows(process, tmp_path, 7)
 
     lab.link_down()
-    wait_for_rows(process, out, 8)
+    wait_for_rows(process, tmp_path, 8)
     lab.link_up()
     said, err = process.communicate(timeout=240)
     assert process.returncode == 1, said + err
-    rows = read(only_run(out) / "trials.csv")
-    assert Counter(row["status"] for row in rows) == {"ok": 9, "failed": 3}, said
-    reasons = [row["reason"] for row in rows if row["status"] == "failed"]
+    rows = rows_in(tmp_path)
+    assert len(rows) == 10
+    reasons = [row["reason"] for row in rows if not sound(row)]
+    assert len(reasons) == 3, said
     assert "killed by signal 9" in reasons[0]
     assert all(reason and "\n" not in reason and "Traceback" not in reason for reason in reasons)
-    assert said.count("failed: alexnet") >= 3
+    assert said.count("failed: squeezenet1_1") >= 3
 
-    process = lab.pareto("--resume", str(only_run(out)))
-    said, err = process.communicate(timeout=240)
-    assert process.returncode == 0, said + err
-    assert Counter(row["status"] for row in read(only_run(out) / "trials.csv")) == {"ok": 12}
+    done = command("--resume", str(only_run(tmp_path)), "--figures", "none")
+    rows = rows_in(tmp_path)
+    assert done.code == exit_code(rows), done
+    assert all(map(sound, rows)), done
+    assert Counter((row["point"], row["round"]) for row in rows) == {
+        (point, str(number)): 1 for point in ("7", "8") for number in range(1, 6)
+    }
+
+
+def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    """Until so many trials have ended: the next is at work."""
+    assert wait_until(lambda: len(rows_in(out)) >= count or process.poll() is not None, 240)
+    assert process.poll() is None, process.communicate()
 
 
 def is_shell(pid: int) -> bool:
@@ -150,60 +149,77 @@ def is_shell(pid: int) -> bool:
 
 
 def test_a_disk_that_is_full_fails_the_trials_that_need_room(lab: Lab, tmp_path: Path) -> None:
-    out = tmp_path / "results"
     gpu = lab.host("gpu")
-    gpu.small_disk(".pareto", "220m")  # less than alexnet's weights
-    process = sweep(
-        lab, out, "--model", "squeezenet1_0,alexnet", "--points", "0", "--backend", "tcp", "--quick"
-    )
-    said, err = process.communicate(timeout=240)
-    assert process.returncode == 1, said + err
-    rows = {row["model"]: row for row in read(only_run(out) / "trials.csv")}
-    assert rows["squeezenet1_0"]["status"] == "ok"
-    assert rows["alexnet"]["status"] == "failed"
-    assert "No space left on device" in rows["alexnet"]["reason"]
-    assert "gpu" in rows["alexnet"]["reason"]
+    gpu.run("rm -rf .pareto", gpu.user)
+    gpu.small_disk(".pareto", "30m")  # less than resnet18's weights
+    job = ("--model", "squeezenet1_1,resnet18", "--netem", "none", "--points", "0", "--backend", "tcp")
+    try:
+        done = sweep(lab, tmp_path, *job, "--quick", "--figures", "none", *LENIENT)
+    finally:
+        gpu.run(f"umount {gpu.home}/.pareto")
+    assert done.code == 1, done
+    rows = {row["model"]: row for row in rows_in(tmp_path)}
+    assert sound(rows["squeezenet1_1"])
+    assert rows["resnet18"]["status"] == "failed"
+    assert "No space left on device" in rows["resnet18"]["reason"]
+    assert "gpu" in rows["resnet18"]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        ("off", "gpu (pi@"),
-        ("key", "shows another host key"),
-        ("user", "takes none of these keys"),
-        ("netem", "pi: netem: the kernel"),
-        ("address", "pi: data link: "),
-        ("cuda", "gpu: gpu: "),
-        ("shell", "its login shell says 'Welcome' by itself"),
-    ],
-)
-def test_a_host_that_cannot_be_used_is_one_line(lab: Lab, tmp_path: Path, fault: str, says: str) -> None:
-    gpu, member, netem = lab.host("gpu"), {}, "none"
-    if fault == "off":
+class TestAHostThatCannotBeUsedIsOneLine:
+    @pytest.fixture(autouse=True)
+    def _before(self, lab: Lab, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+        self.lab, self.out, self.snapshot = lab, tmp_path / "out", snapshot
+
+    def refused(self, netem: str = "none", **members: dict[str, object]) -> str:
+        """The line, in which what differs from run to run is cut out."""
+        job = ("--model", "squeezenet1_1", "--netem", netem, "--points", "0", "--out", str(self.out))
+        done = command(*job, "--testbed", str(self.lab.testbed(**members)))
+        assert done.code == 2, done
+        (line,) = done.err.splitlines()
+        assert line.startswith("error: ")
+        assert not list(self.out.glob("*")), "a run that measured nothing leaves no folder"
+        line = line.replace(str(self.lab.folder), "LAB")
+        return re.sub(r"SHA256:\S+?(?=[\s;,)])", "SHA256:...", line)
+
+    def test_it_is_off(self) -> None:
+        gpu = self.lab.host("gpu")
         gpu.power_off()
-    elif fault == "key":
-        gpu.change_host_key()
-    elif fault == "user":
-        member = {"gpu": {"user": "root", "ssh": gpu.address}}
-    elif fault == "netem":
-        netem = "lte"
-        if gpu.run("modprobe -n sch_netem 2>/dev/null && echo there || :"):
+        try:
+            assert self.refused() == self.snapshot
+        finally:
+            gpu.power_on()
+            self.lab.wait_for_link()
+
+    def test_its_key_is_another(self) -> None:
+        self.lab.host("gpu").change_host_key()
+        try:
+            assert self.refused() == self.snapshot
+        finally:
+            self.lab.know_hosts()
+
+    def test_its_user_is_another(self) -> None:
+        member = {"user": "root", "ssh": self.lab.host("gpu").address}
+        assert self.refused(gpu=member) == self.snapshot
+
+    def test_its_kernel_has_no_netem(self) -> None:
+        if self.lab.host("gpu").run("modprobe -n sch_netem 2>/dev/null && echo there || :"):
             pytest.skip("this kernel has sch_netem")
-    elif fault == "address":
-        member = {"pi": {"data_address": "198.19.99.1"}}
-    elif fault == "shell":
+        assert self.refused("lte") == self.snapshot
+
+    def test_its_address_is_another(self) -> None:
+        assert self.refused(pi={"data_address": "198.19.99.1"}) == self.snapshot
+
+    def test_it_has_no_gpu(self) -> None:
+        assert "gpu: gpu: " in self.refused(gpu={"device": "cuda:0"})
+
+    def test_its_shell_talks(self) -> None:
+        gpu = self.lab.host("gpu")
         loud = "'#!/bin/sh\\necho Welcome\\nexec /bin/sh \"$@\"\\n'"
         gpu.run(f"printf {loud} > /etc/loud && chmod 755 /etc/loud && usermod -s /etc/loud pi")
-    elif fault == "cuda":
-        member = {"gpu": {"device": "cuda:0"}}
-    job = ("--model", "squeezenet1_1", "--netem", netem, "--points", "0", "--out", str(tmp_path / "out"))
-    process = lab.pareto(*job, "--testbed", str(lab.testbed(**member)))
-    said, err = process.communicate(timeout=120)
-    assert process.returncode == 2, said + err
-    (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    assert says in line
-    assert not list((tmp_path / "out").glob("*")), "a run that measured nothing leaves no folder"
+        try:
+            assert self.refused() == self.snapshot
+        finally:
+            gpu.run("usermod -s /bin/bash pi")
 
 
 def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> None:
@@ -214,13 +230,11 @@ def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> No
     here = {"ssh": "local", "data_address": way["prefsrc"], "data_interface": None, "folder": str(folder)}
     there = {"data_address": pi.address, "data_interface": "mgmt0"}
     where = ("--testbed", str(lab.testbed(pi=there, gpu=here)), "--out", str(out))
-    process = lab.pareto("--model", "squeezenet1_0", "--netem", "none", "--points", "5", "--quick", *where)
-    said, err = process.communicate(timeout=240)
-    assert process.returncode == 0, said + err
-    (manifest,) = out.glob("*/manifest.json")
-    (session,) = json.loads(manifest.read_text())["sessions"]
+    done = command(*SMALL, *LENIENT, "--points", "7", *where)
+    assert all(map(sound, rows_in(out))), done
+    (session,) = json.loads((only_run(out) / "manifest.json").read_text())["sessions"]
     assert session["testbed"]["hosts"]["server"]["data_interface"] == way["dev"]
     assert session["hosts"]["server"]["hostname"] == os.uname().nodename
     assert session["hosts"]["edge"]["hostname"] == "pi"
     assert list(folder.glob("*.safetensors"))
-    assert not [command for _, command in processes() if "pareto.worker" in command]
+    assert not [it for _, it in processes() if "pareto.worker" in it]

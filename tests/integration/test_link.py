@@ -10,9 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyroute2 import IPRoute, netns
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.link import journal, offload, qdisc, snapshot, steering, tc
 from pareto.link.netem import QdiscError
@@ -101,36 +103,32 @@ def test_somebodys_qdisc_comes_back_also_when_shaping_fails(helper: Helper) -> N
     reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
     assert reply["ok"] == qdisc.supported()
     reply = helper.ask("apply", interface="data0", egress={})
-    assert "data0 already has a root qdisc tbf" in reply["error"]  # unshaped it is not
+    assert "tbf" in reply["error"]  # unshaped it is not
     helper.close()
     assert snapped() == before
 
 
-def test_a_qdisc_that_could_not_come_back_is_left_alone(helper: Helper) -> None:
+def test_a_qdisc_that_could_not_come_back_is_left_alone(helper: Helper, snapshot: SnapshotAssertion) -> None:
     with IPRoute() as ip:
         ip.tc("add", "pfifo_fast", qdisc.index_of("data0"), handle="5:")
     reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
-    assert (
-        "data0 already has a root qdisc pfifo_fast, set by somebody else: it is left alone" in reply["error"]
-    )
+    assert reply["error"] == snapshot
     assert roots() == ["pfifo_fast"]
     assert not files()
 
 
-def test_errors_are_one_line(helper: Helper) -> None:
-    for fields, message in (
-        (
-            {"interface": "nosuch0", "egress": {"delay_s": 0.01}},
-            "there is no interface 'nosuch0' here: there are lo,",
-        ),
-        ({"egress": {}}, "there is no interface 'None' here"),
-        ({"interface": "data0", "egress": {"jitters": 1}}, "unknown field 'jitters'"),
-        ({"interface": "data0", "ingress": {"delay_s": -1}}, "delay -1 s is out of range"),
-        ({"interface": "data0", "egress": {"rate_bps": 1e6}, "bucket": {"burst": 1}}, "not a shape"),
-    ):
-        reply = helper.ask("apply", **fields)
-        assert message in reply["error"]
-        assert "\n" not in reply["error"]
+def test_errors_are_one_line(helper: Helper, snapshot: SnapshotAssertion) -> None:
+    requests: list[dict[str, Any]] = [
+        {"interface": "nosuch0", "egress": {"delay_s": 0.01}},
+        {"egress": {}},
+        {"interface": "data0", "egress": {"jitters": 1}},
+        {"interface": "data0", "ingress": {"delay_s": -1}},
+        {"interface": "data0", "egress": {"rate_bps": 1e6}, "bucket": {"burst": 1}},
+    ]
+    errors = [helper.ask("apply", **fields)["error"] for fields in requests]
+    assert not any("\n" in error for error in errors)
+    # Which interfaces a new namespace has depends on the kernel.
+    assert "\n".join(error.partition(": there are ")[0] for error in errors) == snapshot
 
 
 def test_a_kernel_without_netem_is_told_and_nothing_stays(helper: Helper) -> None:
@@ -183,15 +181,16 @@ def test_a_claim_is_on_file_before_anything_is_changed(namespace: str) -> None:
     assert not files()
 
 
-def test_one_program_shapes_an_interface(helper: Helper) -> None:
+def test_one_program_shapes_an_interface(helper: Helper, snapshot: SnapshotAssertion) -> None:
     claim = journal.claim("data0")
-    for note in range(2):
+    errors = set()
+    for _ in range(2):
         for egress in ({"delay_s": 0.01}, {}):
             reply = helper.ask("apply", interface="data0", egress=egress)
-            assert reply["error"] == (
-                "another program shapes data0: end it first, or choose another data interface"
-            ), note
+            errors.add(reply["error"])
         claim.note(claim.before)  # a file of its own, locked as well
+    (error,) = errors
+    assert error == snapshot
     assert journal.leftovers() == journal.repair() == []
     assert claim.undo() == []
 
@@ -203,37 +202,42 @@ def test_what_a_killed_program_left_is_undone_by_the_next(helper: Helper) -> Non
         assert offload.read("data0") == found
 
 
-def test_what_a_killed_program_left_is_repaired_in_its_own_namespace(namespace: str) -> None:
+def test_what_a_killed_program_left_is_repaired_in_its_own_namespace(
+    namespace: str, snapshot: SnapshotAssertion
+) -> None:
     found = offload.read("data0")
     with killed():
         netns.popns()
         try:
-            assert journal.leftovers() == ["interface data0 is still shaped"]
-            assert journal.repair() == ["data0: put back as it was"]
+            assert [*journal.leftovers(), *journal.repair()] == snapshot
         finally:
             netns.pushns(namespace)
         assert offload.read("data0") == found
 
 
-def test_a_namespace_that_is_gone_leaves_only_a_file_to_remove(namespace: str) -> None:
+def test_a_namespace_that_is_gone_leaves_only_a_file_to_remove(
+    namespace: str, snapshot: SnapshotAssertion
+) -> None:
     with killed():
         netns.popns()
         netns.remove(namespace)
         try:
-            assert journal.repair() == ["data0: its network namespace is gone, and the shaping with it"]
+            assert journal.repair() == snapshot
         finally:
             netns.create(namespace)
             netns.pushns(namespace)
 
 
-def test_another_interface_of_the_same_name_is_left_alone(namespace: str) -> None:
+def test_another_interface_of_the_same_name_is_left_alone(
+    namespace: str, snapshot: SnapshotAssertion
+) -> None:
     with killed():
         with IPRoute() as ip:
             ip.link("del", index=qdisc.index_of("data0"))
             ip.link("add", ifname="other0", kind="veth", peer="other1")
             ip.link("add", ifname="data0", kind="veth", peer="peer0")
         offload.switch_off("data0")
-        assert journal.repair() == ["data0: put back as it was, but the interface itself is gone"]
+        assert journal.repair() == snapshot
         assert offload.read("data0") == ALL_OFF
 
 
@@ -286,15 +290,14 @@ def test_an_interface_that_ssh_uses_is_shaped_towards_the_peer_alone(
     assert str(steering.scope("data0", "10.78.0.2", filtered)) == told
 
 
-@pytest.mark.parametrize(
-    ("peer", "message"), [(None, "say which host that is"), ("fd00::2", "'fd00::2' is none")]
-)
+@pytest.mark.parametrize("peer", [None, "fd00::2"])
 def test_a_shared_interface_needs_the_peers_address(
-    addressed: None, monkeypatch: pytest.MonkeyPatch, peer: str | None, message: str
+    addressed: None, monkeypatch: pytest.MonkeyPatch, peer: str | None, snapshot: SnapshotAssertion
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "10.78.0.9 5555 10.78.0.1 22")
-    with pytest.raises(QdiscError, match=message):
+    with pytest.raises(QdiscError) as refused:
         steering.scope("data0", peer, False)
+    assert str(refused.value) == snapshot
 
 
 def test_ssh_is_known_behind_sudo_which_empties_the_environment(addressed: None) -> None:

@@ -10,11 +10,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import pytest
-from pyroute2 import netns
 
 from pareto.hosts import ssh
 from pareto.hosts.host import EDGE, SERVER, TestbedError
@@ -29,8 +29,8 @@ from pareto.link.library import load
 from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
-from tests import REPOSITORY
-from tests.integration.conftest import left_behind, processes, wait_until
+from tests.integration.own_machine import left_behind
+from tests.program import descendants, ended, python_programs, started, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -39,20 +39,20 @@ pytestmark = [
 ]
 
 
-SPIN = (  # how much of a second's computing it got
-    f'{sys.executable} -c "import time; t, c = time.perf_counter(), time.process_time()\n'
-    "while time.perf_counter() - t < 1: pass\n"
+SPIN = (  # how much of half a second's computing it got, whoever else wants the core
+    f'nice -n -20 {sys.executable} -c "import time; t, c = time.perf_counter(), time.process_time()\n'
+    "while time.perf_counter() - t < 0.5: pass\n"
     'print((time.process_time() - c) / (time.perf_counter() - t))"'
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     with closing(open_local(edge_cpu=0.25)) as bed:
         yield bed
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chain() -> Iterator[Testbed]:
     with closing(open_local(hosts=3)) as bed:
         yield bed
@@ -219,10 +219,10 @@ def test_each_link_of_a_chain_has_its_own_profile(chain: Testbed) -> None:
     """And hosts that are no neighbours meet through those between them."""
 
     def off(link: Link, profile: Profile) -> str:
-        """A reading that is off is taken once more, as in a sweep."""
+        """A reading that is off is taken once more, as in a sweep; and again, for this machine may be busy."""
         asked = question(profile)
-        faults = (probers.probed(link, profile, Tolerance(), asked)[0].fault for _ in range(2))
-        return next(faults) and next(faults)
+        faults = (probers.probed(link, profile, Tolerance(), asked)[0].fault for _ in range(8))
+        return next((fault for fault in faults if not fault), "off in all readings")
 
     first, second = chain.links
     assert (first.name, second.name) == ("edge-middle1", "middle1-server")
@@ -232,7 +232,7 @@ def test_each_link_of_a_chain_has_its_own_profile(chain: Testbed) -> None:
         assert (off(first, ONE), off(second, OTHER)) == ("", "")
         forwarded = [link.shaper.facts()["relay"]["dropped"] for link in chain.links]
         assert forwarded == [0, 0]
-        passing = min(probers.reach_s(EDGE, SERVER) for _ in range(3))
+        passing = min(probers.reach_s(EDGE, SERVER) for _ in range(10))
         assert passing == pytest.approx(0.07, abs=0.005)
         probers.shape(first, load("none"))
         assert (off(first, load("none")), off(second, OTHER)) == ("", "")
@@ -255,61 +255,62 @@ def test_every_address_of_a_chain_is_reached_with_its_congestion_control(chain: 
     assert run(chain, "middle1", "ls /sys/class/net; cat /proc/net/dev").count("data1:") == 1
 
 
-def test_a_relay_that_dies_takes_one_link_with_it(chain: Testbed) -> None:
-    first, second = chain.links
-    for link in chain.links:
-        link.shaper.apply(load("none"))
-    (pid,) = (pid for pid, command in processes() if "--edge middle1 --server server" in command)
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(SessionError, match="relay middle1-server"):
-        second.shaper.apply(OTHER)
-    assert first.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
+def test_a_relay_that_dies_takes_one_link_with_it() -> None:
+    with closing(open_local(hosts=3)) as bed:
+        first, second = bed.links
+        for link in bed.links:
+            link.shaper.apply(load("none"))
+        descendants(os.getpid(), "--edge middle1 --server server")[-1].kill()
+        with pytest.raises(SessionError, match="relay middle1-server"):
+            second.shaper.apply(OTHER)
+        assert first.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
 
 
 DRIVER = """
 import sys, time
 from pareto.hosts.local_testbed import open_local
 bed = open_local(hosts=3, edge_cpu=0.5)
-session = bed.remotes["middle1"].start("pareto.worker")
-session.request("facts", 120)
+session = bed.remotes["middle1"].start("pareto.link")
+session.request("supported", 120)
 print("ready", flush=True)
 time.sleep(600)
 """
 
 
+@dataclass(frozen=True)
+class Driver:
+    """A program with a testbed of its own, all that it has started, and what of it is to be seen."""
+
+    process: subprocess.Popen[str]
+    family: list[psutil.Process]
+    made: set[str]
+
+
 @pytest.fixture
-def driver() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def driver() -> Driver:
+    before = left_behind()
+    process = started(sys.executable, "-c", DRIVER)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    yield process
-    if process.poll() is None:
-        process.kill()
-    process.wait()
+    return Driver(process, descendants(process.pid), left_behind() - before)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_nothing_outlives_a_driver_that_dies(driver: subprocess.Popen[str], how: signal.Signals) -> None:
-    assert any("namespace" in what for what in left_behind())
-    assert any("cgroup" in what for what in left_behind())
-    driver.send_signal(how)
-    driver.wait(20)
-    assert wait_until(lambda: not left_behind()), left_behind()
+def test_nothing_outlives_a_driver_that_dies(driver: Driver, how: signal.Signals) -> None:
+    assert {what.split()[0] for what in driver.made} == {"namespace", "interface", "file", "process"}
+    assert any("cgroup" in what for what in driver.made)
+    driver.process.send_signal(how)
+    driver.process.wait(20)
+    assert ended(driver.family)
+    assert wait_until(lambda: not driver.made & left_behind()), driver.made & left_behind()
 
 
-def test_the_next_start_sweeps_up_after_a_killed_keeper(driver: subprocess.Popen[str]) -> None:
-    keepers = [pid for pid, command in processes() if "pareto.hosts.local" in command]
-    for pid in keepers:
-        os.kill(pid, signal.SIGKILL)
-    driver.kill()
-    driver.wait()
-    assert wait_until(lambda: not list(processes())), "the kernel ends sshd and workers with their keeper"
-    assert any(name.startswith("pareto") for name in netns.listnetns())
+def test_the_next_start_sweeps_up_after_a_killed_keeper(driver: Driver) -> None:
+    (keeper,) = python_programs(driver.process.pid, "pareto.hosts.local")
+    keeper.kill()
+    driver.process.kill()
+    driver.process.wait()
+    assert ended(driver.family), "the kernel ends sshd and workers with their keeper"
+    assert any(what.startswith("namespace") for what in driver.made & left_behind())
     open_local().close()
-    assert left_behind() == set()
+    assert not driver.made & left_behind()

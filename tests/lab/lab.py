@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from pareto.hosts.local import journal
-from pareto.hosts.shipping import REPOSITORY
 from tests.lab import wiring
 from tests.lab.disk import Disk, new_key, write_secret
 from tests.lab.host import LabHost, wait
+from tests.program import pareto
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder for root alone is made in it)
 _SSH_CONFIG = """\
@@ -72,16 +72,7 @@ class Lab:
 
     def pareto(self, *arguments: str) -> subprocess.Popen[str]:
         """The driver, with this home and no terminal."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "pareto", *arguments],
-            cwd=REPOSITORY,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        return pareto(*arguments, environment=self.environment)
 
     def know_hosts(self) -> None:
         """Write the hosts' present keys into known_hosts, and nothing else."""

@@ -17,11 +17,11 @@ from pyroute2 import IPRoute, netns
 
 from pareto.hosts import inventory
 from tests import REPOSITORY
-from tests.integration.conftest import wait_until
 from tests.lab import Lab, LabError, open_lab
 from tests.lab.boot import EMPTY_AT_BOOT, hidden
 from tests.lab.disk import MIRRORED, OWN
 from tests.lab.lab import MEMORY
+from tests.program import wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 SECONDS_OF_SILENCE = ("-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1")
-QUICKLY = ("-o", "ConnectTimeout=2", "-o", "ConnectionAttempts=1")
+QUICKLY = ("-o", "ConnectTimeout=1", "-o", "ConnectionAttempts=1")
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from pareto.hosts.lab import open_lab as open_testbed
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Direction, Profile
-from tests.integration.conftest import wait_until
 from tests.lab import Lab, LabHost, open_lab
+from tests.program import wait_until
 from tests.vm.test_local import SLOW
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]

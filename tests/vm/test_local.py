@@ -13,7 +13,7 @@ import pytest
 from pareto.hosts.local_testbed import open_local
 from pareto.link.profile import Direction, Profile
 from tests import REPOSITORY
-from tests.integration.conftest import left_behind
+from tests.integration.own_machine import left_behind
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from pareto.link import journal, offload, qdisc
 from pareto.link.profile import Direction
-from tests.integration.conftest import wait_until
+from tests.program import wait_until
 from tests.vm import wire
 from tests.vm.wire import Helper, delay_s, tc
 
