@@ -12,12 +12,12 @@ from partitions.tracing import trace
 PUBLISHED = {
     "alexnet": (1.43, 61.1),
     "vgg16": (30.94, 138.4),
-    "resnet18": (3.63, 11.7),
     "resnet50": (8.18, 25.6),
     "mobilenet_v2": (0.60, 3.5),
     "inception_v3": (11.43, 23.8),
-    "vit_b_16": (35.13, 86.6),
     "swin_t": (8.98, 28.3),
+    "resnet18": (3.63, 11.7),
+    "vit_b_16": (35.13, 86.6),
 }
 
 
