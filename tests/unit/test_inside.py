@@ -54,9 +54,9 @@ class Untraceable(nn.Module):
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def net(tmp_path_factory):
-    """The file of a small user's model."""
+    """The file of a small user's model; one file of a process may have its name."""
     file = tmp_path_factory.mktemp("user") / "inside_net.py"
     file.write_text(NET)
     return file

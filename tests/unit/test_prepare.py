@@ -32,9 +32,9 @@ def tiny():
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def own(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A user's own model, by its name; it takes no time."""
+    """A user's own model, by its name, which one file of a process may have; it takes no time."""
     file = tmp_path_factory.mktemp("model") / "model_of_test_prepare.py"
     file.write_text(MODULE)
     return registry.canonical(f"{file}:tiny")
