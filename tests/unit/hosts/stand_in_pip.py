@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
             folders = [Path(index.removeprefix("file://")) for index in indexes if index]
             found = [folder / wheel for folder in folders if (folder / wheel).exists()]
             if not found:
+                print(f"ERROR: Could not find a version that satisfies the requirement {requirement}")
                 sys.exit(f"ERROR: No matching distribution found for {requirement}")
             print(f"Collecting {requirement} (from -r requirements.txt)")
             wheels.append(found[0])

@@ -68,10 +68,6 @@ def test_by_the_real_venv_and_pip(
     assert any(line.startswith("pi: still making it (") for line in host.lines)
     assert told(host) == snapshot(name="made")
 
-    host.require("tiny==9.9")
-    assert not set_up(host)
-    assert told(host) == snapshot(name="no such version")
-
     host.offer("tiny", "1.1")
     host.offer("small", "2.0", index="others")
     host.require("tiny==1.1", "small==2.0")
