@@ -117,13 +117,13 @@ def test_objectives_and_constraint(tmp_path: Path, snapshot: SnapshotAssertion) 
     joules = compared(tmp_path / "energy", *energy, objectives=("latency", "energy")).fronts.iloc[0]
     assert "energy" in joules["reference"]
     assert 0.5 < joules["ratio_low"] < 1 < joules["ratio_high"] < 2
-    devices = compared(
-        tmp_path / "devices", with_energy(a), energy[1], objectives=("latency", "energy")
-    ).fronts
+    few_a, few_b = at(a, 3, 21), at(b, 3, 21)
+    few_j = with_energy(few_a), with_energy(few_b, server=False)
+    devices = compared(tmp_path / "devices", *few_j, objectives=("latency", "energy")).fronts
     assert devices["hypervolume_ratio"].isna().all()
-    nothing = compared(tmp_path / "none", a, b, where="latency_s < 1us").fronts
+    nothing = compared(tmp_path / "none", few_a, few_b, where="latency_s < 1us").fronts
     edge_only = compared(tmp_path / "zero", at(a, 21), at(b, 21), objectives=("latency", "payload")).fronts
     assert [front["note"].unique().tolist() for front in (devices, nothing, edge_only)] == snapshot
     for wrong in ({"objectives": ("latency", "speed")}, {"where": "latency_s <"}):
         with pytest.raises(AnalysisError):
-            compared(tmp_path / "wrong", a, b, **wrong)
+            compared(tmp_path / "wrong", few_a, few_b, **wrong)

@@ -74,15 +74,6 @@ def test_a_shift_is_found_with_its_sign(tmp_path: Path, rounds: int, over: str, 
     assert f"21 points x {rounds} rounds" in text
 
 
-def test_a_run_against_itself_shows_no_difference(tmp_path: Path) -> None:
-    seen = 0
-    for seed in range(20):
-        rows = compared(tmp_path / str(seed), measured(AA, rounds=3 if seed % 2 else 6, seed=seed))
-        every = over_all(rows)
-        seen += not every["latency_low_s"] <= 0 <= every["latency_high_s"]
-    assert seen <= 2, "one in twenty is what 95 % means"
-
-
 def test_what_slows_a_whole_round_slows_both(tmp_path: Path) -> None:
     """Without pairs, a drift by half would hide a shift of 5 %."""
     shifted = compared(tmp_path, measured(rounds=8, later_s=0.03))

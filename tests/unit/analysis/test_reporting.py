@@ -37,7 +37,8 @@ def names(found: Findings) -> list[str]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """A report with everything, which takes seconds; to be copied before anything in its folder is changed."""
-    return report(write(tmp_path_factory.mktemp("whole"), trials()))
+    rows = [row for row in trials() if row["point"] in (0, 3, 7, 8, 14, 20, 21)]
+    return report(write(tmp_path_factory.mktemp("whole"), rows))
 
 
 def test_files(whole: Findings) -> None:
@@ -81,13 +82,12 @@ def test_both_widths() -> None:
     assert set(asked(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
 
 
-def test_other_objectives_and_a_constraint_reach_the_front(tmp_path: Path) -> None:
-    run = write(tmp_path, trials())
-    found = find([run], Asked(("latency", "payload"), "latency_s < 0.5"))
+def test_other_objectives_and_a_constraint_reach_the_front(whole: Findings) -> None:
+    found = find([whole.runs[0].folder], Asked(("latency", "payload"), "latency_s < 0.5"))
     assert found.objectives == ("latency", "payload")
     assert (~found.front["feasible"]).any()
     assert found.front.loc[found.front["on_front"], "latency_s"].max() < 0.5
-    both = find([run], Asked()).front
+    both = whole.front
     assert set(found.front.loc[found.front["on_front"], "point"]) != set(both.loc[both["on_front"], "point"])
 
 

@@ -72,7 +72,7 @@ def test_the_line_of_a_fault_counts_the_lines_of_reasons(tmp_path: Path) -> None
         load([write(tmp_path, rows)])
 
 
-def test_100_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
+def test_20_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     rows = trials(rounds=46)[:2000]
     for row, reason in zip(rows, rng.choice(["", "a, b", 'said "no"\nand left'], len(rows)), strict=True):
@@ -80,10 +80,10 @@ def test_100_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
         row["top1"] = rng.choice(["", "0.5", "nan", "1e-05", "12"])
     path = write(tmp_path, rows) / "trials.csv"
     header, _, body = path.read_bytes().partition(b"\r\n")
-    path.write_bytes(header + b"\r\n" + 50 * body)
+    path.write_bytes(header + b"\r\n" + 10 * body)
     quick = load(tmp_path)
     slow = pd.read_csv(path, dtype=str, keep_default_na=False)
-    assert len(quick) == 100_000
+    assert len(quick) == 20_000
     assert quick["reason"].nunique() == 3
     for column in COLUMNS:
         if quick[column].dtype == "float64":
