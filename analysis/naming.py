@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    # Whoever only asks for a name must not pay for pandas.
+    import pandas as pd
 
 CUT_LIMIT = 12
 """Characters of the name of each of two cuts."""
