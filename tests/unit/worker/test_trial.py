@@ -16,7 +16,7 @@ from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker import phases, trial
 from pareto.worker.device import Cpu
-from pareto.worker.phases import Length, NoLink
+from pareto.worker.phases import Length, NoLink, Phase, Sample
 from pareto.worker.trial import Data
 from partitions.stage import Stage
 
@@ -138,14 +138,29 @@ def test_nothing_is_timed_where_any_result_is_wrong(server: TcpServer, wrong: in
     assert report["max_abs_error"] == 1.0
 
 
-@pytest.mark.parametrize("transfer_s", [1e-6, 10.0], ids=["the stage's", "the link's"])
-def test_the_slowest_of_all_steps_decides_how_many_are_in_flight(
-    server: TcpServer, transfer_s: float
+@pytest.mark.parametrize(
+    ("stage_s", "transfer_s", "in_flight", "pace"),
+    [
+        (0.25, 0.0, None, (5, 0.25)),
+        (0.0, 0.0, None, (10, 0.125)),  # the edge's
+        (0.25, 0.5, None, (3, 0.5)),
+        (0.25, 0.5, 1, (1, 1.0)),
+        (0.25, 0.5, 9, (9, 0.5)),
+    ],
+)
+def test_the_slowest_of_all_steps_sets_the_pace(
+    stage_s: float, transfer_s: float, in_flight: int | None, pace: tuple[int, float]
 ) -> None:
-    report = run(connected(server, 1, 0.02), data(), transfer_s=transfer_s)
-    (stage_s,) = report["stages_s"]
-    slowest_s = max(report["edge_s"], stage_s, transfer_s)
-    assert slowest_s == (stage_s if transfer_s < 0.02 else transfer_s)
+    lone = Phase(0.0, [Sample(0.0, 1.0, 0.125, 0.0, (0.0625, stage_s))] * 3, [])
+    assert trial.pace(lone, transfer_s, in_flight) == pace
+
+
+@pytest.mark.parametrize(("stage_s", "transfer_s"), [(0.02, 1e-6), (0.0, 10.0)], ids=["stage", "link"])
+def test_a_trial_keeps_as_many_in_flight_as_its_pace_asks_for(
+    server: TcpServer, stage_s: float, transfer_s: float
+) -> None:
+    report = run(connected(server, 1, stage_s), data(), transfer_s=transfer_s)
+    slowest_s = max(report["edge_s"], *report["stages_s"], transfer_s)
     assert report["in_flight"] == phases.in_flight(report["latency_s"], slowest_s)
 
 
