@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -106,20 +107,24 @@ class Ended(NamedTuple):
 
 
 def command(*arguments: str) -> Ended:
-    """The command within this process, which saves what importing takes."""
+    """The command within this process, which saves what importing takes: in the repository's folder, at 80 columns."""
     from pareto import cli
 
     out, err = io.StringIO(), io.StringIO()
     of_signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    folder = Path.cwd()
     try:
+        os.chdir(REPOSITORY)
         with (
             patch.object(sys, "argv", ["pareto", *arguments]),
+            patch.dict(os.environ, {"COLUMNS": "80"}),
             patch.object(cli, "BEGAN", time.monotonic()),
             redirect_stdout(out),
             redirect_stderr(err),
         ):
             code = cli.main()
     finally:
+        os.chdir(folder)
         for number, handler in of_signals.items():
             signal.signal(number, handler)
     return Ended(code, out.getvalue(), err.getvalue())

@@ -14,17 +14,17 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli
 from tests import REPOSITORY
-from tests.unit.command_line import Done, pareto
+from tests.program import Ended, command
 
 TINY = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())\n"
 BAD_INPUT = {
-    "--model mobilnetv2": "mobilenet_v2",
+    "--model mobilnetv2 --dry-run": "mobilenet_v2",
     "--model mobilenetv2 --netem fiveg": "fiveg",
     "--model mobilenetv2 --netem 10mbit-": "10mbit-",
-    "--model mobilenetv2 --points 0,99": "99",
+    "--model mobilenetv2 --points 0,99 --dry-run": "99",
     "--model mobilenetv2 --backend udp": "udp",
     "--model mobilenetv2 --trials many": "--trials",
-    "--model alexnet --weights nowhere.pth": "nowhere.pth",
+    "--model alexnet --weights nowhere.pth --dry-run": "nowhere.pth",
     "--netem none": "--model",
     "--modle alexnet": "--modle",
     "frobnicate": "frobnicate",
@@ -58,10 +58,10 @@ BAD_INPUT = {
 """What is typed, and what of it the line names."""
 
 
-def error_of(done: Done | subprocess.CompletedProcess[str]) -> str:
+def error_of(done: Ended) -> str:
     """The one line that is all that is said of bad input."""
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    assert done.code == 2
+    (line,) = done.err.splitlines()
     assert line.startswith("error: ")
     return line
 
@@ -70,7 +70,7 @@ def error_of(done: Done | subprocess.CompletedProcess[str]) -> str:
 def test_bad_input_is_one_clear_line_and_exit_code_2(
     arguments: str, named: str, snapshot: SnapshotAssertion
 ) -> None:
-    line = error_of(pareto(*shlex.split(arguments)))
+    line = error_of(command(*shlex.split(arguments)))
     assert named in line
     assert line == snapshot
 
@@ -84,14 +84,14 @@ def test_bad_input_ends_the_process_with_exit_code_2() -> None:
         timeout=120,
         check=False,
     )
-    assert "--modle" in error_of(done)
+    assert "--modle" in error_of(Ended(done.returncode, done.stdout, done.stderr))
 
 
 def test_an_unwritable_results_folder(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "net_of_test_cli.py").write_text(TINY)
     model = f"{tmp_path}/net_of_test_cli.py:build"
-    line = error_of(pareto("--model", model, "--points", "0", "--out", str(tmp_path / "file")))
+    line = error_of(command("--model", model, "--testbed", "simulated", "--out", str(tmp_path / "file")))
     assert str(tmp_path / "file") in line
     assert line == snapshot
 
@@ -138,9 +138,9 @@ def test_what_is_about_to_run_is_said_before_anything_heavy_is_imported() -> Non
 
 def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     asked = "--model squeezenet1_1 --netem 200ms-5mbit --points 0,12 --dry-run"
-    done = pareto(*asked.split(), "--out", str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    done = command(*asked.split(), "--out", str(tmp_path))
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert list(tmp_path.iterdir()) == []
     *plan, estimate = lines
@@ -149,12 +149,12 @@ def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAsser
 
 
 def test_help_of_the_main_job_names_every_option() -> None:
-    done = pareto("run", "--help")
-    assert done.returncode == 0
+    done = command("run", "--help")
+    assert done.code == 0
     options = set(inspect.signature(cli.run).parameters) - {"sweep"}
     assert len(options) > 30
     for option in options:
-        assert f"--{option.replace('_', '-')} " in done.stdout
+        assert f"--{option.replace('_', '-')} " in done.out
 
 
 def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -162,14 +162,14 @@ def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path, snapshot: Sna
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "lab.yaml").write_text(f"edge_to_server: {{delay: {delay}}}\n")
     both = f"{tmp_path}/a/lab.yaml,{tmp_path}/b/lab.yaml"
-    line = error_of(pareto("--model", "alexnet", "--netem", both, "--dry-run"))
+    line = error_of(command("--model", "alexnet", "--netem", both, "--dry-run"))
     assert "lab" in line
     assert line == snapshot
 
 
 def test_profiles_are_listed_in_words(snapshot: SnapshotAssertion) -> None:
-    done = pareto("netem", "list")
-    assert done.returncode == 0
-    listed = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    done = command("netem", "list")
+    assert done.code == 0
+    listed = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert {"200ms-5mbit", "200ms-5mbit-tbf", "none", "handover"} <= set(listed)
     assert [listed[name] for name in ("200ms-5mbit", "200ms-5mbit-tbf", "none", "handover")] == snapshot

@@ -13,18 +13,18 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 from tests import REPOSITORY
-from tests.unit.command_line import pareto
+from tests.program import command
 
 EXAMPLE = REPOSITORY / "results" / "example"
 
 
 def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
     out = tmp_path / "a-name-that-does-not-fit-into-one-line-of-a-terminal-with-its-80-columns"
-    done = pareto("report", str(EXAMPLE), "--figures", "none", "--out", str(out))
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    done = command("report", str(EXAMPLE), "--figures", "none", "--out", str(out))
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
     assert lines[-1] == str(out)
-    _, warned, answers = " ".join(done.stdout.split()).rpartition(" attention: ")
+    _, warned, answers = " ".join(done.out.split()).rpartition(" attention: ")
     assert warned
     for netem in ("200ms-5mbit", "10ms-100mbit", "lan-1gbit"):
         assert f" mobilenet_v2 at {netem}: " in answers
@@ -36,9 +36,9 @@ def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
 def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
     out = str(tmp_path)
     asked = ("report", str(EXAMPLE), "--figures", "none", "--out", out, "--where", "backend == rpc")
-    done = pareto(*asked)
-    assert done.returncode == 0
-    fronts = done.stdout.partition(": overhead ")[0]
+    done = command(*asked)
+    assert done.code == 0
+    fronts = done.out.partition(": overhead ")[0]
     assert " rpc " in fronts
     assert " tcp " not in fronts
 
@@ -50,36 +50,36 @@ def test_several_runs_are_joined_beside_them(tmp_path: Path) -> None:
             rows.write_text(rows.read_text().replace("\nexample,", f"\n{name},"))
     (tmp_path / "notes.txt").write_text("no run")
     runs = sorted(map(str, tmp_path.iterdir()))
-    done = pareto("report", *runs, "--figures", "none")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = command("report", *runs, "--figures", "none")
+    assert (done.code, done.err) == (0, "")
     (joined,) = tmp_path.glob("joined-2-runs-*")
-    assert done.stdout.splitlines()[-1] == str(joined)
+    assert done.out.splitlines()[-1] == str(joined)
     assert ",12," in (joined / "front.csv").read_text(), "twelve rounds, of two runs"
     assert not (tmp_path / "one" / "front.csv").exists()
 
 
 def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    done = pareto("compare", str(EXAMPLE), str(EXAMPLE), "--out", str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
+    done = command("compare", str(EXAMPLE), str(EXAMPLE), "--out", str(tmp_path))
+    assert (done.code, done.err) == (0, "")
     written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
     assert written == {"compare.csv", "compare-fronts.csv"}
-    (shared,) = [line for line in done.stdout.splitlines() if line.startswith("216 ")]
+    (shared,) = [line for line in done.out.splitlines() if line.startswith("216 ")]
     assert shared == snapshot
 
 
 def test_advise_says_what_to_do_first(snapshot: SnapshotAssertion) -> None:
-    done = pareto("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split(": ")[:2] == snapshot  # then come its figures
+    done = command("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.split(": ")[:2] == snapshot  # then come its figures
 
 
-@pytest.mark.parametrize("command", ["report", "compare"])
-def test_an_unwritable_place_is_one_line(tmp_path: Path, command: str, snapshot: SnapshotAssertion) -> None:
+@pytest.mark.parametrize("name", ["report", "compare"])
+def test_an_unwritable_place_is_one_line(tmp_path: Path, name: str, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "file").write_text("")
     runs = [str(EXAMPLE)] * (1 if command == "report" else 2)
-    done = pareto(command, *runs, "--out", str(tmp_path / "file" / "below"))
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    done = command(name, *runs, "--out", str(tmp_path / "file" / "below"))
+    assert done.code == 2
+    (line,) = done.err.splitlines()
     assert f"{tmp_path}/file/below" in line
     assert line == snapshot
 
