@@ -76,7 +76,7 @@ def test_advise_says_what_to_do_first(snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("name", ["report", "compare"])
 def test_an_unwritable_place_is_one_line(tmp_path: Path, name: str, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "file").write_text("")
-    runs = [str(EXAMPLE)] * (1 if command == "report" else 2)
+    runs = [str(EXAMPLE)] * (1 if name == "report" else 2)
     done = command(name, *runs, "--out", str(tmp_path / "file" / "below"))
     assert done.code == 2
     (line,) = done.err.splitlines()
