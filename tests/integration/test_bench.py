@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.program import pareto, python_programs, wait_until
+from tests.program import command, pareto, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -24,9 +24,9 @@ BENCH = ("bench", "transport")
 def test_every_way_in_every_place(tmp_path: Path) -> None:
     settings = ("--quick", "--rounds", "2", "--sizes", "4kB,100kB", "--netem", "1ms-50mbit", "--busy")
     ways = ("--ways", "floor,tcp,rpc,naive,asyncio", "--rpc-threads", "1,4", "--seed", "7")
-    process = pareto(*BENCH, "--out", str(tmp_path), *settings, *ways)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
+    done = command(*BENCH, "--out", str(tmp_path), *settings, *ways)
+    assert done.code == 0, done
+    out = done.out
     (path,) = tmp_path.iterdir()
     assert out.splitlines()[-1] == str(path)
     assert max(len(line) for line in out.splitlines() if str(path) not in line) <= 80

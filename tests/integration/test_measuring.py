@@ -23,6 +23,7 @@ from pareto.link.profile import Profile
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.spec import Cell
+from tests.integration.relay_net import settled
 
 pytestmark = [
     pytest.mark.integration,
@@ -235,12 +236,14 @@ def test_estimates_are_of_the_right_size(crew: Crew, prepared: Prepared) -> None
     network = (load("50ms-20mbit"),)
     made = plan.make(asked, {MODEL: replace(prepared.facts, splits=((1,),))}, {"50ms-20mbit": network})
     (trial,) = made.trials
-    took = []
-    for _ in range(3):  # this machine is shared
-        crew._model = None  # the test before this one left no model on the edge
+
+    def took_s() -> float:
+        crew._model = None  # the trial before this one left another model on the edge, or none
         crew.ready(trial.cell, network)
         began = time.monotonic()
         crew.trial(trial, network)
         crew.probed(crew.links[0], network[0], BUSY)
-        took.append(time.monotonic() - began)
-    assert min(took) == pytest.approx(trial.estimate_s, rel=0.35)
+        return time.monotonic() - began
+
+    expected = pytest.approx(trial.estimate_s, rel=0.35)
+    assert settled(took_s, expected, tries=4) == expected

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -112,60 +113,63 @@ def test_a_sweep_from_command_to_front(tmp_path: Path) -> None:
     assert again.out.splitlines()[-1] == str(run)
 
 
-def test_a_backend_against_itself_and_what_tcp_did(tmp_path: Path) -> None:
-    """Two names are two rows a round, over one connection; and with other settings of TCP than usual."""
-    job = ("--model", "squeezenet1_1", "--netem", "10ms-50mbit", "--points", "7", "--quick", "--trials", "1")
+@dataclass(frozen=True)
+class Resumed:
+    """A run that was killed and gone on with; kept: its rows before, rows: in the end."""
+
+    out: Path
+    run: Path
+    kept: Rows
+    rows: Rows
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    """Of two names for one backend, and with other settings of TCP than usual."""
+    out = tmp_path_factory.mktemp("results")
+    job = ("--model", "squeezenet1_1", "--points", "7", "--netem", "10ms-50mbit", "--quick", "--trials", "3")
     settings = ("--congestion", "reno", "--initial-window", "20", "--slow-start-after-idle")
-    where = (*LENIENT, "--figures", "none", "--out", str(tmp_path))
-    done = command(*job, "--backend", "tcp:a,rpc,tcp:b", *settings, *where)
-    run = only_run(tmp_path)
-    rows = read(run / "trials.csv")
+    process = pareto(*job, "--backend", "tcp:a,rpc,tcp:b", *settings, *LENIENT, "--out", str(out))
+    assert wait_until(lambda: len(rows_in(out)) > 3, 240)
+    family = descendants(process.pid)
+    assert len(family) > 5
+    process.kill()
+    process.communicate()
+    assert ended(family), family
+    kept = rows_in(out)
+    done = command("--resume", str(only_run(out)), "--figures", "none")
+    rows = rows_in(out)
     assert done.code == exit_code(rows), done
-    assert Counter(row["backend"] for row in rows) == {"tcp:a": 1, "rpc": 1, "tcp:b": 1}
-    assert len(list((run / "requests").iterdir())) == 3
-    for row in rows:
-        assert sound(row), row["reason"]
+    return Resumed(out, only_run(out), kept, rows)
+
+
+def test_a_killed_run_resumes_with_each_trial_once(resumed: Resumed) -> None:
+    assert 3 < len(resumed.kept) < 9
+    assert resumed.rows[: len(resumed.kept)] == resumed.kept
+    assert all(map(sound, resumed.rows))
+    assert Counter((row["backend"], row["round"]) for row in resumed.rows) == {
+        (backend, number): 1 for backend in ("tcp:a", "rpc", "tcp:b") for number in "123"
+    }
+    assert len(list((resumed.run / "requests").iterdir())) == 9
+
+
+def test_a_run_is_gone_on_with_as_it_was_begun(resumed: Resumed) -> None:
+    other = command("--resume", resumed.run.name, "--out", str(resumed.out), "--congestion", "bbr")
+    assert other.code == 2
+    assert "congestion was reno, not bbr" in other.err
+
+
+def test_what_tcp_did(resumed: Resumed) -> None:
+    for row in resumed.rows:
         assert row["congestion"] == "reno"
         assert row["tcp_retransmits"] == "0"
         assert 0.0095 < float(row["tcp_min_rtt_s"]) < 0.02
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0
         assert 1e6 < float(row["tcp_delivery_rate_bps"]) < 51e6
-    (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
-    assert session["testbed"]["congestion_control"] == "reno"
-    assert session["testbed"]["initial_window_segments"] == 20
-
-    refused = command("--resume", run.name, "--out", str(tmp_path), "--congestion", "bbr")
-    assert refused.code == 2
-    assert "congestion was reno, not bbr" in refused.err
-
-
-def test_a_killed_run_resumes_with_each_trial_once(tmp_path: Path) -> None:
-    job = (*SMALL, "--netem", "10ms-50mbit", "--trials", "2")
-    process = pareto(*job, "--out", str(tmp_path))
-    assert wait_until(lambda: len(rows_in(tmp_path)) > 2, 240)
-    family = descendants(process.pid)
-    assert len(family) > 5
-    process.kill()
-    process.communicate()
-    assert ended(family), family
-    run = only_run(tmp_path)
-    kept = rows_in(tmp_path)
-    assert 2 < len(kept) < 8
-
-    refused = command("--resume", str(run), "--trials", "5")
-    assert refused.code == 2
-    assert "was made with other settings: trials was 2, not 5" in refused.err
-
-    done = command("--resume", str(run), "--figures", "none")
-    rows = rows_in(tmp_path)
-    assert done.code == exit_code(rows), done
-    assert all(map(sound, rows)), done
-    assert rows[: len(kept)] == kept
-    counted = Counter((row["point"], row["backend"], row["round"]) for row in rows)
-    assert set(counted.values()) == {1}
-    assert len(counted) == 8
-    assert only_run(tmp_path) == run
+    for session in json.loads((resumed.run / "manifest.json").read_text())["sessions"]:
+        assert session["testbed"]["congestion_control"] == "reno"
+        assert session["testbed"]["initial_window_segments"] == 20
 
 
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) -> None:

