@@ -68,8 +68,8 @@ def test_rtt_and_both_rates(client: ProbeClient) -> None:
 
 
 def test_an_echo_is_not_left_lying_until_the_next_ping(client: ProbeClient) -> None:
-    reading = client.measure(0, 0, datagrams=True, pings=4, ping_gap_s=0.15)
-    assert 0 < min(reading["rtts_s"][:-1]) < 0.15  # after the last one there is none
+    reading = client.measure(0, 0, datagrams=True, pings=3, ping_gap_s=0.2)
+    assert 0 < min(reading["rtts_s"][:-1]) < 0.1  # after the last one there is none
 
 
 def test_a_clean_sample_comes_whole(client: ProbeClient) -> None:
