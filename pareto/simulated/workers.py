@@ -237,7 +237,7 @@ class Workers:
             crossed,
             self._stages_s(trial, len(crossed) + 1, draws),
             world.link,
-            BACKEND_S[cell.transport],
+            BACKEND_S.get(cell.transport, 0.0),
             world.noise,
             draws,
             world.requests,

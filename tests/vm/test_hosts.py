@@ -5,26 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
-from pareto import reporting
 from pareto.hosts import inventory
 from pareto.hosts.lab import open_lab as open_testbed
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Direction, Profile
 from tests.lab import Lab, LabHost, open_lab
-from tests.program import command, wait_until
+from tests.program import wait_until
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 
@@ -44,11 +39,21 @@ def tiny():
     )
 """
 SWEEP = (
-    *("--netem", "50ms-5mbit", "--points", "1", "--trials", "1", "--quick", "--backend", "tcp"),
+    *("--netem", "50ms-5mbit", "--points", "1", "--trials", "1", "--quick"),
     *("--figures", "none", "--rtt-floor", "25ms", "--tolerance", "20%"),
 )
 # How long the emulated processor may take to end what is left, and to look whether it has.
 SLACK_S = 15.0
+
+
+def pareto(lab: Lab, *arguments: str) -> str:
+    """What the command said; it must have ended well."""
+    began = time.monotonic()
+    with lab.pareto(*arguments) as process:
+        said, errors = process.communicate(timeout=660)
+    print(f"{said}in {time.monotonic() - began:.0f} s")
+    assert process.returncode == 0, said + errors
+    return said
 
 
 def shaping(host: LabHost) -> str:
@@ -84,11 +89,10 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, str]]
         once = "/etc/sudoers.d/once"
         for host in lab.hosts.values():
             host.run(f"echo 'pi ALL=(ALL) NOPASSWD: ALL' >{once} && chmod 440 {once}")
-        done = command("hosts", "setup", "--testbed", str(lab.testbed()))
-        assert done.code == 0, done
+        said = pareto(lab, "hosts", "setup", "--testbed", str(lab.testbed()))
         for host in lab.hosts.values():
             host.run(f"rm {once}")
-        yield lab, done.out
+        yield lab, said
 
 
 @pytest.fixture
@@ -130,33 +134,21 @@ def test_what_setup_leaves_lets_the_user_start_one_program_and_nothing_else(host
         assert host.run(others) == ""
 
 
-def test_a_sweep(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its report, whose packages take a minute to import here."""
-    monkeypatch.setitem(sys.modules, "analysis.reporting", MagicMock())
-    monkeypatch.setattr(reporting, "show", lambda *_: None)
-    monkeypatch.setenv("HOME", str(lab.home))
+def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
     model, out, pi = tmp_path / "net.py", tmp_path / "results", lab.host("pi")
     model.write_text(MODEL)
-    over = threading.Event()
-
-    def watch() -> str:
-        """What shapes the link while a trial is at work."""
-        wait_until(lambda: over.is_set() or "netem" in shaping(pi), 600)
-        return shaping(pi)
-
-    with ThreadPoolExecutor(1) as beside:
-        watched = beside.submit(watch)
-        try:
-            where = ("--testbed", str(lab.testbed()), "--out", str(out))
-            done = command("--model", f"{model}:tiny", *SWEEP, *where)
-        finally:
-            over.set()
-    assert done.code == 0, done
-    shaped = watched.result()
+    asked = ("--model", f"{model}:tiny", *SWEEP, "--testbed", str(lab.testbed()), "--out", str(out))
+    with lab.pareto(*asked) as process:
+        wait_until(lambda: rows(out) or process.poll() is not None, 600)
+        shaped = shaping(pi)  # the next trial is at work
+        said = process.communicate(timeout=660)
+    assert process.returncode == 0, said
     # As another reader than ours sees it: SSH and all others pass by.
     assert "qdisc prio 7061: root" in shaped
     assert "delay 50ms rate 5Mbit" in shaped
-    assert {(row["point"], row["backend"]) for row in rows(out)} == {("1", "tcp")}
+    assert {(row["point"], row["backend"]) for row in rows(out)} == {
+        ("1", backend) for backend in ("tcp", "rpc")
+    }
     for row in rows(out):
         assert row["status"] == "ok", row["reason"]
         assert float(row["latency_s"]) >= float(row["latency_bound_s"])
