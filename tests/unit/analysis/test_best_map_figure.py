@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,49 +21,7 @@ from analysis.findings import Findings, Run
 from analysis.fronts.front import front
 from tests.unit import drawn
 from tests.unit import simulated_network as simulated
-
-NETWORKS = {"near": Network(0.01, 100e6, 0.002), "far": Network(0.2, 5e6), "bare": Network(0.0, math.inf)}
-HALF = 20e6
-
-
-def cell(netem: str, point: int, latency_s: float, ips: float = 1.0, **more: Any) -> dict[str, Any]:
-    """A row of the front."""
-    return {
-        "model": "net", "netem": netem, "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": "",
-        "backend": "tcp", "point": str(point), "point_name": "", "rounds": 6, "excluded": 0,
-        "payload_bytes": 0.0 if point == 9 else 1e5, "latency_s": latency_s, "throughput_ips": ips,
-        "latency_low_s": 0.95 * latency_s, "latency_high_s": 1.05 * latency_s,
-        "throughput_low_ips": 0.95 * ips, "throughput_high_ips": 1.05 * ips,
-    } | more  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Foretelling:
-    """Point 0 over tcp above a rate, else all on the edge."""
-
-    limit_bps: float = HALF
-    cells = pd.DataFrame({"point": ["0", "9"], "backend": ["tcp", ""]})
-
-    def cost(self, objective: str, **conditions: Any) -> Any:
-        fast = np.asarray(conditions["rate_bps"]) > self.limit_bps
-        return np.stack([np.where(fast, 1.0, 3.0), np.full(fast.shape, 2.0)], axis=-1)
-
-
-def rows() -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            *(cell("near", *of) for of in ((0, 0.03, 9), (4, 0.05, 30), (9, 0.08, 5))),
-            *(cell("far", *of) for of in ((0, 1.0), (4, 0.5), (9, 0.08))),
-            cell("far", 9, 0.07, backend="rpc"),
-            *(cell("bare", *of) for of in ((0, 0.02), (4, 0.04), (9, 0.08))),
-            cell("wobbly", 0, 0.001),
-        ]
-    )  # fmt: skip
-
-
-def at(found: pd.DataFrame, netem: str, objective: str = "latency") -> dict[Any, Any]:
-    (row,) = found[(found["netem"] == netem) & (found["objective"] == objective)].to_dict("records")
-    return row
+from tests.unit.analysis.test_best import HALF, NETWORKS, Foretelling, rows
 
 
 def test_a_chain_has_no_map() -> None:

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.between_runs import Comparison, compare
 from analysis.comparing.front_changes import changes
 from analysis.errors import AnalysisError
 from analysis.runs.trials import load
-from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
-
-Rows = list[dict[str, Any]]
-POINTS = len(PAYLOAD_KIB)
-
-
-def measured(run: str, *, rounds: int = 8, backends: tuple[str, ...] = ("tcp",), seed: int = 0) -> Rows:
-    return trials(rounds=rounds, backends=backends, seed=seed, noise=0.02, run=run)
-
-
-def compared(folder: Path, a: Rows, b: Rows, **options: Any) -> Comparison:
-    return compare(write(folder / "a", a), write(folder / "b", b), **options)
-
-
-def scaled(rows: Rows, **factors: float) -> Rows:
-    return [row | {column: row[column] * factor for column, factor in factors.items()} for row in rows]
-
-
-def at(rows: Rows, *points: int) -> Rows:
-    return [row for row in rows if row["point"] in points]
+from tests.unit.analysis.test_between_runs import at, compared, measured, scaled
+from tests.unit.example_run import with_energy, write
 
 
 def test_a_point_enters_and_another_leaves(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

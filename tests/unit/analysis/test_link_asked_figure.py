@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,46 +17,10 @@ from analysis.figures.link_asked_figure import (
     link_asked_drawings,
     link_asked_figure,
 )
-from analysis.runs.schema import LINK_COLUMNS, TEXT
-from pareto.link.probe import GOODPUT, Reading, Tolerance, judge
+from pareto.link.probe import GOODPUT
 from pareto.link.profile import Direction, Profile
 from tests.unit import drawn
-
-WIFI = Profile("wifi", Direction(0.001, 15e6), Direction(0.001, 30e6))
-SLOW = Profile("slow", Direction(0.2, 5e6))
-SHAKY = Profile("shaky", Direction(0.05, 20e6, jitter_s=0.01), Direction(0.05, jitter_s=0.005))
-LOSSY = Profile("lossy", Direction(0.01, 8e6, loss=0.01))
-TOLERANCE = Tolerance(0.1, 0.002, 0.1)
-UDP_SHARE = 1472 / 1514
-
-
-def manifest(*profiles: Profile, **sweep: Any) -> dict[str, Any]:
-    records = {profile.name: profile.record() for profile in profiles}
-    return {
-        "profiles": records,
-        "sweep": {"tolerance": 0.1, "rtt_floor": 0.002} | sweep,
-        "testbed": "two hosts",
-    }
-
-
-def probe(
-    profile: Profile, *, rtt: float = 1.0, rate: float = 1.0, run: str = "run", **more: Any
-) -> dict[str, Any]:
-    """A probe of a link that is off by these factors, with the harness's own verdict."""
-    share = GOODPUT if profile.tcp_fills else UDP_SHARE
-    out, back = (None if way.rate_bps is None else rate * share * way.rate_bps for way in profile.directions)
-    reading = Reading(rtt * profile.rtt_s, out, back, payload_share=share)
-    fault = judge(profile, reading, TOLERANCE)
-    return {column: "" if column in TEXT else math.nan for column in LINK_COLUMNS} | {
-        "run": run, "netem": profile.name, "link": "edge-server", "verdict": "off" if fault else "ok", "reason": fault,
-        "asked_rtt_s": profile.rtt_s, "asked_rate_bps": profile.edge_to_server.rate_bps or math.nan,
-        "asked_rate_back_bps": profile.server_to_edge.rate_bps or math.nan,
-        "rtt_s": reading.rtt_s, "rate_bps": out or math.nan, "rate_back_bps": back or math.nan,
-    } | more  # fmt: skip
-
-
-def probes(*rows: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(rows)
+from tests.unit.analysis.test_link_bands import LOSSY, SLOW, WIFI, manifest, probe, probes
 
 
 @pytest.mark.parametrize("width", ["page", "column"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -28,13 +27,7 @@ from analysis.figures.style import (
     styled,
     wrapped,
 )
-
-
-def rows(**columns: Any) -> pd.DataFrame:
-    """Two points of the front."""
-    told = {"model": "net", "netem": "wifi", "batch_size": 1, "codec": "none", "in_flight_asked": "auto"}
-    told |= {"setup": "", "backend": "tcp", "point": ["0", "1"], "rounds": [6, 6], "excluded": [0, 0]}
-    return pd.DataFrame(told | columns)
+from tests.unit.analysis.test_drawing import rows
 
 
 @pytest.mark.parametrize("width", WIDTHS_IN)

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import ALL, paired
+from analysis.comparing.paired import ALL
 from analysis.comparing.verdicts import verdicts
-from analysis.runs.trials import load
-from tests.unit.example_run import PAYLOAD_KIB, trials, write
-
-AA = ("tcp:a", "tcp:b")
-CROSSING = len(PAYLOAD_KIB) - 1
-
-
-def measured(
-    backends: Sequence[str] = ("tcp", "rpc"),
-    *,
-    rounds: int = 3,
-    later_s: float = 0.0,
-    slower: float = 0.0,
-    seed: int = 0,
-) -> list[dict[str, Any]]:
-    """Trials whose rounds drift by half, with noise of 1 % of the network; the second backend is `later_s` later where
-    something crosses, and has fewer images/s by the share `slower`."""
-    rng = np.random.default_rng(seed)
-    rows = trials(rounds=rounds, backends=("tcp",), noise=0)
-    drift = rng.uniform(1, 1.5, rounds)
-    made = []
-    for row in rows:
-        crosses = bool(row["payload_bytes"])
-        for place, backend in enumerate(backends):
-            late_s = later_s if place and crosses else 0.0
-            latency_s = row["latency_s"] * drift[row["round"]] * rng.normal(1, 0.01) + late_s
-            throughput_ips = row["throughput_ips"] * rng.normal(1, 0.01) * (1 - place * slower)
-            made.append(row | {"backend": backend, "latency_s": latency_s, "throughput_ips": throughput_ips})
-    return made
-
-
-def compared(folder: Path, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return paired(load([write(folder, rows)]))
-
-
-def over_all(rows: pd.DataFrame) -> dict[Any, Any]:
-    (row,) = rows[rows["point"] == ALL].to_dict("records")
-    return row
-
-
-def points_of(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["point"] != ALL].set_index("point")
+from tests.unit.analysis.test_paired import AA, CROSSING, compared, measured, over_all, points_of
 
 
 def test_each_kind_of_difference_in_words(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
