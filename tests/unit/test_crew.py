@@ -197,6 +197,18 @@ def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, end
         assert (staged["position"], staged["cuts"], staged["interface"]) == (position, [0, 1], interface)
 
 
+def test_the_slowest_link_decides_how_many_requests_are_in_flight(chain: Testbed, ends: Ends) -> None:
+    fast, slow = (Profile(name, Direction(0.01, rate)) for name, rate in (("fast", 80e6), ("slow", 8e6)))
+    cell = replace(CELL, cuts=(0, 1), netem="both")
+    with closing(crew_of(chain)) as crew:
+        crew.start()
+        crew.trial(Trial(cell, 1, 0.1, 1.0, QUICK), (fast, slow))
+        transfers_s = [crossing.usual_s for crossing in crew.crossings(cell, (fast, slow))]
+    (asked,) = ends.worker(EDGE).of("trial")
+    assert len(set(transfers_s)) == 2
+    assert asked["transfer_s"] == max(transfers_s)
+
+
 def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, ends: Ends) -> None:
     ends.warm_s = itertools.repeat(0.0)
     with closing(crew_of(chain, code=Artifact(Path("net.py"), "c"))) as crew:

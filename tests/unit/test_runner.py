@@ -20,10 +20,10 @@ from pareto.hosts.session import SessionLost
 from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
 from pareto.hosts.way import Unreachable
-from pareto.link.probe import Probed, Reading, Tolerance
-from pareto.link.profile import Profile
+from pareto.link.probe import STILL, Probed, Reading, Sample, Tolerance
+from pareto.link.profile import Direction, Profile
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner, Workers
+from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner, Workers, link_row
 from pareto.spec import Cell
 from pareto.store import Row, Store
 from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
@@ -203,6 +203,14 @@ def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
     assert [row["status"] for row in store.rows()] == ["failed", "ok", "ok"]
     assert store.rows()[0]["reason"] == "pi ended: killed by signal 9"
     assert crew.closed == 1
+
+
+def test_losses_are_shares_of_what_was_sent() -> None:
+    lossy = Profile("lossy", Direction(0.01, loss=0.1), Direction(0.01, loss=0.25))
+    reading = Reading(0.02, None, None, Sample(50, 45, 0, 0), Sample(200, 150, 0, 0))
+    row = link_row(lossy, reading, STILL)
+    assert (row["loss"], row["loss_back"], row["datagrams"]) == (0.1, 0.25, 250)
+    assert (row["asked_loss"], row["asked_loss_back"]) == pytest.approx((0.1, 0.25))
 
 
 def test_a_probe_that_is_off_is_taken_once_more(store: Store, snapshot: SnapshotAssertion) -> None:

@@ -48,6 +48,8 @@ def test_among_values_that_are_the_same() -> None:
     assert outliers.count([3.0] * 8) == 0
     assert outliers.flagged([3.0] * 7 + [4.0]).tolist() == [False] * 7 + [True]
     assert outliers.count([3.0] * 5 + [4.0] * 2) == 0
+    # Half a standard deviation further than 3.5, estimated from the mean deviation.
+    assert outliers.flagged([1.0] * 5 + [1.1, 1.2, 1.45]).tolist() == [False] * 7 + [True]
 
 
 def test_chance_flags_few() -> None:
