@@ -25,7 +25,6 @@ from analysis.findings import Findings
 from analysis.fronts import energy
 from analysis.keys import CELL, CONDITION
 from analysis.points import cuts
-from analysis.runs.setups import SIMULATED
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure shows: all backends and codecs of it."""
@@ -63,9 +62,10 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
             yield fronts_drawing(rows, name, conditions(rows, testbed), attained)
     yield from best_map_drawings(found)
-    manifests = {run.folder.resolve().name: run.manifest for run in found.runs}
-    if not any(manifest.get(SIMULATED) for manifest in manifests.values()):  # nobody has measured those links
-        yield from link_asked_drawings(found.links, manifests)
+    if not found.simulated:  # nobody has measured those links
+        yield from link_asked_drawings(
+            found.links, {run.folder.resolve().name: run.manifest for run in found.runs}
+        )
 
 
 def asked_for(front: pd.DataFrame) -> pd.DataFrame:

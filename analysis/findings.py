@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.runs.setups import SIMULATED
+
 
 @dataclass(frozen=True)
 class Run:
@@ -43,3 +45,8 @@ class Findings:
     verdicts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing of this was measured. Simulated runs are never joined with real ones."""
+        return any(run.manifest.get(SIMULATED) for run in self.runs)

@@ -99,7 +99,7 @@ def _title(findings: Findings) -> str:
 
 def _question(findings: Findings) -> str:
     models = _named(findings.front["model"], "models") or "the model"
-    if any(run.manifest.get(SIMULATED) for run in findings.runs):
+    if findings.simulated:
         models += f" ({SIMULATED})"
     it = "they be cut" if "," in models or models.endswith(" models") else "it be cut"
     return f"{models}: where should {it} between edge and server, and is it worth cutting at all?"

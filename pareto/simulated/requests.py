@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
-import numpy.typing as npt
 
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Span, delay_range_s
 from pareto.link.profile import Direction
-from pareto.simulated.world import LinkTruth, Noise
+from pareto.simulated.world import Floats, LinkTruth, Noise
 from pareto.worker.phases import MAX_LATENCY_REQUESTS, MAX_THROUGHPUT_REQUESTS, Phase, Sample
 
-Floats = npt.NDArray[np.float64]
 Length = tuple[int, float]
 """Requests and seconds that a phase takes at the least."""
 
