@@ -114,9 +114,11 @@ def test_the_stages_of_a_chain_overlap(chain: Chain, backend: str) -> None:
     chain.stage(backend, meeting=made)
     reply = chain.run(backend, requests=12, depth=6)
     assert results(reply) == plus(2)
-    took = (chain.hosts[role].result("took") for role in BEHIND.values())
-    assert [tuple(stages) for stages in reply["result"]["stages_s"]] == list(zip(*took, strict=True))
-    assert len(reply["result"]["stages_s"]) == made
+    answered = zip(*reply["result"]["stages_s"], strict=True)
+    for role, seconds in zip(BEHIND.values(), answered, strict=True):
+        # An agent's threads may begin with two requests in either order, so the order is not compared.
+        assert sorted(seconds) == sorted(chain.hosts[role].result("took"))
+        assert len(seconds) == made
 
 
 @each_backend
