@@ -37,7 +37,10 @@ Fold = Annotated[
     typer.Option("--fold/--no-fold", help="At op, one point for equivalent neighbours.  [fold]"),
 ]
 Input = Annotated[
-    str | None, typer.Option(help="float32, or uint8: bytes, normalised by the first unit.  [float32]")
+    str | None,
+    typer.Option(
+        help="What the edge gets: uint8, a camera's bytes, or float32, normalised before.  [auto: uint8 for images]"
+    ),
 ]
 
 
@@ -60,6 +63,10 @@ def run(
     points: Annotated[
         str | None,
         typer.Option(help="all, numbers, names or ranges: 0,features.7,9-12; for three hosts 3+7.  [all]"),
+    ] = None,
+    only: Annotated[
+        bool | None,
+        typer.Option("--only", help="Just --points: do not add all on the server and all on the edge."),
     ] = None,
     granularity: Granularity = None,
     live_tensors: LiveTensors = None,
@@ -137,6 +144,7 @@ def run(
         "netem": netem,
         "backend": backend,
         "points": points,
+        "only": only,
         "granularity": granularity,
         "live_tensors": live_tensors,
         "fold": fold,

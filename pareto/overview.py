@@ -22,7 +22,7 @@ NOTE = (
     "and as a share of the float32 input"
 )
 NOT_PROVED = "not proved"
-BEGIN = "<!-- made by `./pareto.sh partitions all --prove --markdown docs/models.md`: do not edit -->"
+BEGIN = "<!-- made by `./pareto.sh partitions all --input float32 --prove --markdown docs/models.md`: do not edit -->"
 END = "<!-- end of what is made -->"
 _COUNTS = ("blocks", "cuts", *(f"points ≤{tensors}" for tensors in TENSORS))
 _HEADERS = ("model", "traced by", *_COUNTS, "least KiB", "%", "after", "proved")

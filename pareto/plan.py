@@ -40,14 +40,15 @@ class ModelFacts:
     """What planning needs to know of a model. Bytes are those of one image.
 
     points: name and payload bytes of each. compute_s: the whole model's forward pass here. splits: where it is to be
-    cut, a point for each link. images: that each trial is to see, where their labels are known. notes: what else the
-    user should know of it.
+    cut, a point for each link. input: dtype of the images. images: that each trial is to see, where their labels are
+    known. notes: what else the user should know of it.
     """
 
     points: tuple[tuple[str, int], ...]
     compute_s: float
     result_bytes: int = 4000
     splits: tuple[tuple[int, ...], ...] = ()
+    input: str = "uint8"
     images: int = 0
     notes: tuple[str, ...] = ()
 

@@ -20,12 +20,14 @@ from pareto.datasets import feeding
 from pareto.datasets.dataset import DatasetError
 from pareto.datasets.feed import Feed
 from pareto.plan import ModelFacts
-from pareto.spec import Sweep
+from pareto.spec import AUTO, Sweep
 from partitions import memory, proof, registry, weights
 from partitions import model as partitioned
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
 
+IMAGE_CHANNELS = (1, 3, 4)
+"""Of grey, colour, and colour with depth or transparency. Bytes are no way to send, say, 64 channels of features."""
 MAX_DATA_BYTES = 1 << 30
 """Inputs and answers of one batch size: the edge holds them all, so that none is loaded inside a latency."""
 
@@ -81,7 +83,14 @@ def recipe(name: str, sweep: Sweep) -> Recipe:
     """How a sweep builds and cuts a model."""
     file, attribute = registry.source(name)
     cuts = Cuts(sweep.granularity, sweep.live_tensors, sweep.fold)
-    return Recipe(name, cuts, file, attribute, handmade.find(name, file), sweep.input)
+    return Recipe(name, cuts, file, attribute, handmade.find(name, file), _input(name, sweep))
+
+
+def _input(name: str, sweep: Sweep) -> str:
+    """The dtype of what the edge gets: a camera's bytes, unless the model takes something else than images."""
+    if sweep.input != AUTO:
+        return sweep.input
+    return "uint8" if registry.input_shape(name)[0] in IMAGE_CHANNELS else "float32"
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:
@@ -98,7 +107,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
     dataset = feeding.opened(sweep)
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     model = partitioned.load(recipe, made.path)
-    fed = feeding.chosen(sweep, dataset, model.name, model.input_shape, model.results)
+    fed = feeding.chosen(sweep, dataset, recipe, model.input_shape, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
@@ -125,7 +134,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
         code,
         data,
         model.graph_digest,
-        ModelFacts(points, compute_s, result_bytes, images=fed.labelled),
+        ModelFacts(points, compute_s, result_bytes, input=recipe.input, images=fed.labelled),
         manifest | _graph_told(recipe, model),
         fed.notes,
     )

@@ -17,6 +17,8 @@ SURE_TRIALS = 6
 """Before as many rounds nothing is sure: `analysis.statistics.median` gives no interval."""
 ENDING = ("until", "budget")
 """What decides how long a run goes on, not what it measures."""
+_AS_IT_WAS = {"input": "float32", "only": True}
+"""What a run was made with that is older than the option."""
 
 
 def run_folder(run: Path, out: Path) -> Path:
@@ -64,7 +66,7 @@ def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
 def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     if file is not None:
         raise SpecError("--resume takes its settings from the run: leave the sweep file out")
-    recorded = json.loads((folder / "manifest.json").read_text())["sweep"]
+    recorded = _AS_IT_WAS | json.loads((folder / "manifest.json").read_text())["sweep"]
     begun = spec.sweep(recorded)
     asked = spec.parsed({"model": begun.models, **options})
     from pareto.prepare import canonical

@@ -77,8 +77,8 @@ def plan(
     table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow)
     if sweep.tcp != TcpSettings():
         table.add_row("TCP", _tcp(sweep.tcp))
-    if sweep.dataset != "synthetic" or sweep.input != "float32":
-        table.add_row("input", f"{sweep.dataset}, {sweep.input}")
+    for sent in dict.fromkeys(f"{it.input}, {it.points[0][1] / 1e3:.0f} kB" for it in models.values()):
+        table.add_row("input", f"{sweep.dataset} images as {sent} each")
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     grows = sweep.until is not None or sweep.budget is not None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -24,8 +24,9 @@ MOST_TRIALS = 1000
 MOST_ROUNDS = 100
 """None is added beyond to become sure: a spread that this many do not tame is the machine's to mend."""
 MOST_BUDGET_S = 31 * 24 * 3600
-AUTO = "auto"
-"""Requests in flight: as many as the slowest step needs to be busy always."""
+AUTO: Final = "auto"
+"""The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
+model takes images (`pareto.prepare.recipe`)."""
 LABELLED = ":"
 """Joins a backend and a label: tcp:a and tcp:b are the same one under two names."""
 ALONG = "+"
@@ -102,11 +103,12 @@ class Sweep(BaseModel):
     netems: Names = Field(default=("none",), alias="netem")
     backends: Names = Field(default=BACKENDS, alias="backend")
     points: Annotated[tuple[str, ...], BeforeValidator(_selectors), Field(min_length=1)] = ("all",)
+    only: bool = False
     granularity: Literal["block", "op"] = "block"
     live_tensors: int = Field(default=1, ge=1, le=8)
     fold: bool = True
     hosts: int | None = Field(default=None, ge=2, le=MAX_HOSTS)
-    input: Literal["float32", "uint8"] = "float32"
+    input: Literal["auto", "uint8", "float32"] = AUTO
     dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
     data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
     images: int | None = Field(default=None, ge=1, le=100_000)

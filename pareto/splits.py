@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pareto.spec import ALONG, SpecError
 from partitions import selection
@@ -39,6 +39,21 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
             f"--points, as in 0,4,9 (any of these at each link) or {example(links)}"
         )
     return tuple(sorted(found))
+
+
+def with_ends(splits: Sequence[Split], points: Sequence[Point], links: int) -> tuple[Split, ...]:
+    """The splits and, where they lack them, those that leave the whole model to one host: what a cut has to beat."""
+    whole = itertools.combinations_with_replacement((0, len(points) - 1), links)
+    return tuple(sorted({*splits, *whole}))
+
+
+def ends_note(added: Collection[Split]) -> str:
+    """Which splits were added to those asked for, in words; nothing if none was."""
+    if not added:
+        return ""
+    which = [ALONG.join(map(str, split)) for split in sorted(added)]
+    named = " and ".join(filter(None, (", ".join(which[:-1]), which[-1])))
+    return f"added: {named}, the whole model on one host, which a cut has to beat (--only leaves them out)"
 
 
 def fold_note(points: Sequence[Point]) -> str:

@@ -83,7 +83,12 @@ def run(
         names = [canonical_name(model) for model in sweep.models]
         points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
         # Before anything is made of the models: bad input must not cost minutes.
-        ways = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
+        asked = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
+        ways = (
+            asked
+            if sweep.only
+            else {name: splits.with_ends(asked[name], of, links) for name, of in points.items()}
+        )
         for name in names:
             if simulation is not None:
                 simulation.prepare(name, sweep)
@@ -96,7 +101,15 @@ def run(
     if store is not None:
         _check_same(store, sweep, prepared, networks)
     facts = {
-        name: replace(it.facts, splits=ways[name], notes=(splits.fold_note(points[name]), *it.notes))
+        name: replace(
+            it.facts,
+            splits=ways[name],
+            notes=(
+                splits.ends_note(set(ways[name]).difference(asked[name])),
+                splits.fold_note(points[name]),
+                *it.notes,
+            ),
+        )
         for name, it in prepared.items()
     }
     done = store.done() if store is not None else frozenset()

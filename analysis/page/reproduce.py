@@ -11,11 +11,12 @@ DEFAULTS: dict[str, Any] = {
     "netems": ["none"],
     "backends": ["tcp", "rpc"],
     "points": ["all"],
+    "only": False,
     "granularity": "block",
     "live_tensors": 1,
     "fold": True,
     "hosts": None,
-    "input": "float32",
+    "input": "auto",
     "dataset": "synthetic",
     "data_path": None,
     "images": None,
@@ -39,6 +40,8 @@ DEFAULTS: dict[str, Any] = {
     "quick": False,
 }
 """What is not worth saying, by the manifest's keys. The harness has its own, which a test holds against these."""
+_OLDER = {"input": "float32", "only": True}
+"""How a run was made whose manifest is older than the key; `only` means nothing where all points were asked for."""
 QUICK_TRIALS = 1
 """Rounds where nobody said how many and `quick` was asked for."""
 _OPTIONS = {
@@ -61,6 +64,8 @@ def command(sweep: Mapping[str, Any]) -> str:
     Settings that are as they are without saying so are left out. Keys that this version does not know are written
     out too: a newer one does.
     """
+    older = _OLDER if sweep.get("points", ["all"]) != ["all"] else _OLDER | {"only": False}
+    sweep = older | dict(sweep)
     defaults = DEFAULTS | ({"trials": QUICK_TRIALS} if sweep.get("quick") else {})
     if sweep.get("until") or sweep.get("budget"):
         defaults["trials"] = None  # then it is another number, that of the first rounds: said in any case

@@ -138,7 +138,7 @@ def _all(sessions: list[Any], *keys: str) -> Any:
 def _of_model(told: dict[str, Any], sweep: dict[str, Any]) -> dict[str, Any]:
     weights = told.get("weights")
     found = {
-        "input": told.get("input", sweep.get("input", NOT_TOLD)),
+        "input": told.get("input", sweep.get("input", "float32")),
         "dataset": within(told, "dataset", "name") or sweep.get("dataset", NOT_TOLD),
         "weights": weights if weights == "seeded" else told.get("weights_digest", NOT_TOLD),
         "graph": told.get("graph_digest", NOT_TOLD),

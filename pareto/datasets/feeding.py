@@ -19,6 +19,7 @@ from pareto.datasets.labels import match
 from pareto.spec import Sweep
 from partitions import preprocess, registry
 from partitions.graph import TensorSpec
+from partitions.recipe import Recipe
 
 IMAGES = 16
 """Of a data set, where the user does not say how many."""
@@ -53,24 +54,24 @@ def opened(sweep: Sweep) -> Dataset | None:
 def chosen(
     sweep: Sweep,
     dataset: Dataset | None,
-    name: str,
+    recipe: Recipe,
     shape: tuple[int, int, int],
     results: Sequence[TensorSpec],
 ) -> Feeding:
-    """What the model of this name is fed with. shape: (channels, height, width). results: what it yields at batch 1."""
+    """What the model is fed with. shape: (channels, height, width). results: what it yields at batch 1."""
     if dataset is None:
-        dtype = torch.uint8 if sweep.input == "uint8" else torch.float32
+        dtype = torch.uint8 if recipe.input == "uint8" else torch.float32
         return Feeding(Noise(shape, dtype, sweep.images, sweep.seed), {"name": sweep.dataset})
-    entry = registry.entry(name)
+    entry = registry.entry(recipe.name)
     outputs = results[0].shape[1] if len(results) == 1 and len(results[0].shape) == 2 else None
     labels = match(dataset.classes, outputs, entry.classes)
     images = sweep.images or min(IMAGES, len(dataset.samples))
     finish = (
         _as_they_are
-        if sweep.input == "uint8"
+        if recipe.input == "uint8"
         else partial(preprocess.normalized, mean=entry.mean, std=entry.std)
     )
-    feed = Pictures(dataset.spread(sweep.seed), images, evaluated(name, shape), finish, labels.indices)
+    feed = Pictures(dataset.spread(sweep.seed), images, evaluated(recipe.name, shape), finish, labels.indices)
     facts = {
         "name": sweep.dataset,
         "images": images,
@@ -79,7 +80,7 @@ def chosen(
         "classes": dict(zip(dataset.classes, labels.indices, strict=False)),
     }
     if not labels.indices:
-        return Feeding(feed, facts, notes=(f"no accuracy for {name}: {labels.how}",))
+        return Feeding(feed, facts, notes=(f"no accuracy for {recipe.name}: {labels.how}",))
     return Feeding(feed, facts, labelled=images)
 
 

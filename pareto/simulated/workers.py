@@ -104,15 +104,17 @@ class Simulation:
 
         Raises partitions.registry.UnknownModel, partitions.graph.UntraceableModel.
         """
-        outline = partitioned.outline(recipe(name, sweep))
+        how = recipe(name, sweep)
+        outline = partitioned.outline(how)
         before = [cost.flops for cost in costs.before_points(outline)]
         flops = tuple(after - until for until, after in pairwise(before))
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
         whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops)) / sweep.edge_cpu
-        facts = ModelFacts(points, whole_s, sum(spec.nbytes for spec in outline.results))
+        result_bytes = sum(spec.nbytes for spec in outline.results)
+        facts = ModelFacts(points, whole_s, result_bytes, input=how.input)
         manifest = {
             "graph_digest": outline.graph_digest,
-            "input": sweep.input,
+            "input": how.input,
             "input_shape": outline.input_shape,
             "points": [{"name": point, "payload_bytes": nbytes} for point, nbytes in points],
         }

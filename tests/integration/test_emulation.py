@@ -72,7 +72,18 @@ def test_a_link_that_is_off_says_by_how_much_and_fails(tmp_path: Path) -> None:
 
 
 def test_a_link_that_changes_is_swept_part_by_part(tmp_path: Path) -> None:
-    job = ("--model", "squeezenet1_1", "--points", "7", "--quick", "--trials", "2", "--figures", "none")
+    job = (
+        "--model",
+        "squeezenet1_1",
+        "--points",
+        "7",
+        "--only",
+        "--quick",
+        "--trials",
+        "2",
+        "--figures",
+        "none",
+    )
     link = ("--netem", "netem_profiles/handover.yaml")
     done = command(*job, *link, *LENIENT, "--out", str(tmp_path))
     (run,) = tmp_path.iterdir()
@@ -133,7 +144,7 @@ def namespaces() -> list[str]:
 def test_a_testbed_that_cannot_be_had_leaves_no_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     if qdisc.supported():
         pytest.skip("this kernel has sch_netem, so the edge can shape both directions")
-    job = ("--model", "squeezenet1_1", "--points", "3", "--netem", "wifi", "--shape-at", "edge")
+    job = ("--model", "squeezenet1_1", "--points", "3", "--only", "--netem", "wifi", "--shape-at", "edge")
     done = command(*job, "--out", str(tmp_path))
     assert done.code == 2
     assert done.err == snapshot

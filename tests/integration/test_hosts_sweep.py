@@ -53,7 +53,18 @@ def sweep(lab: Lab, out: Path, *arguments: str) -> Ended:
 
 def test_from_a_finished_testbed_file_to_a_front(lab: Lab, tmp_path: Path) -> None:
     out = tmp_path / "results"
-    job = ("--model", "alexnet", "--netem", "none", "--points", "13,15", "--quick", "--sample", "50ms")
+    job = (
+        "--model",
+        "alexnet",
+        "--netem",
+        "none",
+        "--points",
+        "13,15",
+        "--only",
+        "--quick",
+        "--sample",
+        "50ms",
+    )
     done = sweep(lab, out, *job, *LENIENT, "--figures", "none", "--congestion", "reno")
     rows = rows_in(out)
     assert done.code == exit_code(rows), done
@@ -92,7 +103,7 @@ def test_a_congestion_control_that_a_host_does_not_allow_is_one_line(lab: Lab, t
     wanted = next((name for name in ("cubic", "bbr", "reno") if name not in allowed), None)
     if wanted is None:
         pytest.skip("this kernel allows all")
-    done = sweep(lab, tmp_path, *SMALL, "--points", "7", "--congestion", wanted)
+    done = sweep(lab, tmp_path, *SMALL, "--points", "7", "--only", "--congestion", wanted)
     assert done.code == 2, done
     (line,) = done.err.splitlines()
     assert f"congestion control {wanted} is not allowed here" in line
@@ -128,7 +139,7 @@ def test_three_faults_cost_three_trials(lab: Lab, tmp_path: Path, impatient: tup
     """A worker that is killed, a host that loses its power, a data cable that is pulled."""
     out = tmp_path / "results"
     pi, gpu = lab.host("pi"), lab.host("gpu")
-    job = (*SMALL, *LENIENT, "--points", "7,8", "--backend", "tcp", "--trials", "5")
+    job = (*SMALL, *LENIENT, "--points", "7,8", "--only", "--backend", "tcp", "--trials", "5")
     where = ("--testbed", str(lab.testbed()), "--out", str(out))
     process = started(*impatient, *job, *where, environment=lab.environment)
 
@@ -177,7 +188,17 @@ def test_a_disk_that_is_full_fails_the_trials_that_need_room(
     gpu = lab.host("gpu")
     gpu.run("rm -rf .pareto", gpu.user)
     gpu.small_disk(".pareto", "30m")  # less than resnet18's weights
-    job = ("--model", "squeezenet1_1,resnet18", "--netem", "none", "--points", "0", "--backend", "tcp")
+    job = (
+        "--model",
+        "squeezenet1_1,resnet18",
+        "--netem",
+        "none",
+        "--points",
+        "0",
+        "--only",
+        "--backend",
+        "tcp",
+    )
     try:
         done = sweep(lab, tmp_path, *job, "--quick", "--figures", "none", *LENIENT)
     finally:
@@ -199,7 +220,17 @@ class TestAHostThatCannotBeUsedIsOneLine:
 
     def refused(self, netem: str = "none", **members: dict[str, object]) -> str:
         """The line, in which what differs from run to run is cut out."""
-        job = ("--model", "squeezenet1_1", "--netem", netem, "--points", "0", "--out", str(self.out))
+        job = (
+            "--model",
+            "squeezenet1_1",
+            "--netem",
+            netem,
+            "--points",
+            "0",
+            "--only",
+            "--out",
+            str(self.out),
+        )
         done = command(*job, "--testbed", str(self.lab.testbed(**members)))
         assert done.code == 2, done
         (line,) = done.err.splitlines()
@@ -258,7 +289,7 @@ def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> No
     here = {"ssh": "local", "data_address": way["prefsrc"], "data_interface": None, "folder": str(folder)}
     there = {"data_address": pi.address, "data_interface": "mgmt0"}
     where = ("--testbed", str(lab.testbed(pi=there, gpu=here)), "--out", str(out))
-    done = command(*SMALL, *LENIENT, "--points", "7", "--backend", "tcp", *where)
+    done = command(*SMALL, *LENIENT, "--points", "7", "--only", "--backend", "tcp", *where)
     assert all(map(sound, rows_in(out))), done
     (session,) = json.loads((only_run(out) / "manifest.json").read_text())["sessions"]
     assert session["testbed"]["hosts"]["server"]["data_interface"] == way["dev"]

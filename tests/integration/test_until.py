@@ -26,7 +26,18 @@ def test_a_run_goes_on_until_it_is_sure(tmp_path: Path) -> None:
         assert done.code == 0, done
         return " ".join(done.out.split())
 
-    job = ("--model", "squeezenet1_1", "--netem", "none", "--points", "7,8", "--backend", "tcp", "--quick")
+    job = (
+        "--model",
+        "squeezenet1_1",
+        "--netem",
+        "none",
+        "--points",
+        "7,8",
+        "--only",
+        "--backend",
+        "tcp",
+        "--quick",
+    )
     finished(*job, "--testbed", "simulated", "--trials", "2", "--budget", "1s")
     (run,) = tmp_path.iterdir()
     assert measured(run) == {("7", 1): 1, ("8", 1): 1}

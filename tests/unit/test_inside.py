@@ -82,7 +82,8 @@ def rows(text):
 
 
 def test_each_point_of_a_model(net, tmp_path, snapshot):
-    text, good = run({"model": f"{net}:Net", "granularity": "op", "live_tensors": 2}, tmp_path)
+    asked = {"model": f"{net}:Net", "granularity": "op", "live_tensors": 2, "input": "float32"}
+    text, good = run(asked, tmp_path)
     assert good
     assert max(map(len, text.split("\n/")[0].splitlines())) <= 80
     # FLOPs: 3x3 convolutions of 8x8, 13824 and 18432; a head of 40. Parameters: 112, 148 and 25.
@@ -108,7 +109,7 @@ def test_unfolded_there_is_nothing_to_tell(net, tmp_path, undrawn):
 
 
 def test_images_as_bytes(net, tmp_path, undrawn):
-    text, _ = run({"model": f"{net}:Net", "granularity": "op", "input": "uint8"}, tmp_path)
+    text, _ = run({"model": f"{net}:Net", "granularity": "op"}, tmp_path)
     assert rows(text)[0][:6] == ["0", "input", "3x8x8", "uint8", "0.19", "25"]
     assert rows(text)[1][:5] == ["1", "act", "4x8x8", "1.00", "133"]  # of what float32 would be
     assert "float32" in text

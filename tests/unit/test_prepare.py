@@ -31,6 +31,15 @@ def tiny():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(768, 2))
 """
 
+FEATURES = """
+from torch import nn
+from partitions import registry
+
+@registry.register(input_shape=(64, 8, 8))
+def head():
+    return nn.Sequential(nn.Conv2d(64, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+"""
+
 
 @pytest.fixture(scope="session")
 def own(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -51,7 +60,7 @@ CLASSES = {"goldfish": 1, "tench": 0, "tiger_shark": 3}
 
 
 def made(name: str, **fields: object) -> Prepared:
-    return prepare(name, Sweep(model=name, **fields))
+    return prepare(name, Sweep(model=name, **{"input": "float32", **fields}))
 
 
 def data(prepared: Prepared, batch_size: int = 1) -> dict[str, Tensor]:
@@ -86,7 +95,7 @@ def test_the_same_sweep_is_prepared_the_same_and_another_seed_otherwise(own):
 
 
 def test_bytes_are_answered_as_the_normalised_images(own):
-    it = made(own, input="uint8")
+    it = made(own, input="auto")
     tensors = data(it)
     assert (tensors["inputs"].shape, tensors["inputs"].dtype) == ((4, 1, *SHAPE), torch.uint8)
     entry = registry.entry(own)
@@ -94,6 +103,16 @@ def test_bytes_are_answered_as_the_normalised_images(own):
     assert torch.equal(tensors["reference0"], answers(it, images))
     assert it.facts.points[0] == ("input", 3 * 18 * 14)
     assert it.manifest["input"] == it.recipe.input == "uint8"
+
+
+def test_a_model_that_takes_no_images_gets_no_bytes(tmp_path):
+    file = tmp_path / "features_of_test_prepare.py"
+    file.write_text(FEATURES)
+    name = registry.canonical(f"{file}:head")
+    for asked, nbytes in (("auto", 4 * 64 * 8 * 8), ("uint8", 64 * 8 * 8)):
+        it = made(name, input=asked)
+        assert it.facts.points[0] == ("input", nbytes)
+        assert it.manifest["input"] == it.facts.input == ("float32" if asked == "auto" else asked)
 
 
 def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):

@@ -30,6 +30,17 @@ def test_a_chain_is_cut_at_or_after_the_cut_before() -> None:
     assert len(chosen("all", links=3)) == 6 * 7 * 8 / 6
 
 
+def test_the_ends_are_added_where_they_were_not_asked_for() -> None:
+    assert splits.with_ends(chosen("2", "4"), POINTS, 1) == ((0,), (2,), (4,), (5,))
+    assert splits.with_ends(chosen("all"), POINTS, 1) == chosen("all")
+    assert splits.with_ends(chosen("1+3", links=2), POINTS, 2) == ((0, 0), (0, 5), (1, 3), (5, 5))
+
+
+def test_added_ends_are_said(snapshot: SnapshotAssertion) -> None:
+    assert splits.ends_note(()) == ""
+    assert [splits.ends_note(added) for added in ({(0,)}, {(0,), (5,)}, {(0, 0), (0, 5), (5, 5)})] == snapshot
+
+
 def test_a_way_of_splitting_can_be_named() -> None:
     assert chosen("1+3", "stem+head", links=2) == ((1, 3), (1, 4))
     assert chosen("0-1+1-2", links=2) == ((0, 1), (0, 2), (1, 1), (1, 2))

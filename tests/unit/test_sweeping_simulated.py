@@ -46,7 +46,7 @@ def read(folder: Path) -> Rows:
 
 
 def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, job: tuple[str, ...]) -> None:
-    done = command(*job, "--testbed", "simulated", "--points", "0,3,7")
+    done = command(*job, "--testbed", "simulated", "--points", "0,3,7", "--only")
     assert done.code == 0, done.err
     out, run, rows = done.out, only_run(tmp_path), read(tmp_path)
     assert Counter(row["status"] for row in rows) == {"ok": 3 * 2 * 3}
@@ -62,6 +62,28 @@ def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, j
     assert "simulated" in out.split("attention:")[-1]  # the answer
     (axes,) = figures.front(trials.load([run])).axes
     assert "simulated" in axes.get_title(loc="left") + axes.get_title()
+
+
+def test_what_a_cut_has_to_beat_is_measured_too(tmp_path: Path, job: tuple[str, ...]) -> None:
+    done = command(*job, "--testbed", "simulated", "--points", "3", "--trials", "1")
+    assert done.code == 0, done.err
+    assert {row["point"] for row in read(tmp_path)} == {"0", "3", str(POINTS - 1)}
+    assert "--only" in done.out.partition("estimate")[0]
+
+
+def test_a_run_older_than_a_default_goes_on_as_it_was_begun(tmp_path: Path, job: tuple[str, ...]) -> None:
+    older = ("--points", "3", "--only", "--input", "float32", "--trials", "2")
+    assert command(*job, "--testbed", "simulated", *older).code == 0
+    rows, path = read(tmp_path), only_run(tmp_path) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for option in ("only", "input"):
+        del manifest["sweep"][option]
+    path.write_text(json.dumps(manifest))
+    trials_file = path.with_name("trials.csv")
+    kept = trials_file.read_text().splitlines(keepends=True)[:-1]
+    trials_file.write_text("".join(kept))
+    assert command("--resume", str(path.parent), "--figures", "none").code == 0
+    assert sorted(row["point"] for row in read(tmp_path)) == sorted(row["point"] for row in rows)
 
 
 def test_what_failed_is_done_again_and_the_rest_stays(tmp_path: Path, job: tuple[str, ...]) -> None:
@@ -117,7 +139,16 @@ def test_a_host_that_is_gone_ends_the_run_and_says_how_to_go_on(
 
 def test_rounds_are_added_until_it_is_sure(tmp_path: Path, job: tuple[str, ...]) -> None:
     (tmp_path / "world.yaml").write_text(f"{SLOW}\nnoise: {{trial: 5%}}\n")
-    wanted = (*job, "--testbed", f"simulated:{tmp_path}/world.yaml", "--until", "4%", "--points", "0,7")
+    wanted = (
+        *job,
+        "--testbed",
+        f"simulated:{tmp_path}/world.yaml",
+        "--until",
+        "4%",
+        "--points",
+        "0,7",
+        "--only",
+    )
     assert command(*wanted).code == 0
     (session,) = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
     assert session["stopping"]["ended"] == "sure"
@@ -126,7 +157,18 @@ def test_rounds_are_added_until_it_is_sure(tmp_path: Path, job: tuple[str, ...])
 
 
 def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tuple[str, ...]) -> None:
-    wanted = (*job, "--testbed", "simulated", "--budget", "3min", "--points", "0,7", "--trials", "1")
+    wanted = (
+        *job,
+        "--testbed",
+        "simulated",
+        "--budget",
+        "3min",
+        "--points",
+        "0,7",
+        "--only",
+        "--trials",
+        "1",
+    )
     assert command(*wanted).code == 0
     (session,) = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
     assert session["stopping"]["ended"] == "budget"
@@ -135,7 +177,7 @@ def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tup
 
 
 def test_simulated_trials_are_never_joined_with_real_ones(tmp_path: Path, job: tuple[str, ...]) -> None:
-    assert command(*job, "--testbed", "simulated", "--points", "0,7", "--trials", "1").code == 0
+    assert command(*job, "--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1").code == 0
     example = REPOSITORY / "results" / "example"
     with pytest.raises(AnalysisError, match="simulated"):
         trials.load([only_run(tmp_path), example])

@@ -39,7 +39,7 @@ def tiny():
     )
 """
 SWEEP = (
-    *("--netem", "50ms-5mbit", "--points", "1", "--trials", "1", "--quick"),
+    *("--netem", "50ms-5mbit", "--points", "1", "--only", "--trials", "1", "--quick"),
     *("--figures", "none", "--rtt-floor", "25ms", "--tolerance", "20%"),
 )
 # How long the emulated processor may take to end what is left, and to look whether it has.

@@ -26,6 +26,7 @@ def test_defaults_are_the_harness_own() -> None:
         {
             "model": "nets/my net.py:build",
             "points": "0,features.7,9-12",
+            "only": True,
             "granularity": "op",
             "live_tensors": 4,
         },
@@ -70,4 +71,11 @@ def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
 
 
 def test_settings_of_a_newer_version_are_not_dropped() -> None:
-    assert command({"models": ["a"], "hue": "red", "off": False}) == "./pareto.sh --model a --hue red"
+    newer = {"models": ["a"], "input": "auto", "hue": "red", "off": False}
+    assert command(newer) == "./pareto.sh --model a --hue red"
+
+
+def test_a_run_older_than_an_option_is_made_again_as_it_was() -> None:
+    older = {"models": ["a"], "points": ["2", "4"]}
+    assert command(older) == "./pareto.sh --model a --points 2,4 --only --input float32"
+    assert command({"models": ["a"]}) == "./pareto.sh --model a --input float32"
