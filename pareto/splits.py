@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 
-from pareto.spec import ALONG, SpecError
+from pareto.spec import ALONG, SpecError, Sweep
 from partitions import selection
 from partitions.points import Point
 
@@ -41,10 +41,17 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
     return tuple(sorted(found))
 
 
-def with_ends(splits: Sequence[Split], points: Sequence[Point], links: int) -> tuple[Split, ...]:
-    """The splits and, where they lack them, those that leave the whole model to one host: what a cut has to beat."""
+def measured(model: str, points: Sequence[Point], sweep: Sweep, links: int) -> tuple[Split, ...]:
+    """The splits of a model that a sweep measures, sorted. Raises SpecError.
+
+    Unless it is to measure only those that it asks for, they include what a cut has to beat: the splits that leave the
+    whole model to one host.
+    """
+    asked = chosen(model, points, sweep.points, links)
+    if sweep.only:
+        return asked
     whole = itertools.combinations_with_replacement((0, len(points) - 1), links)
-    return tuple(sorted({*splits, *whole}))
+    return tuple(sorted({*asked, *whole}))
 
 
 def ends_note(added: Collection[Split]) -> str:

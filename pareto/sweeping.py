@@ -84,11 +84,7 @@ def run(
         points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
         # Before anything is made of the models: bad input must not cost minutes.
         asked = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
-        ways = (
-            asked
-            if sweep.only
-            else {name: splits.with_ends(asked[name], of, links) for name, of in points.items()}
-        )
+        ways = {name: splits.measured(name, of, sweep, links) for name, of in points.items()}
         for name in names:
             if simulation is not None:
                 simulation.prepare(name, sweep)

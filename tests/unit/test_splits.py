@@ -6,7 +6,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import splits
-from pareto.spec import SpecError
+from pareto.spec import SpecError, Sweep
 from partitions.points import Point, TensorSpec
 
 NAMES = ("input", "stem", "body.0", "body.1", "head", "output")
@@ -30,10 +30,15 @@ def test_a_chain_is_cut_at_or_after_the_cut_before() -> None:
     assert len(chosen("all", links=3)) == 6 * 7 * 8 / 6
 
 
+def measured(*selectors: str, links: int = 1, only: bool = False) -> tuple[splits.Split, ...]:
+    return splits.measured("net", POINTS, Sweep(model="net", points=selectors, only=only), links)
+
+
 def test_the_ends_are_added_where_they_were_not_asked_for() -> None:
-    assert splits.with_ends(chosen("2", "4"), POINTS, 1) == ((0,), (2,), (4,), (5,))
-    assert splits.with_ends(chosen("all"), POINTS, 1) == chosen("all")
-    assert splits.with_ends(chosen("1+3", links=2), POINTS, 2) == ((0, 0), (0, 5), (1, 3), (5, 5))
+    assert measured("2", "4") == ((0,), (2,), (4,), (5,))
+    assert measured("2", "4", only=True) == ((2,), (4,))
+    assert measured("all") == chosen("all")
+    assert measured("1+3", links=2) == ((0, 0), (0, 5), (1, 3), (5, 5))
 
 
 def test_added_ends_are_said(snapshot: SnapshotAssertion) -> None:

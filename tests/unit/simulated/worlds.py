@@ -20,7 +20,7 @@ STILL = {"kind": "normal", "request": 0.0, "trial": 0.0, "round": 0.0}
 def sweep(**options: Any) -> Sweep:
     """A sweep of it without a machine."""
     usual = {"model": MODEL, "netem": "10ms-50mbit", "backend": "tcp", "testbed": "simulated", "trials": 1}
-    return spec.sweep({**usual, **options})
+    return spec.sweep({**usual, "input": "float32", "only": True, **options})
 
 
 def world(**fields: Any) -> World:
