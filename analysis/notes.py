@@ -12,23 +12,30 @@ DATA = ["model", "batch_size", "codec", "top1_images"]
 """Trials that saw the same images and sent them the same way, so that they must have the same top-1."""
 
 
-def bottlenecks(rows: pd.DataFrame, name: str) -> Iterator[str]:
-    """Of the rows of one figure: what bounds the throughput at the best feasible points of all backends.
+def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
+    """Of the rows of one figure: the best feasible points of all backends, what sets the throughput's bound there, and
+    which step was busiest.
 
-    Nothing for a run that is older than the column.
+    Nothing for a run that does not know what sets the bound.
     """
     if "feasible" in rows:
         rows = rows[rows["feasible"].astype(bool)]
-    measured = rows[(rows["bottleneck"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)]
+    measured = rows[(rows["bound_by"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)]
     if measured.empty:
         return
     most = measured.loc[measured["throughput_ips"].idxmax()]
     least = measured.loc[measured["latency_s"].idxmin()]
-    text = f"{name}: most images/s at {_placed(most)}, where {most['bottleneck']} is the bottleneck"
+    text = f"{name}: most images/s at {_placed(most)}{{}}, {_held_back(most)}"
     if least.name == most.name:
-        yield f"{text}; so is the lowest latency"
+        yield text.format(", where latency is lowest, too")
     else:
-        yield f"{text}; lowest latency at {_placed(least)}, where {least['bottleneck']} is"
+        yield text.format("") + f"; lowest latency at {_placed(least)}, {_held_back(least)}"
+
+
+def _held_back(row: pd.Series) -> str:
+    """`bound by edge-server out; busiest: edge, 86 % of the time`."""
+    busiest = f" (busiest: {row['busiest']}, {row['busiest_utilization']:.0%})" if row.get("busiest") else ""
+    return f"bound by {row['bound_by']}{busiest}"
 
 
 def _placed(row: pd.Series) -> str:

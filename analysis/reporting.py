@@ -131,7 +131,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
             found.notes.append(notes.nothing_valid(trials.groupby(FIGURE).get_group(key), name))
         else:
             found.notes += notes.energies_of_different_devices(shown, name)
-            found.notes += notes.bottlenecks(shown, name)
+            found.notes += notes.best_points(shown, name)
     found.notes += notes.differing_top1(trials)
     return found
 

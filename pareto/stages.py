@@ -71,6 +71,23 @@ def requests(told: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
     return phases
 
 
+def shares(cell: Cell, crossings: Sequence[Crossing], told: Mapping[str, Any]) -> dict[str, float]:
+    """By step, the share of the throughput phase's steady part in which it was busy; empty if a host's is not known.
+
+    A host's as it measured it; a link's, each way, from what the profile's rate needs for a request.
+    """
+    hosts = {role: _use(told[role])["utilization"] for role in compute_s(told)}
+    if None in hosts.values():
+        return {}
+    requests_per_s = told[EDGE]["throughput_ips"] / cell.batch_size
+    links = {
+        f"{crossing.link} {way}": occupied_s * requests_per_s
+        for crossing in crossings
+        for way, occupied_s in zip(("out", "back"), crossing.occupied_s, strict=True)
+    }
+    return hosts | links
+
+
 def _by_role(told: Mapping[str, Any], edge: str, later: str) -> dict[str, float]:
     report = told[EDGE]
     return dict(zip(told, (report[edge], *report[later]), strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,10 @@ from pareto.link.probe import Probed
 from pareto.spec import Cell
 from pareto.store import Row
 
-P95_REQUESTS = 130
-"""Samples needed before a 95th percentile may be stated at 99 % confidence."""
 TOO_FAST = 0.99
 """A latency below this share of its physical bound did not happen on the link that was asked for."""
+CLOCK_GRAIN_S = 1e-6
+"""What sums of a request's times may be wrong by."""
 TOO_MANY = 1.10
 """A throughput above this multiple of its bound was not a steady state: in a short phase one late reply can do it."""
 
@@ -43,13 +44,17 @@ def row(
     requests = len(latency["started_s"]) + len(throughput["started_s"])
     computed_s = stages.compute_s(told)
     bound_s = bounds.latency_s(report["work_s"], crossings)
-    bound_ips, bottleneck = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
+    bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
+    networks_s = _networks_s(latency)
+    shares = stages.shares(cell, crossings, told)
+    busiest = max(shares, key=shares.__getitem__, default=None)
     faults = [
         *_link_faults(probes),
         _output_fault(report),
         *_bytes_faults(told, crossings, requests),
         _latency_fault(report["latency_s"], bound_s),
         _throughput_fault(report["throughput_ips"], bound_ips),
+        _parts_fault(networks_s),
         *(devices.throttling(role, samples.get(role), told[role]) for role in told),
     ]
     reason = "; ".join(fault for fault in faults if fault)
@@ -60,16 +65,20 @@ def row(
         "status": "invalid" if reason else "ok",
         "reason": reason,
         "latency_s": report["latency_s"],
-        "latency_p95_s": _p95(latency),
+        "latency_p95_s": report["latency_p95_s"],
         "edge_s": report["edge_s"],
         "serialize_s": report["serialize_s"] if crossings else None,
-        "network_s": _network_s(report) if crossings else None,
+        "network_s": statistics.median(networks_s) if crossings else None,
         "middle_s": _middle_s(computed_s),
         "server_s": computed_s.get(SERVER),
         "latency_bound_s": bound_s,
         "throughput_ips": report["throughput_ips"],
         "throughput_bound_ips": bound_ips,
-        "bottleneck": bottleneck,
+        "bound_by": bound_by,
+        "busiest": busiest,
+        "busiest_utilization": shares[busiest] if busiest else None,
+        "loaded_latency_s": report["loaded_latency_s"],
+        "loaded_latency_p95_s": report["loaded_latency_p95_s"],
         "in_flight": report["in_flight"],
         "sequential_ips": report["sequential_ips"],
         "pipeline_gain": report["throughput_ips"] / report["sequential_ips"],
@@ -107,10 +116,24 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(measured) / len(measured) if measured else None
 
 
-def _network_s(report: Mapping[str, Any]) -> float:
-    """What remains of the latency without all hosts' work; no clock of one is compared with another's."""
-    work_s = report["edge_s"] + report["serialize_s"] + sum(report["stages_s"])
-    return float(report["latency_s"] - work_s)
+def _networks_s(latency: Mapping[str, Sequence[Any]]) -> list[float]:
+    """What remains of each request's latency without all hosts' work; no clock of one is compared with another's."""
+    columns = (latency[name] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "stages_s"))
+    return [
+        finished_s - started_s - edge_s - serialize_s - sum(stages_s)
+        for started_s, finished_s, edge_s, serialize_s, stages_s in zip(*columns, strict=True)
+    ]
+
+
+def _parts_fault(networks_s: Sequence[float]) -> str:
+    """What the hosts measured of a request lies one after the other within its latency."""
+    beyond = [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]
+    if not beyond:
+        return ""
+    return (
+        f"in {len(beyond)} of {len(networks_s)} requests the hosts' own times exceed the latency, by "
+        f"{1e3 * max(beyond):.3g} ms: they were not taken one after the other, or a host's clock is off"
+    )
 
 
 def _middle_s(computed_s: Mapping[str, float]) -> float | None:
@@ -148,11 +171,3 @@ def _latency_fault(latency_s: float, bound_s: float) -> str:
     if latency_s >= TOO_FAST * bound_s:
         return ""
     return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
-
-
-def _p95(latency: dict[str, list[float]]) -> float | None:
-    values = sorted(
-        finished - started
-        for started, finished in zip(latency["started_s"], latency["finished_s"], strict=True)
-    )
-    return values[int(0.95 * len(values))] if len(values) >= P95_REQUESTS else None

@@ -34,7 +34,7 @@ def stage_times(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """Every step of some rows of the front, from `medians`: one row for each cell and step, in the chain's order.
 
-    `step` is named as in the column `bottleneck`: a host, or a link and the way on it. `share`: of the time in which
+    `step` is named as in the column `bound_by`: a host, or a link and the way on it. `share`: of the time in which
     it is busy with many requests in flight; a stage's as measured, a link's from what the profile's rate needs for
     one request. `idle_s`: a stage's idle time between two requests, the bubble; NaN for links.
     """

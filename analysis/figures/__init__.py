@@ -157,7 +157,7 @@ def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Of a chain of three hosts: the throughput of every pair of cuts, and the slowest step there."""
+    """Of a chain of three hosts: the throughput of every pair of cuts, and the step that sets its bound there."""
     from analysis.errors import AnalysisError
     from analysis.figures.cuts_figure import cuts_figure
     from analysis.points import cuts as cuts_of
@@ -268,7 +268,7 @@ def example(slower: float = 1) -> pd.DataFrame:
         {
             "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, "codec": "none", "setup": "",
             "in_flight_asked": "auto", "backend": backend, "point": str(point), "point_name": f"layer{point}",
-            "round": number, "status": "ok", "reason": "", "bottleneck": "edge", "latency_s": latency_s,
+            "round": number, "status": "ok", "reason": "", "bound_by": "edge", "latency_s": latency_s,
             "latency_bound_s": 0.9 * latency_s, "edge_s": 0.5 * latency_s, "serialize_s": 0.1 * latency_s,
             "network_s": 0.2 * latency_s, "server_s": 0.2 * latency_s, "throughput_ips": 1.5 / latency_s,
             "throughput_bound_ips": 2 / latency_s, "payload_bytes": 1000.0 * (3 - point),

@@ -1,4 +1,4 @@
-"""Three hosts: the throughput of every pair of cuts, and which step of the chain is slowest there."""
+"""Three hosts: the throughput of every pair of cuts, and which step of the chain sets its bound there."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ FRONT_COLOUR = "#d55e00"
 def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """A heat map of one model, profile and batch size on three hosts, one panel a backend; rows of the front.
 
-    First cut downwards, second to the right; colour: throughput (images/s). A letter names the bottleneck of the
-    split: a host's initial, or the number of a link, with an arrow back for its way back; without room for it there is
-    none. Splits on their backend's front are framed; a cross is one without any valid trial.
+    First cut downwards, second to the right; colour: throughput (images/s). A letter names the step that sets the
+    split's bound: a host's initial, or the number of a link, with an arrow back for its way back; without room for it
+    there is none. Splits on their backend's front are framed; a cross is one without any valid trial.
     """
     drawn = list(series(rows))
     first_cuts, second_cuts = _axes_cuts(rows)
@@ -66,7 +66,7 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             axes.set_axis_off()
         _bar(figure, list(panels), norm, beside=width == "page")
         first = rows.iloc[0]
-        title = wrapped(f"Throughput and bottleneck by cuts: {subject(first)}", 72 * WIDTHS_IN[width])
+        title = wrapped(f"Throughput, and what bounds it, by cuts: {subject(first)}", 72 * WIDTHS_IN[width])
         size = rcParams["axes.titlesize"]
         figure.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
     return figure
@@ -74,9 +74,9 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 def cuts_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
     """`cuts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
-    columns = [*CELL, "point_name", "rounds", "excluded", "throughput_ips", "bottleneck", "on_backend_front"]
+    columns = [*CELL, "point_name", "rounds", "excluded", "throughput_ips", "bound_by", "on_backend_front"]
     told = [
-        "Throughput of every pair of cuts, and the step of the chain that is slowest there.",
+        "Throughput of every pair of cuts, and the step of the chain that sets its bound there.",
         conditions,
         _key(rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)),
     ]
@@ -125,7 +125,7 @@ def _draw(
         y, x = (places[cut] for places, cut in zip((down, right), cuts(row["point"]), strict=True))
         grid[y, x] = row["throughput_ips"]
         missing = np.isnan(grid[y, x])
-        text = "\N{MULTIPLICATION SIGN}" if missing else _letter(row["bottleneck"])
+        text = "\N{MULTIPLICATION SIGN}" if missing else _letter(row["bound_by"])
         if _lettered(cell_pt) or missing:
             dark = not missing and float(norm(grid[y, x])) < 0.55
             written.setdefault((text, "white" if dark else "black"), []).append((x, y))
@@ -168,10 +168,10 @@ def _letter(step: str) -> str:
 def _key(rows: pd.DataFrame, *, lettered: bool) -> str:
     """What the marks mean, of those that there are."""
     text = "Framed: on the backend's front."
-    found = set(rows.loc[rows["rounds"] > 0, "bottleneck"]) - {""}
+    found = set(rows.loc[rows["rounds"] > 0, "bound_by"]) - {""}
     if lettered and found:
         chain = hosts(rows["point"].iloc[0])
         steps = [role for role in chain if role in found]
         steps += sorted(step for step in found if "-" in step)
-        text += f" Slowest step: {', '.join(f'{_letter(step)} {step}' for step in steps)}."
+        text += f" Bound by: {', '.join(f'{_letter(step)} {step}' for step in steps)}."
     return text + (" \N{MULTIPLICATION SIGN}: no valid trial." if rows["throughput_ips"].isna().any() else "")

@@ -1,4 +1,4 @@
-"""How busy each host and link is at the points on the front, and which of them holds the others up."""
+"""How busy each host and link is at the points on the front, and which of them sets the throughput's bound."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
     `rows`: of `analysis.front`; `stages`: of `costs.stages.medians`. One panel a backend, one column a
     point in order of latency, one line a host or way on a link. A bar is filled for the share of the time in which
     the step is busy with many requests in flight; the rest of a host's is bubble, given in time a request. The
-    bottleneck is outlined. More than `MOST_POINTS` points are thinned out evenly.
+    step that sets the throughput's bound is outlined. More than `MOST_POINTS` points are thinned out evenly.
     """
     shown = {one.label: _shown(one, width) for one in series(rows)}
     drawn = [one for one in series(rows) if len(shown[one.label])]
@@ -69,13 +69,14 @@ def utilization_drawing(
     """`utilization_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     front = rows[rows["on_backend_front"]]
     data = steps(front, stages)
-    named = front[[*CELL, "throughput_ips", "bottleneck"]]
+    named = front[[*CELL, "throughput_ips", "bound_by"]]
     told = [
         "How busy each host and link is with many requests in flight.",
         conditions,
         _selection(rows),
         "A bar is filled for the share of the time in which the step is busy; beside it, of a host, the time a request "
-        "for which it waits. Medians over rounds, without intervals. The bottleneck is outlined.",
+        "for which it waits. Medians over rounds, without intervals. Outlined: the step "
+        "that sets the bound of the throughput, which need not be the busiest.",
     ]
     return Drawing(
         "utilization",
@@ -122,7 +123,7 @@ def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, li
         of_point = every[every[CELL].eq(row[CELL]).all(axis=1)].set_index("step")
         for line, step in enumerate(lines):
             if step in of_point.index:
-                _bar(axes, column, line, of_point.loc[step], bottleneck=step == row["bottleneck"])
+                _bar(axes, column, line, of_point.loc[step], bounds=step == row["bound_by"])
     heads = [
         f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()
     ]
@@ -136,7 +137,7 @@ def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, li
     axes.set_ylabel(one.label, fontweight="bold")
 
 
-def _bar(axes: Axes, left: float, line: int, step: Any, *, bottleneck: bool) -> None:
+def _bar(axes: Axes, left: float, line: int, step: Any, *, bounds: bool) -> None:
     host = "-" not in step.name
     colour, hatch = stage_look(step.name) if host else (_LINK_COLOUR, "////")
     look: dict[str, Any] = {"height": _HEIGHT, "left": left}
@@ -149,11 +150,11 @@ def _bar(axes: Axes, left: float, line: int, step: Any, *, bottleneck: bool) -> 
             line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look
         )
         text = f"{share:.0%}" + (f" · {_duration(step['idle_s'])}" if host else "")
-    if bottleneck:
+    if bounds:
         axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)
     axes.text(
         left + _LENGTH - 0.03, line, text, ha="right", va="center_baseline", fontsize=SMALL_PT, zorder=4,
-        fontweight="bold" if bottleneck else "normal",
+        fontweight="bold" if bounds else "normal",
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
     )  # fmt: skip
 
@@ -167,7 +168,7 @@ def _legend() -> list[Patch]:
             linewidth=0.4,
             label="idle (hosts: bubble in ms a request)",
         ),
-        Patch(fill=False, edgecolor="black", linewidth=1.6, label="bottleneck"),
+        Patch(fill=False, edgecolor="black", linewidth=1.6, label="sets the bound"),
     ]
 
 

@@ -23,7 +23,10 @@ MEDIANS = [
     "throughput_bound_ips",
     "sequential_ips",
     "pipeline_gain",
+    "busiest_utilization",
     "latency_p95_s",
+    "loaded_latency_s",
+    "loaded_latency_p95_s",
     "edge_s",
     "serialize_s",
     "network_s",
@@ -34,6 +37,8 @@ MEDIANS = [
     "edge_peak_rss_bytes",
 ]
 ENERGIES = ["edge_energy_j", "middle_energy_j", "server_energy_j"]
+STEPS = ["bound_by", "busiest"]
+"""What is named by its step, in most rounds."""
 EFFICIENCIES = {
     "latency_efficiency": ("latency_bound_s", "latency_s"),
     "throughput_efficiency": ("throughput_ips", "throughput_bound_ips"),
@@ -52,7 +57,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = (trials["status"] == "ok").to_numpy()
-    figures = trials.reindex(columns=[*MEDIANS, *ENERGIES, "top1", "top1_images", "bottleneck"]).loc[is_ok]
+    figures = trials.reindex(columns=[*MEDIANS, *ENERGIES, *STEPS, "top1", "top1_images"]).loc[is_ok]
     ok = figures.groupby(number[is_ok])
 
     first = np.unique(number, return_index=True)[1]
@@ -63,8 +68,10 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
     medians = ok[[*MEDIANS, *ENERGIES]].median()
     rows[list(medians)] = medians
-    rows["bottleneck"] = ok["bottleneck"].agg(lambda steps: steps.mode().iat[0])
-    rows["bottleneck"] = rows["bottleneck"].fillna("")
+    for column in STEPS:
+        named = figures[column].astype(object).fillna("").groupby(number[is_ok])
+        rows[column] = named.agg(lambda steps: steps.mode().iat[0])
+        rows[column] = rows[column].astype(object).fillna("").astype("str")
     hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
     rows["top1"] = hits / ok["top1_images"].sum()
     rows["top1_images"] = ok["top1_images"].max()

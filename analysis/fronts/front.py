@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fronts import draws, membership, ties
-from analysis.fronts.cells import ENDS, ENERGIES, MEDIANS, SPREADS, cells
+from analysis.fronts.cells import ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, cells
 from analysis.fronts.dominance import Bools, nondominated
 from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
@@ -21,7 +21,7 @@ COLUMNS = [
     "rounds",
     "excluded",
     *MEDIANS,
-    "bottleneck",
+    *STEPS,
     "top1",
     "top1_images",
     "latency_efficiency",
@@ -54,11 +54,14 @@ def front(
     without any has `rounds` 0, no figures, and is on no front. Further columns:
 
     - medians over rounds: latency_s, latency_p95_s, edge_s, serialize_s, network_s, middle_s, server_s,
-      latency_bound_s (seconds), throughput_ips, throughput_bound_ips, sequential_ips (images/s), pipeline_gain
-      (throughput_ips over sequential_ips), payload_bytes, edge_rss_bytes, edge_peak_rss_bytes. Each is a median of
-      its own: the parts of the latency need not add up to its median exactly.
-    - bottleneck: what bounds the throughput in most rounds, a host or a way on a link. top1: share of the images
-      with the right top class, over all rounds; top1_images: how many different ones the longest of them saw.
+      latency_bound_s, loaded_latency_s, loaded_latency_p95_s (seconds, the last two of the throughput phase),
+      throughput_ips, throughput_bound_ips, sequential_ips (images/s), pipeline_gain (throughput_ips over
+      sequential_ips), payload_bytes, edge_rss_bytes, edge_peak_rss_bytes. Each is a median of its own: the parts of
+      the latency need not add up to its median exactly.
+    - bound_by: the step, a host or a way on a link, that sets the throughput's bound in most rounds. busiest: the step
+      that was busy for the greatest share of the throughput phase in most rounds; busiest_utilization: that share,
+      median. top1: share of the images with the right top class, over all rounds; top1_images: how many different
+      ones the longest of them saw.
     - latency_efficiency = bound / measured, throughput_efficiency = measured / bound.
     - latency_least_s, latency_most_s, throughput_least_ips, throughput_most_ips: the range of the rounds;
       latency_low_s, latency_high_s, throughput_low_ips, throughput_high_ips: 95 % interval of the median

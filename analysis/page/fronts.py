@@ -158,7 +158,9 @@ def columns(rows: pd.DataFrame) -> list[Column]:
     def per_second(head: str, column: str, detail: str = "") -> Iterator[Column]:
         yield from number(head, column, "images/s", 1, ips, detail, THROUGHPUT)
 
-    steps = [_step(step, chain) for step in rows.get("bottleneck", ())]
+    bound_by, busiest = (
+        [_step(step, chain) for step in rows.get(column, ())] for column in ("bound_by", "busiest")
+    )
     return [
         Column("backend", [str(backend) for backend in rows["backend"]]),
         Column("point", [str(point) for point in rows["point"]], kind="point"),
@@ -173,7 +175,10 @@ def columns(rows: pd.DataFrame) -> list[Column]:
         *per_second("bound", "throughput_bound_ips"),
         *number("eff.", "throughput_efficiency", "%", 100, 1, "efficiency", THROUGHPUT),
         *number("gain", "pipeline_gain", "x", 1, 2, group=THROUGHPUT),
-        *words("slowest", "bottleneck", steps, "slowest", THROUGHPUT),
+        *words("bound by", "bound_by", bound_by, "bound by", THROUGHPUT),
+        *words("busiest", "busiest", busiest, "busiest", THROUGHPUT),
+        *number("busy", "busiest_utilization", "%", 100, 0, "busiest step's share", THROUGHPUT),
+        *time("under load", "loaded_latency_s", "median at full throughput"),
         *time("edge", "edge_s"),
         *time("serialize", "serialize_s"),
         *time("network", "network_s"),

@@ -17,10 +17,16 @@ WORDS = {
     "eff.": "Efficiency: the share of the bound that was reached. Near 100 % the link and the devices were measured, "
     "not the harness.",
     "gain": "The throughput as a multiple of that with one request after another.",
-    "slowest": "The step that bounds the throughput in most rounds: a host, or a link, out or back.",
+    "bound by": "The step that sets the bound of the throughput in most rounds: a host, or a link, out or back. It "
+    "would be the slowest if every step did what it can.",
+    "busiest": "The step that was busy for the greatest share (busy) of the time with many requests in flight. It need "
+    "not be the one that sets the bound: a stage may be slower under load than it can be.",
+    "under load": "The median latency while the throughput was measured, with all those requests in flight. Latency "
+    "and throughput, as plotted, are not had at the same time.",
     "edge, server": "Compute time of each stage, each on its own host's clock. middle: of all hosts between together.",
-    "serialize": "Time to turn tensors into bytes.",
-    "network": "What remains of the latency: no clock of one host is subtracted from another's.",
+    "serialize": "Processor time to turn tensors into bytes; for rpc, of requests only.",
+    "network": "What remains of a request's latency, waiting for a processor between the stages included: no clock of "
+    "one host is subtracted from another's.",
     "front": "A point is on it if no other is as good in every objective and better in one. all: on the front of all "
     "backends together. own: on its backend's only. ruled out: it does not "
     "satisfy what the report was asked to allow.",

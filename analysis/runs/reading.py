@@ -27,6 +27,8 @@ def read(path: Path, table: Table) -> tuple[pa.Table, list[str]]:
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}") from error
     header = _header(path, raw, table)
+    named = {column: column for column in table.columns}
+    named |= {now: then for then, now in table.formerly.items() if then in header and now not in header}
     end = _end(raw, len(header))
     if end < len(raw):
         log.warning("%s: the last line is unfinished and left out", path)
@@ -35,17 +37,18 @@ def read(path: Path, table: Table) -> tuple[pa.Table, list[str]]:
             pa.py_buffer(raw).slice(0, end),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=b'"' in raw),
             convert_options=arrow_csv.ConvertOptions(
-                column_types={column: _type(column) for column in table.columns},
-                include_columns=table.columns,
+                column_types={named[column]: _type(column) for column in table.columns},
+                include_columns=list(named.values()),
                 include_missing_columns=True,
                 null_values=[""],
             ),
         )
+        rows = rows.rename_columns(list(named))
         _check_all(rows)
     except ValueError as error:
         found = _fault(path, raw[:end], table) or f"{path}: {' '.join(str(error).split())}"
         raise DatasetError(found) from error
-    return _without_null_text(rows), [column for column in header if column not in table.columns]
+    return _without_null_text(rows), [column for column in header if column not in named.values()]
 
 
 def _header(path: Path, raw: bytes, table: Table) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from analysis.errors import AnalysisError
 
@@ -10,7 +11,7 @@ STATUSES = ("ok", "invalid", "failed")
 # fmt: off
 TEXT = frozenset((
     "run", "model", "point", "point_name", "backend", "netem", "codec", "in_flight_asked", "status", "reason",
-    "bottleneck", "host", "congestion", "started_at",
+    "bound_by", "busiest", "host", "congestion", "started_at",
     "at", "link", "trial", "when", "verdict",
     # Bits in hex, not quantities: kept as written.
     "edge_throttled", "server_throttled", "throttled",
@@ -20,7 +21,8 @@ COLUMNS = (
     "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round",
     "status", "reason",
     "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s", "latency_bound_s",
-    "throughput_ips", "throughput_bound_ips", "bottleneck", "in_flight",
+    "throughput_ips", "throughput_bound_ips", "bound_by", "in_flight",
+    "busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s",
     "sequential_ips", "pipeline_gain",
     "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
     "top1", "top1_images", "rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s",
@@ -36,7 +38,8 @@ COLUMNS = (
 LATER = (
     "in_flight_asked", "sequential_ips", "pipeline_gain", "dropped_packets", "trace_from_s", "trace_to_s",
     "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
-    "middle_s", "bottleneck", "top1", "top1_images",
+    "middle_s", "bound_by", "busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s",
+    "top1", "top1_images",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "server_temperature_c", "edge_frequency_hz",
     "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
     "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
@@ -67,8 +70,10 @@ class Table:
     file: str
     columns: tuple[str, ...]
     later: tuple[str, ...] = ()
+    formerly: Mapping[str, str] = field(default_factory=dict)
+    """What an older run calls a column: its name there, and that of now."""
 
 
-TRIALS = Table("trials.csv", COLUMNS, LATER)
+TRIALS = Table("trials.csv", COLUMNS, LATER, {"bottleneck": "bound_by"})
 STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked",))
 LINKS = Table("link.csv", LINK_COLUMNS, LATER_LINK)

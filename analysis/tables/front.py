@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -20,12 +21,13 @@ def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where:
     """One table per model and profile (and batch size, codec, depth): for each backend, the points on its front.
 
     Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency and its gain
-    over one request in flight, what bounds it, energy (J per image), top-1 accuracy, p, the probability that the
-    point is on its backend's front (empty with too few rounds), and p all, of being on that of all backends, where
-    there are several. What was not measured has no column; nor, for want of room beside what bounds the throughput,
-    has the gain with both energy and top-1, and p all with either. A star marks the points on the front of all
-    backends together. Takes the frame of `analysis.front`, and the `objectives` and the constraint that it was made
-    with: a table of others than the usual ones says so. Fits the width of the console it is printed to, shortening
+    over one request in flight, which step sets its bound, which was busiest, energy (J per image), top-1 accuracy, p,
+    the probability that the point is on its backend's front (empty with too few rounds), and p all, of being on that of
+    all backends, where there are several. What was not measured has no column. Nor, for want of room beside what sets
+    the bound, have: the busiest step in a chain, and with energy or top-1; the gain with both of these, and with both
+    the busiest step and p all; p all with energy or top-1. A star marks the points on the front of all backends
+    together. Takes the frame of `analysis.front`, and the `objectives` and the constraint that it was made with: a
+    table of others than the usual ones says so. Fits the width of the console it is printed to, shortening
     names first.
     """
     tables: list[RenderableType] = []
@@ -42,10 +44,13 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     if points.empty:
         return Text(f"{title}: {_why_empty(rows, objectives, where)}\n")
     energy_of = str(points["energy_of"].iloc[0])
-    has_bottleneck, has_top1 = points["bottleneck"].ne("").any(), points["top1"].notna().any()
-    has_gain = points["pipeline_gain"].notna().any() and not (has_bottleneck and energy_of and has_top1)
-    has_overall = points["backend"].nunique() > 1 and not (has_bottleneck and (energy_of or has_top1))
+    has_bound_by, has_top1 = points["bound_by"].ne("").any(), points["top1"].notna().any()
     chain = hosts(str(first["point"]))
+    has_busiest = points["busiest"].ne("").any() and len(chain) == 2 and not (energy_of or has_top1)
+    has_overall = points["backend"].nunique() > 1 and not (has_bound_by and (energy_of or has_top1))
+    has_gain = points["pipeline_gain"].notna().any() and not (
+        has_bound_by and ((energy_of and has_top1) or (has_busiest and has_overall))
+    )
     notes = [
         f"front of {', '.join(objectives)}" if set(objectives) != set(DEFAULT) else "",
         f"where {where}" if where else "",
@@ -53,8 +58,9 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         "eff = share of the physical bound",
         f"p = probability of being on the backend's front{', p all = on that of all' if has_overall else ''}",
         "gain = images/s as a multiple of those with one in flight" if has_gain else "",
-        "slowest = what bounds images/s" if has_bottleneck else "",
-        _links(chain) if points["bottleneck"].str.contains("-").any() else "",
+        "bound by = the step that sets the bound of images/s" if has_bound_by else "",
+        "busiest = the step that was busy for the greatest share of the time, %" if has_busiest else "",
+        _links(chain) if points["bound_by"].str.contains("-").any() else "",
         f"J = energy per image, {energy_of}" if energy_of else "",
         f"top-1 of {_images(points['top1_images'])}" if has_top1 else "",
         f"{excluded} trial{'s' if excluded > 1 else ''} excluded" if excluded else "",
@@ -71,8 +77,10 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         table.add_column(header, justify="right", no_wrap=True)
     if has_gain:
         table.add_column("gain\nx", justify="right", no_wrap=True)
-    if has_bottleneck:
-        table.add_column("slowest", no_wrap=True)
+    if has_bound_by:
+        table.add_column("bound\nby", no_wrap=True)
+    if has_busiest:
+        table.add_column("busiest\n%", no_wrap=True)
     measured = (*(["J"] if energy_of else []), *(["top-1\n%"] if has_top1 else []))
     for header in (*measured, "p", *(["p\nall"] if has_overall else [])):
         table.add_column(header, justify="right", no_wrap=True)
@@ -89,7 +97,8 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
                 figure(row["throughput_ips"], 2),
                 figure(row["throughput_efficiency"] * 100, 0),
                 *([figure(row["pipeline_gain"], 1)] if has_gain else []),
-                *([short_step(row["bottleneck"], len(chain)) or "-"] if has_bottleneck else []),
+                *([short_step(row["bound_by"], len(chain)) or "-"] if has_bound_by else []),
+                *([_busiest(row, len(chain))] if has_busiest else []),
                 *([figure(row["energy_j"], 3 if row["energy_j"] < 10 else 2)] if energy_of else []),
                 *([figure(row["top1"] * 100, 1)] if has_top1 else []),
                 figure(row["probability"], 2),
@@ -97,6 +106,13 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
             )
         table.add_section()
     return table
+
+
+def _busiest(row: Mapping[Hashable, Any], chain: int) -> str:
+    """`edge 86`; a dash where it is not known."""
+    if not row["busiest"]:
+        return "-"
+    return f"{short_step(row['busiest'], chain)} {figure(row['busiest_utilization'] * 100, 0)}"
 
 
 def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:

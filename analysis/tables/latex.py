@@ -55,7 +55,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     points = pd.concat(of_backends)
     unit, scale = time_unit(float(points["latency_s"].max()))
     chain = hosts(str(points["point"].iloc[0]))
-    steps = [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bottleneck"]]
+    steps = [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bound_by"]]
     stars = ["*" if on_front else "" for on_front in points["on_front"]]
     names = [
         escaped(point_label(*of, limit=24)) for of in zip(points["point"], points["point_name"], strict=True)
@@ -69,7 +69,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
         Column("Throughput", "images/s", _figures(points["throughput_ips"])),
         Column(r"95\,\%", "images/s", _spans(points, "throughput_low_ips", "throughput_high_ips", 1)),
         Column("of bound", r"\%", _figures(100 * points["throughput_efficiency"])),
-        Column("Bottleneck", "", steps, "l"),
+        Column("Bound by", "", steps, "l"),
         Column("Energy", "J/image", _figures(points["energy_j"])),
         Column("$p$", "", [UNKNOWN if math.isnan(p) else f"{p:.2f}" for p in points["probability"]]),
     ]
@@ -78,7 +78,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
         escaped(conditions(rows, testbed)),
         r"95\,\%: interval of the median over rounds." if points["latency_low_s"].notna().any() else "",
         "Of bound: the share of what physics allows that is reached.",
-        "Bottleneck: what limits the throughput." if points["bottleneck"].ne("").any() else "",
+        "Bound by: the step that sets the throughput's bound." if points["bound_by"].ne("").any() else "",
         f"Energy of {escaped(points['energy_of'].iloc[0])}." if points["energy_j"].notna().any() else "",
         "$p$: share of the resamples of whole rounds in which the point is on its backend's front."
         if points["probability"].notna().any()

@@ -28,6 +28,8 @@ class Reply:
     """A result, and what the later hosts' own clocks say about it. Durations in seconds.
 
     stages_s: of each stage's computing, in the order of the chain; empty where no other host took part.
+    serialize_s: that threads computed to turn tensors into bytes; for rpc, whose answer is serialized after it is
+    made, of requests only.
     """
 
     request_id: int
@@ -53,7 +55,7 @@ class Client(Protocol):
         """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
 
     def send(self, request_id: int, tensors: Tensors) -> float:
-        """Send a request; returns the seconds spent on turning tensors into bytes.
+        """Send a request; returns the seconds that this thread computed to turn tensors into bytes, waiting left out.
 
         The tensors must stay as they are until the reply is there.
         """

@@ -114,13 +114,15 @@ class RpcClient:
         self._fingerprint = fingerprint
 
     def send(self, request_id: int, tensors: Tensors) -> float:
-        started = time.perf_counter()
+        """As in the protocol. The call may keep this thread waiting while the request is already on its way: by the
+        clock, that wait would be counted both here and on the link."""
+        started = time.thread_time()
         try:
             future = rpc.rpc_async(self._peer, _run, args=(self._fingerprint, request_id, tensors))
         except RuntimeError as error:
             raise self._fault(error) from error
         self._in_flight.append((request_id, future))
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     def receive(self) -> Reply:
         request_id, future = self._in_flight.popleft()

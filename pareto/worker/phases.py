@@ -22,6 +22,8 @@ Compute = Callable[[Tensors], Tensors]
 MAX_IN_FLIGHT = 64
 MAX_LATENCY_REQUESTS = 2_000
 MAX_THROUGHPUT_REQUESTS = 5_000
+P95_REQUESTS = 130
+"""Samples needed before a 95th percentile may be stated at 99 % confidence."""
 OVERTIME = 4.0
 """A throughput phase whose requests take longer than foreseen is cut at this multiple of its length."""
 
@@ -223,6 +225,17 @@ def window(phase: Phase) -> tuple[tuple[float, float], int]:
     """The time of `rate`, on this host's `time.monotonic`, and how many requests were completed in it."""
     ended = [phase.origin_s + sample.finished_s for sample in steady(phase)]
     return (ended[0], ended[-1]), len(ended) - 1
+
+
+def loaded(phase: Phase) -> Sequence[Sample]:
+    """The requests whose completions `rate` counts: their latencies are those under load."""
+    return steady(phase)[1:]
+
+
+def p95_s(samples: Sequence[Sample]) -> float | None:
+    """The 95th percentile of the latencies; None of too few to state it."""
+    latencies_s = sorted(sample.latency_s for sample in samples)
+    return latencies_s[int(0.95 * len(latencies_s))] if len(latencies_s) >= P95_REQUESTS else None
 
 
 def busy_s(phase: Phase) -> float:

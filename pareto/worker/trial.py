@@ -126,6 +126,9 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     throughput_window, throughput_window_requests = phases.window(many)
     return {
         "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
+        "latency_p95_s": phases.p95_s(lone.samples),
+        "loaded_latency_s": statistics.median(sample.latency_s for sample in phases.loaded(many)),
+        "loaded_latency_p95_s": phases.p95_s(phases.loaded(many)),
         "edge_s": edge_s,
         "work_s": statistics.median(sample.edge_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),

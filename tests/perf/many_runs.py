@@ -63,7 +63,7 @@ def _run(folder: Path, seed: int, requests: int, rounds: int) -> Path:
     )
     rows["payload_bytes"] = np.where(point == POINTS - 1, 0, 1000 * (POINTS - point))
     rows["result_bytes"] = 4000
-    rows["bottleneck"], rows["congestion"] = "edge-server out", "cubic"
+    rows["bound_by"], rows["congestion"] = "edge-server out", "cubic"
     rows["started_at"] = "2026-11-21T17:54:41.362+00:00"
     rows[EMPTY] = ""
     rows[list(COLUMNS)].to_csv(folder / "trials.csv", index=False, float_format="%.6g", lineterminator="\n")

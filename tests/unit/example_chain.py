@@ -94,7 +94,7 @@ def trial(cuts: tuple[int, ...], backend: str, jitter: np.ndarray) -> tuple[Row,
         "latency_bound_s": sum(compute_s) + sum(out_s) + sum(back_s) + 2 * sum(DELAYS_S[: reached - 1]),
         "throughput_ips": served / window_s,
         "throughput_bound_ips": 1 / bound_s,
-        "bottleneck": names[int(np.argmax(services_s))],
+        "bound_by": names[int(np.argmax(services_s))],
         "payload_bytes": payloads[0] if payloads else 0,
         "result_bytes": RESULT_BYTES if payloads else 0,
     }

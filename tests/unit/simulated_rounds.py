@@ -28,7 +28,7 @@ def trials(latency_s: Floats, throughput_ips: Floats, backends: Sequence[str] = 
             "status": "ok",
             "latency_s": latency_s.ravel(),
             "throughput_ips": throughput_ips.ravel(),
-            "bottleneck": "",
+            "bound_by": "",
         }
     )
 

@@ -134,7 +134,7 @@ def test_what_each_host_did_is_kept_beside_the_trial(store: Store) -> None:
     assert (edge["utilization"], edge["bubble_s"], edge["weights_bytes"]) == ("0.5", "0.25", "7")
     assert (server["first_unit"], server["payload_bytes"], server["utilization"]) == ("7", "", "")
     table = parquet.read_table(store.folder / "requests" / f"{CELL.id}-r01.parquet").to_pydict()
-    assert set(table["server_s"]) == {0.1}
+    assert set(table["server_s"]) == {0.015}
 
 
 def test_without_samples_there_is_no_file_of_them(store: Store) -> None:

@@ -20,19 +20,21 @@ CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
 GOOD = Reading(0.2003, 4.78e6, None)
 USAGE = {"cpu_percent": 5.0, "rss_bytes": 3 << 20, "retransmits": None}
 CROSSING = Crossing("edge-server", PROFILE, 100_352, 4000)
-COLUMN = [0.1] * 6
 
 
 def report(**changes: Any) -> dict[str, Any]:
     requests = {
         "started_s": [0.5 * i for i in range(6)],
         "finished_s": [0.5 * i + 0.4 for i in range(6)],
-        "edge_s": COLUMN,
-        "serialize_s": COLUMN,
-        "stages_s": [[0.1]] * 6,
+        "edge_s": [0.010] * 6,
+        "serialize_s": [0.0005] * 6,
+        "stages_s": [[0.015]] * 6,
     }
     told: dict[str, Any] = {
         "latency_s": 0.4,
+        "latency_p95_s": None,
+        "loaded_latency_s": 0.6,
+        "loaded_latency_p95_s": None,
         "edge_s": 0.010,
         "serialize_s": 0.0005,
         "stages_s": [0.015],
@@ -72,7 +74,7 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
     assert made["latency_bound_s"] == pytest.approx(0.010 + 0.015 + 0.2 + 100_352 * 8 / 5e6)
     assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 100_352))
     assert made["rtt_s"] == pytest.approx(0.2003)
-    assert made["bottleneck"] == "edge-server out"
+    assert made["bound_by"] == "edge-server out"
     assert made["middle_s"] is made["top1"] is None
 
 
@@ -142,23 +144,57 @@ def test_where_nothing_crosses_nothing_is_invented() -> None:
             result_bytes=0,
             sent_bytes=0,
             latency_s=0.0101,
+            requests={phase: {**of, "stages_s": [[]] * 6} for phase, of in report()["requests"].items()},
         )
     )
     assert made["status"] == "ok"
     assert made["server_s"] is made["network_s"] is made["serialize_s"] is None
     assert made["latency_bound_s"] == 0.010
-    assert made["bottleneck"] == "edge"
+    assert made["bound_by"] == "edge"
 
 
-def test_no_p95_from_too_few_requests() -> None:
-    few, many = report(), report()
-    many["requests"]["latency"] = {
-        "started_s": [0.0] * 200,
-        "finished_s": [0.4 + i / 1000 for i in range(200)],
-    }
-    many["sent_bytes"] = many["received_bytes"] = 10**9
-    assert row(few)["latency_p95_s"] is None
-    assert row(many)["latency_p95_s"] == pytest.approx(0.4 + 0.190)
+def test_the_network_time_is_the_median_of_what_remains_of_each_request() -> None:
+    """Two kinds of requests, long on one host each: of medians taken apart less than nothing would remain."""
+    told = report()
+    long, short = [0.2] * 4 + [0.01] * 2, [0.01] * 2 + [0.2] * 4
+    told["requests"]["latency"] |= {"edge_s": long, "stages_s": [[seconds] for seconds in short]}
+    told |= {"edge_s": 0.2, "stages_s": [0.2], "latency_s": 0.4}
+    made = row(told)
+    assert made["latency_s"] - made["edge_s"] - made["server_s"] - made["serialize_s"] < 0
+    assert made["network_s"] == pytest.approx(0.4 - 0.01 - 0.2 - 0.0005)
+
+
+def test_a_request_shorter_than_its_parts_makes_the_trial_invalid(snapshot: SnapshotAssertion) -> None:
+    told = report()
+    told["requests"]["latency"]["stages_s"] = [[0.015]] * 5 + [[0.4]]
+    made = row(told)
+    assert (made["status"], made["reason"]) == ("invalid", snapshot)
+    told["requests"]["latency"]["stages_s"] = [[0.4 - 0.010 - 0.0005 + 1e-9]] * 6  # sums round
+    assert row(told)["status"] == "ok"
+
+
+STEADY = {"throughput_window": (1.0, 3.0), "throughput_window_requests": 10}
+
+
+def test_the_busiest_step_is_not_what_sets_the_bound() -> None:
+    """5 requests a second keep the link busy for 80 % of the time, and the edge for 90 %."""
+    told = report(**STEADY, throughput_busy_s=1.8, throughput_ips=5.0)
+    usage = {**USAGE, **STEADY, "throughput_busy_s": 0.2}
+    probed = Probed(GOOD, "")
+    made = verdict.row(CELL, [CROSSING], {"edge": told, "server": usage}, {"edge-server": (probed, probed)})
+    assert (made["bound_by"], made["busiest"]) == ("edge-server out", "edge")
+    assert made["busiest_utilization"] == pytest.approx(0.9)
+    told["throughput_busy_s"] = 1.4
+    made = verdict.row(CELL, [CROSSING], {"edge": told, "server": usage}, {"edge-server": (probed, probed)})
+    assert (made["busiest"], made["busiest_utilization"]) == (
+        "edge-server out",
+        pytest.approx(5 * 8 * 100_352 / 5e6),
+    )
+
+
+def test_no_step_is_the_busiest_while_a_hosts_share_is_unknown() -> None:
+    made = row(report(**STEADY, throughput_busy_s=1.8))
+    assert made["busiest"] is made["busiest_utilization"] is None
 
 
 CHAIN = [
@@ -170,9 +206,11 @@ SECOND = {"sent_bytes": 10**6, "received_bytes": 10**6, "retransmits": 3}
 
 def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) -> dict[str, Any]:
     """A trial of three hosts; `off`: what is wrong with the second link after it."""
+    chained = {"stages_s": [[0.02, 0.015]] * 6, "finished_s": [0.5 * i + 0.6 for i in range(6)]}
     told = {
         "edge": report(
             **{"stages_s": [0.02, 0.015], "work_s": 0.045, "stages_best_s": [0.018, 0.012], "latency_s": 0.6}
+            | {"requests": {phase: {**of, **chained} for phase, of in report()["requests"].items()}}
             | changes
         ),
         "middle1": {**USAGE, **second},
@@ -207,7 +245,7 @@ def test_a_chain_whose_last_hosts_have_nothing_to_do(snapshot: SnapshotAssertion
         },
         {"edge-middle1": (Probed(GOOD, ""),) * 2, "middle1-server": (Probed(GOOD, "RTT"), Probed(GOOD, ""))},
     )
-    assert (made["middle_s"], made["server_s"], made["bottleneck"]) == (0.02, None, "middle1")
+    assert (made["middle_s"], made["server_s"], made["bound_by"]) == (0.02, None, "middle1")
     assert made["reason"] == snapshot
 
 

@@ -100,7 +100,7 @@ def test_measured_alone_and_without_any_limit(snapshot: SnapshotAssertion) -> No
 
 def findings(trials: pd.DataFrame, **more: Any) -> Findings:
     nothing = pd.DataFrame()
-    filled = trials.reindex(columns=[*trials.columns, *_MISSING]).assign(bottleneck="")
+    filled = trials.reindex(columns=[*trials.columns, *_MISSING]).assign(bound_by="")
     parts: dict[str, Any] = {
         "runs": [Run(Path("simulated"), simulated.manifest())], "trials": trials, "stages": simulated.stages(trials),
         "links": nothing, "front": front(filled, resamples=20), "hypervolumes": nothing,
@@ -111,7 +111,7 @@ def findings(trials: pd.DataFrame, **more: Any) -> Findings:
 
 
 _MISSING = (
-    *("latency_bound_s", "throughput_bound_ips", "sequential_ips", "pipeline_gain", "middle_s", "bottleneck"),
+    *("latency_bound_s", "throughput_bound_ips", "sequential_ips", "pipeline_gain", "middle_s", "bound_by"),
     *(
         "top1_images",
         "edge_energy_j",

@@ -38,7 +38,7 @@ def test_the_map_of_two_cuts(snapshot: SnapshotAssertion) -> None:
                 assert texts[y, x] == "\N{MULTIPLICATION SIGN}"
             else:
                 assert grid[y, x] == tcp.loc[f"{first}+{second}", "throughput_ips"]
-                assert texts[y, x] == letters[tcp.loc[f"{first}+{second}", "bottleneck"]]
+                assert texts[y, x] == letters[tcp.loc[f"{first}+{second}", "bound_by"]]
     for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=False):
         frames = {(round(frame.get_y() + 0.5), round(frame.get_x() + 0.5)) for frame in axes.patches}
         on_front = rows.loc[(rows["backend"] == backend) & rows["on_backend_front"], "point"]

@@ -21,4 +21,4 @@ def test_the_example_chain_keeps_within_its_bounds(tmp_path: Path) -> None:
     assert (frame["latency_s"] >= frame["latency_bound_s"]).all()
     assert (frame["throughput_ips"] <= frame["throughput_bound_ips"] * (1 + 1e-9)).all()
     assert (frame["throughput_ips"] >= 0.9 * frame["throughput_bound_ips"]).all(), "the chain is saturated"
-    assert {"edge", "middle1", "edge-middle1 out"} <= set(frame["bottleneck"])
+    assert {"edge", "middle1", "edge-middle1 out"} <= set(frame["bound_by"])

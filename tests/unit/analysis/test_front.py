@@ -27,7 +27,9 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
                 name: np.nan
                 for name in rows[0]
                 if rows[0][name] == ""
-                and name.endswith(("_s", "_bytes", "_j", "_ips", "_gain", "top1", "top1_images"))
+                and name.endswith(
+                    ("_s", "_bytes", "_j", "_ips", "_gain", "_utilization", "top1", "top1_images")
+                )
             }
             | {
                 "point": str(point),
@@ -268,12 +270,14 @@ def test_points_are_in_the_order_of_their_cuts(tmp_path: Path) -> None:
     assert two_hosts["point_name"].tolist()[2:12:9] == ["features.1", "features.10"]
 
 
-def test_bottleneck_and_top1_of_a_cell() -> None:
+def test_the_steps_and_top1_of_a_cell() -> None:
     data = frame({0: [1, 2, 3], 1: [1, 2, 3]}, {0: [1] * 3, 1: [1] * 3})
-    data["bottleneck"] = ["edge", "server", "edge", "server", "server", "edge"]
+    data["bound_by"] = ["edge", "server", "edge", "server", "server", "edge"]
+    data["busiest"] = ["server", "server", "edge", "", "", ""]
     data["top1"], data["top1_images"] = [0.5, 0.75, 1.0, *[np.nan] * 3], [2, 4, 2, *[np.nan] * 3]
     rows = front(data)
-    assert rows["bottleneck"].tolist() == ["edge", "server"]
+    assert rows["bound_by"].tolist() == ["edge", "server"]
+    assert rows["busiest"].tolist() == ["server", ""]
     assert rows["top1"][0] == pytest.approx(6 / 8)
     assert rows["top1_images"][0] == 4
     assert rows.loc[1, ["top1", "top1_images"]].isna().all()

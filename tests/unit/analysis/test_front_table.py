@@ -88,8 +88,8 @@ def test_each_front_has_its_probability(tmp_path: Path) -> None:
     ("more", "has_room"),
     [
         ({}, True),
-        ({"bottleneck": "edge-server back", "pipeline_gain": 12.34}, True),
-        ({"bottleneck": "edge-server back", "top1": 0.5, "top1_images": 320}, False),
+        ({"bound_by": "edge-server back", "pipeline_gain": 12.34}, True),
+        ({"bound_by": "edge-server back", "top1": 0.5, "top1_images": 320}, False),
         ({"pipeline_gain": 12.34, "edge_energy_j": 1.5, "top1": 0.5, "top1_images": 320}, True),
     ],
 )
@@ -107,13 +107,22 @@ def test_one_backend_has_one_front(tmp_path: Path) -> None:
     assert "p all" not in words(analysed(tmp_path, with_energy(trials(backends=("tcp",)))))
 
 
-def test_the_table_names_the_bottleneck(snapshot: SnapshotAssertion) -> None:
+def test_the_table_names_what_bounds_the_throughput(snapshot: SnapshotAssertion) -> None:
     rows, _ = example_chain.analysed(CHAIN, rounds=3, top1=0.75, top1_images=16)
     rows["energy_of"], rows["energy_j"], rows["probability"] = "edge + middle + server", 12.3456, 1.0
     text = printed(rows)
     shown = next(line.split() for line in text.splitlines() if "3+5" in line)
     assert shown[-7:] == ["100", "link", "1", "out", "12.35", "75.0", "1.00"]
     assert text == snapshot
+
+
+def test_the_table_names_the_busiest_step_beside_it(tmp_path: Path) -> None:
+    busiest = {"busiest": "edge", "busiest_utilization": 0.864}
+    text = printed(analysed(tmp_path, [row | FULL | busiest for row in trials()]))
+    assert max(map(len, text.splitlines())) <= 80
+    shown = next(line.split() for line in text.splitlines() if "21*" in line)
+    assert shown[-6:-2] == ["link", "back", "edge", "86"]
+    assert "12.3" not in text, "no room for the gain beside p all"
 
 
 def test_two_hosts_have_one_link(snapshot: SnapshotAssertion) -> None:
@@ -155,7 +164,7 @@ def test_the_table_fits_80_columns_without_colour(tmp_path: Path) -> None:
     assert text.index("tcp") < text.index("rpc")
 
 
-FULL = {"bottleneck": "edge-server back", "pipeline_gain": 12.34, "sequential_ips": 5.0}
+FULL = {"bound_by": "edge-server back", "pipeline_gain": 12.34, "sequential_ips": 5.0}
 
 
 @pytest.mark.parametrize(

@@ -13,24 +13,28 @@ from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 
 
-def test_the_notes_name_the_bottleneck_at_the_best_points(snapshot: SnapshotAssertion) -> None:
+def test_the_notes_name_what_bounds_the_best_points_and_what_was_busiest_there(
+    snapshot: SnapshotAssertion,
+) -> None:
     rows, _ = example_chain.analysed([(3, 5), (5, 5), (21, 21)])
     best, nearest = rows.loc[rows["throughput_ips"].idxmax()], rows.loc[rows["latency_s"].idxmin()]
     assert (best["point"], nearest["point"]) == ("3+5", "5+5")
     one = rows[rows["point"] == "5+5"]
-    assert [*notes.bottlenecks(rows, "mobilenetv2 wifi"), *notes.bottlenecks(one, "x")] == snapshot
-    assert list(notes.bottlenecks(rows.assign(bottleneck=""), "x")) == []
+    assert [*notes.best_points(rows, "mobilenetv2 wifi"), *notes.best_points(one, "x")] == snapshot
+    assert list(notes.best_points(rows.assign(bound_by=""), "x")) == []
+    told = rows.assign(busiest="middle1", busiest_utilization=0.864)
+    assert all("middle1, 86%" in note for note in notes.best_points(told, "x"))
     constrained = rows.assign(feasible=rows["point"] == "5+5")
-    (note,) = notes.bottlenecks(constrained, "x")
+    (note,) = notes.best_points(constrained, "x")
     assert "5+5" in note and "3+5" not in note
-    assert list(notes.bottlenecks(rows.assign(feasible=False), "x")) == []
+    assert list(notes.best_points(rows.assign(feasible=False), "x")) == []
     older = rows.drop(columns="feasible")
-    assert list(notes.bottlenecks(older, "x")) == list(notes.bottlenecks(rows, "x"))
+    assert list(notes.best_points(older, "x")) == list(notes.best_points(rows, "x"))
 
 
 def test_where_nothing_crosses_no_backend_is_named(snapshot: SnapshotAssertion) -> None:
     rows, _ = example_chain.analysed([(3, 5), (21, 21)])
-    (alone,) = notes.bottlenecks(rows[rows["point"] == "21+21"], "x")
+    (alone,) = notes.best_points(rows[rows["point"] == "21+21"], "x")
     assert "tcp" not in alone and "rpc" not in alone
     assert alone == snapshot
 

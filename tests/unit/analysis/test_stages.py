@@ -42,8 +42,8 @@ def test_steps_of_a_chain() -> None:
     assert list(by_point["3+21"].index)[-1] == "middle1", "no more hosts take part"
     for _, row in rows[rows["backend"] == "tcp"].iterrows():
         of_point = by_point[row["point"]]
-        assert of_point["share"].idxmax() == row["bottleneck"]
-        assert of_point.loc[row["bottleneck"], "share"] == pytest.approx(1, abs=0.03)
+        assert of_point["share"].idxmax() == row["bound_by"]
+        assert of_point.loc[row["bound_by"], "share"] == pytest.approx(1, abs=0.03)
         hosts = of_point[of_point["idle_s"].notna()]
         np.testing.assert_allclose(hosts["idle_s"], (1 - hosts["share"]) / row["throughput_ips"], atol=1e-6)
 

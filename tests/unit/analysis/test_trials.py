@@ -122,20 +122,30 @@ def without(path: Path, *columns: str) -> None:
     frame.to_csv(path, index=False)
 
 
+def test_a_column_that_an_older_run_calls_otherwise_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "new", [row | {"bound_by": "edge"} for row in trials(rounds=1)])
+    path = write(tmp_path / "old", trials(rounds=1)) / "trials.csv"
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns="bound_by")
+    frame.assign(run="old", bottleneck="server").to_csv(path, index=False)
+    both = load([tmp_path / "new", tmp_path / "old"])
+    assert sorted(both.groupby("run")["bound_by"].unique().str.join(" ")) == ["edge", "server"]
+    assert "bottleneck" not in both
+
+
 def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> None:
     rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
-    rows[0] |= {"bottleneck": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
+    rows[0] |= {"bound_by": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
     path = write(tmp_path, rows) / "trials.csv"
     new = load([tmp_path])
     assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
-    assert new.loc[0, ["bottleneck", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
+    assert new.loc[0, ["bound_by", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
     without(path, *LATER)
     old = load([tmp_path])
     assert list(old.columns) == [*COLUMNS, "setup"]
     assert old["edge_gpu_s"].dtype == np.float64
     assert old["edge_gpu_s"].isna().all()
     assert old["server_throttled"].eq("").all()
-    assert old["bottleneck"].eq("").all()
+    assert old["bound_by"].eq("").all()
     assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
     assert old["edge_energy_j"].eq(0.25).all()
     pd.testing.assert_frame_equal(old.drop(columns=list(LATER)), new.drop(columns=list(LATER)))

@@ -45,7 +45,7 @@ def test_how_busy_every_step_is() -> None:
             (int(bar.get_x()), name) for name, bars in found.items() for bar in bars if not bar.get_fill()
         }
         named = {"edge": "edge", "middle1": "middle1", "edge-middle1 out": "edge → middle1"}
-        assert outlined == {(place, named[step]) for place, step in enumerate(points["bottleneck"])}
+        assert outlined == {(place, named[step]) for place, step in enumerate(points["bound_by"])}
         first = steps(points.iloc[:1], staged).set_index("step")
         _, busy, *_ = found["server"]
         assert busy.get_width() / found["server"][0].get_width() == pytest.approx(
@@ -56,7 +56,7 @@ def test_how_busy_every_step_is() -> None:
 
 
 def test_a_way_back_that_matters_has_a_line() -> None:
-    rows, staged = example_chain.analysed([(3, 12)], bottleneck="edge-middle1 back")
+    rows, staged = example_chain.analysed([(3, 12)], bound_by="edge-middle1 back")
     staged.loc[staged["host"] == "edge", "return_s"] = 0.1
     axes = utilization_figure(rows, staged).axes[0]
     assert "edge ← middle1" in lines(axes)

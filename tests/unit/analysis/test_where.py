@@ -16,7 +16,7 @@ def cells() -> pd.DataFrame:
         {
             "backend": ["tcp", "tcp", "rpc", "rpc"],
             "point": ["0", "3+7", "7", "10"],
-            "bottleneck": ["edge", "", "server", "edge-server out"],
+            "bound_by": ["edge", "", "server", "edge-server out"],
             "latency_s": [0.05, 0.5, NAN, 2.0],
             "latency_bound_s": [0.04, 0.5, 0.1, 2.5],
             "edge_peak_rss_bytes": [1e6, 1024.0**2, 3e8, 4e8],
@@ -42,9 +42,9 @@ def cells() -> pd.DataFrame:
         ("top1 > 60%", [1, 0, 0, 1]),
         ("backend == tcp", [1, 1, 0, 0]),
         ("backend != 'tcp'", [0, 0, 1, 1]),
-        ('bottleneck == "edge-server out"', [0, 0, 0, 1]),
+        ('bound_by == "edge-server out"', [0, 0, 0, 1]),
         ("point == 7", [0, 0, 1, 0]),
-        ("bottleneck != 10ms-100mbit", [1, 0, 1, 1]),
+        ("bound_by != 10ms-100mbit", [1, 0, 1, 1]),
         ("point == 3+7", [0, 1, 0, 0]),
         ("point == '3+7' or point == 10", [0, 1, 0, 1]),
         # Not measured is neither fulfilled nor refuted.
@@ -52,7 +52,7 @@ def cells() -> pd.DataFrame:
         ("latency_s < 0.1 or rounds == 5", [1, 0, 1, 0]),
         ("not (latency_s < 0.1 and rounds == 5)", [1, 1, 0, 1]),
         ("not (latency_s < 0.1 and rounds == 4)", [1, 1, 1, 1]),
-        ("bottleneck != edge", [0, 0, 1, 1]),
+        ("bound_by != edge", [0, 0, 1, 1]),
         # and binds closer than or, not closest.
         ("rounds == 3 or rounds == 4 and backend == rpc", [1, 0, 0, 0]),
         ("(rounds == 3 or rounds == 4) and backend == rpc", [0, 0, 0, 0]),

@@ -43,7 +43,7 @@ def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:
     chosen = sweep(points="3", in_flight="1,auto")
     alone, many = sorted(rows(chosen, world(hosts=hosts, noise=STILL)), key=lambda row: int(row["in_flight"]))
     assert alone["throughput_ips"] == pytest.approx(1 / alone["latency_s"], rel=1e-6)
-    assert many["bottleneck"] == "edge"
+    assert many["bound_by"] == "edge"
     assert many["throughput_ips"] == pytest.approx(1 / many["edge_s"], rel=0.01)
 
 

@@ -297,6 +297,21 @@ def test_the_window_of_a_phase_is_that_of_its_rate_on_the_hosts_clock() -> None:
     assert completed == 6
 
 
+def test_the_latency_under_load_is_that_of_the_requests_whose_completions_count() -> None:
+    """The first opens the window, and the last two drain the steps."""
+    began_done = [(0.0, 1.0), (0.1, 1.1), (0.2, 1.25), (1.0, 1.3), (1.1, 1.31), (1.3, 1.32)]
+    phase = Phase(0.0, [Sample(began, done, 0.0, 0.0, ()) for began, done in began_done], [])
+    assert [sample.latency_s for sample in phases.loaded(phase)] == pytest.approx([1.0, 1.05, 0.3])
+    assert len(phases.loaded(phase)) == phases.window(phase)[1]
+
+
+def test_no_95th_percentile_of_too_few_requests() -> None:
+    samples = [Sample(0.0, 0.4 + i / 1000, 0.0, 0.0, ()) for i in range(200)]
+    assert phases.p95_s(samples) == pytest.approx(0.4 + 0.190)
+    assert phases.p95_s(samples[:130]) is not None
+    assert phases.p95_s(samples[:129]) is None
+
+
 def test_busy_is_what_the_edge_computed_within_the_window(clock: Clock) -> None:
     """From 1.0 to 3.0: half of the first run, the second, and nothing of the third and of the last."""
     runs = [(0.5, 1.0), (1.5, 0.25), (3.0, 0.5), (3.5, 0.5)]
