@@ -33,9 +33,11 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
 
 
 def _held_back(row: pd.Series) -> str:
-    """`bound by edge-server out; busiest: edge, 86 % of the time`."""
-    busiest = f" (busiest: {row['busiest']}, {row['busiest_utilization']:.0%})" if row.get("busiest") else ""
-    return f"bound by {row['bound_by']}{busiest}"
+    """`bound by edge-server out (busiest: edge, 86%)`, or without a name where these are the same."""
+    if not row.get("busiest"):
+        return f"bound by {row['bound_by']}"
+    busy = "busy" if row["busiest"] == row["bound_by"] else f"busiest: {row['busiest']},"
+    return f"bound by {row['bound_by']} ({busy} {row['busiest_utilization']:.0%})"
 
 
 def _placed(row: pd.Series) -> str:

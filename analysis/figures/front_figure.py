@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures.drawing import Drawing
 from analysis.figures.labels import lay_out, settle
-from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states
+from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states, under_load
 from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
 from analysis.keys import CELL
 from analysis.naming import subject
@@ -28,6 +28,7 @@ DATA = [
     "excluded",
     "latency_s",
     "throughput_ips",
+    "loaded_latency_s",
     *_SPREAD,
     "on_backend_front",
 ]
@@ -59,7 +60,8 @@ def draw_front(
     Points on the front of their backend are filled and labelled; so are, without being filled, those that leave the
     whole model to one host (all on the server, all on the edge), which a split has to beat. Half-filled: on the front
     in some resamples only (`SURE`). Boxes are 95 % intervals of both medians, of these points; a thin cross is the
-    range of the rounds, where they are too few for an interval. Axes too narrow for all labels have but
+    range of the rounds, where they are too few for an interval. A dotted line leads from each point on a front to its
+    latency under load. Axes too narrow for all labels have but
     `COLUMN_LABELS`, numbers.
     """
     plane, _ = _draw(axes, rows, attainment, title)
@@ -71,7 +73,7 @@ def draw_front(
 def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None, title: str) -> tuple[Plane, float]:
     """All but the labels; and the height of the head (inches)."""
     plane = Plane(axes, rows.dropna(subset=["latency_s", "throughput_ips"]))
-    plane.draw(attainment)
+    plane.draw(attainment, loaded=True)
     axes.set_xlabel(f"latency ({plane.unit})")
     axes.set_ylabel("throughput (images/s)")
     first = rows.iloc[0]
@@ -120,6 +122,11 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
     ranged = known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)
     if ranged.any():
         told.append("A thin cross is the range over the rounds: they are too few for an interval.")
+    if len(under_load(rows)):
+        told.append(
+            "Latency is of one request alone, throughput of many in flight: the stroke at the end of a dotted line is "
+            "the point's median latency while that throughput was measured."
+        )
     if banded(attainment) and in_plane(rows):
         told.append("The band is what between 5 % and 95 % of the resamples of whole rounds attain.")
     return " ".join([*told, *_ties(rows)])

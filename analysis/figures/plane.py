@@ -61,21 +61,35 @@ class Plane:
         self.unit, self.scale = unit or time_unit(float(every["latency_s"].max()))
         self._drawn = list(series(measured, every))
         self._rows = measured
+        self._loaded = measured.iloc[:0]
 
     def draw(
-        self, attainment: pd.DataFrame | None = None, *, marker_pt: float = MARKER_PT, fit: bool = True
+        self,
+        attainment: pd.DataFrame | None = None,
+        *,
+        marker_pt: float = MARKER_PT,
+        fit: bool = True,
+        loaded: bool = False,
     ) -> None:
-        """All but labels. `fit`: whether scale and limits are for these points alone, or have been set."""
+        """All but labels. `fit`: whether scale and limits are for these points alone, or have been set. `loaded`:
+        whether the points on a front are joined to their latency under load.
+        """
         axes = self.axes
         axes.grid(True)
+        if loaded:
+            self._loaded = under_load(self._rows)
         if fit:  # before the staircases are drawn, which end at the limits
             for name, words, of in OBJECTIVES:
-                fit_axis(axes, name, extent(self._rows, words, of) * (self.scale if name == "x" else 1))
+                reached = extent(self._rows, words, of)
+                if name == "x" and len(self._loaded):
+                    reached = pd.concat([reached, self._loaded["loaded_latency_s"]])
+                fit_axis(axes, name, reached * (self.scale if name == "x" else 1))
         for one in self._drawn:
             if attainment is not None and banded(attainment) and in_plane(self._rows):
                 self._band(one, attainment)
             self._spread(one, filled=not banded(attainment))
             self._points(one, marker_pt)
+            self._joined_to_load(one)
             if in_plane(self._rows):
                 axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
 
@@ -87,6 +101,12 @@ class Plane:
                 **_look(one, str(state), marker_pt),
                 zorder=3 if state == "dominated" else 4,
             )
+
+    def _joined_to_load(self, one: Series) -> None:
+        """A light line to the right of each point, to its latency while that throughput was measured."""
+        for row in self._loaded[self._loaded.index.isin(one.rows.index)].to_dict("records"):
+            ends = [row["latency_s"] * self.scale, row["loaded_latency_s"] * self.scale]
+            self.axes.plot(ends, [row["throughput_ips"]] * 2, **_load_look(one.colour), markevery=[1])
 
     def _spread(self, one: Series, *, filled: bool) -> None:
         """A box or a cross around each point that may be on the front; boxes in a band are outlines."""
@@ -151,6 +171,8 @@ class Plane:
             for state, words in told.items()
             if state in found
         ]
+        if len(self._loaded):
+            marks.append(Line2D([], [], **_load_look("0.3"), label="latency under load"))
         return [*fronts, *marks]
 
     def label(self, most: int | None = None) -> None:
@@ -187,11 +209,23 @@ class Plane:
             # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
             [UP_LEFT if one is self._drawn[0] else DOWN_RIGHT for one, _ in labelled],
             markers=np.concatenate(
-                [one.rows[["latency_s", "throughput_ips"]] * [self.scale, 1] for one in self._drawn]
+                [
+                    frame[[latency, "throughput_ips"]] * [self.scale, 1]
+                    for frame, latency in ((self._rows, "latency_s"), (self._loaded, "loaded_latency_s"))
+                    if len(frame)
+                ]
             ),
             marker_pt=MARKER_PT,
             lines=[self._steps(one) for one in self._drawn],
         )
+
+
+def under_load(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points on their backend's front whose latency at full throughput is known."""
+    if "loaded_latency_s" not in rows:
+        return rows.iloc[:0]
+    marked: pd.DataFrame = rows[rows["on_backend_front"].astype(bool) & rows["loaded_latency_s"].notna()]
+    return marked
 
 
 def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
@@ -215,6 +249,14 @@ def _look(one: Series, state: str, marker_pt: float) -> dict[str, Any]:
     if state == "dominated":
         return look | {"markerfacecolor": "none", "markersize": 0.8 * marker_pt, "alpha": 0.5}
     return look
+
+
+def _load_look(colour: str) -> dict[str, Any]:
+    """A thin dotted line with a stroke at its end."""
+    return {
+        "color": colour, "linestyle": (0, (1, 1.6)), "linewidth": 0.7, "marker": "|", "markersize": 5.5,
+        "markeredgewidth": 0.9, "alpha": 0.65, "zorder": 2.2,
+    }  # fmt: skip
 
 
 def states(rows: pd.DataFrame) -> pd.Series:

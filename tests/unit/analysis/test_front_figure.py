@@ -64,6 +64,7 @@ def test_the_key_tells_what_is_drawn(snapshot: SnapshotAssertion) -> None:
         "one round": key(few.assign(rounds=1)),
         "a condition": key(met),
         "other objectives": key(other, surfaces(other)),
+        "under load": key(crafted(loaded_latency_s=0.05)),
     }
     assert {name: drawn.sentences(text) for name, text in keys.items()} == snapshot
 
@@ -83,6 +84,22 @@ def test_what_is_sure_is_full_what_may_be_is_half_and_the_rest_hollow() -> None:
         ("left", False): pytest.approx([20, 21]),
         ("full", True): pytest.approx([40]),
     }
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_each_point_of_a_front_is_joined_to_its_latency_under_load(width: str) -> None:
+    rows = crafted(loaded_latency_s=[0.015, 0.09, 0.5, 0.5])
+    axes = front_figure(rows, width=width).axes[0]
+    strokes = [line for line in axes.lines if line.get_marker() == "|"]
+    joined = [x for line in strokes for x in line.get_xdata()]
+    assert joined == pytest.approx([10, 15, 20, 90])
+    assert [list(line.get_ydata()) for line in strokes] == [[10, 10], [20, 20]]
+    assert 90 < axes.get_xlim()[1] < 500, "a dominated point's is not drawn"
+    assert "latency under load" in drawn.legend(axes.figure)
+    for older in (crafted(), crafted(loaded_latency_s=np.nan)):
+        axes = front_figure(older, width=width).axes[0]
+        assert "|" not in [line.get_marker() for line in axes.lines]
+        assert "latency under load" not in drawn.legend(axes.figure)
 
 
 def test_nothing_is_called_sure_or_unsure_with_too_few_rounds(snapshot: SnapshotAssertion) -> None:
