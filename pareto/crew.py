@@ -159,6 +159,7 @@ class Crew:
         staged = self._all("stage", stage, LOAD_TIMEOUT_S)
         compute_s = sum(told["run_s"] for told in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
+        alone = self._baselines(stage)
         self._all("usage", {role: {} for role in others}, LOAD_TIMEOUT_S)
         asked = self._sessions[edge].send(
             "trial",
@@ -189,8 +190,13 @@ class Crew:
             served["requests"] = len(report["requests"]["throughput"]["started_s"])
             served["steady"] = 1 + report["throughput_window_requests"]
         told = self._all("usage", dict.fromkeys(others, served), LOAD_TIMEOUT_S)
+        again = self._baselines(stage) if "requests" in report else alone
         return {
-            role: {**said, "weights_bytes": staged[role]["weights_bytes"]}
+            role: {
+                **said,
+                "weights_bytes": staged[role]["weights_bytes"],
+                "baseline_s": _least(alone[role], again[role]),
+            }
             for role, said in {edge: report, **told}.items()
         }
 
@@ -201,6 +207,16 @@ class Crew:
     def sampling(self) -> dict[str, Any] | None:
         """What sampling cost on each host."""
         return self._devices.cost() if self._devices is not None else None
+
+    def _baselines(self, stage: Mapping[str, dict[str, Any]]) -> dict[str, float | None]:
+        """By role, seconds that a run of its stage takes by itself: one host after the other, nothing in flight."""
+        which = ("cuts", "batch_size", "backend", "position")
+        return {
+            role: self._sessions[role].request(
+                "baseline", LOAD_TIMEOUT_S, **{name: of[name] for name in which}
+            )
+            for role, of in stage.items()
+        }
 
     def _shape(self, name: str, network: Sequence[Profile]) -> None:
         """Put a profile on each link, and open every connection over them."""
@@ -295,6 +311,10 @@ class Crew:
         """Ask these workers at the same time; `fields` by role."""
         asked = {role: self._sessions[role].send(op, **each) for role, each in fields.items()}
         return {role: self._sessions[role].wait(number, timeout_s) for role, number in asked.items()}
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:

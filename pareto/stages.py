@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,12 +15,30 @@ from pareto.store import Row
 
 def compute_s(told: Mapping[str, Any]) -> dict[str, float]:
     """By role, of the hosts that computed: the stage's median seconds in the latency phase."""
-    return _by_role(told, "edge_s", "stages_s")
+    report = told[EDGE]
+    return dict(zip(told, (report["edge_s"], *report["stages_s"]), strict=False))
 
 
 def best_s(told: Mapping[str, Any]) -> dict[str, float]:
-    """By role, of the hosts that computed: what the stage can do, the faster of both phases' means."""
-    return _by_role(told, "edge_best_s", "stages_best_s")
+    """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial."""
+    best = {}
+    for role, median in compute_s(told).items():
+        alone, steady = told[role].get("baseline_s"), told[role].get("steady_s")
+        # Steady work includes the waits for a slower step: without a baseline it is no measure.
+        best[role] = min(median if alone is None else alone, math.inf if steady is None else steady)
+    return best
+
+
+def slowdowns(told: Mapping[str, Any]) -> dict[str, float]:
+    """By role, of the hosts that computed something: the stage's time in the trial over its baseline."""
+    baselines = {role: told[role].get("baseline_s") for role in told}
+    return {role: median / alone for role, median in compute_s(told).items() if (alone := baselines[role])}
+
+
+def work_s(told: Mapping[str, Any]) -> float:
+    """What all hosts compute for a request, for its bound: as in the trial, or as alone where that is less."""
+    alone = [told[role].get("baseline_s") or median for role, median in compute_s(told).items()]
+    return min(float(told[EDGE]["work_s"]), sum(alone))
 
 
 def rows(
@@ -29,7 +48,7 @@ def rows(
     samples: Mapping[str, devices.Series],
 ) -> Iterator[Row]:
     """One row a host that took part, without what names the trial. `told`: the edge's report, the others' usage."""
-    medians, bests = compute_s(told), best_s(told)
+    medians, bests, slower = compute_s(told), best_s(told), slowdowns(told)
     ends = (0, *cell.cuts)
     for position, role in enumerate(medians):
         usage, crossing = told[role], crossings[position] if position < len(crossings) else None
@@ -42,7 +61,9 @@ def rows(
             "first_unit": ends[position],
             "last_unit": cell.cuts[position] if position < len(cell.cuts) else None,
             "compute_s": medians[role],
-            "best_s": bests.get(role),
+            "best_s": bests[role],
+            "baseline_s": usage.get("baseline_s"),
+            "slowdown": slower.get(role),
             **_use(usage),
             "payload_bytes": crossing.payload_bytes if crossing else None,
             "transfer_s": out_s,
@@ -86,11 +107,6 @@ def shares(cell: Cell, crossings: Sequence[Crossing], told: Mapping[str, Any]) -
         for way, occupied_s in zip(("out", "back"), crossing.occupied_s, strict=True)
     }
     return hosts | links
-
-
-def _by_role(told: Mapping[str, Any], edge: str, later: str) -> dict[str, float]:
-    report = told[EDGE]
-    return dict(zip(told, (report[edge], *report[later]), strict=False))
 
 
 def _use(usage: Mapping[str, Any]) -> Row:

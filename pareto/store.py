@@ -34,6 +34,7 @@ TRIAL_COLUMNS = (
         "reason",
     ),
     *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
+    *("edge_slowdown", "server_slowdown"),
     *("latency_bound_s", "throughput_ips", "throughput_bound_ips", "bound_by", "in_flight"),
     *("busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s"),
     *("sequential_ips", "pipeline_gain"),
@@ -52,7 +53,17 @@ TRIAL_COLUMNS = (
 _CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
 STAGE_COLUMNS = (
     *("run", *_CELL_COLUMNS, "round", "position", "host", "first_unit", "last_unit"),
-    *("compute_s", "best_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"),
+    *(
+        "compute_s",
+        "best_s",
+        "baseline_s",
+        "slowdown",
+        "utilization",
+        "bubble_s",
+        "payload_bytes",
+        "transfer_s",
+        "return_s",
+    ),
     *(
         "cpu_percent",
         "rss_bytes",

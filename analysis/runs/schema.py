@@ -20,7 +20,8 @@ WHOLE = frozenset(("batch_size", "round", "position"))
 COLUMNS = (
     "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round",
     "status", "reason",
-    "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s", "latency_bound_s",
+    "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s",
+    "edge_slowdown", "server_slowdown", "latency_bound_s",
     "throughput_ips", "throughput_bound_ips", "bound_by", "in_flight",
     "busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s",
     "sequential_ips", "pipeline_gain",
@@ -36,6 +37,7 @@ COLUMNS = (
 )
 # Runs made before these were written lack them: there they are empty, as not measured.
 LATER = (
+    "edge_slowdown", "server_slowdown",
     "in_flight_asked", "sequential_ips", "pipeline_gain", "dropped_packets", "trace_from_s", "trace_to_s",
     "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
     "middle_s", "bound_by", "busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s",
@@ -46,7 +48,7 @@ LATER = (
 )
 STAGE_COLUMNS = (
     "run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round", "position", "host",
-    "first_unit", "last_unit", "compute_s", "best_s", "utilization", "bubble_s",
+    "first_unit", "last_unit", "compute_s", "best_s", "baseline_s", "slowdown", "utilization", "bubble_s",
     "payload_bytes", "transfer_s", "return_s", "cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes",
     "temperature_c", "throttled", "energy_j",
 )
@@ -75,5 +77,5 @@ class Table:
 
 
 TRIALS = Table("trials.csv", COLUMNS, LATER, {"bottleneck": "bound_by"})
-STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked",))
+STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked", "baseline_s", "slowdown"))
 LINKS = Table("link.csv", LINK_COLUMNS, LATER_LINK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from pareto.prepare import recipe
 from pareto.simulated.requests import Path
 from pareto.simulated.world import World
 from pareto.spec import AUTO, Cell, Sweep
-from pareto.worker import phases
+from pareto.worker import baseline, phases
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace
 from partitions import costs
@@ -123,7 +124,7 @@ class Simulation:
     def testbed(self, hosts: int) -> Testbed:
         """A chain of hosts that do not exist. Raises TestbedError for one that the chain has not."""
         roles, world = chain(hosts), self.world
-        for role in (*world.hosts, *filter(None, [world.faults.lost])):
+        for role in (*world.hosts, *world.loads, *filter(None, [world.faults.lost])):
             if role not in roles:
                 raise TestbedError(
                     f"the simulated testbed has no host {role}: its hosts are {', '.join(roles)}"
@@ -235,9 +236,10 @@ class Workers:
             for profile, at in zip(network, map(_position_s, self.links), strict=True)
         ]
         crossed, began = self.crossings(cell, network, seen), self._clock()
+        alone_s = self._stages_s(trial, len(crossed) + 1, draws)
         path = Path.over(
             crossed,
-            self._stages_s(trial, len(crossed) + 1, draws),
+            [self._loaded_s(role, trial.round, s) for role, s in zip(self._hosts, alone_s, strict=False)],
             world.link,
             BACKEND_S.get(cell.transport, 0.0),
             world.noise,
@@ -252,6 +254,8 @@ class Workers:
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
         reports = self._reports(cell, crossed, lone, many, began)
+        for report, seconds in zip(reports.values(), alone_s, strict=False):
+            report["baseline_s"] = seconds or None
         self._clock.jump(OVERHEAD_S)
         return reports
 
@@ -274,8 +278,13 @@ class Workers:
         requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
         reports: dict[str, dict[str, Any]] = {EDGE: of_edge}
         for later, role in enumerate(self._hosts[1:]):
-            stages_s = (sample.stages_s[later] for sample in counted if later < len(sample.stages_s))
-            reports[role] = {**steady, "throughput_busy_s": sum(stages_s)}
+            stages_s = [sample.stages_s[later] for sample in counted if later < len(sample.stages_s)]
+            ends = list(itertools.accumulate(stages_s, initial=0.0))
+            reports[role] = {
+                **steady,
+                "throughput_busy_s": ends[-1],
+                "steady_s": baseline.steady_s(list(pairwise(ends))),
+            }
         for report, crossing in zip_longest(reports.values(), crossed):
             out, back = (crossing.payload_bytes, crossing.result_bytes) if crossing else (0, 0)
             report |= {"sent_bytes": requests * out, "received_bytes": requests * back, **_NOT_MEASURED}
@@ -296,6 +305,11 @@ class Workers:
                 self._usual_s(trial.cell)[:count], of_trial, of_round, strict=False
             )
         ]
+
+    def _loaded_s(self, role: str, number: int, seconds: float) -> float:
+        """What a stage takes in a round in which something else may be at work on its host."""
+        load = self._world.loads.get(role)
+        return seconds * load.factor if load is not None and number in load.rounds else seconds
 
     def _usual_s(self, cell: Cell) -> list[float]:
         """Of each host, the seconds of its units for a batch."""

@@ -74,14 +74,22 @@ class Faults(_Part):
     after: int = Field(default=0, ge=0)
 
 
+class Load(_Part):
+    """Something else at work on a host in these rounds: its stages take so many times as long, but not alone."""
+
+    factor: float = Field(default=2.0, ge=1, le=100)
+    rounds: tuple[int, ...] = ()
+
+
 class World(_Part):
-    """A simulated testbed. requests: the most that a phase has; fewer make long studies quick."""
+    """A simulated testbed. loads: by role. requests: the most that a phase has; fewer make long studies quick."""
 
     hosts: dict[str, Speed] = Field(default_factory=dict)
     times: Path | None = None
     noise: Noise = Noise()
     link: LinkTruth = LinkTruth()
     faults: Faults = Faults()
+    loads: dict[str, Load] = Field(default_factory=dict)
     requests: int = Field(default=5000, ge=2, le=5000)
     seed: int = Field(default=0, ge=0)
 

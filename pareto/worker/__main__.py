@@ -9,6 +9,8 @@
 - `warm` backend, nbytes (all but the last): seconds that so much bulk took to the host behind
 - `stage` cuts, position, batch_size, backend, interface: hold this device's stage and no other; serve it from now on.
   `position` counts hosts from the edge, which is 0; `interface` leads to the host behind, None on the last one
+- `baseline` cuts, position, batch_size, backend: seconds that a run of the stage takes when nothing else is asked of
+  this host; None: it runs no unit
 - `trial` cuts, batch_size, backend, lengths of the phases, transfer_s, in_flight, interface, peer (edge): one trial.
   `peer` is the address of the host behind: the report has under `tcp` what the kernel says of the connection to it
 - `probe` bulk_out, bulk_back, more by name (all but the last): the link behind, measured; see `ProbeClient.measure`
@@ -21,6 +23,7 @@ A figure that could not be had is None. Windows are from and to on this host's `
 from __future__ import annotations
 
 import argparse
+import gc
 import socket
 import sys
 import time
@@ -37,6 +40,7 @@ from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Handler, Refused, serve
 from pareto.worker import connections, device, host, trial
+from pareto.worker.baseline import baseline_s
 from pareto.worker.device import Device, said_out_of_memory
 from pareto.worker.phases import Length, NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer, Reading
@@ -113,6 +117,7 @@ class Worker:
             self._hold(self._resident, 0, 0)  # let go of the old one first: a small device cannot hold two
         self._model = self._resident = None
         self._data.clear()
+        gc.collect()  # graphs and their modules refer to each other
         model = partitioned.outline(Recipe.of_dict(request["recipe"]))
         self._resident = ResidentStage(model, path, self._device.name)
         self._model = model
@@ -165,12 +170,9 @@ class Worker:
         model, resident = self._loaded()
         start, end = split.bounds(position, model)
         self._hold(resident, start, end)
+        gc.collect()  # between trials: in a request it would be charged to that
         takes = _layout(model.points[start].payload, split.batch_size)
-        run_s = 0.0
-        if start < end:
-            data = self._data.get(split.batch_size)
-            example = (data.inputs[0],) if data else tuple(it.zero_() for it in wire.empty(wire.form(takes)))
-            run_s = self._warm_up(resident.stage, example)
+        run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
         self._runs = Runs()
         if position > 0 and split.reaches(position, model):
             served = ServedStage(
@@ -183,6 +185,17 @@ class Worker:
         self._interface = request["interface"]
         self._before = host.counters(self._interface) if self._interface else None
         return {"weights_bytes": resident.nbytes, "rss_bytes": host.resident_bytes(), "run_s": run_s}
+
+    def baseline(self, request: dict[str, Any]) -> float | None:
+        model, resident = self._loaded()
+        split, position = _Split.of(request), request["position"]
+        start, end = split.bounds(position, model)
+        if start == end:
+            return None
+        example = self._example(_layout(model.points[start].payload, split.batch_size), split.batch_size)
+        seconds = baseline_s(lambda: self._device.run(resident.stage, example))
+        self._device.forget()
+        return seconds
 
     def trial(self, request: dict[str, Any]) -> dict[str, Any]:
         split = _Split.of(request)
@@ -260,6 +273,11 @@ class Worker:
             self._device.run(stage, tensors)
         return time.perf_counter() - started
 
+    def _example(self, takes: Layout, batch_size: int) -> Tensors:
+        """Something for the stage to compute with: on the edge an input, elsewhere zeros."""
+        data = self._data.get(batch_size)
+        return (data.inputs[0],) if data else tuple(it.zero_() for it in wire.empty(wire.form(takes)))
+
     def _loaded(self) -> tuple[partitioned.Outline, ResidentStage]:
         if self._model is None or self._resident is None:
             raise Refused("no model is loaded")
@@ -289,6 +307,9 @@ def main() -> None:
     parser.add_argument("--congestion", help="the congestion control of every connection")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    gc.collect()
+    gc.freeze()  # what is imported stays: it need not be looked through before each trial
+    gc.disable()
     try:
         if arguments.congestion is not None:
             connections.require_congestion(arguments.congestion)

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from pareto.backends.base import Layout, Tensors
+from pareto.worker.baseline import steady_s
 from pareto.worker.device import Device
 from pareto.worker.phases import MAX_THROUGHPUT_REQUESTS
 from partitions.resident import ResidentStage
@@ -30,13 +31,14 @@ class Runs:
     def windows(self, requests: int, steady: int) -> dict[str, Any]:
         """From the first run to the last; and of the first `steady` of the last `requests` runs, from the end of
         the first to that of the last, with the number of ends after the first and the seconds of work. None: it did
-        not run, or not so often.
+        not run, or not so often. `steady_s`: as `pareto.worker.baseline` has it.
         """
         last = list(self._runs)[-requests:][:steady] if 2 <= steady <= requests <= len(self._runs) else None
         return {
             "trial_window": (self._began, self._runs[-1][1]) if self._runs else None,
             "throughput_window": (last[0][1], last[-1][1]) if last else None,
             "throughput_window_requests": len(last) - 1 if last else None,
+            "steady_s": steady_s(list(self._runs)),
             "throughput_busy_s": sum(ended - began for began, ended in last[1:]) if last else None,
         }
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from pareto.backends.base import Client, Tensors
 from pareto.worker import host, phases
+from pareto.worker.baseline import steady_s
 from pareto.worker.device import Device
 from pareto.worker.phases import Length, Phase, Sample
 from partitions import proof
@@ -65,8 +64,8 @@ def run(
     phases, and the steady part of the second, with the completions in it.
 
     `work_s`: what all hosts computed for a request, its median: that of the sums, which is not the sum of the medians.
-    `stages_s`, `stages_best_s`: of the later hosts that took part, in the order of the chain. `top1`: the share of
-    right classes in `top1_images` images, each counted once.
+    `stages_s`: of the later hosts that took part, in the order of the chain. `steady_s`: of the edge's stage, as
+    `pareto.worker.baseline.steady_s`. `top1`: the share of right classes in `top1_images` images, each counted once.
     """
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
@@ -75,17 +74,16 @@ def run(
     payload = compute((data.inputs[0],))
     tolerance = min(proof.tolerance(reference) for reference in data.references)
     payload_bytes = 0 if isinstance(client, phases.NoLink) else sum(t.nbytes for t in payload)
-    with _no_collection():
-        warm = phases.latency(client, compute, data.inputs, Length(warmup_requests, 0.0))
-        proven = {"max_abs_error": _error([warm], data), "tolerance": tolerance}
-        if not proven["max_abs_error"] <= tolerance:
-            return proven
-        device.forget()
-        before = host.counters(interface)
-        lone = phases.latency(client, compute, data.inputs, latency)
-        depth, pace_s = pace(lone, transfer_s, in_flight)
-        many = phases.throughput(client, compute, data.inputs, throughput, pace_s, depth)
-        after = host.counters(interface)
+    warm = phases.latency(client, compute, data.inputs, Length(warmup_requests, 0.0))
+    proven = {"max_abs_error": _error([warm], data), "tolerance": tolerance}
+    if not proven["max_abs_error"] <= tolerance:
+        return proven
+    device.forget()
+    before = host.counters(interface)
+    lone = phases.latency(client, compute, data.inputs, latency)
+    depth, pace_s = pace(lone, transfer_s, in_flight)
+    many = phases.throughput(client, compute, data.inputs, throughput, pace_s, depth)
+    after = host.counters(interface)
     top1, top1_images = _top1([warm, lone, many], data)
     return {
         **figures(lone, many, batch_size),
@@ -121,8 +119,6 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, fl
 def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     """What the two phases say of latency and throughput: the part of `run`'s report that comes from their times."""
     edge_s, *stages_s = _per_stage(statistics.median, lone)
-    means = (_per_stage(statistics.fmean, phase) for phase in (lone, many))
-    edge_best_s, *stages_best_s = (min(both) for both in zip(*means, strict=True))
     throughput_window, throughput_window_requests = phases.window(many)
     return {
         "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
@@ -135,26 +131,13 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "stages_s": stages_s,
         "throughput_ips": phases.rate(many, batch_size),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        # the faster of the two phases: what the stage can do, for the bound
-        "edge_best_s": edge_best_s,
-        "stages_best_s": stages_best_s,
+        "steady_s": steady_s([(it.started_s, it.started_s + it.edge_s) for it in many.samples]),
         "in_flight": many.depth,
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
         "throughput_busy_s": phases.busy_s(many),
         "requests": {"latency": _columns(lone.samples), "throughput": _columns(many.samples)},
     }
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A garbage collection in the middle of a request would be charged to it."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _per_stage(average: Callable[[Iterable[float]], float], phase: Phase) -> list[float]:

@@ -64,6 +64,13 @@ class Ends:
     digest: str = "g"
     late: int = 0
     run_s: float = 0.01
+    baselines: dict[str, Iterator[float | None]] = field(
+        default_factory=lambda: {
+            EDGE: itertools.repeat(None),
+            MIDDLE: itertools.cycle([0.02, 0.03]),
+            SERVER: itertools.cycle([0.05, 0.04]),
+        }
+    )
     begins: Callable[[], dict[str, Any]] = lambda: {"sensors": {"energy_j": "powercap"}}
     warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0, 9.0, 9.0, 9.0, 9.0, 9.0]))
 
@@ -76,6 +83,7 @@ class Ends:
             "warm": lambda request: next(self.warm_s),
             "load": lambda request: {"graph_digest": self.digest},
             "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99},
+            "baseline": lambda request: next(self.baselines[role]),
             "usage": lambda request: {"cpu_percent": 1.0, **request},
             "trial": self.trial,
         }
@@ -317,7 +325,8 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
         crew.start()
         told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
         again = crew.trial(Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
-    assert told["edge"] == again["edge"] == {**ends.report, "weights_bytes": 99}
+    assert told["edge"] == again["edge"] == {**ends.report, "weights_bytes": 99, "baseline_s": None}
+    assert told["server"]["baseline_s"] == 0.04  # the lesser: once before, once after
     assert (told["server"]["requests"], told["server"]["steady"]) == (5, 4)
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
         asked = {"cuts": [1], "position": position, "batch_size": 2, "backend": "tcp", "interface": interface}

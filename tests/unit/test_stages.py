@@ -22,14 +22,14 @@ def told(**edge: Any) -> dict[str, Any]:
     steady = {"throughput_window": [10.0, 14.0], "throughput_window_requests": 8}
     columns = {"started_s": [0.0, 1.0], "stages_s": [[0.2, 0.3], [0.25, 0.35]]}
     report = {
-        **{"edge_s": 0.1, "stages_s": [0.2, 0.3], "edge_best_s": 0.09, "stages_best_s": [0.19, 0.29]},
+        **{"edge_s": 0.1, "stages_s": [0.2, 0.3], "work_s": 0.6, "baseline_s": 0.09},
         "requests": {"latency": columns, "throughput": columns},
         **edge,
     }
     usage = {**steady, "throughput_busy_s": 1.0, "weights_bytes": 5}
     return {
         "edge": {**report, **usage},
-        "middle1": {**usage, "throughput_busy_s": 4.5},
+        "middle1": {**usage, "throughput_busy_s": 4.5, "baseline_s": 0.21, "steady_s": 0.19},
         "server": {"rss_bytes": 6},
     }
 
@@ -44,8 +44,9 @@ def test_each_host_has_its_units_its_time_and_its_link() -> None:
     assert [(r["compute_s"], r["best_s"]) for r in (edge, middle, server)] == [
         (0.1, 0.09),
         (0.2, 0.19),
-        (0.3, 0.29),
+        (0.3, 0.3),  # it told of neither
     ]
+    assert [r["slowdown"] for r in (edge, middle, server)] == [0.1 / 0.09, 0.2 / 0.21, None]
     assert (edge["payload_bytes"], edge["transfer_s"], edge["return_s"]) == (1_000_000, 1.0, 1.0)
     assert (middle["payload_bytes"], middle["transfer_s"], middle["return_s"]) == (2000, 0.0, 0.0)
     assert server["payload_bytes"] is server["transfer_s"] is server["utilization"] is None
@@ -62,7 +63,7 @@ def test_what_is_not_computing_is_a_bubble() -> None:
 
 
 def test_a_host_without_work_has_no_row() -> None:
-    (edge,) = stages.rows(CELL, [], told(stages_s=[], stages_best_s=[]), {})
+    (edge,) = stages.rows(CELL, [], told(stages_s=[]), {})
     assert edge["host"] == "edge"
 
 
@@ -75,3 +76,13 @@ def test_requests_that_end_before_the_server() -> None:
     columns = {"stages_s": [[0.2], []]}
     phase = stages.requests(told(requests={"latency": columns}))["latency"]
     assert phase == {"middle_s": [[0.2], []], "server_s": [None, None]}
+
+
+def test_steady_work_that_waits_for_another_step_is_no_measure_of_a_stage_without_units() -> None:
+    """All on the server: the edge passes an input on each 50 ms, as fast as the link takes them."""
+    assert stages.best_s(told(edge_s=1e-5, baseline_s=None, steady_s=0.05))["edge"] == 1e-5
+
+
+def test_the_bound_has_what_stages_take_alone_where_that_is_less() -> None:
+    assert stages.work_s(told()) == pytest.approx(0.09 + 0.21 + 0.3)
+    assert stages.work_s(told(work_s=0.5)) == 0.5

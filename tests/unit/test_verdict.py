@@ -41,8 +41,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "work_s": 0.025,
         "throughput_ips": 5.9,
         "sequential_ips": 2.36,
-        "edge_best_s": 0.009,
-        "stages_best_s": [0.012],
+        "baseline_s": 0.009,
         "in_flight": 4,
         "payload_bytes": 100_352,
         "result_bytes": 4000,
@@ -71,7 +70,7 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
     assert (made["status"], made["reason"]) == ("ok", "")
     parts = made["edge_s"] + made["serialize_s"] + made["server_s"] + made["network_s"]
     assert parts == pytest.approx(made["latency_s"])
-    assert made["latency_bound_s"] == pytest.approx(0.010 + 0.015 + 0.2 + 100_352 * 8 / 5e6)
+    assert made["latency_bound_s"] == pytest.approx(0.009 + 0.015 + 0.2 + 100_352 * 8 / 5e6)
     assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 100_352))
     assert made["rtt_s"] == pytest.approx(0.2003)
     assert made["bound_by"] == "edge-server out"
@@ -134,12 +133,52 @@ def test_an_unproven_split_has_no_figures() -> None:
     assert "latency_s" not in made
 
 
+def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the_bound(
+    snapshot: SnapshotAssertion,
+) -> None:
+    """As by a busy loop on the edge's core: 36 ms in place of 9."""
+    made = row(report(edge_s=0.036, work_s=0.051, steady_s=0.037, latency_s=0.42))
+    assert made["status"] == "invalid"
+    assert made["reason"] == snapshot
+    assert made["edge_slowdown"] == pytest.approx(36 / 9)
+    assert made["latency_bound_s"] == row(report())["latency_bound_s"]
+    assert made["throughput_bound_ips"] == row(report())["throughput_bound_ips"]
+
+
+def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
+    made = row(report(edge_s=0.020, work_s=0.035, latency_s=0.42))
+    assert (made["status"], made["reason"]) == ("ok", "")
+    assert made["edge_slowdown"] > verdict.SLOWED
+
+
+def test_a_gpu_that_clocks_down_between_requests_is_not_disturbed() -> None:
+    assert row(report(edge_s=0.036, work_s=0.051, latency_s=0.42, gpu_s=0.005))["status"] == "ok"
+
+
+def test_the_server_is_judged_as_the_edge_is() -> None:
+    told = {
+        "edge": report(stages_s=[0.05], work_s=0.06, latency_s=0.42),
+        "server": {**USAGE, "baseline_s": 0.015},
+    }
+    good = Probed(GOOD, "")
+    made = verdict.row(CELL, [CROSSING], told, {"edge-server": (good, good)})
+    assert made["status"] == "invalid"
+    assert "the server's stage" in made["reason"]
+    assert made["server_slowdown"] == pytest.approx(50 / 15)
+
+
+def test_a_throughput_just_over_its_bound_was_no_steady_state() -> None:
+    most = row(report())["throughput_bound_ips"]
+    assert row(report(throughput_ips=1.02 * most))["status"] == "ok"
+    assert row(report(throughput_ips=1.04 * most))["status"] == "invalid"
+
+
 def test_where_nothing_crosses_nothing_is_invented() -> None:
     made = row(
         report(
             stages_s=[],
             work_s=0.010,
-            stages_best_s=[],
+            baseline_s=None,
             payload_bytes=0,
             result_bytes=0,
             sent_bytes=0,
@@ -209,7 +248,7 @@ def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) ->
     chained = {"stages_s": [[0.02, 0.015]] * 6, "finished_s": [0.5 * i + 0.6 for i in range(6)]}
     told = {
         "edge": report(
-            **{"stages_s": [0.02, 0.015], "work_s": 0.045, "stages_best_s": [0.018, 0.012], "latency_s": 0.6}
+            **{"stages_s": [0.02, 0.015], "work_s": 0.045, "latency_s": 0.6}
             | {"requests": {phase: {**of, **chained} for phase, of in report()["requests"].items()}}
             | changes
         ),
@@ -229,7 +268,7 @@ def test_a_chains_times_add_up_over_all_of_it() -> None:
     work_s = 0.010 + 0.0005 + 0.02 + 0.015
     assert made["network_s"] == pytest.approx(0.6 - work_s)
     links_s = 0.2 + 100_352 * 8 / 5e6 + 0.05 + 8000 * 8 / 1e6
-    assert made["latency_bound_s"] == pytest.approx(0.045 + links_s)
+    assert made["latency_bound_s"] == pytest.approx(0.009 + 0.02 + 0.015 + links_s)
     assert (made["rtt_s"], made["rate_bps"]) == (pytest.approx(0.2003 + (0.05 + 0.2003) / 2), 2.865e6)
     assert made["retransmits"] == 3
 
@@ -239,13 +278,13 @@ def test_a_chain_whose_last_hosts_have_nothing_to_do(snapshot: SnapshotAssertion
         Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
         CHAIN[:1],
         {
-            "edge": report(stages_s=[0.02], work_s=0.03, stages_best_s=[0.3], throughput_ips=3.0),
+            "edge": report(stages_s=[0.3], work_s=0.31, latency_s=0.7, throughput_ips=3.0),
             "middle1": USAGE,
             "server": USAGE,
         },
         {"edge-middle1": (Probed(GOOD, ""),) * 2, "middle1-server": (Probed(GOOD, "RTT"), Probed(GOOD, ""))},
     )
-    assert (made["middle_s"], made["server_s"], made["bound_by"]) == (0.02, None, "middle1")
+    assert (made["middle_s"], made["server_s"], made["bound_by"]) == (0.3, None, "middle1")
     assert made["reason"] == snapshot
 
 
@@ -320,6 +359,7 @@ def test_without_samples_there_is_nothing_of_the_sensors() -> None:
         "edge_rss_bytes",
         "edge_peak_rss_bytes",
         "edge_gpu_s",
+        "edge_slowdown",
     }
     assert (made["edge_peak_rss_bytes"], made["server_peak_rss_bytes"]) == (9 << 20, 9 << 20)
 
@@ -327,6 +367,8 @@ def test_without_samples_there_is_nothing_of_the_sensors() -> None:
 def test_the_bound_has_what_was_computed_for_a_request_not_each_stages_median() -> None:
     """Where one stage is slow when the other is fast, no request needs both medians: 30 ms of work here, not 35."""
     link_s = CROSSING.least_s
-    fine = row(report(edge_s=0.020, stages_s=[0.015], work_s=0.030, latency_s=link_s + 0.031))
+    fine = row(
+        report(baseline_s=0.020, edge_s=0.020, stages_s=[0.015], work_s=0.030, latency_s=link_s + 0.031)
+    )
     assert fine["latency_bound_s"] == pytest.approx(link_s + 0.030)
     assert fine["status"] == "ok", fine["reason"]

@@ -8,6 +8,7 @@ import statistics
 import numpy as np
 import pytest
 
+from pareto import verdict
 from pareto.hosts.host import TestbedError
 from pareto.link.probe import GOODPUT
 from pareto.runner import Aborted
@@ -35,7 +36,19 @@ def test_a_trial_keeps_its_bounds_whatever_the_noise() -> None:
     assert len(found) == POINTS * 2 * 3 * 2 * 3
     for row in found:
         assert row["latency_s"] > 0.999999 * row["latency_bound_s"]
-        assert row["throughput_ips"] <= 1.1 * row["throughput_bound_ips"]
+        assert row["throughput_ips"] <= verdict.TOO_MANY * row["throughput_bound_ips"]
+
+
+@pytest.mark.parametrize("role", HOSTS)
+def test_a_host_that_something_else_slows_in_some_rounds_is_told_in_these(role: str) -> None:
+    loaded = world(hosts={role: {"per_unit": 0.01}}, loads={role: {"factor": 3, "rounds": [2]}})
+    found = rows(sweep(points="3", trials=3), loaded)
+    assert [row["status"] for row in found] == ["ok", "invalid", "ok"]
+    assert f"the {role}'s stage" in found[1]["reason"]
+    assert [round(row[f"{role}_slowdown"]) for row in found] == [1, 3, 1]
+    # Its bounds do not follow it, so that an efficiency would show it.
+    assert found[1]["latency_bound_s"] == pytest.approx(found[0]["latency_bound_s"], rel=0.2)
+    assert found[1]["throughput_ips"] < 0.5 * found[1]["throughput_bound_ips"]
 
 
 def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:

@@ -174,8 +174,6 @@ def test_what_the_stages_took_comes_from_the_requests(server: TcpServer) -> None
     one_by_one, many = (report["requests"][name] for name in ("latency", "throughput"))
     of_stage = [[stage_s for (stage_s,) in phase["stages_s"]] for phase in (one_by_one, many)]
     assert report["stages_s"] == [statistics.median(of_stage[0])]
-    assert report["stages_best_s"] == [min(map(statistics.fmean, of_stage))]
-    assert report["edge_best_s"] == min(statistics.fmean(phase["edge_s"]) for phase in (one_by_one, many))
     assert min(itertools.chain(*of_stage)) >= 0.02
     sums = [a + sum(b) for a, b in zip(one_by_one["edge_s"], one_by_one["stages_s"], strict=True)]
     assert report["work_s"] == statistics.median(sums)

@@ -1,0 +1,109 @@
+"""What a stage takes by itself, also while something else wants its core."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pareto.worker import baseline
+
+
+@pytest.fixture
+def shared_core() -> Iterator[int]:
+    """A core that this test must share with a busy loop."""
+    allowed = os.sched_getaffinity(0)
+    core = max(allowed)
+    loop = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        os.sched_setaffinity(0, {core})
+        yield core
+        os.sched_setaffinity(0, allowed)
+        other.kill()
+
+
+def test_the_wait_for_a_core_that_another_has_is_no_part_of_a_baseline(shared_core: int) -> None:
+    walls, worked = [], []
+
+    def run() -> None:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        sum(range(400_000))
+        walls.append(time.perf_counter() - wall)
+        worked.append(time.thread_time() - cpu)
+
+    found_s = baseline.baseline_s(run)
+    assert found_s == pytest.approx(statistics.fmean(worked), rel=0.1)
+    assert statistics.fmean(walls) > 1.3 * found_s
+
+
+def test_a_slow_stage_is_not_run_often() -> None:
+    runs = []
+    assert baseline.baseline_s(lambda: runs.append(time.sleep(1.1 * baseline.MOST_S))) >= baseline.MOST_S
+    assert len(runs) == 1
+
+
+def test_a_quick_stage_is_run_until_it_says_something() -> None:
+    runs = []
+    began = time.perf_counter()
+    baseline.baseline_s(lambda: runs.append(None))
+    assert time.perf_counter() - began >= baseline.LEAST_S
+    assert len(runs) >= baseline.LEAST_RUNS
+
+
+def every(seconds: float, count: int, origin: float = 0.0) -> list[baseline.Span]:
+    return [(origin + k * seconds, origin + (k + 1) * seconds) for k in range(count)]
+
+
+def test_the_least_pace_is_that_of_the_best_stretch() -> None:
+    slow = every(0.1, 20)
+    assert baseline.steady_s(slow) == pytest.approx(0.1)
+    fast = every(0.05, 20, origin=slow[-1][1])
+    assert baseline.steady_s(slow + fast) == pytest.approx(0.05)
+
+
+def test_one_quick_run_is_no_pace() -> None:
+    """As under a CPU quota: each fourth run meets a period of its own."""
+    ends = [0.0]
+    for number in range(400):
+        ends.append(ends[-1] + (0.001 if number % 4 == 0 else 0.005))
+    runs = list(itertools.pairwise(ends))
+    assert baseline.steady_s(runs) == pytest.approx(0.004, rel=0.02)
+
+
+def test_no_throughput_is_above_the_least_pace() -> None:
+    spaced = [(k * 0.1, k * 0.1 + 0.02) for k in range(30)]
+    least = baseline.steady_s(spaced)
+    assert least is not None
+    assert 0.02 < least <= 0.1
+
+
+@pytest.mark.parametrize("runs", [[], every(0.01, 5)])
+def test_too_short_a_time_has_no_pace(runs: list[baseline.Span]) -> None:
+    assert baseline.steady_s(runs) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("nr_periods 61\nnr_throttled 59\nthrottled_time 204375240\n", 0.20437524),
+        ("usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n", 0.0015),
+        ("usage_usec 9\n", None),
+        ("cut off\nin the middle of", None),
+    ],
+)
+def test_what_a_quota_held_back_is_read_from_either_version_of_cgroups(
+    tmp_path: Path, text: str, seconds: float | None
+) -> None:
+    file = tmp_path / "cpu.stat"
+    file.write_text(text)
+    assert baseline.throttled_s(file) == seconds
+    assert baseline.throttled_s(tmp_path / "gone") is baseline.throttled_s(None) is None
