@@ -32,6 +32,9 @@ COLUMNS = [
     *("residual_s", "latency_efficiency", "goodput_efficiency", "note"),
 ]
 TOO_FEW = "too few payloads"
+ENDS = {"a_s": ("a_low_s", "a_high_s"), "b_s_per_byte": ("b_low_s_per_byte", "b_high_s_per_byte")}
+NOISE = {"a_s": "a within noise", "b_s_per_byte": "b within noise"}
+"""What the note says of a cost that the rounds' noise hides: the line through the medians would have it less than 0."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
     latency - latency bound. Only trials that are `ok` and cross every link count.
 
     - points, payloads: how many points, and how many different sums of bytes: payload and result, on all links.
-    - a_s, b_s_per_byte, residual_s: see `fit`. Empty, and `note` says why, with fewer than `MIN_PAYLOADS` payloads.
+    - a_s, b_s_per_byte, residual_s: see `fit`. Empty, and `note` says why, with fewer than `MIN_PAYLOADS` payloads; and
+      one that comes out as nothing is empty, for it was not found: its interval, if it has one, says how large it
+      may be.
     - headers_s_per_byte: what TCP's headers add to b at the profile's rate from edge to server, on one link.
     - latency_efficiency: bound / latency, median over the points. goodput_efficiency: the same with the bound at TCP's
       goodput, which no TCP connection can beat. Both this and the headers are empty where the rate is not one number:
@@ -83,20 +88,22 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
             row["note"] = TOO_FEW
         else:
             row |= vars(fit(known["bytes"].to_numpy(), known["overhead_s"].to_numpy()))
+            row |= _hidden(row)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0) -> Line:
-    """The line through points (bytes, seconds) of two different sizes or more, by Theil and Sen.
+    """The line through points (bytes, seconds) of two different sizes or more, by Theil and Sen, with no cost under 0.
 
     b is the median slope of all pairs, a the median of what remains (Sen, "Estimates of the regression coefficient
     based on Kendall's tau", 1968). Not least squares: noise grows with the bytes and errs upwards, and squares would
     let the largest payload, ten times the others, decide a. Intervals are percentile bootstraps over points, which
-    need nothing to be normal nor of equal spread; none with fewer than `MIN_POINTS` points. The same input, the
-    same result.
+    need nothing to be normal nor of equal spread; none with fewer than `MIN_POINTS` points. No request and no byte
+    costs less than nothing: noise makes a line fall, or begin below 0. In place of one that falls a level one is
+    taken, and a is at least 0; in each resample too. The same input, the same result.
     """
-    a_s, b = map(float, line(nbytes, overhead_s))
+    a_s, b = map(float, _no_gain(nbytes, overhead_s, line(nbytes, overhead_s)[1]))
     residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
     ends = np.full((2, 2), math.nan)
     if len(nbytes) >= MIN_POINTS:
@@ -110,6 +117,17 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
     return Line(a_s, b, a_low_s, a_high_s, b_low, b_high, residual_s)
 
 
+def _hidden(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says in place of a cost of 0, and of an interval that holds nothing else: nobody has found it."""
+    found: dict[str, Any] = {}
+    for name, (low, high) in ENDS.items():
+        if row[name] == 0:
+            found[name] = math.nan
+            if row[high] == 0:
+                found |= {low: math.nan, high: math.nan}
+    return found | {"note": "; ".join(NOISE[name] for name in NOISE if name in found)}
+
+
 def line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """a and b of y = a + b x by Theil and Sen, for points or, with the points on y's last axis, many sets of them."""
     one, other = np.triu_indices(len(x), 1)
@@ -118,13 +136,19 @@ def line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return np.median(y - b[..., None] * x, axis=-1), b
 
 
+def _no_gain(x: Floats, y: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """a and b of the line of slope b, or of a level one if that falls; a is 0 if it would be less."""
+    b = np.maximum(b, 0.0)
+    return np.maximum(np.median(y - b[..., None] * x, axis=-1), 0.0), b
+
+
 def _lines(x: Floats, y: Floats) -> Floats:
     """a and b of many sets of points (sets x points), each with different x; two of these differ in every set."""
     one, other = np.triu_indices(x.shape[1], 1)
     run, rise = x[:, other] - x[:, one], y[:, other] - y[:, one]
     slopes = np.divide(rise, run, where=run != 0, out=np.full_like(rise, np.nan))
     b = np.nanmedian(slopes, axis=1)
-    return np.column_stack([np.median(y - b[:, None] * x, axis=1), b])
+    return np.column_stack(_no_gain(x, y, b))
 
 
 def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:

@@ -105,6 +105,7 @@ def attribution_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: s
         "latency of the backend.",
         "A cross is a point without any valid trial." if shown["latency_s"].isna().any() else "",
         "Bars have no error bars: see the figure of the front.",
+        _less_than_nothing(shown),
         selection,
     ]
     columns = [*CELL, "point_name", "rounds", "excluded", "latency_s", "latency_bound_s"]
@@ -135,6 +136,14 @@ def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     )
 
 
+def _less_than_nothing(rows: pd.DataFrame) -> str:
+    """Of runs that took the network's time from medians of the others: none of a request is less than 0."""
+    below = int((rows["network_s"] < 0).sum())
+    return (
+        f"At {below} points the network's time is less than the others' noise and not drawn." if below else ""
+    )
+
+
 def _parts(rows: pd.DataFrame) -> list[Part]:
     """In the order in which a request meets them, but for the network, which it crosses twice."""
     between = [column for column in rows if column.startswith("middle") and column[6:-2].isdigit()]
@@ -161,7 +170,7 @@ def _draw(
     x = np.arange(len(points))
     base = np.zeros(len(points))
     for part in parts:
-        height = rows[part.column].fillna(0).to_numpy() * scale
+        height = rows[part.column].fillna(0).clip(lower=0).to_numpy() * scale
         axes.bar(
             x, height, 0.72, base, label=part.label, color=part.colour, hatch=part.hatch, edgecolor="0.15",
             linewidth=0.4,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from analysis.costs.overhead import NOISE
 from analysis.keys import CONDITION
 from analysis.naming import condition_title
 from analysis.page.grid import Column, figures, intervals, table
@@ -24,9 +25,9 @@ def overhead(rows: pd.DataFrame) -> Html:
     columns = [
         *_named(shown),
         Column("points", figures(shown["points"], 0), kind="number"),
-        Column("a", figures(shown["a_s"] * 1e3, 2), "ms", "number"),
+        Column("a", _costs(shown, "a_s", 1e3), "ms", "number"),
         Column("95 %", intervals(shown["a_low_s"] * 1e3, shown["a_high_s"] * 1e3, 2), "ms", "number"),
-        Column("b", figures(shown["b_s_per_byte"] * _MS_PER_MB, 2), "ms/MB", "number"),
+        Column("b", _costs(shown, "b_s_per_byte", _MS_PER_MB), "ms/MB", "number"),
         Column(
             "95 %",
             intervals(shown["b_low_s_per_byte"] * _MS_PER_MB, shown["b_high_s_per_byte"] * _MS_PER_MB, 2),
@@ -38,7 +39,7 @@ def overhead(rows: pd.DataFrame) -> Html:
     ]
     about = (
         "Latency over its bound, as a line over the bytes that cross: a for every request, b for every megabyte; "
-        "headers is what of b the headers of TCP are."
+        "headers is what of b the headers of TCP are; noise: hidden by the noise of the rounds."
     )
     return _told(
         "What the backends cost",
@@ -46,6 +47,12 @@ def overhead(rows: pd.DataFrame) -> Html:
         table(columns, _caption("Overhead beyond physics", rows), class_="costs"),
         rows,
     )
+
+
+def _costs(rows: pd.DataFrame, name: str, scale: float) -> list[str]:
+    """Each row's cost; `noise` where the rounds' noise hides it."""
+    cells = zip(figures(rows[name] * scale, 2), rows["note"].fillna(""), strict=True)
+    return ["noise" if NOISE[name] in note else cell for cell, note in cells]
 
 
 def hypervolumes(rows: pd.DataFrame) -> Html:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.costs.overhead import MIN_PAYLOADS, MIN_POINTS
+from analysis.costs.overhead import MIN_PAYLOADS, MIN_POINTS, NOISE
 from analysis.keys import CONDITION
 from analysis.naming import backends, condition_title
 from analysis.tables.look import figure, framed
@@ -39,8 +39,11 @@ def _notes(rows: pd.DataFrame) -> str:
         "resid. = median distance from the line",
         "eff = share of the physical bound, median"
         + ("; TCP = of that at TCP's goodput" if has_goodput else ""),
+        "noise: hidden by the noise of the rounds"
+        if any(rows["note"].fillna("").str.contains(hidden).any() for hidden in NOISE.values())
+        else "",
         f"-: no line through fewer than {MIN_PAYLOADS} payloads, no interval with fewer than {MIN_POINTS} points"
-        if rows["a_low_s"].isna().any()
+        if (rows["points"] < MIN_POINTS).any() or (rows["payloads"] < MIN_PAYLOADS).any()
         else "",
     ]
     return "; ".join(note for note in notes if note)
@@ -61,9 +64,9 @@ def _table(rows: pd.DataFrame) -> Table:
             table.add_row(
                 backend,
                 str(row["points"]),
-                figure(row["a_s"] * 1e3, 2),
+                _cost(row, "a_s", 1e3),
                 _interval(row, "a_low_s", "a_high_s", 1e3, 2),
-                figure(row["b_s_per_byte"] * _MS_PER_MB, 2),
+                _cost(row, "b_s_per_byte", _MS_PER_MB),
                 _interval(row, "b_low_s_per_byte", "b_high_s_per_byte", _MS_PER_MB, 2),
                 *([figure(row["headers_s_per_byte"] * _MS_PER_MB, 2)] if has_headers else []),
                 figure(row["residual_s"] * 1e3, 2),
@@ -71,6 +74,10 @@ def _table(rows: pd.DataFrame) -> Table:
                 *([figure(row["goodput_efficiency"] * 100, 1)] if has_goodput else []),
             )
     return table
+
+
+def _cost(row: Mapping[Hashable, Any], name: str, scale: float) -> str:
+    return "noise" if NOISE[name] in str(row["note"]) else figure(row[name] * scale, 2)
 
 
 def _interval(row: Mapping[Hashable, Any], low: str, high: str, scale: float, digits: int) -> str:

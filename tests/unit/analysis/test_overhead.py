@@ -83,6 +83,23 @@ def test_one_outlier_decides_nothing() -> None:
     assert fit(nbytes, bent) == fit(nbytes, bent), "the same input, the same result"
 
 
+def test_no_cost_is_less_than_nothing(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """A line that falls, and one that begins below 0: noise, not a byte or a request that saves time."""
+    nbytes = np.array([5, 30, 50, 75, 100, 250, 300, 600, 800, 1600]) * 1e3
+    late_s = 1e-3 * np.array([1, 3, 2, 5, 2, 4, 1, 3, 2, 1])
+    falling = fit(nbytes, late_s)
+    assert (falling.a_s, falling.b_s_per_byte, falling.b_low_s_per_byte) == (2e-3, 0, 0)
+    beneath = fit(nbytes, 70e-9 * nbytes - 5e-3)
+    assert (beneath.a_s, beneath.a_low_s, beneath.b_s_per_byte) == (0, 0, pytest.approx(70e-9))
+    rows = ruled(backends=("tcp",))
+    for row in rows:
+        row["latency_s"] = row["latency_bound_s"] + 5e-3 - 1e-9 * row["payload_bytes"]
+    made = analysed(tmp_path, rows)
+    assert math.isnan(made.loc[0, "b_s_per_byte"]) and made.loc[0, "a_s"] > 0
+    text = printed(made)
+    assert (made.loc[0, "note"], text[text.index("tcp") :]) == snapshot
+
+
 @pytest.mark.parametrize(
     ("points", "payloads", "has_line", "has_interval"),
     [([0, 3, 4], 2, False, False), ([0, 1, 2, 5], 4, True, False), ([0, 1, 2, 5, 6], 4, True, True)],
