@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 
 
@@ -45,6 +46,11 @@ class Findings:
     verdicts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether the hosts of a run are parts of the machine that the harness runs on."""
+        return any(within(run.manifest, "sweep", "testbed") == "local" for run in self.runs)
 
     @property
     def simulated(self) -> bool:

@@ -36,6 +36,7 @@ from analysis.keys import CONDITION
 from analysis.runs import links
 from analysis.runs.folders import Runs, folders
 from analysis.runs.joining import joined
+from analysis.statistics import load
 from analysis.statistics.drift import drifts
 from analysis.statistics.stability import warnings
 from analysis.tables import latex
@@ -121,7 +122,10 @@ def find(runs: Runs, wanted: Asked) -> Findings:
     )
     manifests = [run.manifest for run in found.runs]
     found.answers += answers(trials, known.stages, manifests, front=rows)
-    found.warnings += warnings(rows, drifting)
+    found.warnings += [
+        *warnings(rows, drifting),
+        *load.warnings(trials, known.stages, shared=found.on_one_machine),
+    ]
     found.verdicts += verdicts(found.paired)
     if rows.empty:
         found.notes.append("no trial has ended yet: nothing to show")
@@ -133,6 +137,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
             found.notes += notes.energies_of_different_devices(shown, name)
             found.notes += notes.best_points(shown, name)
     found.notes += notes.differing_top1(trials)
+    found.notes += load.full_cores(trials, shared=found.on_one_machine)
     return found
 
 

@@ -35,9 +35,24 @@ def energy_per_image(series: Series, window: Window, images: int) -> float | Non
     times = times[first : last + 1]
     if len(energies) < len(times):
         return None
-    begun_j = _interpolated(window[0], times[:2], energies[:2])
-    ended_j = _interpolated(window[1], times[-2:], energies[-2:])
-    return (ended_j - begun_j) / images
+    return (_at(window[1], times[-2:], energies[-2:]) - _at(window[0], times[:2], energies[:2])) / images
+
+
+def share(series: Series, field: str, window: Window) -> float | None:
+    """The rise of a counter of seconds over a window, as a share of the window: between samples it rises evenly.
+
+    None where it was not counted, or the samples do not reach from one end of the window to the other.
+    """
+    pairs = zip(series.get("at_s", ()), series.get(field, ()), strict=False)
+    known = [(at, value) for at, value in pairs if at is not None and value is not None]
+    times, values = [at for at, _ in known], [value for _, value in known]
+    ends = []
+    for at in window:
+        after = max(1, bisect_left(times, at))
+        if after >= len(times) or times[after - 1] > at:
+            return None
+        ends.append(_at(at, times[after - 1 : after + 1], values[after - 1 : after + 1]))
+    return max(0.0, ends[1] - ends[0]) / (window[1] - window[0]) if window[1] > window[0] else None
 
 
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
@@ -81,6 +96,7 @@ def _times(series: Series) -> list[float]:
     return [x for x in series.get("at_s", ()) if x is not None]
 
 
-def _interpolated(at_s: float, times: Sequence[float], energies: Sequence[float]) -> float:
-    (before_s, after_s), (before_j, after_j) = times, energies
-    return before_j + (after_j - before_j) * (at_s - before_s) / (after_s - before_s)
+def _at(at_s: float, times: Sequence[float], values: Sequence[float]) -> float:
+    """Between two times and the values there, linearly."""
+    (before_s, after_s), (before, after) = times, values
+    return before + (after - before) * (at_s - before_s) / (after_s - before_s)

@@ -110,10 +110,24 @@ def columns(role: str, series: Series | None, told: Mapping[str, Any], batch_siz
         for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
     }
     row[f"{role}_throttled"] = None if bits is None else hex(int(bits))
+    row |= {
+        f"{role}_{name}_percent": share and 100 * share
+        for name, field in (("steal", "steal_s"), ("others", "others_s"), ("wait", "waited_s"))
+        for share in [device_series.share(series, field, window)]
+    }
     steady, requests = told.get("throughput_window"), told.get("throughput_window_requests")
     if steady is not None and requests:
+        row[f"{role}_core_percent"] = _core_percent(series, steady)
         row[f"{role}_energy_j"] = device_series.energy_per_image(series, steady, requests * batch_size)
     return row
+
+
+def _core_percent(series: Series, window: tuple[float, float]) -> float | None:
+    """How much of the time a host's cores were not to be had: busy, or held back by a quota that was used up."""
+    busy = device_series.share(series, "busy_s", window)
+    if busy is None:
+        return None
+    return min(100.0, 100 * (busy + (device_series.share(series, "throttled_s", window) or 0.0)))
 
 
 def throttling(role: str, series: Series | None, told: Mapping[str, Any]) -> str:

@@ -46,6 +46,8 @@ TRIAL_COLUMNS = (
     *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
     *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),
     *("edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled"),
+    *("edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent"),
+    *("edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores"),
     *("edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent"),
     *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
     *("started_at", "wall_s"),
@@ -73,6 +75,7 @@ STAGE_COLUMNS = (
         "throttled",
         "energy_j",
     ),
+    *("steal_percent", "others_percent", "wait_percent", "core_percent"),
 )
 LINK_COLUMNS = (
     *("at", "model", "netem", "link", "trial", "when", "verdict", "reason"),
@@ -240,6 +243,7 @@ def _device_schema(pa: Any) -> Any:
             "power_w",
         ),
         *("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz"),
+        *("busy_s", "others_s", "steal_s", "waited_s", "throttled_s"),
     )
     types = ((name, pa.int64() if name in whole else pa.float64()) for name in measured)
     return pa.schema([("host", pa.string()), *types])

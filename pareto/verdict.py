@@ -18,6 +18,8 @@ CLOCK_GRAIN_S = 1e-6
 """What sums of a request's times may be wrong by."""
 TOO_MANY = 1.03
 """A throughput above this multiple of its bound was not a steady state: in a short phase one late reply can do it."""
+FULL, REACHED = 90.0, 0.9
+"""A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
 SLOWED, MATTERS = 1.5, 0.05
 """A stage that takes this multiple of its baseline was disturbed, if that is over this share of the latency.
 
@@ -49,6 +51,7 @@ def row(
     requests = len(latency["started_s"]) + len(throughput["started_s"])
     computed_s = stages.compute_s(told)
     slowdowns = stages.slowdowns(told)
+    loads = {role: devices.columns(role, samples.get(role), of, cell.batch_size) for role, of in told.items()}
     bound_s = bounds.latency_s(stages.work_s(told), crossings)
     bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
     networks_s = _networks_s(latency)
@@ -106,8 +109,9 @@ def row(
         "server_cpu_percent": server["cpu_percent"],
         "edge_rss_bytes": report["rss_bytes"],
         "server_rss_bytes": server["rss_bytes"],
-        **devices.columns(EDGE, samples.get(EDGE), report, cell.batch_size),
-        **devices.columns(SERVER, samples.get(SERVER), server, cell.batch_size),
+        **loads[EDGE],
+        **loads[SERVER],
+        "full_cores": _full_cores(loads, report["throughput_ips"] / bound_ips),
     }
 
 
@@ -181,6 +185,16 @@ def _slow_stages(told: Mapping[str, Any], slowdowns: Mapping[str, float]) -> Ite
                 f"the {role}'s stage took {medians[role] * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
                 "that it takes alone: something else ran there, or its clock changed"
             )
+
+
+def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
+    """The hosts whose cores had no time left although the throughput stayed below its bound; None: not measured."""
+    percents = {role: load.get(f"{role}_core_percent") for role, load in loads.items()}
+    if all(percent is None for percent in percents.values()):
+        return None
+    if efficiency >= REACHED:
+        return ""
+    return ", ".join(role for role, percent in percents.items() if percent is not None and percent >= FULL)
 
 
 def _throughput_fault(throughput_ips: float, bound_ips: float) -> str:

@@ -14,7 +14,7 @@ TEXT = frozenset((
     "bound_by", "busiest", "host", "congestion", "started_at",
     "at", "link", "trial", "when", "verdict",
     # Bits in hex, not quantities: kept as written.
-    "edge_throttled", "server_throttled", "throttled",
+    "edge_throttled", "server_throttled", "throttled", "full_cores",
 ))
 WHOLE = frozenset(("batch_size", "round", "position"))
 COLUMNS = (
@@ -31,6 +31,8 @@ COLUMNS = (
     "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c",
     "edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled",
+    "edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent",
+    "edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores",
     "edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent",
     "edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
     "started_at", "wall_s",
@@ -38,6 +40,8 @@ COLUMNS = (
 # Runs made before these were written lack them: there they are empty, as not measured.
 LATER = (
     "edge_slowdown", "server_slowdown",
+    "edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent",
+    "edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores",
     "in_flight_asked", "sequential_ips", "pipeline_gain", "dropped_packets", "trace_from_s", "trace_to_s",
     "congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
     "middle_s", "bound_by", "busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s",
@@ -46,11 +50,12 @@ LATER = (
     "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
     "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
 )
+LOAD = ("steal_percent", "others_percent", "wait_percent", "core_percent")
 STAGE_COLUMNS = (
     "run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round", "position", "host",
     "first_unit", "last_unit", "compute_s", "best_s", "baseline_s", "slowdown", "utilization", "bubble_s",
     "payload_bytes", "transfer_s", "return_s", "cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes",
-    "temperature_c", "throttled", "energy_j",
+    "temperature_c", "throttled", "energy_j", *LOAD,
 )
 LINK_COLUMNS = (
     "at", "model", "netem", "link", "trial", "when", "verdict", "reason",
@@ -77,5 +82,5 @@ class Table:
 
 
 TRIALS = Table("trials.csv", COLUMNS, LATER, {"bottleneck": "bound_by"})
-STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked", "baseline_s", "slowdown"))
+STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked", "baseline_s", "slowdown", *LOAD))
 LINKS = Table("link.csv", LINK_COLUMNS, LATER_LINK)

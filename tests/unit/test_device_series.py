@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pareto.device_series import Series, energy_per_image, summary, throttled_now
+from pareto.device_series import Series, energy_per_image, share, summary, throttled_now
 from tests import REPOSITORY
 
 TIMES = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
@@ -67,6 +67,25 @@ def test_a_reading_missed_in_the_window_or_next_to_it(missed: int) -> None:
 
 def test_a_reading_missed_elsewhere_does_no_harm() -> None:
     assert energy_per_image(series(energy_j=[*ENERGY[:5], None]), (0.5, 3.5), 1) == pytest.approx(50.0)
+
+
+def test_a_counters_share_of_a_window_is_interpolated_at_both_ends() -> None:
+    counted = series(busy_s=[0.0, 0.5, 1.5, 1.5, 1.5, 2.5])
+    assert share(counted, "busy_s", (0.0, 5.0)) == pytest.approx(0.5)
+    assert share(counted, "busy_s", (0.5, 1.5)) == pytest.approx(0.75)
+    assert share(counted, "busy_s", (2.2, 2.8)) == 0.0  # between two samples
+
+
+def test_a_counter_that_falls_back_a_little_is_none() -> None:
+    """Two counts that are read one after the other are not quite of the same time."""
+    assert share(series(others_s=[0.0, 0.0, -0.01, -0.01, 0.0, 0.0]), "others_s", (1.0, 2.0)) == 0.0
+
+
+@pytest.mark.parametrize("window", [(-0.1, 4.0), (1.0, 5.1), (2.0, 2.0)])
+def test_a_share_of_a_window_that_was_not_seen_is_not_known(window: tuple[float, float]) -> None:
+    assert share(series(busy_s=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), "busy_s", window) is None
+    assert share(series(), "busy_s", (1.0, 2.0)) is None
+    assert share(series(busy_s=[None] * 6), "busy_s", (1.0, 2.0)) is None
 
 
 def test_summary_of_the_samples_inside() -> None:

@@ -46,6 +46,10 @@ SERIES: dict[str, list[Any]] = {
     "frequency_hz": [1e9, 1e9, 2e9, 2e9, 2e9, 1e9, 9e9],
     "throttled": [0, 0, 0, CAPPED, UNDER_VOLTAGE, 0, 0x8],
     "gpu_percent": [None] * 7,
+    "busy_s": [0.0, 0.0, 1.0, 1.5, 2.0, 2.5, 9.0],
+    "others_s": [5.0, 5.0, 6.0, 6.5, 7.0, 7.0, 9.0],
+    "steal_s": [0.0, 0.0, 0.1, 0.1, 0.1, 0.2, 0.2],
+    "throttled_s": [0.0, 0.0, 0.0, 0.3, 0.6, 0.9, 0.9],
 }
 TOLD = {
     "trial_window": [11.0, 15.0],
@@ -65,8 +69,19 @@ def test_a_trials_columns() -> None:
         "edge_throttled": "0x3",
         "edge_gpu_percent": None,
         "edge_gpu_memory_bytes": None,
+        "edge_steal_percent": pytest.approx(5.0),
+        "edge_others_percent": pytest.approx(50.0),
+        "edge_wait_percent": None,
+        "edge_core_percent": pytest.approx(80.0),
         "edge_energy_j": pytest.approx((70.0 - 10.0) / (5 * 4)),
     }
+
+
+def test_a_core_is_full_where_it_is_busy_or_a_quota_is_used_up() -> None:
+    spent = {**SERIES, "throttled_s": [0.7 * at for at in SERIES["at_s"]]}
+    assert devices.columns(EDGE, spent, TOLD, 1)["edge_core_percent"] == 100.0
+    free = {**SERIES, "throttled_s": [None] * 7}
+    assert devices.columns(EDGE, free, TOLD, 1)["edge_core_percent"] == pytest.approx(50.0)
 
 
 def test_energy_is_of_the_steady_part_alone() -> None:

@@ -161,7 +161,7 @@ def test_sensors_are_kept_host_by_host(store: Store) -> None:
     readme = (REPOSITORY / "results" / "README.md").read_text()
     assert [name for name in read.column_names if f"`{name}`" not in readme] == []
     table = read.to_pydict()
-    assert len(table) == 12
+    assert len(table) == 17
     assert table["host"] == ["edge", "edge", "server"]
     assert table["at_s"] == [5.0, 5.5, 99.0]
     assert table["rss_bytes"] == [100, None, None]

@@ -330,6 +330,23 @@ def test_the_sensors_columns_are_each_hosts_own() -> None:
     assert made["edge_throttled"] == made["server_throttled"] == "0x0"
 
 
+def test_a_full_core_is_named_where_the_throughput_falls_short() -> None:
+    full = {**SENSED, "busy_s": [0.0, 1.0, 2.0, 3.0, 4.0]}
+    idle = {**SENSED, "busy_s": [0.0, 0.5, 1.0, 1.5, 2.0]}
+    most = sensed_row({})["throughput_bound_ips"]
+
+    def named(throughput_ips: float, samples: dict[str, Any]) -> Any:
+        good = Probed(GOOD, "")
+        told = {"edge": report(**WINDOWS, throughput_ips=throughput_ips), "server": {**USAGE, **WINDOWS}}
+        return verdict.row(CELL, [CROSSING], told, {"edge-server": (good, good)}, samples)["full_cores"]
+
+    assert named(0.8 * most, {"edge": full, "server": idle}) == "edge"
+    assert named(0.8 * most, {"edge": full, "server": full}) == "edge, server"
+    assert named(0.8 * most, {"edge": idle, "server": idle}) == ""
+    assert named(0.95 * most, {"edge": full, "server": full}) == ""
+    assert named(0.8 * most, {}) is named(0.8 * most, {"edge": SENSED}) is None
+
+
 def test_energy_is_an_images_not_a_requests() -> None:
     batches = Cell(CELL.model, CELL.cuts, CELL.point_name, CELL.backend, CELL.netem, 4)
     assert sensed_row({"edge": SENSED}, batches)["edge_energy_j"] == pytest.approx(12.0 / (6 * 4))

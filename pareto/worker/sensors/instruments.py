@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from pareto.worker.sensors import nvml, rapl, raspberry, thermal
+from pareto.worker.sensors.cores import Cores
 from pareto.worker.sensors.energy import Meter
 from pareto.worker.sensors.gauge import Gauge
 from pareto.worker.sensors.process import WatchedProcess
@@ -19,7 +20,8 @@ class Sample:
     """One reading of every sensor; None: no sensor, or it did not answer.
 
     `at_s` is this host's monotonic clock, `cpu_percent` is of one core since the previous sample, `energy_j`
-    is since the first sample. `throttled`: the bits of `vcgencmd get_throttled`.
+    is since the first sample. `throttled`: the bits of `vcgencmd get_throttled`. `busy_s` and what follows: as in
+    `pareto.worker.sensors.cores.Use`.
     """
 
     at_s: float
@@ -33,6 +35,11 @@ class Sample:
     gpu_percent: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_clock_hz: float | None = None
+    busy_s: float | None = None
+    others_s: float | None = None
+    steal_s: float | None = None
+    waited_s: float | None = None
+    throttled_s: float | None = None
     energy_by_source_j: tuple[float | None, ...] = ()
 
 
@@ -45,6 +52,7 @@ class Instruments:
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = WatchedProcess(pid)
+        self._cores = Cores(pid)
         device = nvml.Gpu() if gpu is None else nvml.gpu(gpu, nvml.load())
         gauges = (
             thermal.temperature(sysfs),
@@ -64,7 +72,7 @@ class Instruments:
 
     @property
     def sensors(self) -> dict[str, str]:
-        """Each field that this device can measure, and where it comes from."""
+        """Each field that this device can measure, and where it comes from; but for what any kernel tells of cores."""
         energy = " + ".join(self.sources)
         return {
             "cpu_percent": "psutil",
@@ -82,6 +90,7 @@ class Instruments:
             at_s=at_s,
             cpu_percent=cpu_percent,
             rss_bytes=rss_bytes,
+            **asdict(self._cores.use()),
             energy_j=_sum(x.energy_j for x in metered),
             power_w=_sum(x.power_w for x in metered),
             energy_by_source_j=tuple(x.energy_j for x in metered),

@@ -1,0 +1,113 @@
+"""What else ran on the hosts while they were measured, in a line for each kind with what may be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from analysis.keys import CELL, TRIAL
+from analysis.naming import condition_title
+
+SLOWER, MATTERS = 1.25, 0.05
+"""A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
+CHANGED = 1.5
+"""Baselines of one stage in one run that are this far apart are of two machines, as it were."""
+TAKEN = 10.0
+"""Percent of its cores that something else may take of a host before it is told. Measuring itself takes 1 to 3."""
+HOSTS = ("edge", "server")
+STAGE = ["run", "model", "batch_size", "host", "first_unit", "last_unit"]
+REMEDY = "close other programs, set the CPU governor to performance, and measure again"
+
+
+def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[str]:
+    """At most a line for each kind of load; none where the hosts had nothing else to do, or did not tell.
+
+    Of trials that are `ok`: what slowed a stage by more is `invalid`. stages: as from `analysis.runs.stages`. shared:
+    the hosts are one machine with the harness, whose own programs count among the others'.
+    """
+    ok = trials[trials["status"] == "ok"]
+    yield from _slower(ok)
+    yield from _changed(stages.merge(ok[TRIAL], on=TRIAL))
+    if not shared:
+        yield from _taken(ok, "others", "other programs")
+    yield from _taken(ok, "steal", "other machines on the same hypervisor")
+
+
+def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
+    """A line if hosts' cores bounded the throughput of some cells, and neither a stage alone nor the link.
+
+    shared: as for `warnings`.
+    """
+    measured = trials[[f"{host}_core_percent" for host in HOSTS]].notna().any(axis=1)
+    known = trials[(trials["status"] == "ok") & measured]
+    if known.empty:
+        return
+    reached = known["throughput_ips"] / known["throughput_bound_ips"]
+    of_cells = known.assign(full=known["full_cores"] != "", reached=reached).groupby(CELL, dropna=False)
+    found = of_cells.agg(full=("full", "mean"), reached=("reached", "median")).reset_index()
+    held = found[found["full"] > 0.5]
+    if held.empty:
+        return
+    worst = held.loc[held["reached"].idxmin()]
+    why = (
+        ", which carry the link and all senders as well"
+        if shared
+        else ", which have more to do than the stages"
+    )
+    yield (
+        f"the throughput of {len(held)} of {len(found)} cells is held below its bound by the hosts' cores{why}; "
+        f"most at {_named(worst)}: {worst['reached']:.0%} of its bound"
+    )
+
+
+def _slower(ok: pd.DataFrame) -> Iterator[str]:
+    parts = []
+    for host in HOSTS:
+        slowdown = ok[f"{host}_slowdown"]
+        lost_s = ok[f"{host}_s"] * (1 - 1 / slowdown)
+        slow = (slowdown > SLOWER) & (lost_s > MATTERS * ok["latency_s"])
+        parts.append(ok[slow].assign(host=host, slowdown=slowdown[slow]))
+    slow = pd.concat(parts, ignore_index=True)
+    if slow.empty:
+        return
+    worst = slow.loc[slow["slowdown"].idxmax()]
+    slowed = len(slow[TRIAL].drop_duplicates())
+    yield (
+        f"in {slowed} of {len(ok)} trials a stage took over {SLOWER:g} times as long as alone, most "
+        f"of all the {worst['host']}'s of {_named(worst)} in round {worst['round']}: {worst['slowdown']:.1f} times. "
+        f"Something else ran there, or its clock changed: {REMEDY}"
+    )
+
+
+def _changed(stages: pd.DataFrame) -> Iterator[str]:
+    known = stages[stages["baseline_s"].notna()]
+    if known.empty:
+        return
+    spread = known.groupby(STAGE, dropna=False)["baseline_s"].agg(["min", "max"]).reset_index()
+    apart = spread[spread["max"] > CHANGED * spread["min"]]
+    if apart.empty:
+        return
+    worst = apart.loc[(apart["max"] / apart["min"]).idxmax()]
+    yield (
+        f"{len(apart)} of {len(spread)} stages took over {CHANGED:g} times as long alone in one trial as in another, "
+        f"most of all the {worst['host']}'s from unit {worst['first_unit']:.0f} on: {1e3 * worst['min']:.3g} and "
+        f"{1e3 * worst['max']:.3g} ms. The host itself changed: {REMEDY}"
+    )
+
+
+def _taken(ok: pd.DataFrame, what: str, whom: str) -> Iterator[str]:
+    percents = ok[[f"{host}_{what}_percent" for host in HOSTS]]
+    much = (percents > TAKEN).any(axis=1)
+    if not much.any():
+        return
+    index = percents.max(axis=1).idxmax()
+    host = str(percents.loc[index].idxmax()).removesuffix(f"_{what}_percent")
+    yield (
+        f"{whom} took over {TAKEN:g} % of a host's cores in {much.sum()} of {len(ok)} trials, most at "
+        f"{_named(ok.loc[index])}: {percents.loc[index].max():.0f} % of the {host}'s"
+    )
+
+
+def _named(row: pd.Series) -> str:
+    return f"{row['backend']} {row['point']} ({condition_title(row)})"
