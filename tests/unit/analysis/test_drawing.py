@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from matplotlib.figure import Figure
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures.drawing import Drawing, conditions, save
+from analysis.figures.drawing import Drawing, conditions, save, save_all
 from analysis.figures.style import (
     blank,
     footnote,
@@ -36,6 +40,32 @@ def drawing(excluded: int = 0) -> Drawing:
         return figure
 
     return Drawing("front", ("my_net", "200ms/5mbit"), draw, data, "A sentence. Another.")
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_drawings_on_several_cores_are_those_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """A process with threads is never forked, and draws one after the other."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+
+    def by(number: int) -> Drawing:
+        made = drawing(number)
+
+        def draw(width: str) -> Figure:
+            (seen / str(os.getpid())).touch()
+            return made.draw(width)
+
+        return replace(made, name=(f"net{number}",), draw=draw)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(threading, "active_count", lambda: 1 + threads)
+    several = save_all(map(by, range(5)), tmp_path / "several", ("page",))
+    assert (str(os.getpid()) in os.listdir(seen)) == bool(threads)
+    one = [path for number in range(5) for path in save(by(number), tmp_path / "one")]
+    assert [path.name for path in several] == [path.name for path in one]
+    assert [path.read_bytes() for path in several] == [path.read_bytes() for path in one]
 
 
 def test_a_drawing_is_pictures_data_and_caption_twice_the_same(tmp_path: Path) -> None:
