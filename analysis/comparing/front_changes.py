@@ -14,7 +14,7 @@ from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
 from analysis.fronts.draws import Draws
 from analysis.fronts.hypervolume import BEYOND_WORST, volume
-from analysis.fronts.membership import MIN_ROUNDS
+from analysis.fronts.membership import probabilities
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
@@ -45,9 +45,9 @@ def changes(
       95 % interval, by resampling whole rounds, of each run by itself (`analysis.fronts.resampling`); empty where a
       point of a front has fewer than 6 rounds, or where in some resamples of a run no point satisfies `where`, and
       `note` says so.
-    - enter, leave, stay: points (`tcp 14; rpc 7`) that are on the other's front only, on the first's only, on both, in
-      at least 95 % of the resamples of one and at most 5 % of the other's. may_enter, may_leave, may_stay: such as
-      the medians say so, but not that many resamples.
+    - enter, leave, stay: points (`tcp 14; rpc 7`) that are on the other's front only, on the first's only, on both,
+      with a probability (`analysis.fronts.membership`) of at least 95 % in one and at most 5 % in the other. may_enter,
+      may_leave, may_stay: such as the medians say so, but no such probability.
 
     Raises `AnalysisError` for objectives or a constraint that can't be read.
     """
@@ -84,13 +84,13 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
     row["first_hypervolume"], row["other_hypervolume"] = volumes
     if not all(volumes):
         # As where nothing is sent by any point, and less payload is asked for.
-        return row | _moves(sides, on_front, in_each) | {"note": "no volume: an objective is 0 everywhere"}
+        return row | _moves(sides, on_front) | {"note": "no volume: an objective is 0 everywhere"}
     row["hypervolume_ratio"] = volumes[1] / volumes[0]
     every = np.arange(len(one.rows))
     rounds = min(side.rounds_of_front(every, drawn) for side, drawn in zip(sides, in_each, strict=True))
     if rounds < LEAST_VALUES:
         row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
-        return row | _moves(sides, on_front, in_each)
+        return row | _moves(sides, on_front)
     drawn_volumes = [_volumes(side, reference) for side in sides]
     if all(volumes.all() for volumes in drawn_volumes):
         row["ratio_low"], row["ratio_high"] = _interval(drawn_volumes, row["hypervolume_ratio"])
@@ -98,7 +98,7 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
         # A ratio to nothing is no number, and to leave these resamples out would feign that there always is a front.
         always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
         row["note"] = f"some resamples have no {'volume' if always_feasible else 'feasible point'}"
-    return row | _moves(sides, on_front, in_each)
+    return row | _moves(sides, on_front)
 
 
 def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
@@ -130,14 +130,11 @@ def _reference(values: Floats, objectives: Sequence[Objective]) -> Floats:
     return np.where([objective.maximise for objective in objectives], 0.0, worst)
 
 
-def _moves(
-    sides: Sequence[Draws], on_front: Sequence[Bools], in_each: Sequence[Bools]
-) -> dict[Hashable, Any]:
+def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, Any]:
     surely = []
-    for side, on, drawn in zip(sides, on_front, in_each, strict=True):
-        share = drawn.mean(axis=0)
-        is_sure = np.where(on, share >= SURE, share <= 1 - SURE)
-        surely.append(is_sure & (side.rows["rounds"].to_numpy() >= MIN_ROUNDS))
+    for side, on in zip(sides, on_front, strict=True):
+        _, probability = probabilities(side)  # NaN, where none holds, is never sure
+        surely.append(np.where(on, probability >= SURE, probability <= 1 - SURE))
     both_sure = surely[0] & surely[1]
     was, now = on_front
     rows = sides[0].rows

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts import energy
 from analysis.fronts.cells import EFFICIENCIES, ENERGIES, MEDIANS
 from analysis.fronts.dominance import Bools, Floats
 from analysis.fronts.objectives import Objective
-from analysis.fronts.resampling import Ints, Resampled, resampled
+from analysis.fronts.resampling import Ints, resampled
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.naming import backends
+from analysis.statistics import posterior
+from analysis.statistics.posterior import FAIR_CHANCE
 
 RESAMPLES = 2000
-FAIR_CHANCE = 0.05
-"""What is on a front in fewer resamples is not counted among the points that make it."""
+TRUTHS = 1000
+"""Draws that probabilities are made of: their standard error is 1.6 % or less."""
 ALL = "all"
 """In the place of a backend: all of them together."""
 
@@ -28,14 +33,20 @@ ALL = "all"
 class Draws:
     """The cells of one condition that have a valid trial.
 
-    rows: as in `analysis.fronts.cells.cells`, with `feasible`. values: resamples x cells x objectives. feasible:
-    resamples x cells, whether a cell satisfies the constraint in that resample.
+    rows: as in `analysis.fronts.cells.cells`, with `feasible`. values: resamples x cells x objectives, for intervals of
+    what a whole front is worth and where it lies. feasible: resamples x cells, whether a cell satisfies the constraint
+    in that resample. measured: rounds x cells x objectives. may_hold: for so many draws, whether it satisfies the
+    constraint in truth. floor: of each objective, what identical treatments differ by (`analysis.statistics.floor`).
     """
 
     rows: pd.DataFrame
     objectives: tuple[Objective, ...]
     values: Floats
     feasible: Bools
+    measured: Floats
+    may_hold: Callable[[int], Bools]
+    floor: Floats
+    seed: int = 0
 
     @property
     def medians(self) -> Floats:
@@ -47,6 +58,19 @@ class Draws:
     def admitted(self) -> Floats:
         """The values, NaN where infeasible: such a point is on no front."""
         return np.where(self.feasible[:, :, None], self.values, np.nan)
+
+    @cached_property
+    def true(self) -> posterior.Draws | None:
+        """What the objectives may be in truth, for probabilities (`analysis.statistics.posterior`).
+
+        NaN where infeasible. None with too few rounds.
+        """
+        points = self.rows["point"].to_numpy(dtype=object)
+        found = posterior.draws(self.measured, points, self.floor, count=TRUTHS, seed=self.seed)
+        if found is None:
+            return None
+        holds = self.may_hold(len(found.values))
+        return replace(found, values=np.where(holds[:, :, None], found.values, np.nan))
 
     @property
     def maximise(self) -> list[bool]:
@@ -99,20 +123,45 @@ def conditions(
     )
     for (_, of_condition), (_, members) in pairs:
         found = resampled(of_condition, drawn, resamples, seed)
-        values = found.values | _made(found, members, asked)
-        stacked = np.stack([values[objective.column] for objective in objectives], axis=2)
+        values = found.values | _made(found.values, members, asked)
+        measured = found.measured | _made(found.measured, members, asked)
         constants = {name: members[name].to_numpy() for name in where.columns}
-        feasible = np.broadcast_to(where.within(constants | values), stacked.shape[:2])
-        yield Draws(members, objectives, stacked, feasible)
+        shape = values[objectives[0].column].shape
+        yield Draws(
+            members,
+            objectives,
+            np.stack([values[objective.column] for objective in objectives], axis=2),
+            np.broadcast_to(where.within(constants | values), shape),
+            np.stack([measured[objective.column] for objective in objectives], axis=2),
+            partial(_may_hold, where, constants, measured, seed),
+            np.zeros(len(objectives)),
+            seed,
+        )
 
 
-def _made(found: Resampled, members: pd.DataFrame, asked: set[str]) -> dict[str, Floats]:
-    """What is asked for and made of medians."""
+def _may_hold(
+    where: Where,
+    constants: Mapping[str, npt.NDArray[Any]],
+    measured: Mapping[str, Floats],
+    seed: int,
+    count: int,
+) -> Bools:
+    """Whether each cell satisfies the constraint, in so many draws of what its figures may be in truth."""
+    drawn = {
+        name: posterior.alone(measured[name], count, seed + number)
+        for number, name in enumerate(sorted(where.columns & set(measured)))
+    }
+    cells = len(next(iter(measured.values())).T)
+    return np.broadcast_to(where.within(dict(constants) | drawn), (count, cells))
+
+
+def _made(values: Mapping[str, Floats], members: pd.DataFrame, asked: set[str]) -> dict[str, Floats]:
+    """What is asked for and made of other figures, in each resample or round."""
     made = {
-        column: found.values[above] / found.values[below]
+        column: values[above] / values[below]
         for column, (above, below) in EFFICIENCIES.items()
         if column in asked
     }
     if "energy_j" in asked:
-        made["energy_j"] = energy.charged(str(members["energy_of"].iloc[0]), members, found.values)
+        made["energy_j"] = energy.charged(str(members["energy_of"].iloc[0]), members, values)
     return made

@@ -25,11 +25,13 @@ rounds decide is seldom near one half."""
 class Resampled:
     """`cells`: backend and point, sorted, one row a cell with an ok trial. `values`: by column, resamples x cells.
 
-    `rounds`: how many each cell has. The same row of every array is the same draw of rounds: compare within it.
+    `measured`: by column, rounds x cells. `rounds`: how many each cell has. The same row of every array of `values` is
+    the same draw of rounds: compare within it.
     """
 
     cells: pd.DataFrame
     values: dict[str, Floats]
+    measured: dict[str, Floats]
     rounds: Ints
 
 
@@ -64,14 +66,15 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
     count = block.max(initial=-1) + 1
     rng = np.random.default_rng(seed)
     weights = rng.standard_exponential((number(resamples, count), count))
-    values = {}
+    values, tables = {}, {}
     for column in columns:
         table = np.full((len(places), count), np.nan)
         if column in ok:
             table[place, block] = ok[column].to_numpy(dtype=float)
+        tables[column] = table.T
         values[column] = np.stack([_medians(measured, weights) for measured in table], axis=1)
     cells = names.iloc[places].reset_index(drop=True)
-    return Resampled(cells, values, np.bincount(place, minlength=len(places)))
+    return Resampled(cells, values, tables, np.bincount(place, minlength=len(places)))
 
 
 def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:

@@ -62,7 +62,7 @@ def test_medians_and_efficiency() -> None:
     assert rows["rounds"].tolist() == [3, 2]
     assert rows.loc[0, ["latency_least_s", "latency_most_s"]].tolist() == [1, 9]
     assert rows.loc[1, ["throughput_least_ips", "throughput_most_ips"]].tolist() == [1, 2]
-    assert rows["probability"].notna().tolist() == [True, False]
+    assert rows["probability"].isna().all(), "two cells and three rounds tell nothing of the noise"
 
 
 @pytest.mark.parametrize("status", ["invalid", "failed"])
@@ -164,7 +164,7 @@ def test_outliers_are_rounds_that_are_one_in_latency_or_throughput() -> None:
 def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
     rng = np.random.default_rng(9)
     data = frame(
-        {point: rng.lognormal(0, 0.2, 9).tolist() for point in range(4)}, {p: [1.0] * 9 for p in range(4)}
+        {point: rng.lognormal(0, 0.05, 9).tolist() for point in range(4)}, {p: [1.0] * 9 for p in range(4)}
     )
     first = front(data, seed=1)
     pd.testing.assert_frame_equal(first, front(data.sample(frac=1, random_state=1), seed=1))

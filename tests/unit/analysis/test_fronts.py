@@ -20,7 +20,7 @@ OTHER: dict[str, Any] = {"objectives": ("throughput", "latency")}
 
 
 def measured(conditions: int = 2, rounds: int = 8) -> pd.DataFrame:
-    *_, latency, throughput = tradeoffs(conditions, 7, rounds, noise=0.1, common=1.0, seed=4)
+    *_, latency, throughput = tradeoffs(conditions, 7, rounds, noise=0.04, common=1.0, seed=4)
     return trials(latency, throughput, ["tcp", "rpc"])
 
 

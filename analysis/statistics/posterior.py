@@ -1,0 +1,297 @@
+"""What the true figures of many competitors may be, after few rounds: draws that a probability can be made of.
+
+Each round measures every cell once. On a logarithmic scale
+
+    measured = the cell's true figure + what the whole round shares + noise of this trial
+
+and three things make few rounds honest where a bootstrap over them is not:
+
+- What a round shares is taken out (a median polish step; Tukey, "Exploratory Data Analysis", 1977): only differences
+  decide which competitor is better.
+- The noise of a cell is not known from its few rounds alone. Its variance is moderated by those of all cells, as far
+  as these agree (Smyth, "Linear models and empirical Bayes methods", Statistical Applications in Genetics and Molecular
+  Biology 3, 2004), and the draws are Student's.
+- Where noise is as large as the gaps between competitors, the luckiest seems the best. The gaps' own spread is
+  estimated from all cells, between points and between backends at one point, and draws are drawn together accordingly
+  (empirical Bayes; Efron & Morris, "Stein's estimation rule and its competitors", Journal of the American Statistical
+  Association 68, 1973).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import digamma, polygamma
+
+from analysis.statistics.median import Floats
+
+GAP = 0.03
+"""How far competitors are apart that nobody knows anything of, as a standard deviation of the logarithm of their ratio.
+It counts for as much as `OF_GAP` competitors, and no estimate goes below a third of it."""
+OF_GAP = 3.0
+SHY = 0.5
+"""What counts of the spread that is estimated: where the best of many stand close together, all of it is too much."""
+LEAST_FREEDOM = 6.0
+"""Degrees of freedom of the noise's variance below which no probability is stated: two cells have 6 in 7 rounds."""
+TOO_NOISY = 0.05
+"""Standard error of a competitor's figure, as a share of it, beyond which no probability holds (docs/analysis.md)."""
+FAIR_CHANCE = 0.05
+"""What has less is no competitor: however noisy, it decides nothing."""
+NO_CHANCE = 0.001
+"""What has less is behind, however noisy the others are."""
+_TINY = 1e-12
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of each cell and objective: `centre`, its figure without what rounds share, and `variance` of that; both of logs.
+
+    freedom: of each objective. correlation: objectives x objectives, of one trial's noise.
+    """
+
+    centre: Floats
+    variance: Floats
+    freedom: Floats
+    correlation: Floats
+
+
+def noise(logs: Floats) -> Noise:
+    """From rounds x cells x objectives, NaN where there is none."""
+    count = np.count_nonzero(~np.isnan(logs), axis=0)
+    cells, objectives = logs.shape[1:]
+    with np.errstate(invalid="ignore"):
+        alone = _nanmedian(logs, axis=0)
+        shared = _nanmedian(logs - alone, axis=1)[:, None]
+        adjusted = logs - np.nan_to_num(shared)
+        centre = _nanmedian(adjusted, axis=0)
+        residual = adjusted - np.nansum(adjusted, axis=0) / np.maximum(count, 1)
+    squares = np.nansum(residual**2, axis=0) * (cells / max(1, cells - 1))
+    variance, freedom = np.zeros((cells, objectives)), np.zeros(objectives)
+    for number in range(objectives):
+        of_one, free = moderated(squares[:, number], np.maximum(count[:, number] - 1, 0))
+        freedom[number] = free * (1 - 1 / cells)
+        variance[:, number] = of_one * _of_median(count[:, number])
+    return Noise(centre, variance, freedom, _correlation(residual))
+
+
+def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
+    """Variances from sums of squares with these degrees of freedom, each drawn towards what they have in common; and
+    the degrees of freedom that they then have.
+    """
+    known = (freedom > 0) & (squares > _TINY**2)
+    total = float(freedom[known].sum())
+    if not total:
+        return np.zeros(len(squares)), 0.0
+    pooled = float(squares[known].sum()) / total
+    d = freedom[known].astype(float)
+    if np.count_nonzero(known) < 3:
+        return np.full(len(squares), pooled), total
+    logs = np.log(squares[known] / d) - digamma(d / 2) + np.log(d / 2)
+    beyond = float(logs.var(ddof=1) - polygamma(1, d / 2).mean())
+    if beyond <= 0:
+        return np.full(len(squares), pooled), total
+    prior = 2 * _inverse_trigamma(beyond)
+    common = float(np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2)))
+    found = (prior * common + squares) / (prior + freedom)
+    return found, min(prior + float(np.median(d)), total)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """`values`: what the true figures may be, count x cells x objectives, on a scale of their own: only which of two is
+    the greater says anything. NaN where a cell lacks any objective. `error`: cells x objectives, the standard error of
+    each as a share of it. `freedom`: the fewest degrees of freedom of what is known of an objective's noise.
+    """
+
+    values: Floats
+    error: Floats
+    freedom: float
+
+    def of(self, cells: npt.NDArray[np.bool_]) -> Draws:
+        """Of these cells alone."""
+        return Draws(self.values[:, cells], self.error[cells], self.freedom)
+
+    def stated(self, shares: Floats) -> Floats:
+        """Shares of the draws, one a cell, as probabilities: NaN where they do not hold.
+
+        That is where too little is known of the noise (`LEAST_FREEDOM`), or it is too large: a competitor
+        (`FAIR_CHANCE`) is not known better than to `TOO_NOISY`. What is surely behind is so all the same.
+        """
+        if self.freedom < LEAST_FREEDOM:
+            return np.full(len(shares), np.nan)
+        rivals = shares >= FAIR_CHANCE
+        if (self.error[rivals] <= TOO_NOISY).all():
+            return shares
+        return np.where(shares < NO_CHANCE, shares, np.nan)
+
+
+def draws(
+    measured: Floats,
+    points: npt.NDArray[np.object_],
+    floor: Floats | float = 0.0,
+    centre: Floats | None = None,
+    count: int = 1000,
+    seed: int = 0,
+) -> Draws | None:
+    """None: nothing at all is known of the noise, as there is one round or one cell.
+
+    measured: rounds x cells x objectives, NaN where there is none. points: of each cell; cells of the same point differ
+    in their backend. floor: the standard deviation, of each objective or of all, as a share, of what differs between
+    identical treatments and rounds do not show. centre: cells x objectives, the figures themselves, where they are
+    known better than by their rounds. An objective without any noise stays as it is.
+    """
+    cells, objectives = measured.shape[1:]
+    scaled, middle = _scaled(measured, centre)
+    seen = noise(scaled)
+    if centre is None:
+        middle = seen.centre
+    variance = seen.variance + np.broadcast_to(np.asarray(floor, dtype=float) ** 2, objectives)
+    values = np.broadcast_to(middle, (count, cells, objectives)).copy()
+    whole = np.isfinite(middle).all(axis=1)
+    values[:, ~whole] = np.nan
+    # What no trial ever varied in, such as bytes, is known.
+    noisy = (seen.variance[whole] > _TINY**2).any(axis=0)
+    variance[:, ~noisy] = 0.0
+    if not noisy.any():
+        return Draws(values, np.sqrt(variance), np.inf)
+    freedom = float(seen.freedom[noisy].min())
+    if freedom < 1:
+        return None
+    rng = np.random.default_rng(seed)
+    mean, root = _posterior(
+        middle[np.ix_(whole, noisy)],
+        variance[np.ix_(whole, noisy)],
+        seen.correlation[np.ix_(noisy, noisy)],
+        points[whole],
+    )
+    away = (rng.standard_normal((count, mean.size)) @ root.T).reshape(count, *mean.shape)
+    tails = np.stack([np.sqrt(free / rng.chisquare(free, count)) for free in seen.freedom[noisy]], axis=1)
+    values[np.ix_(np.arange(count), whole, noisy)] = mean + away * tails[:, None]
+    return Draws(values, np.sqrt(variance), freedom)
+
+
+def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
+    """What each cell's figure may be in truth by itself, whatever the others are: count x cells, in its own unit.
+
+    measured: rounds x cells. For what is compared with a limit: what rounds share is not taken out.
+    """
+    scaled, _ = _scaled(measured[:, :, None], None)
+    seen, rounds = noise(scaled), np.count_nonzero(~np.isnan(measured), axis=0)
+    middle = _nanmedian(scaled[:, :, 0], axis=0)
+    with np.errstate(invalid="ignore"):
+        shared = _nanmedian(scaled[:, :, 0] - middle, axis=1)
+    rng, free = np.random.default_rng(seed), max(1.0, float(rounds.max(initial=1) - 1))
+    common = np.nanvar(shared, ddof=1) if np.count_nonzero(~np.isnan(shared)) > 1 else 0.0
+    spread = np.sqrt(seen.variance[:, 0] + _of_median(rounds) * common)
+    found = middle + spread * rng.standard_t(free, (count, len(middle)))
+    is_log = bool(np.nanmin(measured, initial=np.inf) > 0)
+    return np.asarray(np.exp(found) if is_log else found * (np.nanmean(np.abs(measured)) or 1.0))
+
+
+def _of_median(rounds: Ints) -> Floats:
+    """Variance of a median of so many normal values of variance 1: 1.35 / n of 3, up to pi / 2n of many."""
+    n = np.maximum(rounds, 1)
+    return np.asarray(np.where(n > 2, np.pi / 2 / (n + np.pi / 2 - 1), 1.0 / n))
+
+
+def _scaled(measured: Floats, centre: Floats | None) -> tuple[Floats, Floats]:
+    """Logarithms; of an objective that is not above 0 everywhere, multiples of its usual size."""
+    middle = measured[0] if centre is None else centre
+    scaled, scaled_middle = measured.copy(), middle.astype(float).copy()
+    for number in range(measured.shape[2]):
+        of_one = measured[:, :, number]
+        if np.nanmin(of_one, initial=np.inf) > 0 and np.nanmin(middle[:, number], initial=np.inf) > 0:
+            scaled[:, :, number], scaled_middle[:, number] = np.log(of_one), np.log(middle[:, number])
+        else:
+            size = np.nanmean(np.abs(of_one)) if np.isfinite(of_one).any() else 1.0
+            scaled[:, :, number] /= size or 1.0
+            scaled_middle[:, number] /= size or 1.0
+    return scaled, scaled_middle
+
+
+def _posterior(
+    middle: Floats, variance: Floats, correlation: Floats, points: npt.NDArray[np.object_]
+) -> tuple[Floats, Floats]:
+    """Mean (cells x objectives) and a root of the covariance, under the prior that the cells themselves tell."""
+    cells, objectives = middle.shape
+    names, number = np.unique(points.astype(str), return_inverse=True)
+    size = np.bincount(number)
+    of_point = np.stack([np.bincount(number, middle[:, j]) / size for j in range(objectives)], axis=1)
+    of_variance = np.stack([np.bincount(number, variance[:, j]) for j in range(objectives)], axis=1)
+    within = middle - of_point[number]
+    noise_within = (of_variance * ((size - 1) / size)[:, None]).sum(axis=0)
+    backends = _spread(within, noise_within, cells - len(names), correlation)
+    between = of_point - of_point.mean(axis=0)
+    smaller = 1 - 1 / len(names)
+    noise_between = (of_variance / size[:, None] ** 2).sum(axis=0) * smaller
+    both = _spread(between, noise_between, len(names) - 1, correlation)
+    if (size > 1).any():
+        both = _positive(both - backends / size.mean(), (GAP / 3) ** 2 / 2)
+    same = (number[:, None] == number[None, :]).astype(float)
+    prior = np.kron(same, both)
+    if (size > 1).any():
+        prior += np.kron(np.eye(cells), backends)
+    prior += np.kron(np.ones((cells, cells)), 1e2 * np.eye(objectives))  # where all of them lie, nobody knows
+    roots = np.sqrt(variance)
+    blocks = roots[:, :, None] * roots[:, None, :] * correlation
+    of_noise = np.zeros((cells, objectives, cells, objectives))
+    of_noise[np.arange(cells), :, np.arange(cells), :] = blocks
+    of_noise = of_noise.reshape(prior.shape) + _TINY * np.eye(len(prior))
+    away = (middle - middle.mean(axis=0)).ravel()
+    gain = np.linalg.solve(prior + of_noise, prior).T
+    mean = middle.mean(axis=0) + (gain @ away).reshape(middle.shape)
+    values, vectors = np.linalg.eigh(_symmetric(gain @ of_noise))
+    return mean, vectors * np.sqrt(np.maximum(values, 0))
+
+
+def _spread(away: Floats, noise: Floats, freedom: int, correlation: Floats) -> Floats:
+    """Covariance of the true figures about their middle: what is seen less what noise does, and a little of `GAP`."""
+    usual = np.eye(len(noise)) * GAP**2 / 2
+    if freedom < 1:
+        return usual
+    roots = np.sqrt(noise)
+    seen = SHY * _positive((away.T @ away - roots[:, None] * roots * correlation) / freedom, 0.0)
+    return _positive((OF_GAP * usual + freedom * seen) / (OF_GAP + freedom), (GAP / 3) ** 2 / 2)
+
+
+def _positive(matrix: Floats, least: float) -> Floats:
+    values, vectors = np.linalg.eigh(_symmetric(matrix))
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+
+
+def _symmetric(matrix: Floats) -> Floats:
+    return np.asarray((matrix + matrix.T) / 2)
+
+
+def _correlation(residual: Floats) -> Floats:
+    """Of the objectives' noise, over all trials, each cell's in units of its own."""
+    sizes = np.sqrt(np.nansum(residual**2, axis=0))
+    units = np.nan_to_num(residual / np.where(sizes > _TINY, sizes, np.inf))
+    sums = np.einsum("rci,rcj->ij", units, units)
+    roots = np.sqrt(np.maximum(np.diag(sums), _TINY))
+    found = sums / roots[:, None] / roots
+    np.fill_diagonal(found, 1.0)
+    return np.asarray(found)
+
+
+def _nanmedian(values: Floats, axis: int) -> Floats:
+    """Without a warning where there is none at all."""
+    empty = np.isnan(values).all(axis=axis, keepdims=True)
+    found = np.nanmedian(np.where(empty, 0.0, values), axis=axis, keepdims=True)
+    return np.asarray(np.where(empty, np.nan, found)).squeeze(axis)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Newton's, as in Smyth's appendix."""
+    found = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, found))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, found))
+        found += step
+        if abs(step) < 1e-9 * found:
+            break
+    return found

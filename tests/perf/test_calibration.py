@@ -1,0 +1,47 @@
+"""How often what is stated with a probability is so. It prints a table and judges none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.unit.calibration import BINS, World, table, two, whole
+
+pytestmark = pytest.mark.perf
+
+SIZES, GAPS, ROUNDS = (0.02, 0.05, 0.10, 0.30), (0.05, 0.10, 0.30), (3, 6, 10, 20)
+TAILS = ("lognormal", "heavy", "outliers")
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    def show(line: str) -> None:
+        with capsys.disabled():
+            print(line, flush=True)
+
+    return show
+
+
+@pytest.mark.parametrize("study", [two, whole])
+def test_stated_against_true(
+    printed: Callable[[str], None], study: Callable[..., tuple[np.ndarray, np.ndarray]]
+) -> None:
+    printed(
+        f"\n{study.__name__}: noise, gap, rounds, tails, common; stated > true (n), and the share with none"
+    )
+    printed(" " * 34 + "  ".join(f"{low:.2f}-{high:.2f}     " for low, high in pairwise(BINS)))
+    conditions = 400 if study is two else 40
+    for world in worlds():
+        stated, true = study(world, conditions, seed=1)
+        cells = [f"{p:.2f}>{so:.2f} ({n:4})" if n >= 20 else " " * 17 for p, so, n in table(stated, true)]
+        name = f"{world.size:4.0%} {world.gap:4.0%} {world.rounds:2} {world.kind:9} {world.common:g}"
+        printed(f"{name:28}" + " ".join(cells) + f"  none {np.isnan(stated).mean():.0%}")
+
+
+def worlds() -> list[World]:
+    grid = [World(size, gap, rounds) for size in SIZES for gap in GAPS for rounds in ROUNDS]
+    tails = [World(0.1, gap, 6, kind) for gap in GAPS for kind in TAILS[1:]]
+    return [*grid, *tails, *(World(0.02, gap, 6, common=10) for gap in GAPS)]
