@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     # Whoever only asks for a name must not pay for pandas.
     import pandas as pd
 
+_VARIANT = re.compile(r"[0-9]+|basic")
+"""As the harness declares them (`pareto.backends.names`); a test holds the two together."""
 CUT_LIMIT = 12
 """Characters of the name of each of two cuts."""
 
@@ -17,15 +19,30 @@ CUT_LIMIT = 12
 def backends(rows: pd.DataFrame) -> list[str]:
     """The backends in the order of every table and figure: tcp first, as the others are compared with it.
 
-    `tcp:a` and `tcp:b` are tcp under two names.
+    `tcp:4` is a variant of tcp, `tcp:a` and `tcp:b` are tcp under two names.
     """
-    return sorted(
-        map(str, rows["backend"].unique()), key=lambda backend: (transport(backend) != "tcp", backend)
+    return sorted(map(str, rows["backend"].unique()), key=place)
+
+
+def place(backend: str) -> tuple[bool, str, int, str]:
+    """For sorting backends: none, then tcp; of its variants the plain one first, numbers by their size."""
+    variant = transport(backend).partition(":")[2]
+    return (
+        family(backend) not in ("", "tcp"),
+        family(backend),
+        int(variant or 0) if variant.isdecimal() else 0,
+        backend,
     )
 
 
 def transport(backend: str) -> str:
-    """What carries the tensors: the backend without its label."""
+    """What carries the tensors: the backend with its variant and without its label, `tcp:4` of `tcp:4:a`."""
+    name, *more = backend.split(":")
+    return f"{name}:{more[0]}" if more and _VARIANT.fullmatch(more[0]) else name
+
+
+def family(backend: str) -> str:
+    """The backend without variant and label."""
     return backend.partition(":")[0]
 
 

@@ -25,7 +25,7 @@ from analysis.drawings import (
     testbeds,
 )
 from analysis.errors import AnalysisError
-from analysis.figures.drawing import save
+from analysis.figures.drawing import save_all
 from analysis.figures.style import WIDTHS_IN
 from analysis.findings import Findings, Run
 from analysis.fronts import energy
@@ -148,9 +148,7 @@ def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
         found.notes.append(
             f"{len(conditions)} conditions: the figures of each are left out; --figures all draws them, --where fewer"
         )
-    for drawing in drawings(found, each=each):
-        folder.mkdir(exist_ok=True)
-        found.files += save(drawing, folder, wanted.widths)
+    found.files += save_all(drawings(found, each=each), folder, wanted.widths)
     if each:
         for name, rows, pairs in tabled(found):
             folder.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pareto.backends import names
 from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TestbedError
@@ -50,7 +51,7 @@ class Crew:
         sample_s: float | None = None,
         tcp: TcpSettings | None = None,
     ) -> None:
-        """`backends`: without labels. `sample_s`: how often the devices' sensors are read; None: never."""
+        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never."""
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
@@ -59,6 +60,11 @@ class Crew:
         self._model: str | None = None
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
+        self._agents = [backend for backend in backends if names.parse(backend).agent]
+        self._agent = ""
+        """Of these rpc agents, the one that the hosts have joined."""
+        self._opened: list[str] = []
+        """The backends that are connected."""
         self._ports: dict[str, dict[str, int]] = {}
         self._told: dict[str, Any] = {}
         self._bare: dict[str, probe.Reading] = {}
@@ -113,7 +119,9 @@ class Crew:
         if cell.model != self._model:
             self._load(self._prepared[cell.model])
         if network != self._network:
-            self._shape(cell.netem, network)
+            self._shape(cell, network)
+        elif cell.agent not in ("", self._agent):
+            self._rejoin(cell, network)
 
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
@@ -128,7 +136,7 @@ class Crew:
         self._network = None
         for link in self.links:
             link.shaper.apply(Profile(NOT_SHAPED))
-        self._connect()
+        self._connect(())
         self._bare = {link.name: bare(self._sessions[link.near.role]) for link in self.links}
         return self._bare
 
@@ -218,37 +226,55 @@ class Crew:
             for role, of in stage.items()
         }
 
-    def _shape(self, name: str, network: Sequence[Profile]) -> None:
+    def _shape(self, cell: Cell, network: Sequence[Profile]) -> None:
         """Put a profile on each link, and open every connection over them."""
         self._network = None
         pairs = list(zip(self.links, network, strict=True))
-        self.shaped[name] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
-        self._connect()
+        self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
+        self._open(cell)
         for link, profile in pairs:
             near = self._sessions[link.near.role]
             settle(link.shaper, near, profile, self._question(profile), is_local=self._testbed.is_local)
-            for backend in self._backends:
-                self._warm(link, backend, profile)
+            self._warm(link, profile)
         self._network = network
 
-    def _connect(self) -> None:
-        """Open every connection anew. What TCP learnt of another link (least RTT, time-out) would mislead it here."""
+    def _rejoin(self, cell: Cell, network: Sequence[Profile]) -> None:
+        """Open every connection anew, with the rpc agent that the cell needs: what is compared is of the same age."""
+        self._network = None
+        self._open(cell)
+        for link, profile in zip(self.links, network, strict=True):
+            self._warm(link, profile)
+        self._network = network
+
+    def _open(self, cell: Cell) -> None:
+        """Open every backend's connections; of the rpc agents, which exclude each other, that of the cell."""
+        self._agent = cell.agent or next(iter(self._agents), "")
+        self._opened = [it for it in self._backends if it == self._agent or it not in self._agents]
+        self._connect(self._opened)
+
+    def _connect(self, backends: Sequence[str]) -> None:
+        """Open these backends' connections and the probe's anew, and no others.
+
+        What TCP learnt of another link (least RTT, time-out) would mislead it here.
+        """
         to = {
             link.near.role: {
                 "address": link.far.address,
                 "token": self._token,
+                "backends": list(backends),
                 "tcp": self._ports[link.far.role]["tcp"],
                 "probe": self._ports[link.far.role]["probe"],
             }
             for link in self.links
         }
         self._all("connect", to, START_TIMEOUT_S)
-        if "rpc" in self._backends:
+        for agent in (backend for backend in backends if backend in self._agents):
             roles = list(self._sessions)
             address = self._testbed.remotes[SERVER].host.data_address
             port = self._sessions[SERVER].request("rendezvous", address=address)
             ends = {
                 role: {
+                    "backend": agent,
                     "role": role,
                     "hosts": roles,
                     "address": address,
@@ -259,18 +285,19 @@ class Crew:
             }
             self._all("join_rpc", ends, START_TIMEOUT_S)
 
-    def _warm(self, link: Link, backend: str, profile: Profile) -> None:
-        """Send bulk until it takes what the link needs for it, so that no request pays for a growing window."""
+    def _warm(self, link: Link, profile: Profile) -> None:
+        """On each backend, send bulk until it takes what the link needs: no request is to pay for a growing window."""
         rate_bps, rtt_s = self._carries(link, profile)
         # Enough to take the window past bandwidth x delay from its initial ten segments.
         window = 2 * rate_bps / 8 * rtt_s if math.isfinite(rate_bps) else MAX_WARM_BYTES
         nbytes = int(min(max(window, MIN_WARM_BYTES), MAX_WARM_BYTES))
         needed_s = rtt_s + 8 * nbytes / rate_bps
         near = self._sessions[link.near.role]
-        for _ in range(MAX_WARM_UPS):
-            took_s = near.request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
-            if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
-                return
+        for backend in self._opened:
+            for _ in range(MAX_WARM_UPS):
+                took_s = near.request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
+                if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
+                    break
 
     def _question(self, profile: Profile) -> dict[str, Any]:
         """The link is judged, and not TCP: where that is to be slow, datagrams tell the rate."""

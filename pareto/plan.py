@@ -199,7 +199,7 @@ def _order(
 
     The cells of one (model, network) stay together, for loading a model or reshaping the link between any two trials
     would take longer than they do; the order of these groups, and of the cells in each, is random from the sweep's
-    seed.
+    seed. So do those of one rpc agent, for the same reason.
     """
     # Not cryptography: an order that anybody can make again from the manifest.
     shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
@@ -210,7 +210,23 @@ def _order(
     shuffled.shuffle(order)
     for group in order:
         shuffled.shuffle(group)
+        yield from _by_agent(group, shuffled)
+
+
+def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
+    """The cells of one rpc agent after those of another, in random order; the rest are among all of them, at random.
+
+    A process has one agent, with one set of channels: for another, all hosts' agents meet anew.
+    """
+    agents = list(dict.fromkeys(cell.agent for cell in group if cell.agent))
+    if len(agents) < 2:
         yield from group
+        return
+    parts: dict[str, list[Cell]] = {agent: [] for agent in agents}
+    for cell in group:
+        parts[cell.agent or shuffled.choice(agents)].append(cell)
+    for part in parts.values():
+        yield from part
 
 
 def _trial(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from pareto.backends import names
 from pareto.hosts.host import MAX_HOSTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.tcp_settings import TcpSettings
@@ -19,6 +19,7 @@ from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
 
 BACKENDS = ("tcp", "rpc")
+"""Those that a sweep takes by itself; `backends.names` has all of them."""
 MOST_IN_FLIGHT = 64
 MOST_TRIALS = 1000
 MOST_ROUNDS = 100
@@ -27,8 +28,6 @@ MOST_BUDGET_S = 31 * 24 * 3600
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
-LABELLED = ":"
-"""Joins a backend and a label: tcp:a and tcp:b are the same one under two names."""
 ALONG = "+"
 """Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
 
@@ -132,15 +131,14 @@ class Sweep(BaseModel):
     sample: Annotated[float | None, quantity(units.delay_s, "sample"), BeforeValidator(_unless_off)] = Field(
         default=0.2, ge=0.01, le=60
     )
-    tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.02, gt=0, lt=1)
-    rtt_tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.01, gt=0, lt=1)
-    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.0003, ge=0, lt=10)
+    tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.10, gt=0, lt=1)
+    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.002, ge=0, lt=10)
     shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
 
     @property
     def link_tolerance(self) -> Tolerance:
-        return Tolerance(self.rtt_tolerance, self.rtt_floor, self.tolerance)
+        return Tolerance(self.tolerance, self.rtt_floor, self.tolerance)
 
     @property
     def simulated(self) -> bool:
@@ -148,18 +146,13 @@ class Sweep(BaseModel):
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """What carries the tensors, each once: the backends without their labels."""
-        return _each_once(tuple(map(transport, self.backends)))
+        """What carries the tensors, each once: the backends with their variants, without their labels."""
+        return _each_once(tuple(names.parse(backend).transport for backend in self.backends))
 
     @property
     def tcp(self) -> TcpSettings:
         window = {"initial_window": self.initial_window} if self.initial_window is not None else {}
         return TcpSettings(self.congestion, slow_start_after_idle=self.slow_start_after_idle, **window)
-
-
-def transport(backend: str) -> str:
-    """A backend without its label: `tcp` of `tcp:a`."""
-    return backend.partition(LABELLED)[0]
 
 
 Condition = tuple[str, str, int, str, str]
@@ -190,13 +183,20 @@ class Cell:
 
     @property
     def transport(self) -> str:
-        return transport(self.backend)
+        """What carries the tensors: `tcp:4` of `tcp:4:a`."""
+        return names.parse(self.backend).transport
+
+    @property
+    def agent(self) -> str:
+        """The rpc agent that it needs, as `names.BackendName.agent`."""
+        return names.parse(self.backend).agent
 
     @property
     def id(self) -> str:
         point = "+".join(f"{cut:02d}" for cut in self.cuts)
         depth = f"-d{self.in_flight}" if self.in_flight != AUTO else ""
-        backend = self.backend.replace(LABELLED, ".")  # a name of files: not every system takes a colon there
+        # A name of files: not every system takes a colon there.
+        backend = self.backend.replace(names.SEPARATOR, ".")
         return f"{self.model}-k{point}-{backend}-{self.netem}-b{self.batch_size}{depth}"
 
 
@@ -212,11 +212,10 @@ def sweep(fields: dict[str, Any]) -> Sweep:
     """A checked sweep from options' names and values. Raises SpecError, link.profile.ProfileError."""
     asked = parsed(fields)
     for backend in asked.backends:
-        name, labelled, label = backend.partition(LABELLED)
-        if name not in BACKENDS:
-            raise SpecError(f"unknown backend {backend!r}: there are {' and '.join(BACKENDS)}")
-        if labelled and not re.fullmatch(r"[A-Za-z0-9_]{1,16}", label):
-            raise SpecError(f"--backend {backend}: a label is up to 16 letters and digits, as in tcp:a")
+        try:
+            names.parse(backend)
+        except ValueError as error:
+            raise SpecError(f"--backend: {error}") from None
     for depth in asked.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
             raise SpecError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")

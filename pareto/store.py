@@ -41,7 +41,7 @@ TRIAL_COLUMNS = (
     *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests"),
     *("max_abs_error", "top1", "top1_images"),
     *("rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s"),
-    *("congestion", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s"),
+    *("congestion", "tcp_connections", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s"),
     "tcp_delivery_rate_bps",
     *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
     *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),

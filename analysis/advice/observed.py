@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis import naming
 from analysis.advice.network import Network
 from analysis.costs.overhead import GOODPUT
 from analysis.fronts.dominance import Floats
@@ -179,8 +180,9 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     for place, name in enumerate(WORKLOAD):
         cells.insert(place, name, ok[name].iloc[0])
     # tcp first, as everywhere.
-    cells["later"] = cells["backend"].str.partition(":")[0].isin(["", "tcp"]).map({True: 0, False: 1})
+    named = sorted(map(str, cells["backend"].unique()), key=naming.place)
+    cells["later"] = cells["backend"].map({backend: number for number, backend in enumerate(named)})
     cells["place"] = order(cells["point"])
-    ordered = cells.sort_values(["place", "later", "backend"])
+    ordered = cells.sort_values(["place", "later"])
     cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]
     return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell

@@ -16,7 +16,7 @@ from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures.log_scale import Scale
 from analysis.figures.style import SMALL_PT
 from analysis.fronts.dominance import Floats
-from analysis.naming import transport
+from analysis.naming import family, transport
 
 Cell = tuple[str, str]
 """Point and backend; the backend is empty where nothing crosses."""
@@ -51,8 +51,10 @@ def cell_name(cell: Cell) -> str:
 
 
 def hatch(cell: Cell) -> str:
-    """Areas of one point look alike but for this, where a backend other than tcp is the best."""
-    return "" if transport(cell[1]) in ("", "tcp") else "////"
+    """Areas of one point look alike but for this, where another backend than tcp, or a variant of it, is the best."""
+    if transport(cell[1]) in ("", "tcp"):
+        return ""
+    return "...." if family(cell[1]) == "tcp" else "////"
 
 
 def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:

@@ -26,12 +26,13 @@ from analysis.figures.log_scale import Scale
 from analysis.figures.style import COLOURS, SMALL_PT, blank, figure_head, footnote, styled
 from analysis.findings import Findings
 from analysis.fronts.dominance import Floats
-from analysis.naming import transport
+from analysis.naming import family, place, transport
 
 WRITTEN = 20
 """Every so-manieth of them, each way, is written beside the figure."""
 _TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {"": "h", "tcp": "o", "rpc": "s"}
+_VARIANT_MARKERS = {"tcp": "8", "rpc": "D"}
 _EDGES: dict[str, tuple[str, float, Literal["-", ":"]]] = {
     "": ("black", 0.9, "-"),
     SAME: ("black", 0.9, "-"),
@@ -176,11 +177,17 @@ def _frame(axes: Axes, delays: Scale, rates: Scale) -> None:
     delays.show(axes, "y", 1e-3, {0.0: "0"})
 
 
+def _marker(backend: str) -> str:
+    """That of the backend; its variants share another."""
+    markers = _MARKERS if transport(backend) == family(backend) else _VARIANT_MARKERS
+    return markers.get(family(backend), "D")
+
+
 def _dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) -> None:
     for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
         colour, thick, line = _EDGES[mark["prediction"]]
         axes.scatter(
-            x, y, s=size_pt**2, marker=_MARKERS.get(transport(mark["backend"]), "D"), facecolor="white",
+            x, y, s=size_pt**2, marker=_marker(mark["backend"]), facecolor="white",
             edgecolor=colour, linewidths=thick, linestyle=line, zorder=5, clip_on=False,
         )  # fmt: skip
         axes.text(
@@ -212,14 +219,14 @@ def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) ->
 def _legend(found: pd.DataFrame) -> list[Any]:
     entries: list[Any] = []
     look: dict[str, Any] = {"linestyle": "", "color": "white", "markersize": 7}
-    for backend in sorted(set(found["backend"]), key=lambda it: (transport(it) != "tcp", it)):
+    for backend in sorted(set(found["backend"]), key=place):
         told = f"measured best: {backend}" if backend else "measured best: nothing crosses"
         entries.append(
             Line2D(
                 [],
                 [],
                 **look,
-                marker=_MARKERS.get(transport(backend), "D"),
+                marker=_marker(backend),
                 markeredgecolor="black",
                 label=told,
             )

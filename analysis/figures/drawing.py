@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from analysis.figures import style
 from analysis.naming import file_stem, in_flight
 
 PAGE = "page"
+MOST_PROCESSES = 8
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,33 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
     drawing.data.to_csv(data, index=False, float_format="%.9g", lineterminator="\n")
     caption.write_text(f"{drawing.caption}\n", encoding="utf-8", newline="\n")
     return [*written, data, caption]
+
+
+def save_all(drawings: Iterable[Drawing], folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
+    """`save` of each, on as many cores as there are; returns all paths, in the same order."""
+    waiting = list(drawings)
+    # A drawing holds functions, which only a fork takes along; and a fork copies no thread but its own.
+    alone = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
+    workers = min(len(waiting), MOST_PROCESSES, (os.cpu_count() or 1) if alone else 1)
+    if workers < 2:
+        return [path for drawing in waiting for path in save(drawing, folder, widths)]
+    forked = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(workers, forked, _take, (waiting,)) as pool:
+        saved = pool.map(functools.partial(_save_one, folder, widths), range(len(waiting)))
+        return [path for paths in saved for path in paths]
+
+
+_waiting: Sequence[Drawing] = ()
+"""What a process of `save_all` has to draw."""
+
+
+def _take(waiting: Sequence[Drawing]) -> None:
+    global _waiting
+    _waiting = waiting
+
+
+def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path]:
+    return save(_waiting[number], folder, widths)
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:

@@ -1,7 +1,8 @@
 """Tensors over torch.distributed.rpc on TensorPipe, held to the link.
 
-Only the uv transport and the basic channel are allowed: TensorPipe's others (shared memory, cross-memory
-attach) skip the link when both ends share a machine. The agents live for the run; each is known by its host's role.
+What PyTorch does between two hosts: the uv transport, and every channel that crosses a network (`RPC_CHANNELS`, by
+variant). TensorPipe's others (shared memory, cross-memory attach) skip the link when both ends share a machine. An
+agent has its channels for life, and is known by its host's role.
 
 A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host
 takes for it, and is answered from there. So any number can be in flight. Only a quick stage computes in that thread.
@@ -25,6 +26,7 @@ from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
+from pareto.backends.names import RPC_CHANNELS
 from pareto.backends.pipeline import Pipeline, Request
 
 WORKER_THREADS = 4
@@ -49,13 +51,16 @@ def join(
     port: int,
     interface: str,
     listener: socket.socket | None = None,
+    *,
+    variant: str = "",
     threads: int = WORKER_THREADS,
 ) -> None:
     """Start this process's agent; returns when those of all `hosts` are there. Raises BackendError within a minute.
 
     name: of this host, one of `hosts`, which are in the order of the chain. The last one has the store, at `address`
-    and `port`, and is given its `listener`. Every host must be able to reach every other one: they all meet. torch
-    counts meetings: processes that met before cannot meet a new one.
+    and `port`, and is given its `listener`. variant: one of `RPC_CHANNELS`, the same on all hosts. Every host must be
+    able to reach every other one: they all meet. torch counts meetings: processes that met before cannot meet a new
+    one.
     """
     os.environ["TP_SOCKET_IFNAME"] = interface
     os.environ["GLOO_SOCKET_IFNAME"] = interface
@@ -85,7 +90,7 @@ def join(
         rpc_timeout=CALL_TIMEOUT_S,
         init_method="pareto://",
         _transports=["uv"],
-        _channels=["basic"],
+        _channels=list(RPC_CHANNELS[variant]),
     )
     try:
         rpc.init_rpc(  # type: ignore[no-untyped-call]

@@ -1,4 +1,6 @@
-"""Tensors over a raw socket: one persistent connection, length-checked frames, no copies beyond the kernel's.
+"""Tensors over raw sockets: persistent connections, length-checked frames, no copies beyond the kernel's.
+
+One connection (`Line`), or a tensor in stripes over several (`Stripes`), as many as the client asks for.
 
 Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
 a payload arrives while its predecessor is worked on.
@@ -9,17 +11,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import queue
+import secrets
 import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
-from pareto.backends.incoming import Incoming
+from pareto.backends.line import Line
+from pareto.backends.names import MOST_CONNECTIONS
 from pareto.backends.pipeline import Pipeline, Request, said
+from pareto.backends.stripes import Stripes
 
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
@@ -28,14 +34,13 @@ BUFFERS = 4
 class TcpClient:
     """The end towards the next host. Connects at once; raises BackendError if that turns it away."""
 
-    def __init__(self, address: str, port: int, token: str) -> None:
+    def __init__(self, address: str, port: int, token: str, connections: int = 1) -> None:
         self._peer = address
         try:
-            self._sock = socket.create_connection((address, port), handshake.TIMEOUT_S)
-            handshake.prove(self._sock, token)
+            socks = _connected(address, port, token, connections)
         except (OSError, handshake.Rejected) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
-        self._incoming = Incoming(self._sock)
+        self._line = Line(socks[0]) if connections == 1 else Stripes(socks)
         self._like = wire.Likeness(b"", wire.NOTHING)
         self._result = wire.NOTHING
 
@@ -62,7 +67,7 @@ class TcpClient:
             raise BackendError(f"a {header.kind.name} came in place of a reply")
         wire.check_size(header, self._result)
         try:
-            self._incoming.body(self._result, views)
+            self._line.body(self._result, views)
         except OSError as error:
             raise BackendError(f"receiving from {self._peer} failed: {error}") from error
         return Reply(header.request_id, tensors, header.stages_s, header.serialize_s)
@@ -73,26 +78,46 @@ class TcpClient:
             raise BackendError(f"{self._peer} did not answer the warm-up")
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # it may be broken
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes who still waits for a reply: closing does not
-        self._sock.close()
+        self._line.close()
 
     def _send(self, head: bytes, body: list[memoryview]) -> None:
         try:
-            wire.send(self._sock, head, body)
+            self._line.send(head, body)
         except OSError as error:
             raise BackendError(f"sending to {self._peer} failed: {error}") from error
 
     def _next_header(self) -> wire.Header:
         try:
-            header = wire.header(self._incoming.head())
+            header = wire.header(self._line.head())
             if header.kind is wire.Kind.ERROR:
-                raise BackendError(f"{self._peer} says: {self._incoming.text(header)}")
+                raise BackendError(f"{self._peer} says: {self._line.text(header)}")
         except EOFError:
             raise BackendError(f"{self._peer} closed the connection") from None
         except OSError as error:
             raise BackendError(f"receiving from {self._peer} failed: {error}") from error
         return header
+
+
+def _connected(address: str, port: int, token: str, connections: int) -> list[socket.socket]:
+    """So many sockets that belong together, admitted. Raises OSError, Rejected; then none is left open."""
+    group = secrets.token_bytes(8)
+
+    def connect(number: int) -> socket.socket:
+        sock = socket.create_connection((address, port), handshake.TIMEOUT_S)
+        try:
+            handshake.prove(sock, token, handshake.Place(group, number, connections))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
+        tried = [pool.submit(connect, number) for number in range(connections)]
+    if any(attempt.exception() for attempt in tried):
+        for attempt in tried:
+            if attempt.exception() is None:
+                attempt.result().close()
+    return [attempt.result() for attempt in tried]
 
 
 class TcpServer:
@@ -104,7 +129,12 @@ class TcpServer:
     def __init__(self, address: str, token: str) -> None:
         self._token = token
         self.served: tuple[Stage, Client | None] | None = None
-        self._listener = socket.create_server((address, 0))
+        self._listener = socket.create_server((address, 0), backlog=MOST_CONNECTIONS)
+        self._gathering: dict[int, socket.socket] = {}
+        self._group = b""
+        """Those that have come of the connections that belong together, by number; and whose they are."""
+        self._at_the_door = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._door = threading.Lock()
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="tcp-accept", daemon=True).start()
 
@@ -120,26 +150,48 @@ class TcpServer:
                 sock, peer = self._listener.accept()
             except OSError:
                 return  # closed
-            try:
-                handshake.admit(sock, self._token)
-            except (OSError, EOFError, handshake.Rejected) as error:
-                print(f"tcp: turned {peer[0]} away: {error}", file=sys.stderr)
-                sock.close()
-                continue
-            converse = _Conversation(sock, self).run
-            threading.Thread(target=converse, name="tcp-receive", daemon=True).start()
+            self._at_the_door.acquire()
+            admit = functools.partial(self._admit, sock, peer[0])
+            threading.Thread(target=admit, name="tcp-receive", daemon=True).start()
+
+    def _admit(self, sock: socket.socket, peer: str) -> None:
+        """Let one connection in; with the last of those that belong together, converse."""
+        try:
+            place = handshake.admit(sock, self._token)
+        except (OSError, EOFError, handshake.Rejected) as error:
+            print(f"tcp: turned {peer} away: {error}", file=sys.stderr)
+            sock.close()
+            return
+        finally:
+            self._at_the_door.release()
+        if place.of == 1:
+            _Conversation(Line(sock), self).run()
+        elif socks := self._gathered(sock, place):
+            _Conversation(Stripes(socks), self).run()
+
+    def _gathered(self, sock: socket.socket, place: handshake.Place) -> list[socket.socket]:
+        """All that belong together, in their order, if this is the last of them; else none yet."""
+        with self._door:
+            if place.group != self._group:
+                for left_over in self._gathering.values():  # whoever began with them did not get through
+                    left_over.close()
+                self._group, self._gathering = place.group, {}
+            self._gathering[place.number] = sock
+            if len(self._gathering) < place.of:
+                return []
+            together, self._gathering, self._group = self._gathering, {}, b""
+        return [together[number] for number in range(place.of)]
 
 
 class _Conversation:
-    """One connection from the previous host, until that ends it.
+    """With the previous host, until that ends it.
 
     A fault is the last thing said. What still comes is thrown away: whoever is in the middle of sending is to hear
     of the fault, and not of a broken connection.
     """
 
-    def __init__(self, sock: socket.socket, server: TcpServer) -> None:
-        self._sock = sock
-        self._incoming = Incoming(sock)
+    def __init__(self, line: Line | Stripes, server: TcpServer) -> None:
+        self._line = line
         self._server = server
         self._served: _Served | None = None
         self._pipeline = Pipeline("tcp")
@@ -149,7 +201,7 @@ class _Conversation:
     def run(self) -> None:
         try:
             while not self._failed:
-                head = self._incoming.head()
+                head = self._line.head()
                 served = self._now_served()
                 number = served.like.number(head) if served is not None else None
                 if served is not None and number is not None:
@@ -161,9 +213,9 @@ class _Conversation:
         except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
             self._fail(said(error))
         with contextlib.suppress(EOFError, OSError):
-            self._incoming.discard()
+            self._line.discard()
         self._pipeline.close()
-        self._sock.close()
+        self._line.close()
 
     def _now_served(self) -> _Served | None:
         served = self._server.served
@@ -173,7 +225,7 @@ class _Conversation:
 
     def _request(self, served: _Served, number: int) -> Request:
         buffer = served.take()  # waits for one, which is what holds a fast sender back
-        self._incoming.body(served.like.form, buffer.views)
+        self._line.body(served.like.form, buffer.views)
         return Request(
             number,
             buffer.tensors,
@@ -187,7 +239,7 @@ class _Conversation:
     def _take_other(self, header: wire.Header) -> None:
         """What is not a request for the stage that is served."""
         if header.kind is wire.Kind.WARM:
-            self._incoming.discard(header.body_bytes)
+            self._line.discard(header.body_bytes)
             self._say(wire.message(wire.Kind.WARM, 0))
             return
         if header.kind is not wire.Kind.REQUEST:
@@ -205,7 +257,7 @@ class _Conversation:
     def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         with self._saying:
             if not self._failed:
-                wire.send(self._sock, head, body)
+                self._line.send(head, body)
 
     def _fail(self, text: str) -> None:
         with self._saying:
@@ -214,8 +266,8 @@ class _Conversation:
             self._failed = True
             try:
                 body = text.encode()[: wire.MAX_TEXT]
-                wire.send(self._sock, wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
-                self._sock.shutdown(socket.SHUT_WR)
+                self._line.send(wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
+                self._line.end()
             except OSError as error:  # nobody is there to hear it
                 print(f"tcp: {text}: {error}", file=sys.stderr)
 

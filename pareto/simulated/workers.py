@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pareto.backends import names
 from pareto.bounds import Crossing
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
@@ -241,7 +242,7 @@ class Workers:
             crossed,
             [self._loaded_s(role, trial.round, s) for role, s in zip(self._hosts, alone_s, strict=False)],
             world.link,
-            BACKEND_S.get(cell.transport, 0.0),
+            BACKEND_S.get(names.parse(cell.backend).name, 0.0),
             world.noise,
             draws,
             world.requests,

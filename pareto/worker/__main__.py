@@ -3,9 +3,10 @@
 - `facts`: what this host is, and where it computes
 - `load` recipe, weights, digest, data: the model, without its weights; on the edge, inputs and its answers to them
 - `listen` address, token (all but the edge): the ports of tcp and probe, for the host before
-- `connect` address, tcp, probe, token (all but the last): new connections to the host behind
+- `connect` address, tcp, probe, token, backends (all but the last): new connections to the host behind, tcp's as far
+  as these backends ask for them
 - `rendezvous` address (last): the port of a new rpc store
-- `join_rpc` role, hosts, address, port, interface: all hosts' rpc agents meet, anew if they had met
+- `join_rpc` backend, role, hosts, address, port, interface: all hosts' rpc agents meet, anew if they had met
 - `warm` backend, nbytes (all but the last): seconds that so much bulk took to the host behind
 - `stage` cuts, position, batch_size, backend, interface: hold this device's stage and no other; serve it from now on.
   `position` counts hosts from the edge, which is 0; `interface` leads to the host behind, None on the last one
@@ -35,7 +36,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from pareto.backends import rpc, wire
+from pareto.backends import names, rpc, wire
 from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Handler, Refused, serve
@@ -139,8 +140,13 @@ class Worker:
         address, token = request["address"], request["token"]
         if self._probe is not None:
             self._probe.close()
-            self._clients["tcp"].close()
-        self._clients["tcp"] = TcpClient(address, request["tcp"], token)
+        for client in self._clients.values():
+            client.close()
+        self._clients = {
+            backend: TcpClient(address, request["tcp"], token, names.parse(backend).connections)
+            for backend in request["backends"]
+            if names.parse(backend).name == "tcp"
+        }
         self._probe = ProbeClient(address, request["probe"], token)
         self._set_congestion()
 
@@ -151,12 +157,20 @@ class Worker:
     def join_rpc(self, request: dict[str, Any]) -> None:
         if self._rpc_joined:
             rpc.leave()
-        role, hosts = request["role"], request["hosts"]
-        rpc.join(role, hosts, request["address"], request["port"], request["interface"], self._rpc_store)
+        role, hosts, backend = request["role"], request["hosts"], request["backend"]
+        rpc.join(
+            role,
+            hosts,
+            request["address"],
+            request["port"],
+            request["interface"],
+            self._rpc_store,
+            variant=names.parse(backend).variant,
+        )
         self._rpc_joined = True
         self._set_congestion()
         for behind in hosts[hosts.index(role) + 1 :][:1]:
-            self._clients["rpc"] = rpc.RpcClient(behind)
+            self._clients[backend] = rpc.RpcClient(behind)
 
     def warm(self, request: dict[str, Any]) -> float:
         started = time.perf_counter()
@@ -178,7 +192,7 @@ class Worker:
             served = ServedStage(
                 self._device, resident, self._runs, self._fingerprint(split, position), takes
             )
-            self._servers[split.backend].serve(served, self._onward(split, position))
+            self._servers[names.parse(split.backend).name].serve(served, self._onward(split, position))
         self._staged = split
         self._device.forget()
         self._peak.begin()

@@ -9,14 +9,16 @@ Of TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
+import operator
 import os
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pareto.jsonlines import Refused
 
@@ -24,6 +26,7 @@ _INFO_BYTES = 512
 _ESTABLISHED = 1
 _UNKNOWN_MIN_RTT = 0xFFFFFFFF
 _STATE, _U32, _U64 = "=B", "=I", "=Q"
+_T = TypeVar("_T", int, float)
 
 
 @dataclass(frozen=True)
@@ -79,27 +82,36 @@ def to(peer: str) -> dict[int, Connection]:
 
 
 def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> dict[str, Any]:
-    """What the kernel says of the connection on which the peer acknowledged most between two looks; empty if there
-    is none. Names as in trials.csv."""
-    if not after:
+    """What the kernel says of the connections on which a peer acknowledged something between two looks; empty if
+    there is none. Names as in trials.csv.
+
+    Segments and rates are of all of them together, times of the one on which most was acknowledged.
+    """
+
+    def since(inode: int, field: Callable[[Connection], int | None]) -> int | None:
+        end = field(after[inode])
+        return None if end is None else end - (field(before[inode]) or 0 if inode in before else 0)
+
+    acked = {inode: since(inode, lambda it: it.acked_bytes) or 0 for inode in after}
+    if not acked:
         return {}
-    opened = Connection.of(b"", "")
-
-    def acked(inode: int) -> int:
-        return (after[inode].acked_bytes or 0) - (before.get(inode, opened).acked_bytes or 0)
-
-    inode = max(after, key=acked)
-    end, retransmits = after[inode], after[inode].retransmits
-    if retransmits is not None:
-        retransmits -= before.get(inode, opened).retransmits or 0
+    most = after[max(acked, key=acked.__getitem__)]
+    used = [inode for inode in acked if acked[inode] > 0] or [max(acked, key=acked.__getitem__)]
     return {
-        "congestion": end.congestion,
-        "tcp_retransmits": retransmits,
-        "tcp_cwnd_packets": end.cwnd_packets,
-        "tcp_rtt_s": end.rtt_s,
-        "tcp_min_rtt_s": end.min_rtt_s,
-        "tcp_delivery_rate_bps": end.delivery_rate_bps,
+        "congestion": most.congestion,
+        "tcp_connections": len(used),
+        "tcp_retransmits": _sum(since(inode, lambda it: it.retransmits) for inode in used),
+        "tcp_cwnd_packets": _sum(after[inode].cwnd_packets for inode in used),
+        "tcp_rtt_s": most.rtt_s,
+        "tcp_min_rtt_s": most.min_rtt_s,
+        "tcp_delivery_rate_bps": _sum(after[inode].delivery_rate_bps for inode in used),
     }
+
+
+def _sum(figures: Iterable[_T | None]) -> _T | None:
+    """None where none is known."""
+    known = [figure for figure in figures if figure is not None]
+    return functools.reduce(operator.add, known) if known else None
 
 
 def require_congestion(name: str) -> None:

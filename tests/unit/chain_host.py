@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pareto import jsonlines
-from pareto.backends import rpc
+from pareto.backends import names, rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker import host, phases
@@ -82,9 +82,11 @@ class ChainHost:
         return tcp.port
 
     def connect(self, request: dict[str, Any]) -> None:
-        if "tcp" in self._clients:
-            self._clients["tcp"].close()
-        self._clients["tcp"] = TcpClient(request["address"], request["port"], TOKEN)
+        for backend in ("tcp", "tcp:5"):
+            if backend in self._clients:
+                self._clients[backend].close()
+            connections = names.parse(backend).connections
+            self._clients[backend] = TcpClient(request["address"], request["port"], TOKEN, connections)
 
     def rendezvous(self, request: dict[str, Any]) -> int:
         self._store = rpc.listen("127.0.0.1")
@@ -117,7 +119,7 @@ class ChainHost:
             last = request["onward"] is None
             gives = results if last else 1
             self._stage = AddingOne(name, takes, request["seconds"], gives, request["kind"], self._meeting)
-            self._servers[backend].serve(self._stage, onward)
+            self._servers[names.parse(backend).name].serve(self._stage, onward)
 
     def took(self, request: dict[str, Any]) -> list[float]:
         """Seconds that the stage took for each request."""

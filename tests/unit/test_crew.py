@@ -79,6 +79,8 @@ class Ends:
             "facts": lambda request: {"pid": PIDS[role], "torch": "2.13.0"},
             "listen": lambda request: {"tcp": 5001, "probe": 5002},
             "connect": lambda request: None,
+            "rendezvous": lambda request: 5003,
+            "join_rpc": lambda request: None,
             "probe": lambda request: self.link,
             "warm": lambda request: next(self.warm_s),
             "load": lambda request: {"graph_digest": self.digest},
@@ -142,11 +144,12 @@ def crew_of(
     sample_s: float | None = 0.2,
     code: Artifact | None = None,
     tcp: TcpSettings | None = None,
+    backends: tuple[str, ...] = ("tcp",),
 ) -> Crew:
     weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
     recipe = Recipe("alexnet", file=Path("net.py") if code else None, attribute="build")
     prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {})
-    return Crew(bed, {"alexnet": prepared}, ("tcp",), sample_s, tcp)
+    return Crew(bed, {"alexnet": prepared}, backends, sample_s, tcp)
 
 
 def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
@@ -334,6 +337,25 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == ("eth0", {"requests": 2, "seconds": 0.3})
     assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
+
+
+def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_anew(
+    bed: Testbed, ends: Ends
+) -> None:
+    """All: else one backend's connections would be younger than another's. A cell without an agent takes any."""
+    ends.warm_s = itertools.repeat(0.0)
+    with closing(crew_of(bed, backends=("tcp", "tcp:4", "rpc", "rpc:basic"))) as crew:
+        for backend in ("tcp", "rpc:basic:a", "tcp:4", "rpc:basic:b", "rpc", "tcp"):
+            crew.ready(replace(CELL, backend=backend), [NONE])
+    opened = [["tcp", "tcp:4", agent] for agent in ("rpc", "rpc:basic", "rpc")]
+    edge = ends.worker(EDGE)
+    assert [asked["backends"] for asked in edge.of("connect")] == opened
+    assert [asked["backend"] for asked in edge.of("warm")] == [each for all_ in opened for each in all_]
+    for role in HOSTS:
+        assert [asked["backend"] for asked in ends.worker(role).of("join_rpc")] == ["rpc", "rpc:basic", "rpc"]
+    shaper = bed.links[0].shaper
+    assert isinstance(shaper, Shaper)
+    assert len(shaper.applied) == 1
 
 
 def test_workers_are_told_the_transport_and_not_its_label(bed: Testbed, ends: Ends) -> None:

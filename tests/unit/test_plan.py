@@ -62,6 +62,22 @@ def test_a_round_changes_model_or_link_as_rarely_as_it_can() -> None:
         assert changes == 3  # two models x two profiles
 
 
+def test_a_round_changes_the_rpc_agent_once_and_keeps_every_cell() -> None:
+    """Joining anew takes longer than many a trial. Which comes first is chance, and the others are among both."""
+    variants = ("tcp", "tcp:4", "rpc", "rpc:basic:a", "rpc:basic:b")
+    asked = sweep(model="a", netem="none", backend=",".join(variants), trials=20)
+    cells, firsts, places = plan.cells(asked, {"a": MODELS["a"]}, ["none"]), [], []
+    for number in range(1, 21):
+        round_ = [trial.cell for trial in make(asked).trials if trial.round == number]
+        assert Counter(round_) == Counter(cells)
+        agents = [cell.agent for cell in round_ if cell.agent]
+        assert sum(a != b for a, b in itertools.pairwise(agents)) == 1
+        firsts.append(agents[0])
+        places += [place for place, cell in enumerate(round_) if not cell.agent]
+    assert set(firsts) == {"rpc", "rpc:basic"}
+    assert set(places) == set(range(len(cells)))
+
+
 def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
     whole = make(sweep())
     done = frozenset((t.cell, t.round) for t in whole.trials[::3])

@@ -58,9 +58,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"in_flight": "65"}, "--in-flight 65"),
     ({"in_flight": 0}, "--in-flight 0"),
     ({"initial_window": 0}, "--initial-window 0"),
-    ({"backend": "tcp:"}, "--backend tcp:"),
-    ({"backend": "tcp:a/b"}, "--backend tcp:a/b"),
+    ({"backend": "tcp:"}, "'tcp:'"),
+    ({"backend": "tcp:a/b"}, "'tcp:a/b'"),
     ({"backend": "udp:a"}, "'udp:a'"),
+    ({"backend": "tcp,tcp:1"}, "'tcp:1'"),
+    ({"backend": "rpc:4"}, "'rpc:4'"),
     ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
     ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
 ]
@@ -212,6 +214,11 @@ def test_a_backend_under_several_names_is_one_transport() -> None:
     asked = spec.sweep({"model": "m", "backend": "tcp:a,rpc,tcp:b"})
     assert asked.backends == ("tcp:a", "rpc", "tcp:b")
     assert asked.transports == ("tcp", "rpc")
+
+
+def test_a_variant_is_a_transport_of_its_own() -> None:
+    asked = spec.sweep({"model": "m", "backend": "tcp,tcp:4:a,rpc:basic,tcp:4:b,rpc"})
+    assert asked.transports == ("tcp", "tcp:4", "rpc:basic", "rpc")
 
 
 def test_of_tcps_settings_what_is_not_asked_is_as_ever() -> None:

@@ -20,7 +20,7 @@ ROLES = ("edge", "middle1", "server")
 ADDRESSES = dict(zip(ROLES, ("127.0.0.1", "127.0.0.2", "127.0.0.3"), strict=True))
 BEHIND = dict(itertools.pairwise(ROLES))
 MANY = 2000
-each_backend = pytest.mark.parametrize("backend", ["tcp", "rpc"])
+each_backend = pytest.mark.parametrize("backend", ["tcp", "tcp:5", "rpc"])
 
 
 class Chain:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
-from pareto.backends.incoming import Incoming
+from pareto.backends.line import Line
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 
 TOKEN = "a token"  # noqa: S105
@@ -38,15 +38,22 @@ class Doubling:
         return tuple(self._work(t) for t in tensors), time.perf_counter() - started
 
 
-@pytest.fixture
-def server() -> Iterator[TcpServer]:
-    server = TcpServer("127.0.0.1", TOKEN)
+class Listening(TcpServer):
+    def __init__(self, connections: int) -> None:
+        super().__init__("127.0.0.1", TOKEN)
+        self.connections = connections
+        """That its clients have each."""
+
+
+@pytest.fixture(params=[1, 5])
+def server(request: pytest.FixtureRequest) -> Iterator[Listening]:
+    server = Listening(request.param)
     yield server
     server.close()
 
 
-def client(server: TcpServer, takes: Layout, name: bytes = NAME) -> TcpClient:
-    made = TcpClient("127.0.0.1", server.port, TOKEN)
+def client(server: Listening, takes: Layout, name: bytes = NAME) -> TcpClient:
+    made = TcpClient("127.0.0.1", server.port, TOKEN, server.connections)
     made.open(name, takes)
     return made
 
@@ -62,7 +69,7 @@ PAYLOADS = [
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda p: "+".join(str(t.dtype)[6:] for t in p))
-def test_tensors_arrive_bit_for_bit(server: TcpServer, payload: Tensors) -> None:
+def test_tensors_arrive_bit_for_bit(server: Listening, payload: Tensors) -> None:
     server.serve(Doubling(layout(payload), lambda x: x.clone()))
     ours = client(server, layout(payload))
     ours.send(7, payload)
@@ -74,7 +81,7 @@ def test_tensors_arrive_bit_for_bit(server: TcpServer, payload: Tensors) -> None
     assert server_s >= 0
 
 
-def test_many_in_flight_come_back_in_order_and_keep_their_values(server: TcpServer) -> None:
+def test_many_in_flight_come_back_in_order_and_keep_their_values(server: Listening) -> None:
     """More requests than receive buffers: a buffer that went round too early would show."""
     inputs = [(torch.full((1, 32, 64, 64), float(i)),) for i in range(24)]
     server.serve(Doubling(layout(inputs[0])))
@@ -88,7 +95,7 @@ def test_many_in_flight_come_back_in_order_and_keep_their_values(server: TcpServ
     assert all(bool((r.tensors[0] == 2.0 * i).all()) for i, r in enumerate(replies))
 
 
-def test_an_identity_stage_sends_its_own_input_back(server: TcpServer) -> None:
+def test_an_identity_stage_sends_its_own_input_back(server: Listening) -> None:
     server.serve(Doubling(layout((torch.zeros(4),)), lambda x: x))
     ours = client(server, layout((torch.zeros(4),)))
     for value in (1.0, 2.0, 3.0, 4.0):
@@ -96,7 +103,7 @@ def test_an_identity_stage_sends_its_own_input_back(server: TcpServer) -> None:
     assert [float(ours.receive().tensors[0][0]) for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_the_stage_can_change_on_a_living_connection(server: TcpServer) -> None:
+def test_the_stage_can_change_on_a_living_connection(server: Listening) -> None:
     for shape in ((2, 2), (3, 5), (2, 2)):
         payload = (torch.ones(shape),)
         server.serve(Doubling(layout(payload)))
@@ -107,7 +114,7 @@ def test_the_stage_can_change_on_a_living_connection(server: TcpServer) -> None:
         assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
 
 
-def test_warming_does_not_disturb_requests(server: TcpServer) -> None:
+def test_warming_does_not_disturb_requests(server: Listening) -> None:
     payload = (torch.ones(10),)
     server.serve(Doubling(layout(payload)))
     ours = client(server, layout(payload))
@@ -116,7 +123,7 @@ def test_warming_does_not_disturb_requests(server: TcpServer) -> None:
     assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
 
 
-def test_another_model_or_point_is_refused(server: TcpServer, snapshot: SnapshotAssertion) -> None:
+def test_another_model_or_point_is_refused(server: Listening, snapshot: SnapshotAssertion) -> None:
     payload = (torch.ones(4),)
     server.serve(Doubling(layout(payload)))
     ours = client(server, layout(payload), fingerprint("weights", "graph", (4,), 1, 1))
@@ -137,7 +144,7 @@ def test_another_model_or_point_is_refused(server: TcpServer, snapshot: Snapshot
     ids=["size", "dtype", "count", "shape"],
 )
 def test_a_payload_of_another_layout_is_refused(
-    server: TcpServer, wrong: Tensors, snapshot: SnapshotAssertion
+    server: Listening, wrong: Tensors, snapshot: SnapshotAssertion
 ) -> None:
     server.serve(Doubling(layout((torch.ones(4),))))
     ours = client(server, layout((torch.ones(4),)))
@@ -147,7 +154,7 @@ def test_a_payload_of_another_layout_is_refused(
     assert str(refused.value) == snapshot
 
 
-def test_a_fault_in_the_stage_reaches_the_edge(server: TcpServer, snapshot: SnapshotAssertion) -> None:
+def test_a_fault_in_the_stage_reaches_the_edge(server: Listening, snapshot: SnapshotAssertion) -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("no such layer")
 
@@ -160,7 +167,7 @@ def test_a_fault_in_the_stage_reaches_the_edge(server: TcpServer, snapshot: Snap
 
 
 def test_a_fault_is_heard_also_by_who_is_still_sending(
-    server: TcpServer, snapshot: SnapshotAssertion
+    server: Listening, snapshot: SnapshotAssertion
 ) -> None:
     """More than the connection holds: a broken pipe would tell nobody what is wrong."""
     server.serve(Doubling(layout((torch.ones(4),))))
@@ -172,7 +179,7 @@ def test_a_fault_is_heard_also_by_who_is_still_sending(
     assert str(refused.value) == snapshot
 
 
-def test_a_large_result_is_sent_while_the_next_request_is_computed(server: TcpServer) -> None:
+def test_a_large_result_is_sent_while_the_next_request_is_computed(server: Listening) -> None:
     """A segmentation's is larger than what the connection holds."""
     payload = (torch.ones(4),)
     second = threading.Event()
@@ -191,7 +198,7 @@ def test_a_large_result_is_sent_while_the_next_request_is_computed(server: TcpSe
 
 
 @pytest.mark.timeout(60)
-def test_closing_wakes_who_waits_for_a_reply(server: TcpServer) -> None:
+def test_closing_wakes_who_waits_for_a_reply(server: Listening) -> None:
     ours = client(server, ())
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(ours.receive)
@@ -202,7 +209,7 @@ def test_closing_wakes_who_waits_for_a_reply(server: TcpServer) -> None:
             waiting.result(30)
 
 
-def test_uint8_images_cross_as_bytes(server: TcpServer) -> None:
+def test_uint8_images_cross_as_bytes(server: Listening) -> None:
     images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
     server.serve(Doubling(layout((images,)), lambda x: x.float() / 255))
     ours = client(server, layout((images.float(),)))
@@ -223,14 +230,14 @@ class Frozen:
             self._sock, _ = self._listener.accept()
             handshake.admit(self._sock, TOKEN)
             self._sock.settimeout(20)
-            self._incoming = Incoming(self._sock)
+            self._line = Line(self._sock)
             self.client = connecting.result(60)
 
     def read(self, takes: Layout) -> tuple[int, Tensor]:
         """A request's number, and its first element."""
-        asked, form = wire.header(self._incoming.head()), wire.form(takes)
+        asked, form = wire.header(self._line.head()), wire.form(takes)
         (tensor,) = tensors = wire.empty(form)
-        self._incoming.body(form, wire.views(tensors))
+        self._line.body(form, wire.views(tensors))
         return asked.request_id, tensor[:1]
 
     def answer(self, number: int, result: Tensor) -> None:
@@ -254,7 +261,7 @@ def frozen() -> Iterator[Frozen]:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("factor", [1, 2], ids=["passes on", "doubles"])
 def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
-    server: TcpServer, frozen: Frozen, factor: int
+    server: Listening, frozen: Frozen, factor: int
 ) -> None:
     """In the middle of a chain; the output of a stage without units is the buffer that its payload came into."""
     takes, gives = (("float32", (2 << 20,)),), layout((torch.ones(1),))
@@ -283,7 +290,7 @@ def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
 
 
 def test_a_reply_to_another_request_from_further_on_is_a_fault(
-    server: TcpServer, frozen: Frozen, snapshot: SnapshotAssertion
+    server: Listening, frozen: Frozen, snapshot: SnapshotAssertion
 ) -> None:
     takes = layout((torch.ones(4),))
     frozen.client.open(NAME, layout((torch.ones(1),)))
@@ -298,7 +305,7 @@ def test_a_reply_to_another_request_from_further_on_is_a_fault(
 
 
 def test_non_contiguous_tensors_are_not_sent_scrambled(
-    server: TcpServer, snapshot: SnapshotAssertion
+    server: Listening, snapshot: SnapshotAssertion
 ) -> None:
     ours = client(server, ())
     with pytest.raises(BackendError) as refused:
@@ -306,24 +313,24 @@ def test_non_contiguous_tensors_are_not_sent_scrambled(
     assert str(refused.value) == snapshot
 
 
-def test_only_who_knows_the_token_gets_in(server: TcpServer, snapshot: SnapshotAssertion) -> None:
+def test_only_who_knows_the_token_gets_in(server: Listening, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(BackendError) as turned_away:
         TcpClient("127.0.0.1", server.port, "another")
     assert str(turned_away.value) == snapshot
 
 
-def test_another_version_does_not_get_in(server: TcpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_does_not_get_in(server: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        proof = handshake._proof
+        proof, place = handshake._proof, handshake._PLACE.pack(*handshake.ALONE)
         with monkeypatch.context() as patch:
             patch.setattr(handshake, "VERSION", handshake.VERSION + 1)
             nonce = sock.recv(32, socket.MSG_WAITALL)
-            newer = proof(TOKEN, nonce)
-        sock.sendall(newer)
+            newer = proof(TOKEN, nonce + place)
+        sock.sendall(newer + place)
         assert sock.recv(1) == b""
 
 
-def test_it_listens_on_its_address_only(server: TcpServer) -> None:
+def test_it_listens_on_its_address_only(server: Listening) -> None:
     assert server._listener.getsockname()[0] == "127.0.0.1"
 
 

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import wire
 from pareto.backends.base import BackendError
-from pareto.backends.incoming import AHEAD, Incoming
+from pareto.backends.line import AHEAD, Line
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -49,7 +49,7 @@ def test_headers_are_checked(data: bytes, snapshot: SnapshotAssertion) -> None:
     with ours, theirs:
         theirs.sendall(data)
         with pytest.raises(BackendError) as refused:
-            wire.header(Incoming(ours).head())
+            wire.header(Line(ours).head())
         assert str(refused.value) == snapshot
 
 
@@ -59,7 +59,7 @@ def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None
     with ours, theirs:
         form = wire.form_of((torch.ones(4),))
         wire.send(theirs, wire.reply(form, 1 << 40, stages_s, 0.25))
-        got = wire.header(Incoming(ours).head())
+        got = wire.header(Line(ours).head())
         assert got == wire.Header(
             wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, tensors=1, body_bytes=16
         )
@@ -77,13 +77,13 @@ def test_a_message_cut_short_is_not_a_quiet_end(snapshot: SnapshotAssertion) -> 
         with theirs:
             theirs.sendall(header()[:20])
         with pytest.raises(BackendError) as cut_short:
-            Incoming(ours).head()
+            Line(ours).head()
         assert str(cut_short.value) == snapshot
     ours, theirs = pair()
     with ours:
         theirs.close()
         with pytest.raises(EOFError):
-            Incoming(ours).head()
+            Line(ours).head()
 
 
 def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
@@ -99,12 +99,12 @@ def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
         ours, theirs = pair()
         with ours, theirs, ThreadPoolExecutor() as pool:
             pool.submit(lambda: [theirs.sendall(stream[i : i + step]) for i in range(0, len(stream), step)])  # noqa: B023
-            incoming = Incoming(ours)
+            line = Line(ours)
             for number, payload in enumerate(payloads):
-                assert wire.header(incoming.head()).request_id == number
+                assert wire.header(line.head()).request_id == number
                 form = wire.form_of(payload)
                 got = wire.empty(form)
-                incoming.body(form, wire.views(got))
+                line.body(form, wire.views(got))
                 assert all(map(torch.equal, got, payload))
 
 

@@ -78,7 +78,7 @@ class Chain:
         self.hosts = [Worker(device.named("cpu")) for _ in range(hosts)]
         to = {"address": "127.0.0.1", "token": "t"}
         for near, far in itertools.pairwise(self.hosts):
-            near.connect({**to, **far.listen(to)})
+            near.connect({**to, **far.listen(to), "backends": ["tcp", "tcp:3"]})
         for worker in self.hosts:
             worker.load(loading if worker is self.edge else {**loading, "data": []})
 

@@ -1,9 +1,11 @@
-"""The receiving half of a tcp connection: message by message, tensors straight into their own memory."""
+"""A tcp connection that carries messages: tensors go straight out of their own memory, and into it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
+from collections.abc import Sequence
 
 from pareto.backends import wire
 from pareto.backends.base import BackendError
@@ -13,14 +15,27 @@ AHEAD = 16 << 10
 copying so much takes less time than a second call."""
 
 
-class Incoming:
-    """What comes over a socket. All methods raise BackendError for nonsense, and OSError."""
+class Line:
+    """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
         """What of `_ahead` has come and was not taken yet."""
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        """One message; its memory may be used again when this returns."""
+        wire.send(self._sock, head, body)
+
+    def end(self) -> None:
+        """Nothing more is sent."""
+        self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it may be broken
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes who still waits for a message: closing does not
+        self._sock.close()
 
     def head(self) -> memoryview:
         """The next message's header, good until the next call. EOFError at the end of the stream."""

@@ -1,0 +1,229 @@
+"""Several tcp connections that carry messages together: a large one in stripes, a small one whole on one of them.
+
+    stripe      message u64, where it begins in the message u64, bytes u32 (big endian); then the bytes
+
+A message is its header, descriptors and body one after another (`wire`), cut every `STRIPE` bytes. Each stripe goes to
+a connection that has nothing waiting to be sent, so that each carries what its window lets it, and one that lost
+packets gets none until it has caught up: what it holds up is one stripe. The receiver takes what comes on any
+connection, straight to where it belongs, and one message after another: what comes of a later one meanwhile waits in
+the kernel's buffers, which is the credit.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Sequence
+
+from pareto.backends import wire
+from pareto.backends.base import BackendError
+from pareto.backends.line import Line
+
+STRIPE = 16 << 10
+"""Ten packets, the window that a connection with 1 % loss gets to: what a smaller one would take longer for."""
+_HEADER = struct.Struct("!QQI")
+
+
+class _Lane:
+    """One of the connections, as its receiver sees it: `left` bytes of a stripe are to come, for `at` in `message`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.message = self.at = self.left = 0
+        self._head = memoryview(bytearray(_HEADER.size))
+        self._came = 0
+
+    def read(self, parts: Sequence[memoryview]) -> int | None:
+        """Bytes that came into these parts; None if none are there now. Raises EOFError at the end, OSError."""
+        try:
+            came = self.sock.recvmsg_into(parts)[0]
+        except BlockingIOError:
+            return None
+        if not came:
+            raise EOFError
+        return came
+
+    def take(self, parts: Sequence[memoryview]) -> int:
+        """Read so much of the stripe that has begun, as far as it is there; returns how much that was."""
+        came = self.read(parts) or 0
+        self.at += came
+        self.left -= came
+        return came
+
+    def begin(self) -> bool:
+        """Read the next stripe's header; whether it is all there."""
+        came = self.read([self._head[self._came :]])
+        self._came += came or 0
+        if self._came < _HEADER.size:
+            return False
+        self._came = 0
+        self.message, self.at, self.left = _HEADER.unpack(self._head)
+        if not 0 < self.left <= STRIPE:
+            raise BackendError(f"a stripe of {self.left} bytes came, at most {STRIPE} are one")
+        return True
+
+
+class Stripes:
+    """As a `Line`, over several connections; sockets that nobody else uses."""
+
+    def __init__(self, socks: Sequence[socket.socket]) -> None:
+        self._lanes = {sock.fileno(): _Lane(sock) for sock in socks}
+        self._out, self._in = select.poll(), select.poll()
+        for fd, lane in self._lanes.items():
+            lane.sock.setblocking(False)
+            # It is ready to be written to when all that it got is sent, and not when the kernel's buffer has room.
+            lane.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
+            self._out.register(fd, select.POLLOUT)
+            self._in.register(fd, select.POLLIN)
+        self._sent = 0
+        """Messages that were."""
+        self._free: list[_Lane] = []
+        """Lanes that were ready to be written to, and got nothing since."""
+        self._message = -1
+        """The one that is being received."""
+        self._ready: list[_Lane] = []
+        """Lanes on which something has come."""
+        self._watched = set(self._lanes)
+        self._parked: list[int] = []
+        """Lanes that wait with a later message, or with a part of this one for which there is no place yet."""
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        parts = [memoryview(head), *body]
+        total = sum(map(len, parts))
+        for begin in range(0, total, STRIPE):
+            end = min(begin + STRIPE, total)
+            self._send(
+                [memoryview(_HEADER.pack(self._sent, begin, end - begin)), *_within(parts, begin, end)]
+            )
+        self._sent += 1
+
+    def _send(self, parts: list[memoryview]) -> None:
+        while not self._free:
+            self._free = [self._lanes[fd] for fd, _ in self._out.poll()]
+        lane, left = self._free.pop(), sum(map(len, parts))
+        while left:
+            try:
+                sent = lane.sock.sendmsg(parts)
+            except BlockingIOError:  # it took a part, and the rest of a stripe cannot go elsewhere
+                alone = select.poll()
+                alone.register(lane.sock, select.POLLOUT)
+                alone.poll()
+                continue
+            parts = _within(parts, sent, left)
+            left -= sent
+
+    def head(self) -> memoryview:
+        """The next message's header. EOFError at the end of the stream."""
+        self._message += 1
+        head = memoryview(bytearray(wire.HEADER.size))
+        self._fill([head], 0)
+        return head
+
+    def body(self, form: wire.Form, views: list[memoryview]) -> None:
+        """The rest of a message, which must have this form: each tensor's bytes into its memory."""
+        descriptors = bytearray(len(form.descriptors))
+        self._rest([memoryview(descriptors), *views])
+        if descriptors != form.descriptors:
+            raise BackendError("tensors of another dtype or shape came than were expected")
+
+    def text(self, header: wire.Header) -> str:
+        """The body of an error."""
+        if header.body_bytes > wire.MAX_TEXT:
+            raise BackendError(f"an error text of {header.body_bytes} bytes came")
+        text = bytearray(header.body_bytes)
+        self._rest([memoryview(text)])
+        return text.decode(errors="replace")
+
+    def discard(self, nbytes: int | None = None) -> None:
+        """Read a body and forget it, or all that still comes. EOFError where the stream ends."""
+        scratch = memoryview(bytearray(STRIPE))
+        self._unpark()
+        if nbytes is None:
+            while self._watched:
+                for fd, _ in self._in.poll():
+                    try:
+                        self._lanes[fd].read([scratch])
+                    except EOFError:
+                        self._unwatch(fd)
+            return
+        while nbytes:
+            lane = self._next()
+            nbytes -= lane.take([scratch[: min(lane.left, nbytes)]])
+
+    def end(self) -> None:
+        for lane in self._lanes.values():
+            lane.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        for lane in self._lanes.values():
+            Line(lane.sock).close()
+
+    def _rest(self, parts: list[memoryview]) -> None:
+        try:
+            self._fill(parts, wire.HEADER.size)
+        except EOFError:
+            raise BackendError("the peer closed the connection in the middle of a message") from None
+
+    def _fill(self, parts: list[memoryview], start: int) -> None:
+        """Receive into these parts what of the message lies from `start` on: its header, or with that all of it."""
+        left = total = sum(map(len, parts))
+        self._unpark()
+        while left:
+            lane = self._next()
+            begin = lane.at - start
+            if not start and begin >= total:
+                self._park(lane)  # of the body, which has no place before the header is there
+                continue
+            if begin < 0 or (start and begin + lane.left > total):
+                raise BackendError("a stripe came that lies outside of its message")
+            wanted = min(lane.left, total - begin)
+            came = lane.take(_within(parts, begin, begin + wanted))
+            left -= came
+            if came == wanted:
+                self._ready.append(lane)  # there may be more
+
+    def _next(self) -> _Lane:
+        """A lane that has something of the current message. EOFError where nothing more comes."""
+        while True:
+            while not self._ready:
+                if not self._watched:
+                    raise EOFError
+                self._ready = [self._lanes[fd] for fd, _ in self._in.poll()]
+            lane = self._ready.pop()
+            try:
+                if not lane.left and not lane.begin():
+                    continue
+            except EOFError:
+                self._unwatch(lane.sock.fileno())
+                continue
+            if lane.message < self._message:
+                raise BackendError("more came of a message than was expected")
+            if lane.message == self._message:
+                return lane
+            self._park(lane)
+
+    def _unwatch(self, fd: int) -> None:
+        self._in.unregister(fd)
+        self._watched.discard(fd)
+
+    def _park(self, lane: _Lane) -> None:
+        self._parked.append(lane.sock.fileno())
+        self._unwatch(self._parked[-1])
+
+    def _unpark(self) -> None:
+        for fd in self._parked:
+            self._in.register(fd, select.POLLIN)
+            self._watched.add(fd)
+            self._ready.append(self._lanes[fd])
+        self._parked.clear()
+
+
+def _within(parts: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
+    """What lies between two places of these parts one after another."""
+    found = []
+    for part in parts:
+        if begin < len(part) and end > 0:
+            found.append(part[max(begin, 0) : end])
+        begin, end = begin - len(part), end - len(part)
+    return found

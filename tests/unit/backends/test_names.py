@@ -1,0 +1,59 @@
+"""How backends are called: what is a variant, what is a label, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis import naming
+from pareto.backends import names
+from pareto.backends.names import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
+
+GOOD = {
+    "tcp": BackendName("tcp"),
+    "rpc": BackendName("rpc"),
+    "tcp:a": BackendName("tcp", label="a"),
+    "rpc:b2": BackendName("rpc", label="b2"),
+    "tcp:2": BackendName("tcp", "2"),
+    "tcp:64": BackendName("tcp", "64"),
+    "tcp:4:a": BackendName("tcp", "4", "a"),
+    "rpc:basic": BackendName("rpc", "basic"),
+    "rpc:basic:a": BackendName("rpc", "basic", "a"),
+    "tcp:basics": BackendName("tcp", label="basics"),
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_variant_is_told_from_a_label(text: str) -> None:
+    name = names.parse(text)
+    assert name == GOOD[text]
+    assert naming.transport(text) == name.transport, "analysis reads names by a rule of its own"
+    assert naming.family(text) == name.name
+    assert ":".join(filter(None, name)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("udp", "TCP", ":4", "tcp:", "tcp:a/b", "tcp:4b", "tcp:a2345678901234567"),
+        *("tcp:0", "tcp:1", "tcp:65", "tcp:04", "tcp:\u0664"),
+        *("tcp:4:", "tcp:a:b", "tcp:a:4", "tcp:4:5", "tcp:4:a:b"),
+        *("rpc:4", "tcp:basic", "rpc:basic:4"),
+    ],
+)
+def test_what_no_backend_is_called_is_refused(text: str) -> None:
+    """A variant of another backend is no label: who writes rpc:4 means four connections."""
+    with pytest.raises(ValueError, match="there are tcp, tcp:N") as refused:
+        names.parse(text)
+    assert repr(text) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_connections_and_agents_follow_from_the_name() -> None:
+    assert [names.parse(text).connections for text in ("tcp", "tcp:a", "tcp:16:a")] == [1, 1, 16]
+    assert [names.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")] == ["", "rpc", "rpc:basic"]
+    assert names.parse(f"tcp:{MOST_CONNECTIONS}").connections == MOST_CONNECTIONS
+
+
+def test_every_variant_of_rpc_has_channels_and_none_needs_no_network() -> None:
+    assert all(names.parse(f"rpc:{variant}").variant == variant for variant in RPC_CHANNELS if variant)
+    assert {channel for channels in RPC_CHANNELS.values() for channel in channels} <= {"mpt_uv", "basic"}
