@@ -121,10 +121,13 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Compute threads on each host.  [1]")] = None,
     tolerance: Annotated[
-        str | None, typer.Option(help="How far the link may be off: a share of what was asked.  [10%]")
+        str | None, typer.Option(help="How far the link's rate may be off: a share of what was asked.  [2%]")
+    ] = None,
+    rtt_tolerance: Annotated[
+        str | None, typer.Option(help="How far its round trip may be off, likewise.  [1%]")
     ] = None,
     rtt_floor: Annotated[
-        str | None, typer.Option(help="How far its round trip may always be off.  [2ms]")
+        str | None, typer.Option(help="How far its round trip may always be off.  [0.3ms]")
     ] = None,
     sample: Annotated[
         str | None, typer.Option(help="How often the devices' sensors are read, or off.  [200ms]")
@@ -170,6 +173,7 @@ def run(
         "edge_cpu": edge_cpu,
         "threads": threads,
         "tolerance": tolerance,
+        "rtt_tolerance": rtt_tolerance,
         "rtt_floor": rtt_floor,
         "sample": sample,
         "shape_at": shape_at,
@@ -247,8 +251,9 @@ def netem_check(
     testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
     hosts: Hosts = None,
     duration: Annotated[str, typer.Option(help="How long to probe each profile.")] = "5s",
-    tolerance: Annotated[str, typer.Option(help="How far the link may be off.")] = "10%",
-    rtt_floor: Annotated[str, typer.Option(help="How far its round trip may always be off.")] = "2ms",
+    tolerance: Annotated[str, typer.Option(help="How far the link's rate may be off.")] = "2%",
+    rtt_tolerance: Annotated[str, typer.Option(help="How far its round trip may be off.")] = "1%",
+    rtt_floor: Annotated[str, typer.Option(help="How far its round trip may always be off.")] = "0.3ms",
     shape_at: Annotated[
         str, typer.Option(help="both, or edge: both directions there, with netem alone.")
     ] = "both",
@@ -258,7 +263,13 @@ def netem_check(
     from pareto import request, spec
     from pareto.link import units
 
-    options = {"testbed": testbed, "tolerance": tolerance, "rtt_floor": rtt_floor, "shape_at": shape_at}
+    options = {
+        "testbed": testbed,
+        "tolerance": tolerance,
+        "rtt_tolerance": rtt_tolerance,
+        "rtt_floor": rtt_floor,
+        "shape_at": shape_at,
+    }
     asked = spec.sweep({"model": "any", "netem": ",".join(profiles), "hosts": hosts, **options})
     try:
         seconds = units.delay_s(duration)

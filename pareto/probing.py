@@ -75,7 +75,7 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
     if not profile.shaped:
         return []
     found = []
-    allowed_s = max(tolerance.rtt_fraction * profile.rtt_s, tolerance.rtt_floor_s)
+    allowed_s = tolerance.rtt_s(profile.rtt_s)
     if link.rtt_s is not None and link.rtt_s > allowed_s:
         found.append(
             f"{profile.name}: the link's own round trip of {show_delay(link.rtt_s)} comes on top of the "

@@ -20,6 +20,8 @@ from pareto.spec import Cell
 from pareto.store import Row, Store
 
 MAX_FAILURES_IN_A_ROW = 5
+MOST_READINGS = 4
+"""Of a link before a trial is judged by the last: a link that is off is so in each, a hiccup in one or two."""
 RECENT_S = 2.0
 """A probe this young, taken after one trial, serves as the one before the next."""
 
@@ -205,9 +207,12 @@ class Runner:
             self._store.write_devices(trial.cell, trial.round, kept)
 
     def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
-        """The link now. A reading that is off is taken once more: a machine's hiccup is not the link's fault."""
-        probed = self._read_link(trial, link, profile, when)
-        return self._read_link(trial, link, profile, when) if probed.fault else probed
+        """The link now. A reading that is off is taken again: a machine's hiccup passes, a fault stays."""
+        for _ in range(MOST_READINGS):
+            probed = self._read_link(trial, link, profile, when)
+            if not probed.fault:
+                break
+        return probed
 
     def _read_link(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         began = self._now()

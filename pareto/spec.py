@@ -131,14 +131,15 @@ class Sweep(BaseModel):
     sample: Annotated[float | None, quantity(units.delay_s, "sample"), BeforeValidator(_unless_off)] = Field(
         default=0.2, ge=0.01, le=60
     )
-    tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.10, gt=0, lt=1)
-    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.002, ge=0, lt=10)
+    tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.02, gt=0, lt=1)
+    rtt_tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.01, gt=0, lt=1)
+    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.0003, ge=0, lt=10)
     shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
 
     @property
     def link_tolerance(self) -> Tolerance:
-        return Tolerance(self.tolerance, self.rtt_floor, self.tolerance)
+        return Tolerance(self.rtt_tolerance, self.rtt_floor, self.tolerance)
 
     @property
     def simulated(self) -> bool:

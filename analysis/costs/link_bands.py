@@ -26,6 +26,7 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """
     sweep, profiles = (_mapping(manifest.get(name)) for name in ("sweep", "profiles"))
     share, floor_s = (_number(sweep.get(name)) for name in ("tolerance", "rtt_floor"))
+    rtt_share = _number(sweep.get("rtt_tolerance", sweep.get("tolerance")))  # once one option said both
     still = links["position_s"].isna()
     records = {netem: _mapping(profiles.get(netem)) for netem in links["netem"].unique()}
     jitter_s = links["netem"].map({netem: _jitter_s(record) for netem, record in records.items()})
@@ -36,7 +37,7 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
         }
     )
     asked_s = links["asked_rtt_s"].where(still)
-    allowed_s = np.maximum(share * asked_s, floor_s) + jitter_s
+    allowed_s = np.maximum(rtt_share * asked_s, floor_s) + jitter_s
     made = links.assign(rtt_least_s=(asked_s - allowed_s).clip(lower=0), rtt_most_s=asked_s + allowed_s)
     payload_share = np.where(by_datagrams.astype(bool), DATAGRAM_SHARE, GOODPUT)
     for rate in _WAYS:

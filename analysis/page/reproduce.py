@@ -34,8 +34,9 @@ DEFAULTS: dict[str, Any] = {
     "edge_cpu": 1.0,
     "threads": None,
     "sample": 0.2,
-    "tolerance": 0.1,
-    "rtt_floor": 0.002,
+    "tolerance": 0.02,
+    "rtt_tolerance": 0.01,
+    "rtt_floor": 0.0003,
     "shape_at": "both",
     "quick": False,
 }
@@ -55,7 +56,7 @@ _OPTIONS = {
 """Options that are not called as their keys."""
 _DURATIONS = ("sample", "rtt_floor")
 _LONG = ("budget",)
-_SHARES = ("tolerance", "until")
+_SHARES = ("tolerance", "rtt_tolerance", "until")
 
 
 def command(sweep: Mapping[str, Any]) -> str:

@@ -34,6 +34,8 @@ MEANING = {
     "off: its largest deviation from a point.",
 }
 
+_ALLOWED = Tolerance(rtt_fraction=0.10, rtt_floor_s=0.002)
+"""Of the floor's round trip, which holds what two ordinary programs take."""
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -71,8 +73,7 @@ def link(told: Sequence[Row], profile: Profile) -> str:
     if floor is None:
         return ""
     took_s, asked_s = floor.trip_s.median, needs_s(profile, floor.nbytes)
-    tolerance = Tolerance()
-    off = abs(took_s - asked_s) > max(tolerance.rtt_fraction * asked_s, tolerance.rtt_floor_s)
+    off = abs(took_s - asked_s) > _ALLOWED.rtt_s(asked_s)
     verdict = " - the link is off, trust nothing of this place" if off else ""
     return (
         f"the link: {duration(took_s)} for {size(floor.nbytes)} and an answer, "

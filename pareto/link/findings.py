@@ -15,6 +15,7 @@ from pareto.link.units import show_delay
 MESSAGE_BYTES = 30_000
 """A small activation: what a token bucket lets through at once."""
 _SEGMENT_BYTES, _HEADER_BYTES = 1448, 66
+_ENDS_S = 0.001  # what both ends take to hand a message to TCP and to be woken when it has come
 _OFF_SHARE = 0.2  # of the readings of a link that changes
 
 
@@ -71,8 +72,15 @@ def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> 
     values = [value for o in series for value in o.reading.rtts_s]
     typical = statistics.median(values) if values else None
     changes = profile.period_s is not None
-    fault = _mostly(series, "RTT") if changes else probe.judge_rtt(profile, typical, tolerance)
-    asked = _middle([probe.rtt_range_s(profile, o.span) for o in series])
+    ping_bytes = series[0].reading.ping_bytes
+    fault = (
+        _mostly(series, "RTT")
+        if changes
+        else probe.judge_rtt(profile, typical, tolerance, ping_bytes=ping_bytes)
+    )
+    asked = _middle([probe.rtt_range_s(profile, o.span) for o in series]) + probe.on_line_s(
+        profile, ping_bytes
+    )
     return Finding("RTT", "s", asked, typical, _range(values), fault)
 
 
@@ -112,7 +120,7 @@ def _message(profile: Profile, series: Sequence[Observed], tolerance: Tolerance)
     if profile.bucket:
         wire = max(0, wire - profile.bucket.burst_bytes)
     asked, typical = profile.rtt_s + 8 * wire / rate, statistics.median(values)
-    allowed = max(tolerance.rtt_fraction * asked, tolerance.rtt_floor_s)
+    allowed = tolerance.rtt_s(asked) + _ENDS_S
     what = f"{MESSAGE_BYTES // 1000} kB, answered"
     off = abs(typical - asked) > allowed
     fault = (

@@ -27,7 +27,12 @@ _LEAST_SAMPLE, _MOST_SAMPLE = 20, 20_000
 _SAMPLE_WIRE_BYTES = 142
 _SAMPLE_GAP_S = 0.0005
 _STRAGGLER_S = 0.1
-_LEAST_PINGS, _MOST_PINGS, _PING_GAP_S = 5, 100, 0.004
+_LEAST_PINGS, _MOST_PINGS, _PING_GAP_S = 21, 100, 0.002
+"""Of so many a hiccup of the machine is not the median's; no ping waits for another at these gaps."""
+_PING_WIRE_BYTES = 83
+_TRAIN_PACE, _PACED_BPS, _TRAIN_WIRE_BYTES = 1.25, 200e6, 1514
+"""Datagrams of bulk go a quarter faster than the line, which so is never idle and whose queue need not hold them all;
+over this rate a sender would be held up by its own pace: they go back to back."""
 _Z = 3.29  # 99.9 %, two-sided: a sweep takes hundreds of samples
 
 
@@ -49,7 +54,8 @@ class Sample:
 class Reading:
     """What a probe measured: round trip in seconds, payload edge to server and back in bit/s, samples of datagrams.
 
-    None: not measured. `payload_share` is the payload in each byte on the wire for the protocol that was used.
+    None: not measured. `payload_share` is the payload in each byte on the wire for the protocol that was used,
+    `ping_bytes` what a ping takes there.
     """
 
     rtt_s: float | None
@@ -60,6 +66,7 @@ class Reading:
     payload_share: float = GOODPUT
     rtts_s: tuple[float, ...] = ()
     message_s: float | None = None
+    ping_bytes: int = 0
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Reading:
@@ -75,9 +82,13 @@ class Reading:
 class Tolerance:
     """How far a reading may be off: fractions of what was asked, and at least `rtt_floor_s` for the RTT."""
 
-    rtt_fraction: float = 0.10
-    rtt_floor_s: float = 0.002
-    rate_fraction: float = 0.10
+    rtt_fraction: float = 0.01
+    rtt_floor_s: float = 0.0003
+    rate_fraction: float = 0.02
+
+    def rtt_s(self, asked_s: float) -> float:
+        """Seconds by which a round trip may be off."""
+        return max(self.rtt_fraction * asked_s, self.rtt_floor_s)
 
 
 @dataclass(frozen=True)
@@ -102,17 +113,25 @@ def question(
         "message": message_bytes,
         "wait_s": _wait_s(profile),
         "pings": _pings(profile),
-        # A packet that comes late holds up those close behind it.
-        "ping_gap_s": max(_PING_GAP_S, 2 * sum(way.jitter_s for way in profile.directions)),
+        "constant": profile.period_s is None,
     }
+    # A packet that comes late, or is long on the line, holds up those close behind it.
+    ping_gap_s = max(_PING_GAP_S, 2 * sum(way.jitter_s for way in profile.directions))
     gap_s = 0.0
     for name, way in ways.items():
         rate = way.typical.rate_bps
         skip = _unsettled_bytes(profile, way)
         asked[f"bulk_{name}"] = bulk_bytes(rate) + skip if rate else 0
         asked[f"skip_{name}"] = skip
+        asked[f"train_gap_{name}_s"] = (
+            8 * _TRAIN_WIRE_BYTES / rate / _TRAIN_PACE
+            if rate and rate <= _PACED_BPS and asked["constant"]
+            else 0.0
+        )
         if rate:
             gap_s = max(gap_s, 2 * 8 * _SAMPLE_WIRE_BYTES / rate)
+            ping_gap_s = max(ping_gap_s, 2 * 8 * _PING_WIRE_BYTES / rate)
+    asked["ping_gap_s"] = ping_gap_s
     asked["sample_gap_s"] = gap_s = max(gap_s, _SAMPLE_GAP_S)
     wanted = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / gap_s)))
     for name, way in ways.items():
@@ -127,7 +146,7 @@ def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None
     `span` is what was seen of a link that changes; the reading must then lie within what it was in that time.
     """
     tolerance = tolerance or Tolerance()
-    faults = [judge_rtt(profile, reading.rtt_s, tolerance, span)]
+    faults = [judge_rtt(profile, reading.rtt_s, tolerance, span, reading.ping_bytes)]
     ways = (
         ("edge to server", profile.edge_to_server, reading.rate_bps, reading.sample),
         ("server to edge", profile.server_to_edge, reading.rate_back_bps, reading.sample_back),
@@ -208,16 +227,25 @@ def rate_range_bps(way: Direction, span: Span = STILL) -> tuple[float, float] | 
     return 8 * nbytes / slowest, 8 * nbytes / fastest
 
 
-def judge_rtt(profile: Profile, rtt_s: float | None, tolerance: Tolerance, span: Span = STILL) -> str:
-    """As `judge`, the round trip alone."""
+def judge_rtt(
+    profile: Profile, rtt_s: float | None, tolerance: Tolerance, span: Span = STILL, ping_bytes: int = 0
+) -> str:
+    """As `judge`, the round trip alone, of pings of so many bytes on the wire."""
     if rtt_s is None:
         return "no echo came back"
-    least, most = rtt_range_s(profile, span)
-    allowed = max(tolerance.rtt_fraction * profile.rtt_s, tolerance.rtt_floor_s)
+    least, most = (each + on_line_s(profile, ping_bytes) for each in rtt_range_s(profile, span))
+    allowed = tolerance.rtt_s(profile.rtt_s)
     if least - allowed <= rtt_s <= most + allowed:  # a NaN is a fault too
         return ""
     asked = show_delay(most) if least == most else f"{show_delay(least)} to {show_delay(most)}"
     return f"RTT {show_delay(rtt_s)}, asked {asked} (tolerance {show_delay(allowed)})"
+
+
+def on_line_s(profile: Profile, nbytes: int) -> float:
+    """How long an idle link takes to put a packet of so many bytes on the line, out and back."""
+    if profile.bucket or profile.period_s is not None:
+        return 0.0  # a full bucket lets it through; what changes has a range
+    return sum(8 * nbytes / way.rate_bps for way in profile.directions if way.rate_bps)
 
 
 def judge_rate(
@@ -227,6 +255,8 @@ def judge_rate(
     asked = rate_range_bps(way, span)
     if asked is None:
         return ""
+    # What is damaged takes the line's time and is refused; what overtakes takes none.
+    share *= (1 - way.corrupt) / max(1 - way.reorder, 1e-9)
     least, most = (rate * share for rate in asked)
     shown = show_rate(most) if least == most else f"{show_rate(least)} to {show_rate(most)}"
     if measured is None:

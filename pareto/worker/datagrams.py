@@ -4,7 +4,7 @@ For links on which TCP cannot tell: it neither echoes in time, since what is los
 at the link's rate. The TCP connection of the probe, which has proved to know the run's token, carries what is
 wanted, when all is sent, and what came; without the cookie it gives out, a datagram is neither counted nor answered.
 
-All times are taken on one clock, as in `probe`.
+All times are taken on one clock, as in `probe`: an echo carries how long it was kept waiting, by the clock of its host.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
 from pareto.backends import handshake
+from pareto.worker import arrivals
 
 TIMEOUT_S = 60.0
 PING_GAP_S = 0.004
@@ -31,6 +32,11 @@ SAMPLE_BYTES = 100
 PING, SAMPLE, TRAIN = range(3)
 _HEADER = struct.Struct("!16sBI")
 """cookie, kind, number"""
+_HELD = struct.Struct("!Q")
+"""of an echo: nanoseconds that it was kept waiting"""
+_PING_BYTES = _HEADER.size + _HELD.size
+PING_WIRE_BYTES = 42 + _PING_BYTES
+"""Ethernet, IPv4, UDP, payload."""
 _LENGTH = struct.Struct("!I")
 _RECEIVE_BUFFER_BYTES = 4 << 20  # a whole train, where the kernel allows as much
 _BATCH = 256  # datagrams read before looking whether time is up
@@ -52,8 +58,9 @@ class Sample(TypedDict):
 class Order:
     """What one exchange is to measure, in datagrams: 0 is nothing.
 
-    Pings go one each `ping_gap_s`, the sample one each `sample_gap_s`. A train's first `skip_*` datagrams do not count
-    in its rate. What has not come `wait_s` after the other end has sent all is lost.
+    Pings go one each `ping_gap_s`, the sample one each `sample_gap_s`, a train one each `train_gap_*_s` (0: back to
+    back). A train's first `skip_*` datagrams do not count in its rate, which is that of a `constant` line. What has not
+    come `wait_s` after the other end has sent all is lost.
     """
 
     pings: int = 0
@@ -65,7 +72,10 @@ class Order:
     skip_back: int = 0
     ping_gap_s: float = PING_GAP_S
     sample_gap_s: float = 0.002
+    train_gap_out_s: float = 0.0
+    train_gap_back_s: float = 0.0
     wait_s: float = 1.0
+    constant: bool = True
 
 
 class Line(NamedTuple):
@@ -94,20 +104,24 @@ class Arrivals:
     expected: int
     skip: int = 0
     """how many of the first the rate leaves out"""
-    at: dict[int, float] = field(default_factory=dict)
-    """when each number came first, in the order of coming"""
-    times: list[float] = field(default_factory=list)
+    constant: bool = True
+    """whether the line's rate is"""
+    at: dict[int, int] = field(default_factory=dict)
+    """when each number came first, in nanoseconds, in the order of coming"""
+    times: list[int] = field(default_factory=list)
     """of all, copies included"""
+    held: dict[int, int] = field(default_factory=dict)
+    """how many nanoseconds each echo was kept waiting"""
     duplicates: int = 0
 
-    def add(self, number: int, now_s: float) -> None:
+    def add(self, number: int, now_ns: int, held_ns: int = 0) -> None:
         if number >= self.expected:
             return  # damaged on a link that damages packets, where hosts leave checksums to the interface
-        self.times.append(now_s)
+        self.times.append(now_ns)
         if number in self.at:
             self.duplicates += 1
             return
-        self.at[number] = now_s
+        self.at[number], self.held[number] = now_ns, held_ns
 
     @property
     def complete(self) -> bool:
@@ -125,48 +139,48 @@ class Arrivals:
         }
 
     def rate_bps(self) -> float | None:
-        """Payload of a train after the first arrival that counts by the time from that one to the last.
+        """Payload of a train, beyond the datagrams that do not count.
 
         Duplicates count: they took their time on the line. What was lost does not: it is lost before the line.
         None if fewer than two came; infinite for what came all at once.
         """
-        after_first = len(self.times) - self.skip - 1
-        if after_first < 1:
+        came = [(at_ns / 1e9, TRAIN_BYTES * count) for count, at_ns in enumerate(self.times, 1)]
+        skip = TRAIN_BYTES * self.skip
+        if len(self.times) - self.skip < 2:
             return None
-        seconds = self.times[-1] - self.times[self.skip]
-        return 8 * TRAIN_BYTES * after_first / seconds if seconds > 0 else math.inf
+        return (arrivals.line_rate_bps if self.constant else arrivals.mean_rate_bps)(came, skip)
 
 
 class End:
     """One end of an exchange. Reads whenever it waits; raises OSError if that lasts longer than TIMEOUT_S."""
 
     def __init__(
-        self, udp: socket.socket, peer: tuple[str, int], cookie: bytes, arrivals: dict[int, Arrivals]
+        self, udp: socket.socket, peer: tuple[str, int], cookie: bytes, expected: dict[int, Arrivals]
     ) -> None:
-        self.arrivals = arrivals
+        self.expected = expected
         self._udp = udp
         self._peer = peer
         self._cookie = cookie
         self._buffer = memoryview(bytearray(2048))
         self._end_s = time.perf_counter() + TIMEOUT_S
 
-    def send(self, kind: int, count: int, size: int, gap_s: float = 0.0) -> list[float]:
-        """Send `count` datagrams of `size` bytes, one each `gap_s` or back to back; when each was sent."""
+    def send(self, kind: int, count: int, size: int, gap_s: float = 0.0) -> list[int]:
+        """Send `count` datagrams of `size` bytes, one each `gap_s` or back to back; when each was sent, nanoseconds."""
         datagram = bytearray(size)
-        sent: list[float] = []
+        sent: list[int] = []
         started = time.perf_counter()
         for number in range(count):
             if gap_s:  # to a deadline: an oversleep does not add up
                 self._listen(started + number * gap_s)
             _HEADER.pack_into(datagram, 0, self._cookie, kind, number)
-            sent.append(time.perf_counter())
+            sent.append(time.time_ns())
             self._put(datagram)
         return sent
 
     def gather(self, wait_s: float, *kinds: int) -> None:
         """Read until all of these kinds are complete, at most for `wait_s`."""
         until = time.perf_counter() + wait_s
-        while not all(self.arrivals[kind].complete for kind in kinds) and time.perf_counter() < until:
+        while not all(self.expected[kind].complete for kind in kinds) and time.perf_counter() < until:
             self._read(until)
 
     def until_told(self, tcp: socket.socket) -> Any:
@@ -192,18 +206,19 @@ class End:
     def _take(self) -> None:
         for _ in range(_BATCH):
             try:
-                size = self._udp.recv_into(self._buffer)
+                size, now_ns = arrivals.receive(self._udp, self._buffer)
             except BlockingIOError:
                 return
-            now = time.perf_counter()
             if size < _HEADER.size:
                 continue
             cookie, kind, number = _HEADER.unpack_from(self._buffer)
             if cookie != self._cookie:
                 continue
-            if kind in self.arrivals:
-                self.arrivals[kind].add(number, now)
-            elif kind == PING:  # who does not wait for echoes gives them
+            if kind in self.expected:
+                held_ns = _HELD.unpack_from(self._buffer, _HEADER.size)[0] if size == _PING_BYTES else 0
+                self.expected[kind].add(number, now_ns, held_ns)
+            elif kind == PING and size == _PING_BYTES:  # who does not wait for echoes gives them
+                _HELD.pack_into(self._buffer, _HEADER.size, max(0, time.time_ns() - now_ns))
                 self._put(self._buffer[:size])
 
     def _put(self, datagram: bytearray | memoryview) -> None:
@@ -228,19 +243,23 @@ def ask(tcp: socket.socket, order: Order) -> Readings:
         echoes, sample, train = (
             Arrivals(pings),
             Arrivals(order.sample_back),
-            Arrivals(order.train_back, order.skip_back),
+            Arrivals(order.train_back, order.skip_back, order.constant),
         )
         peer = (tcp.getpeername()[0], ready["port"])
         end = End(udp, peer, bytes.fromhex(ready["cookie"]), {PING: echoes, SAMPLE: sample, TRAIN: train})
         # In this order: an echo is timed while nothing else is being sent, the sample has no train before it.
-        sent = end.send(PING, pings, _HEADER.size, order.ping_gap_s)
+        sent = end.send(PING, pings, _PING_BYTES, order.ping_gap_s)
         end.gather(order.wait_s, PING)
         end.send(SAMPLE, order.sample_out, SAMPLE_BYTES, order.sample_gap_s)
-        end.send(TRAIN, order.train_out, TRAIN_BYTES)
+        end.send(TRAIN, order.train_out, TRAIN_BYTES, order.train_gap_out_s)
         tell(tcp, "sent")
         report = end.until_told(tcp)  # comes when the other end has sent all
         end.gather(order.wait_s, SAMPLE, TRAIN)
-    rtts_s = [echoes.at[number] - sent[number] for number in range(1, pings) if number in echoes.at]
+    rtts_s = [
+        (echoes.at[number] - sent[number] - echoes.held[number]) / 1e9
+        for number in range(1, pings)
+        if number in echoes.at
+    ]
     line = Line(rtts_s, report["rate_bps"], train.rate_bps())
     return Readings(line, report["sample"], sample.sample())
 
@@ -251,13 +270,14 @@ def answer(tcp: socket.socket) -> None:
     order = Order(**asked["order"])
     cookie = secrets.token_bytes(16)
     with _datagram_socket(tcp) as udp:
-        sample, train = Arrivals(order.sample_out), Arrivals(order.train_out, order.skip_out)
+        sample = Arrivals(order.sample_out)
+        train = Arrivals(order.train_out, order.skip_out, order.constant)
         end = End(udp, (tcp.getpeername()[0], asked["port"]), cookie, {SAMPLE: sample, TRAIN: train})
         tell(tcp, {"port": udp.getsockname()[1], "cookie": cookie.hex()})
         end.until_told(tcp)
         end.gather(order.wait_s, SAMPLE, TRAIN)
         end.send(SAMPLE, order.sample_back, SAMPLE_BYTES, order.sample_gap_s)
-        end.send(TRAIN, order.train_back, TRAIN_BYTES)
+        end.send(TRAIN, order.train_back, TRAIN_BYTES, order.train_gap_back_s)
         tell(tcp, {"rate_bps": train.rate_bps(), "sample": sample.sample()})
 
 
@@ -293,6 +313,7 @@ def _datagram_socket(tcp: socket.socket) -> socket.socket:
     try:
         udp.bind((tcp.getsockname()[0], 0))
         udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        arrivals.stamp(udp)
         udp.setblocking(False)
     except OSError:
         udp.close()

@@ -65,11 +65,11 @@ def test_a_link_that_can_carry_a_profile_needs_no_words() -> None:
 
 
 def test_a_round_trip_that_eats_the_tolerance(snapshot: SnapshotAssertion) -> None:
-    assert probing.prospects(BOTH_WAYS, Reading(0.02, 94e6, 94e6), TOLERANCE) == []  # just so
-    (told,) = probing.prospects(BOTH_WAYS, Reading(0.021, 94e6, 94e6), TOLERANCE)
+    assert probing.prospects(BOTH_WAYS, Reading(0.002, 94e6, 94e6), TOLERANCE) == []  # just so
+    (told,) = probing.prospects(BOTH_WAYS, Reading(0.0021, 94e6, 94e6), TOLERANCE)
     fast = Profile("fast", Direction(0.001), Direction(0.001))
-    assert probing.prospects(fast, Reading(0.0019, None, None), TOLERANCE) == []
-    (told_of_fast,) = probing.prospects(fast, Reading(0.0021, None, None), TOLERANCE)
+    assert probing.prospects(fast, Reading(0.0003, None, None), TOLERANCE) == []
+    (told_of_fast,) = probing.prospects(fast, Reading(0.0004, None, None), TOLERANCE)
     assert [told, told_of_fast] == snapshot
 
 
@@ -85,8 +85,8 @@ def test_a_link_too_slow_for_what_is_asked_either_way(snapshot: SnapshotAssertio
 
 def test_a_link_a_little_slower_than_asked_is_within_tolerance() -> None:
     payload = 20e6 * 1448 / 1514
-    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.91 * payload, 94e6), TOLERANCE) == []
-    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.89 * payload, 94e6), TOLERANCE) != []
+    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.985 * payload, 94e6), TOLERANCE) == []
+    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.975 * payload, 94e6), TOLERANCE) != []
 
 
 def test_what_was_not_measured_or_not_asked_says_nothing() -> None:
@@ -100,7 +100,7 @@ def test_a_trace_is_held_to_its_means(snapshot: SnapshotAssertion) -> None:
     train = Profile("train", Direction(trace=TRAIN))
     slow = probing.prospects(train, Reading(0.0003, 17e6, None), TOLERANCE)
     assert slow == snapshot
-    assert probing.prospects(train, Reading(0.0003, 18e6, None), TOLERANCE) == []
+    assert probing.prospects(train, Reading(0.0003, 18.8e6, None), TOLERANCE) == []
 
 
 @pytest.mark.parametrize(

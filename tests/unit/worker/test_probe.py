@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -12,8 +13,9 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.backends.handshake import Rejected
 from pareto.link.library import load
 from pareto.link.probe import Reading, judge
-from pareto.worker import probe
-from pareto.worker.probe import ProbeClient, ProbeServer, _goodput, _sink
+from pareto.worker import arrivals, probe
+from pareto.worker.arrivals import Arrival
+from pareto.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink
 
 SLOW_S = 0.3
 
@@ -40,6 +42,27 @@ def test_an_echo_is_not_left_lying_until_the_next_ping(server: ProbeServer) -> N
     assert 0 < min(reading["rtts_s"][:-1]) < 0.1  # after the last one there is none
 
 
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_what_the_server_keeps_an_echo_waiting_is_not_the_links(
+    server: ProbeServer, monkeypatch: pytest.MonkeyPatch, datagrams: bool
+) -> None:
+    """It says itself how long, by its own clock: a host without a core to spare is no slow link."""
+    receive = arrivals.receive
+
+    def late(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, int]:
+        got = receive(sock, buffer)
+        if threading.current_thread().name == "probe":
+            time.sleep(SLOW_S / 10)
+        return got
+
+    monkeypatch.setattr(arrivals, "receive", late)
+    reading = ProbeClient("127.0.0.1", server.port, "t").measure(
+        0, 0, pings=3, ping_gap_s=SLOW_S, datagrams=datagrams
+    )
+    assert len(reading["rtts_s"]) == 3
+    assert min(reading["rtts_s"]) < SLOW_S / 10
+
+
 def test_what_was_not_asked_is_not_measured(server: ProbeServer) -> None:
     reading = ProbeClient("127.0.0.1", server.port, "t").measure(0, 0)
     for field in ("rate_bps", "rate_back_bps", "sample", "sample_back", "message_s"):
@@ -58,7 +81,7 @@ def test_the_token_is_asked_for(server: ProbeServer) -> None:
 
 def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
     """Not unmeasured, which nobody would judge."""
-    reading = Reading(0.2, _goodput((0.0, 0)), None)
+    reading = Reading(0.2, _rate_bps([(1.0, 62_500)], 0, constant=True), None)
     assert "edge to server" in judge(load("200ms-5mbit"), reading)
 
 
@@ -75,45 +98,21 @@ def test_the_share_of_payload_is_that_of_what_carried_the_bulk(server: ProbeServ
     assert client.measure(0, 0, datagrams=True)["payload_share"] == 1472 / 1514
 
 
-class Trickle:
-    """A socket, and the clock by which 1000 bytes come every eighth of a second."""
-
-    def __init__(self) -> None:
-        self._now_s = 1.0
-
-    def recv_into(self, buffer: memoryview) -> int:
-        self._now_s += 0.125
-        return min(1000, len(buffer))
-
-    def perf_counter(self) -> float:
-        return self._now_s
-
-
-@pytest.mark.parametrize(
-    ("skip", "counted", "gaps"), [(0, 3500, 4), (999, 3500, 4), (1000, 2500, 3), (2500, 1500, 2)]
-)
-def test_what_is_skipped_counts_neither_in_bytes_nor_in_time(
-    monkeypatch: pytest.MonkeyPatch, skip: int, counted: int, gaps: int
-) -> None:
-    """The clock starts with the first arrival beyond it, whose own bytes do not count either."""
-    trickle = Trickle()
-    monkeypatch.setattr(probe, "time", trickle)
-    assert _sink(trickle, 4500, skip) == (0.125 * gaps, counted)  # type: ignore[arg-type]
-
-
 def test_skipping_goes_for_the_direction_it_is_asked_for(
     server: ProbeServer, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     skipped = []
 
-    def sink(sock: socket.socket, nbytes: int, skip: int = 0) -> tuple[float, int]:
-        skipped.append((nbytes, skip))
-        return _sink(sock, nbytes, skip)
+    def rate(came: list[Arrival], skip: int, *, constant: bool) -> float:
+        skipped.append((came[-1][1], skip, constant))
+        return _rate_bps(came, skip, constant=constant)
 
-    monkeypatch.setattr(probe, "_sink", sink)
+    monkeypatch.setattr(probe, "_rate_bps", rate)
     client = ProbeClient("127.0.0.1", server.port, "t")
     client.measure(50_000, 60_000, skip_out=1000, skip_back=2000)
-    assert skipped == [(50_000, 1000), (60_000, 2000)]
+    assert skipped == [(50_000, 1000, True), (60_000, 2000, True)]
+    client.measure(50_000, 60_000, constant=False)
+    assert skipped[2:] == [(50_000, 0, False), (60_000, 0, False)]
     with pytest.raises(ValueError) as refused:
         client.measure(50_000, 60_000, skip_back=60_000)
     assert str(refused.value) == snapshot
@@ -122,8 +121,8 @@ def test_skipping_goes_for_the_direction_it_is_asked_for(
 def test_a_message_is_timed_until_the_server_has_it_all(
     server: ProbeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(sock: socket.socket, nbytes: int, skip: int = 0) -> tuple[float, int]:
-        outcome = _sink(sock, nbytes, skip)
+    def slow(sock: socket.socket, nbytes: int) -> list[Arrival]:
+        outcome = _sink(sock, nbytes)
         time.sleep(SLOW_S)
         return outcome
 
