@@ -6,7 +6,8 @@ A message is its header, descriptors and body one after another (`wire`), cut ev
 a connection that has nothing waiting to be sent, so that each carries what its window lets it, and one that lost
 packets gets none until it has caught up: what it holds up is one stripe. The receiver takes what comes on any
 connection, straight to where it belongs, and one message after another: what comes of a later one meanwhile waits in
-the kernel's buffers, which is the credit.
+the kernel's buffers, which is the credit. So whoever sends much must receive meanwhile: a `Line` would have room for it
+in the kernel, here it waits for the other end.
 """
 
 from __future__ import annotations

@@ -86,11 +86,11 @@ def test_many_in_flight_come_back_in_order_and_keep_their_values(server: Listeni
     inputs = [(torch.full((1, 32, 64, 64), float(i)),) for i in range(24)]
     server.serve(Doubling(layout(inputs[0])))
     ours = client(server, layout(inputs[0]))
-    replies = []
-    for start in range(0, 24, 8):
-        for number in range(start, start + 8):
-            ours.send(number, inputs[number])
-        replies += [ours.receive() for _ in range(8)]
+    with ThreadPoolExecutor() as pool:  # as the protocol has it: one thread sends, another receives
+        receiving = pool.submit(lambda: [ours.receive() for _ in inputs])
+        for number, tensors in enumerate(inputs):
+            ours.send(number, tensors)
+        replies = receiving.result()
     assert [reply.request_id for reply in replies] == list(range(24))
     assert all(bool((r.tensors[0] == 2.0 * i).all()) for i, r in enumerate(replies))
 
