@@ -124,6 +124,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
     found.answers += answers(trials, known.stages, manifests, front=rows)
     found.warnings += [
         *warnings(rows, drifting),
+        *load.on_one_core(manifests),
         *load.warnings(trials, known.stages, shared=found.on_one_machine),
     ]
     found.verdicts += verdicts(found.paired)

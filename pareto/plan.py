@@ -12,8 +12,15 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.spec import ALONG, AUTO, MOST_IN_FLIGHT, Cell, Condition, Sweep
 
-OVERHEAD_S = 0.1
-"""Control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
+OVERHEAD_S = 0.17
+"""Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
+
+
+SENDING_S = 0.0017
+"""What a request costs a host's core beyond its stage, for each link: threads, queues, sockets. In the example it was
+1.7 to 1.9 ms of the edge's processor time at 31 to 301 kB."""
+RELAY_S_PER_BYTE = 38e-9
+"""What a byte costs the relay: 0.47 core at 100 Mbit/s."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,26 @@ def crossings(
     ]
 
 
+def reach(
+    cell: Cell, model: ModelFacts, network: Sequence[Profile], *, edge_cpu: float = 1.0, cores: int
+) -> float:
+    """The share of a cell's throughput bound that a local testbed can give by its cores, as far as is foreseen.
+
+    Each host has one core, which sends and receives as well, and all that the relay does is done on the same `cores`.
+    """
+    crossed = crossings(cell, model, network, [""] * len(network))
+    stages_s = [model.compute_s * cell.batch_size * share for share in _shares(cell, model)][
+        : len(crossed) + 1
+    ]
+    used_s = [
+        stage_s + SENDING_S * ((place > 0) + (place < len(crossed))) for place, stage_s in enumerate(stages_s)
+    ]
+    carried_s = RELAY_S_PER_BYTE * sum(it.payload_bytes + it.result_bytes for it in crossed)
+    ways_s = [seconds for crossing in crossed for seconds in crossing.occupied_s]
+    bound_s = max(stages_s[0] / edge_cpu, *stages_s[1:], *ways_s, 0.0)
+    return bound_s / max(bound_s, used_s[0] / edge_cpu, *used_s[1:], (sum(used_s) + carried_s) / cores)
+
+
 def make(
     sweep: Sweep,
     models: Mapping[str, ModelFacts],
@@ -239,9 +266,9 @@ def _trial(
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
     compute_s = model.compute_s * cell.batch_size
-    ends = (0, *cell.cuts, len(model.points) - 1)
-    shares = [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
-    steps_s = [compute_s * share for share in shares] + [crossing.usual_s for crossing in crossed]
+    steps_s = [compute_s * share for share in _shares(cell, model)] + [
+        crossing.usual_s for crossing in crossed
+    ]
     latency_s = compute_s + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
     effort = (QUICK if sweep.quick else THOROUGH).seeing(-(-model.images // cell.batch_size))
     depth = MOST_IN_FLIGHT if cell.in_flight == AUTO else int(cell.in_flight)
@@ -250,6 +277,12 @@ def _trial(
     probing_s = sum(probe.duration_s(profile) for profile in network)
     around_s = latency_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
+
+
+def _shares(cell: Cell, model: ModelFacts) -> list[float]:
+    """What each host computes of the model, by the number of its units."""
+    ends = (0, *cell.cuts, len(model.points) - 1)
+    return [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
 
 
 def _fill_and_drain_s(cell: Cell, latency_s: float, pace_s: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,10 +20,11 @@ from pareto.device_series import throttled_now
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile
 from pareto.link.words import describe
-from pareto.plan import ModelFacts, Plan, Trial
+from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import Clock
 from pareto.spec import AUTO, MOST_ROUNDS, Cell, Sweep
 from pareto.store import Row
+from pareto.verdict import REACHED
 
 REDRAW_HZ = 1.0
 LISTED_FAULTS = 10
@@ -53,8 +55,9 @@ def plan(
     models: Mapping[str, ModelFacts],
     networks: Mapping[str, Sequence[Profile]],
     plan: Plan,
+    cores: int | None = None,
 ) -> None:
-    """The plan: what will be swept, and how long that takes."""
+    """The plan: what will be swept, and how long that takes. cores: that a local testbed has, if it is one."""
     hosts = 1 + max(len(network) for network in networks.values())
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -75,6 +78,8 @@ def plan(
         table.add_row("in flight", ", ".join(sweep.depths))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow)
+    if cores is not None and (held := _held(sweep, models, networks, plan, cores)):
+        table.add_row("cores", held)
     if sweep.tcp != TcpSettings():
         table.add_row("TCP", _tcp(sweep.tcp))
     for sent in dict.fromkeys(f"{it.input}, {it.points[0][1] / 1e3:.0f} kB" for it in models.values()):
@@ -183,6 +188,12 @@ class Progress:
         return both
 
 
+def on_one_core(roles: Sequence[str]) -> str:
+    """Of hosts of the local testbed for which this machine has too few cores."""
+    names = f"{', '.join(roles[:-1])} and {roles[-1]}"
+    return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
+
+
 def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | None = None) -> None:
     """Where the time went, and what cannot be trusted. simulated_in_s: how long a simulation took, if it was one."""
     if not clock.trials:
@@ -222,6 +233,34 @@ def files(out: Console, written: Sequence[Path]) -> None:
             soft_wrap=True,
             markup=False,
         )
+
+
+def _held(
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    networks: Mapping[str, Sequence[Profile]],
+    plan: Plan,
+    cores: int,
+) -> str:
+    """Which throughputs a local testbed's own cores will hold back; empty: none, as far as is foreseen."""
+    cells = {trial.cell for trial in plan.trials}
+    held = [
+        cell
+        for cell in cells
+        if reach(cell, models[cell.model], networks[cell.netem], edge_cpu=sweep.edge_cpu, cores=cores)
+        < REACHED
+    ]
+    if not held:
+        return ""
+    where = "; ".join(
+        f"{netem} at {', '.join(dict.fromkeys(cell.point for cell in sorted(of, key=attrgetter('cuts'))))}"
+        for netem in networks
+        if (of := [cell for cell in held if cell.netem == netem])
+    )
+    return (
+        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {len(held)} of "
+        f"{len(cells)} cells below {REACHED:.0%} of the bound ({where})"
+    )
 
 
 def _ending(sweep: Sweep) -> str:

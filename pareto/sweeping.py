@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -110,7 +111,8 @@ def run(
     }
     done = store.done() if store is not None else frozenset()
     to_do = plan.make(sweep, facts, networks, done)
-    screen.plan(console, sweep, facts, networks, to_do)
+    cores = len(os.sched_getaffinity(0)) if sweep.testbed == THIS_MACHINE else None
+    screen.plan(console, sweep, facts, networks, to_do, cores)
     if dry_run:
         return 0
     if store is None:
@@ -215,6 +217,8 @@ def _measure(
             workers.start()
             session["hosts"] = workers.facts()
             _tell_versions(console, session["hosts"])
+            for roles in bed.facts.get("on_one_core", ()):
+                console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
             if isinstance(workers, Crew) and not bed.is_local:
                 session["bare_links"] = _bare_links(console, workers, sweep, networks)
         except FAULTS as error:

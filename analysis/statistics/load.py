@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from analysis.keys import CELL, TRIAL
 from analysis.naming import condition_title
+from analysis.runs.manifest import within
 
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
@@ -32,6 +34,17 @@ def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Ite
     if not shared:
         yield from _taken(ok, "others", "other programs")
     yield from _taken(ok, "steal", "other machines on the same hypervisor")
+
+
+def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each set of hosts of a local testbed that had one physical core between them."""
+    sessions = [each for manifest in manifests for each in within(manifest, "sessions") or ()]
+    shared = {tuple(roles) for each in sessions for roles in within(each, "testbed", "on_one_core") or ()}
+    for roles in sorted(shared):
+        yield (
+            f"{', '.join(roles[:-1])} and {roles[-1]} shared one physical core: each was slower while the other "
+            "computed, and no throughput is its own"
+        )
 
 
 def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:

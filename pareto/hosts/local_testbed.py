@@ -171,6 +171,8 @@ def _facts(built: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "local",
         "shaper": built["shaper"],
+        "on_one_core": built["on_one_core"],
+        "relay_cores": built["relay_cores"],
         "congestion_control": built["congestion_control"],
         "initial_window_segments": built["initial_window_segments"],
         "sysctls": built["sysctls"],

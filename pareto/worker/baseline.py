@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-LEAST_RUNS, LEAST_S = 3, 0.05
+LEAST_RUNS, LEAST_S = 2, 0.03
 """A baseline has as many runs and lasts as long, but for a stage so slow that it would take longer than `MOST_S`."""
 MOST_S = 0.5
 STEADY_S = 0.25

@@ -10,6 +10,7 @@ import pytest
 
 from pareto import plan, spec
 from pareto.link import library
+from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
 from pareto.spec import Cell, Sweep
 
@@ -200,3 +201,20 @@ def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such() -> None:
     assert len({trial.cell for trial in made.trials}) == 3 * len(asked.backends)
     assert estimates["1"] > estimates["8"] + 30 * 0.2 * 0.7
     assert estimates["1"] > estimates["auto"] + 30 * 0.2 * 0.7
+
+
+def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
+    quick = ModelFacts((("input", 100_000), ("a", 1000), ("output", 0)), 0.004, splits=((1,), (2,)))
+    cut, whole = (Cell("m", (point,), "", "tcp", "x", 1) for point in (1, 2))
+    still, slow = Profile("x"), Profile("x", Direction(0.0, 1e5))
+    sends_s = plan.SENDING_S
+    assert plan.reach(whole, quick, [still], cores=2) == 1.0  # nothing is sent
+    assert plan.reach(cut, quick, [slow], cores=2) == 1.0  # the link is slower than all of it
+    assert plan.reach(cut, quick, [still], cores=2) == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
+    # A quarter of a core: the edge's stage and its sending alike take four times as long.
+    slowed = plan.reach(cut, quick, [still], edge_cpu=0.25, cores=2)
+    assert slowed == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
+    # One core for both hosts does the work of both, and the relay's.
+    carried_s = plan.RELAY_S_PER_BYTE * (1000 + quick.result_bytes)
+    shared = plan.reach(cut, quick, [still], cores=1)
+    assert shared == pytest.approx(0.002 / (0.004 + 2 * sends_s + carried_s))

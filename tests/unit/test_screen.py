@@ -44,6 +44,23 @@ def made() -> Plan:
     return plan.make(SWEEP, FACTS, NETWORKS)
 
 
+def test_the_plan_says_which_throughputs_the_machines_own_cores_will_hold_back(
+    out: Console, snapshot: SnapshotAssertion
+) -> None:
+    """Of quick stages, on a link that is quicker: sending takes as much of the edge's quarter as computing."""
+    networks = {name: (library.load(name),) for name in ("200ms-5mbit", "lan-1gbit")}
+    sweep = SWEEP.model_copy(update={"netems": tuple(networks)})
+    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks), cores=2)
+    shown = text(out)
+    assert "lan-1gbit at" in " ".join(shown.split())
+    assert shown == snapshot
+
+
+def test_a_link_that_is_slower_than_all_cores_leaves_nothing_to_say(out: Console) -> None:
+    screen.plan(out, SWEEP, FACTS, NETWORKS, made(), cores=2)
+    assert "\ncores" not in text(out)
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (830, "13 min 50 s"), (7500, "2 h 05 min")]
 )

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,8 @@ class Keeper:
         net = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
         user = pwd.getpwnam(request["user"])
         hosts = {}
-        cores = cpu.cores(len(wanted))
-        for host, asked, core in zip(net.hosts, wanted, cores, strict=True):
+        placed = cpu.placement(len(wanted))
+        for host, asked, core in zip(net.hosts, wanted, placed.hosts, strict=True):
             share = asked["cpu_share"]
             group = cpu.limit(self._journal, host.name, share) if share < 1 else None
             server = sshd.start(
@@ -100,12 +100,14 @@ class Keeper:
         for link in net.links:
             if link.relay_namespace is not None:
                 ends = [(spaces[end.role], end.interface) for end in (link.near, link.far)]
-                session = self._start_relay(link.relay_namespace, link.near.role, link.far.role)
+                session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, placed.rest)
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
         return {
             "hosts": hosts,
             "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
             "shaper": shaper,
+            "on_one_core": [[names[number] for number in those] for those in placed.together],
+            "relay_cores": list(placed.rest),
             "congestion_control": congestion,
             "initial_window_segments": tcp.initial_window,
             "sysctls": network.sysctls(tcp),
@@ -165,9 +167,11 @@ class Keeper:
         os.chown(folder, user.pw_uid, user.pw_gid)
         return folder
 
-    def _start_relay(self, namespace: str, near: str, far: str) -> Session:
+    def _start_relay(self, namespace: str, near: str, far: str, cores: Sequence[int]) -> Session:
+        """`cores`: where it is to run; none: wherever there is room."""
         argv = [
             *sshd.bound_to_parent(namespace),
+            *(["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []),
             *[sys.executable, "-B", "-m", "pareto.link.relay", "--edge", near, "--server", far],
         ]
         wire = PipeWire(argv)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pareto.hosts.local.journal import Journal
@@ -14,10 +17,50 @@ LEAST_QUOTA_US = 1_000
 """The kernel's: for less of a core the period is longer."""
 
 
-def cores(hosts: int) -> list[int]:
-    """A core for each host; they share where there are fewer cores than hosts."""
+@dataclass(frozen=True)
+class Placement:
+    """Logical processors as the kernel numbers them.
+
+    hosts: one for each. rest: for what belongs to no host, where something is left. together: of hosts whose threads of
+    execution are on one physical core, so that each slows the others, the numbers in the chain.
+    """
+
+    hosts: tuple[int, ...]
+    rest: tuple[int, ...]
+    together: tuple[tuple[int, ...], ...]
+
+
+def placement(hosts: int, sysfs: Path = Path("/sys")) -> Placement:
+    """Where the hosts of a chain run, of the processors that this process may use."""
     available = sorted(os.sched_getaffinity(0))
-    return [available[i % len(available)] for i in range(hosts)]
+    return place(hosts, [sorted(siblings(number, sysfs) & set(available)) for number in available])
+
+
+def place(hosts: int, physical: Iterable[Sequence[int]]) -> Placement:
+    """`physical`: the threads of each physical core; a core may come several times.
+
+    Each host gets a physical core of its own where there are enough, then a thread of its own, then a share.
+    """
+    cores = sorted({tuple(threads) for threads in physical})
+    turns = [thread for turn in itertools.zip_longest(*cores) for thread in turn if thread is not None]
+    chosen = tuple(turns[number % len(turns)] for number in range(hosts))
+    of_core = {core: tuple(i for i, thread in enumerate(chosen) if thread in core) for core in cores}
+    free = [thread for core in cores if not of_core[core] for thread in core]
+    return Placement(
+        chosen,
+        tuple(sorted(free or set(turns) - set(chosen))),
+        tuple(those for those in of_core.values() if len(those) > 1),
+    )
+
+
+def siblings(number: int, sysfs: Path) -> set[int]:
+    """The threads of the physical core that a logical processor belongs to; itself alone where nobody knows."""
+    file = sysfs / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list"
+    try:
+        ranges = [part.partition("-") for part in file.read_text().strip().split(",")]
+        return {each for first, _, last in ranges for each in range(int(first), int(last or first) + 1)}
+    except (OSError, ValueError):
+        return {number}
 
 
 def limit(journal: Journal, name: str, share: float) -> Path:

@@ -114,6 +114,12 @@ def test_a_cell_that_is_held_back_in_few_rounds_is_not_counted(
     assert list(load.full_cores(some(frames[0], 1, full_cores="edge"), shared=True)) == []
 
 
+def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
+    session = {"testbed": {"kind": "local", "on_one_core": [["edge", "server"]]}}
+    assert list(load.on_one_core([{"sessions": [session, session]}])) == snapshot
+    assert list(load.on_one_core([{}, {"sessions": [{"testbed": {"on_one_core": []}}, {}]}])) == []
+
+
 def test_only_the_local_testbed_is_one_machine_with_the_harness() -> None:
     from analysis.findings import Findings
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from pareto.hosts.local.cpu import LEAST_QUOTA_US, PERIOD_US, quota
+from pareto.hosts.local.cpu import LEAST_QUOTA_US, PERIOD_US, Placement, place, placement, quota, siblings
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.25, 0.5, 0.99])
@@ -13,3 +16,48 @@ def test_the_share_is_kept_and_the_period_is_as_short_as_the_kernel_allows(share
     assert quota_us / period_us == pytest.approx(share, rel=0.01)
     assert quota_us >= LEAST_QUOTA_US
     assert period_us == PERIOD_US or quota_us == LEAST_QUOTA_US
+
+
+PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "physical", "placed"),
+    [
+        (2, PAIRS, Placement((0, 1), (2, 3, 6, 7), ())),
+        (4, PAIRS, Placement((0, 1, 2, 3), (4, 5, 6, 7), ())),
+        (5, PAIRS, Placement((0, 1, 2, 3, 4), (5, 6, 7), ((0, 4),))),
+        (2, [(0, 1)], Placement((0, 1), (), ((0, 1),))),
+        (2, [(0, 1), (2, 3)], Placement((0, 2), (1, 3), ())),
+        (2, [(0,), (1,)], Placement((0, 1), (), ())),
+        (3, [(0,), (1,)], Placement((0, 1, 0), (), ((0, 2),))),
+        (2, [(5,)], Placement((5, 5), (), ((0, 1),))),
+    ],
+)
+def test_siblings_of_a_core_are_not_two_cores(
+    hosts: int, physical: list[tuple[int, ...]], placed: Placement
+) -> None:
+    assert place(hosts, physical) == placed
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"), [("0,4\n", {0, 4}), ("0-1\n", {0, 1}), ("3\n", {3}), ("?", {3})]
+)
+def test_which_threads_a_core_has_is_the_kernels_word(tmp_path: Path, text: str, threads: set[int]) -> None:
+    assert siblings(3, tmp_path) == {3}
+    file = tmp_path / "devices/system/cpu/cpu3/topology/thread_siblings_list"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert siblings(3, tmp_path) == threads
+
+
+def test_only_processors_that_this_process_may_use_are_given(tmp_path: Path) -> None:
+    """All of them siblings of one core: what this machine has is not asked."""
+    allowed = os.sched_getaffinity(0)
+    for number in allowed:
+        file = tmp_path / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list"
+        file.parent.mkdir(parents=True)
+        file.write_text("0-9999")
+    found = placement(2, tmp_path)
+    assert set(found.hosts) <= allowed
+    assert found.together == ((0, 1),)
