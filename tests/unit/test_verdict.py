@@ -115,6 +115,7 @@ def test_every_reason_is_told() -> None:
 def test_what_the_kernel_says_of_the_connection_stands_in_the_row() -> None:
     tcp = {
         "congestion": "bbr",
+        "tcp_connections": 1,
         "tcp_retransmits": 0,
         "tcp_cwnd_packets": 209,
         "tcp_rtt_s": 0.53,
