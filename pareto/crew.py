@@ -204,6 +204,7 @@ class Crew:
                 **said,
                 "weights_bytes": staged[role]["weights_bytes"],
                 "baseline_s": _least(alone[role], again[role]),
+                "idle_power_w": self._devices.idle_power_w.get(role) if self._devices is not None else None,
             }
             for role, said in {edge: report, **told}.items()
         }

@@ -26,6 +26,8 @@ class Devices:
         self._interval_s = interval_s
         self._sessions: dict[str, Session] = {}
         self._sensors: dict[str, dict[str, str]] = {}
+        self.idle_power_w: dict[str, float | None] = {}
+        """By role, as `facts` measured it."""
 
     def start(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
         """Watch the workers, and the GPUs that they use; `workers` is what each told of itself, by role."""
@@ -62,6 +64,7 @@ class Devices:
             role: self._sessions[role].wait(number, START_TIMEOUT_S)["power_w"]
             for role, number in idle.items()
         }
+        self.idle_power_w = watts
         return {
             role: {"sensors": sensors, "idle_power_w": watts.get(role)}
             for role, sensors in self._sensors.items()
@@ -118,7 +121,10 @@ def columns(role: str, series: Series | None, told: Mapping[str, Any], batch_siz
     steady, requests = told.get("throughput_window"), told.get("throughput_window_requests")
     if steady is not None and requests:
         row[f"{role}_core_percent"] = _core_percent(series, steady)
-        row[f"{role}_energy_j"] = device_series.energy_per_image(series, steady, requests * batch_size)
+        images = requests * batch_size
+        row[f"{role}_energy_j"] = whole_j = device_series.energy_per_image(series, steady, images)
+        if whole_j is not None and (idle_w := told.get("idle_power_w")) is not None:
+            row[f"{role}_active_energy_j"] = whole_j - idle_w * (steady[1] - steady[0]) / images
     return row
 
 

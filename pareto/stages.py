@@ -54,7 +54,7 @@ def rows(
         usage, crossing = told[role], crossings[position] if position < len(crossings) else None
         found = devices.columns(role, samples.get(role), usage, cell.batch_size)
         shares = ("steal_percent", "others_percent", "wait_percent", "core_percent")
-        kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j")
+        kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
         out_s, back_s = crossing.occupied_s if crossing else (None, None)
         yield {
             "position": position,

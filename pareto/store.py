@@ -48,7 +48,14 @@ TRIAL_COLUMNS = (
     *("edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled"),
     *("edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent"),
     *("edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores"),
-    *("edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent"),
+    *(
+        "edge_energy_j",
+        "server_energy_j",
+        "edge_active_energy_j",
+        "server_active_energy_j",
+        "edge_gpu_percent",
+        "server_gpu_percent",
+    ),
     *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
     *("started_at", "wall_s"),
 )
@@ -74,6 +81,7 @@ STAGE_COLUMNS = (
         "temperature_c",
         "throttled",
         "energy_j",
+        "active_energy_j",
     ),
     *("steal_percent", "others_percent", "wait_percent", "core_percent"),
 )

@@ -104,7 +104,7 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
 def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
     """Why there is nothing to compare; empty if there is."""
     devices = [str(side.rows["energy_of"].iloc[0]) or "nothing" for side in sides]
-    if devices[0] != devices[1] and "energy" in (objective.name for objective in sides[0].objectives):
+    if devices[0] != devices[1] and any("energy" in each.name for each in sides[0].objectives):
         return f"energy is of other devices: {devices[0]} in A, {devices[1]} in B"
     empty = [name for name, on in zip("AB", on_front, strict=True) if not on.any()]
     return f"no point on the front of {' or '.join(empty)}" if empty else ""

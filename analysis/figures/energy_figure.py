@@ -26,6 +26,7 @@ from analysis.figures.style import (
     styled,
     wrapped,
 )
+from analysis.fronts import energy
 from analysis.fronts.dominance import Floats
 from analysis.keys import CELL
 from analysis.naming import subject, time_unit
@@ -41,13 +42,16 @@ _UP_LEFT, _DOWN_LEFT = 0.75 * np.pi, -0.75 * np.pi
 
 
 def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
-    """The points of one model, profile and batch size whose energy is known, from rows of `analysis.front`.
+    """The points of one model, profile and batch size whose energy is known, from rows of `analysis.front`: the energy
+    above idle if that is known of all.
 
     Latency (ms or s, less is better), throughput (images/s, more is better) and energy (J per image, less is
     better). Points that no other dominates in all three are filled and numbered; the others are hollow. In
     the panel of latency and throughput, the size of a marker shows its energy.
     """
-    measured = rows.dropna(subset=["latency_s", "throughput_ips", "energy_j"])
+    which = energy.judged_by(rows)
+    measured = rows.assign(energy_j=rows[which]).dropna(subset=["latency_s", "throughput_ips", "energy_j"])
+    energies = "energy (J per image)" if which == energy.WHOLE else "energy above idle (J per image)"
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
     drawn = list(series(measured))
@@ -61,9 +65,9 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         plane.tick_params(labelbottom=False)
         by_throughput.tick_params(labelleft=False)
         by_latency.set_xlabel(f"latency ({unit})")
-        by_throughput.set_xlabel("energy (J per image)")
+        by_throughput.set_xlabel(energies)
         plane.set_ylabel("throughput (images/s)")
-        by_latency.set_ylabel("energy (J per image)")
+        by_latency.set_ylabel(energies)
         fit_axis(plane, "y", measured["throughput_ips"])
         fit_axis(by_latency, "x", measured["latency"])
         fit_axis(by_latency, "y", measured["energy_j"])
@@ -111,7 +115,8 @@ def energy_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str, e
         "excluded",
         "latency_s",
         "throughput_ips",
-        "energy_j",
+        energy.WHOLE,
+        energy.ACTIVE,
         "energy_of",
     ]
     return Drawing(

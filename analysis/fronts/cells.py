@@ -36,7 +36,9 @@ MEDIANS = [
     "edge_rss_bytes",
     "edge_peak_rss_bytes",
 ]
-ENERGIES = ["edge_energy_j", "middle_energy_j", "server_energy_j"]
+ENERGIES, ACTIVES = (
+    [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
+)
 STEPS = ["bound_by", "busiest"]
 """What is named by its step, in most rounds."""
 EFFICIENCIES = {
@@ -57,7 +59,9 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = (trials["status"] == "ok").to_numpy()
-    figures = trials.reindex(columns=[*MEDIANS, *ENERGIES, *STEPS, "top1", "top1_images"]).loc[is_ok]
+    figures = trials.reindex(columns=[*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images"]).loc[
+        is_ok
+    ]
     ok = figures.groupby(number[is_ok])
 
     first = np.unique(number, return_index=True)[1]
@@ -66,7 +70,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     rows["point_name"] = trials["point_name"].groupby(number).max()
     rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
     rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
-    medians = ok[[*MEDIANS, *ENERGIES]].median()
+    medians = ok[[*MEDIANS, *ENERGIES, *ACTIVES]].median()
     rows[list(medians)] = medians
     for column in STEPS:
         named = figures[column].astype(object).fillna("").groupby(number[is_ok])
@@ -76,10 +80,16 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     rows["top1"] = hits / ok["top1_images"].sum()
     rows["top1_images"] = ok["top1_images"].max()
     _add_spreads(rows, figures, ok.indices)
-    energy_of, energy_j = np.full(len(rows), "", dtype=object), np.full(len(rows), np.nan)
+    energy_of = np.full(len(rows), "", dtype=object)
+    energy_j, active_j = np.full((2, len(rows)), np.nan)
     for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
-        energy_of[members], energy_j[members] = energy.counted(rows.iloc[members])
-    rows["energy_of"], rows["energy_j"] = pd.Series(energy_of, dtype="str"), energy_j
+        of_condition = rows.iloc[members]
+        devices, energy_j[members] = energy.counted(of_condition)
+        medians_j = {name: of_condition[name] for name in ACTIVES}
+        energy_of[members] = devices
+        active_j[members] = energy.charged(devices, of_condition, medians_j, energy.ACTIVE)
+    rows["energy_of"] = pd.Series(energy_of, dtype="str")
+    rows[energy.WHOLE], rows[energy.ACTIVE] = energy_j, active_j
     for column, (above, below) in EFFICIENCIES.items():
         rows[column] = rows[above] / rows[below]
     return rows.sort_values(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts import energy
-from analysis.fronts.cells import EFFICIENCIES, ENERGIES, MEDIANS
+from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS
 from analysis.fronts.dominance import Bools, Floats
 from analysis.fronts.objectives import Objective
 from analysis.fronts.resampling import Ints, resampled
@@ -111,8 +111,9 @@ def conditions(
     all else in a constraint (a name, an interval, a number of rounds) is the same in every resample.
     """
     asked = {*(objective.column for objective in objectives), *where.columns}
-    parts = {column for made in asked for column in {"energy_j": ENERGIES, **EFFICIENCIES}.get(made, [made])}
-    drawn = [column for column in (*MEDIANS, *ENERGIES) if column in parts]
+    made_of = {energy.WHOLE: ENERGIES, energy.ACTIVE: ACTIVES, **EFFICIENCIES}
+    parts = {column for made in asked for column in made_of.get(made, [made])}
+    drawn = [column for column in (*MEDIANS, *ENERGIES, *ACTIVES) if column in parts]
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*CONDITION, "backend", "point", "run", "round", *drawn]
     ok = trials.reindex(columns=columns)[(trials["status"] == "ok").to_numpy()]
@@ -162,6 +163,6 @@ def _made(values: Mapping[str, Floats], members: pd.DataFrame, asked: set[str]) 
         for column, (above, below) in EFFICIENCIES.items()
         if column in asked
     }
-    if "energy_j" in asked:
-        made["energy_j"] = energy.charged(str(members["energy_of"].iloc[0]), members, values)
+    for which in asked & {energy.WHOLE, energy.ACTIVE}:
+        made[which] = energy.charged(str(members["energy_of"].iloc[0]), members, values, which)
     return made

@@ -1,4 +1,8 @@
-"""Which energy a point is charged with: the same devices' for every point that it is compared with."""
+"""Which energy a point is charged with: the same devices' for every point that it is compared with.
+
+The whole is what the devices drew; the active energy is what they drew above their idle power. A server that gets one
+byte is busy for a moment and idle for the rest: with its idle power it is charged with what it would have drawn anyway.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,19 @@ from analysis.keys import TRIAL
 from analysis.points import hosts
 from analysis.runs.manifest import within
 
-EDGE, MIDDLE, SERVER = "edge", "middle", "server"
+EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
+WHOLE, ACTIVE = "energy_j", "active_energy_j"
 
 
 def with_middle(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
-    """The trials with `middle_energy_j`: J per image of all hosts between edge and server that took part.
+    """The trials with `middle_energy_j` and `middle_active_energy_j`: J per image of all hosts between edge and server
+    that took part.
 
     NaN where there was none, or where one has no sensor. Takes the frames of `analysis.runs.trials`.
     """
-    between = stages[stages["host"].str.startswith(MIDDLE)].groupby(TRIAL, dropna=False)["energy_j"]
-    energy_j = between.sum(min_count=1).where(between.count() == between.size())
-    return trials.merge(energy_j.rename("middle_energy_j").reset_index(), how="left", on=TRIAL)
+    between = stages[stages["host"].str.startswith(MIDDLE)].groupby(TRIAL, dropna=False)[[WHOLE, ACTIVE]]
+    energies_j = between.sum(min_count=1).where(between.count().eq(between.size(), axis=0))
+    return trials.merge(energies_j.add_prefix(f"{MIDDLE}_").reset_index(), how="left", on=TRIAL)
 
 
 def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
@@ -52,17 +58,29 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     return "", pd.Series(float("nan"), index=cells.index)
 
 
-def charged(devices: str, cells: pd.DataFrame, energy_j: Mapping[str, Floats]) -> Floats:
-    """The energy that counts, of other medians than the cells' own: those of `energy_j` by its columns, each
-    resamples x cells. `devices`: what `counted` says of these cells; NaN if that is "".
+def charged(
+    devices: str, cells: pd.DataFrame, energy_j: Mapping[str, Floats | pd.Series], which: str = WHOLE
+) -> Floats:
+    """The energy that counts, of these medians, by their columns: one a cell, or resamples x cells. `devices`: what
+    `counted` says of the cells; NaN if that is "". `which`: `WHOLE`, or `ACTIVE`, of which less than 0 is noise and
+    counts as 0.
     """
     if not devices:
-        return np.full_like(energy_j[f"{EDGE}_energy_j"], np.nan)
+        return np.full_like(energy_j[f"{EDGE}_{which}"], np.nan)
     shares = [
-        np.where(_asked(device, cells), energy_j[f"{device}_energy_j"], 0.0)
-        for device in devices.split(" + ")
+        np.where(_asked(device, cells), energy_j[f"{device}_{which}"], 0.0) for device in devices.split(" + ")
     ]
+    if which == ACTIVE:
+        shares = [np.maximum(share, 0.0) for share in shares]
     return np.asarray(sum(shares[1:], start=shares[0]))
+
+
+def judged_by(cells: pd.DataFrame) -> str:
+    """`ACTIVE`, if that is known wherever the whole is, of these cells of one condition; else `WHOLE`."""
+    if ACTIVE not in cells:
+        return WHOLE
+    known = cells[WHOLE].notna()
+    return ACTIVE if known.any() and cells.loc[known, ACTIVE].notna().all() else WHOLE
 
 
 def _asked(device: str, cells: pd.DataFrame) -> pd.Series:
@@ -79,7 +97,10 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     between = hosts(str(rows["point"].iloc[0]))[1:-1]
     roles = [role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))]
     idle = [f"{role} {power}" for role in roles if (power := _idle_power(manifest, role))]
-    text = f"Energy: {devices}, by the devices' own sensors during the throughput phase, idle power included"
+    idle_power = "taken off" if judged_by(rows) == ACTIVE else "included"
+    text = (
+        f"Energy: {devices}, by the devices' own sensors during the throughput phase, idle power {idle_power}"
+    )
     text += f" ({', '.join(idle)})" if idle else ""
     unasked = [
         device for device in (MIDDLE, SERVER) if device in devices and rows[f"{device}_s"].isna().any()

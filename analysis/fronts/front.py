@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import draws, membership, ties
-from analysis.fronts.cells import ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, cells
+from analysis.fronts import draws, energy, membership, ties
+from analysis.fronts.cells import ACTIVES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, cells
 from analysis.fronts.dominance import Bools, nondominated
 from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
@@ -35,7 +35,9 @@ COLUMNS = [
     "probability_all",
     "ties",
     *ENERGIES,
-    "energy_j",
+    *ACTIVES,
+    energy.WHOLE,
+    energy.ACTIVE,
     "energy_of",
     "on_energy_front",
 ]
@@ -68,12 +70,14 @@ def front(
       (`analysis.statistics.median.interval`), empty with fewer than 6 rounds. outliers: how many rounds are one in
       latency or throughput (`analysis.statistics.outliers`), empty with too few rounds to tell.
     - edge_energy_j, middle_energy_j (if the trials have it: `analysis.fronts.energy.with_middle`), server_energy_j:
-      medians over rounds, J per image. energy_j: what counts of them for this condition, and energy_of: of which
-      devices, as `analysis.fronts.energy.counted` decides.
+      medians over rounds, J per image, idle power included; edge_active_energy_j, ...: without it. energy_j and
+      active_energy_j: what counts of them for this condition, and energy_of: of which devices, as
+      `analysis.fronts.energy.counted` decides.
     - feasible: satisfies `where` (`analysis.fronts.where.Where`), in any of the columns above; true without one.
     - on_backend_front: feasible, and in the `objectives` (names of `analysis.fronts.objectives`) not dominated by a
       feasible point of its backend; on_front: nor by any other backend's. on_energy_front: the same as on_front in
-      latency, throughput and energy_j, whatever the objectives.
+      latency, throughput and energy, whatever the objectives: active_energy_j where the condition has it, else
+      energy_j.
     - probability: of being on its backend's front; probability_all: on that of all backends. ties: the points that it
       can't be told apart from. Both over `resamples` bootstrap resamples of whole rounds
       (`analysis.fronts.membership`, `analysis.fronts.ties`); empty with too few rounds.
@@ -101,12 +105,22 @@ def judged(
     found = rows.assign(feasible=where.holds(rows))
     found["on_backend_front"] = _on_front(found, [*CONDITION, "backend"], objectives)
     found["on_front"] = _on_front(found, CONDITION, objectives)
-    found["on_energy_front"] = _on_front(found, CONDITION, chosen((*DEFAULT, "energy")))
+    found["on_energy_front"] = _on_energy_front(found)
     nothing = pd.DataFrame(columns=["probability", "probability_all", "ties"])
     sure = pd.concat(parts) if (parts := list(certain)) else nothing
     found = found.join(sure.astype({"probability": float, "probability_all": float}))
     found["ties"] = found["ties"].fillna("").astype("str")
     return found.reindex(columns=COLUMNS)
+
+
+def _on_energy_front(rows: pd.DataFrame) -> Bools:
+    """In latency, throughput and the energy that each condition is judged by."""
+    by = rows.groupby(CONDITION, dropna=False, observed=True)
+    energy_j = np.full(len(rows), np.nan)
+    for members in by.indices.values():
+        of_condition = rows.iloc[members]
+        energy_j[members] = of_condition[energy.judged_by(of_condition)]
+    return _on_front(rows.assign(**{energy.WHOLE: energy_j}), CONDITION, chosen((*DEFAULT, "energy")))
 
 
 def _on_front(rows: pd.DataFrame, within: list[str], objectives: Sequence[Objective]) -> Bools:

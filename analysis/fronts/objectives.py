@@ -34,6 +34,7 @@ OBJECTIVES: dict[str, Objective] = {
             "95th percentile of the latency at full throughput",
         ),
         Objective("energy", "energy_j", False, "J", "energy per image"),
+        Objective("active-energy", "active_energy_j", False, "J", "energy per image above idle"),
         Objective("payload", "payload_bytes", False, "bytes", "payload per request"),
         Objective("edge-memory", "edge_peak_rss_bytes", False, "bytes", "peak memory of the edge"),
         Objective("edge-time", "edge_s", False, "s", "time on the edge"),

@@ -187,6 +187,7 @@ def columns(rows: pd.DataFrame) -> list[Column]:
         *time("p95", "latency_p95_s", "95th percentile"),
         *number("payload", "payload_bytes", "kB", 1e-3, 1),
         *number("energy", "energy_j", f"J, {_energy_of(rows)}", 1, 3),
+        *number("above idle", "active_energy_j", f"J, {_energy_of(rows)}", 1, 3, "energy above idle"),
         *number("edge memory", "edge_peak_rss_bytes", "MB", 1e-6, 0),
         *number("top-1", "top1", "%", 100, 1),
         *number("rounds", "rounds"),

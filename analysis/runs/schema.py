@@ -34,7 +34,8 @@ COLUMNS = (
     "edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled",
     "edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent",
     "edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores",
-    "edge_energy_j", "server_energy_j", "edge_gpu_percent", "server_gpu_percent",
+    "edge_energy_j", "server_energy_j", "edge_active_energy_j", "server_active_energy_j",
+    "edge_gpu_percent", "server_gpu_percent",
     "edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
     "started_at", "wall_s",
 )
@@ -50,14 +51,14 @@ LATER = (
     "top1", "top1_images",
     "edge_peak_rss_bytes", "server_peak_rss_bytes", "server_temperature_c", "edge_frequency_hz",
     "server_frequency_hz", "server_throttled", "edge_gpu_percent", "edge_gpu_memory_bytes",
-    "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
+    "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s", "edge_active_energy_j", "server_active_energy_j",
 )
 LOAD = ("steal_percent", "others_percent", "wait_percent", "core_percent")
 STAGE_COLUMNS = (
     "run", "model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round", "position", "host",
     "first_unit", "last_unit", "compute_s", "best_s", "baseline_s", "slowdown", "utilization", "bubble_s",
     "payload_bytes", "transfer_s", "return_s", "cpu_percent", "rss_bytes", "peak_rss_bytes", "weights_bytes",
-    "temperature_c", "throttled", "energy_j", *LOAD,
+    "temperature_c", "throttled", "energy_j", "active_energy_j", *LOAD,
 )
 LINK_COLUMNS = (
     "at", "model", "netem", "link", "trial", "when", "verdict", "reason",
@@ -84,5 +85,7 @@ class Table:
 
 
 TRIALS = Table("trials.csv", COLUMNS, LATER, {"bottleneck": "bound_by"})
-STAGES = Table("stages.csv", STAGE_COLUMNS, ("in_flight_asked", "baseline_s", "slowdown", *LOAD))
+STAGES = Table(
+    "stages.csv", STAGE_COLUMNS, ("in_flight_asked", "baseline_s", "slowdown", "active_energy_j", *LOAD)
+)
 LINKS = Table("link.csv", LINK_COLUMNS, LATER_LINK)

@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from analysis.fronts import energy
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.keys import CONDITION
 from analysis.naming import backends, condition_title, time_unit
@@ -43,7 +44,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     excluded = int(rows["excluded"].sum())
     if points.empty:
         return Text(f"{title}: {_why_empty(rows, objectives, where)}\n")
-    energy_of = str(points["energy_of"].iloc[0])
+    energy_of, which = str(points["energy_of"].iloc[0]), energy.judged_by(rows)
     has_bound_by, has_top1 = points["bound_by"].ne("").any(), points["top1"].notna().any()
     chain = hosts(str(first["point"]))
     has_busiest = points["busiest"].ne("").any() and len(chain) == 2 and not (energy_of or has_top1)
@@ -61,7 +62,9 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         "bound by = the step that sets the bound of images/s" if has_bound_by else "",
         "busiest = the step that was busy for the greatest share of the time, %" if has_busiest else "",
         _links(chain) if points["bound_by"].str.contains("-").any() else "",
-        f"J = energy per image, {energy_of}" if energy_of else "",
+        f"J = energy per image{' above idle' if which == energy.ACTIVE else ''}, {energy_of}"
+        if energy_of
+        else "",
         f"top-1 of {_images(points['top1_images'])}" if has_top1 else "",
         f"{excluded} trial{'s' if excluded > 1 else ''} excluded" if excluded else "",
     ]
@@ -99,7 +102,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
                 *([figure(row["pipeline_gain"], 1)] if has_gain else []),
                 *([short_step(row["bound_by"], len(chain)) or "-"] if has_bound_by else []),
                 *([_busiest(row, len(chain))] if has_busiest else []),
-                *([figure(row["energy_j"], 3 if row["energy_j"] < 10 else 2)] if energy_of else []),
+                *([figure(row[which], 3 if row[which] < 10 else 2)] if energy_of else []),
                 *([figure(row["top1"] * 100, 1)] if has_top1 else []),
                 figure(row["probability"], 2),
                 *([figure(row["probability_all"], 2)] if has_overall else []),

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.comparing.paired import ALL
 from analysis.figures.drawing import conditions
+from analysis.fronts import energy
 from analysis.naming import backends, condition_title, file_stem, point_label, time_unit
 from analysis.points import hosts, short_step
 
@@ -52,7 +53,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     if front.empty:
         raise ValueError("no point on a front: there is no valid trial")
     of_backends = [front[front["backend"] == backend].sort_values("latency_s") for backend in backends(front)]
-    points = pd.concat(of_backends)
+    points, which = pd.concat(of_backends), energy.judged_by(rows)
     unit, scale = time_unit(float(points["latency_s"].max()))
     chain = hosts(str(points["point"].iloc[0]))
     steps = [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bound_by"]]
@@ -70,7 +71,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
         Column(r"95\,\%", "images/s", _spans(points, "throughput_low_ips", "throughput_high_ips", 1)),
         Column("of bound", r"\%", _figures(100 * points["throughput_efficiency"])),
         Column("Bound by", "", steps, "l"),
-        Column("Energy", "J/image", _figures(points["energy_j"])),
+        Column("Energy", "J/image", _figures(points[which])),
         Column("$p$", "", [UNKNOWN if math.isnan(p) else f"{p:.2f}" for p in points["probability"]]),
     ]
     told = [
@@ -79,7 +80,9 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
         r"95\,\%: interval of the median over rounds." if points["latency_low_s"].notna().any() else "",
         "Of bound: the share of what physics allows that is reached.",
         "Bound by: the step that sets the throughput's bound." if points["bound_by"].ne("").any() else "",
-        f"Energy of {escaped(points['energy_of'].iloc[0])}." if points["energy_j"].notna().any() else "",
+        f"Energy of {escaped(points['energy_of'].iloc[0])}{', above idle' if which == energy.ACTIVE else ''}."
+        if points["energy_j"].notna().any()
+        else "",
         "$p$: share of the resamples of whole rounds in which the point is on its backend's front."
         if points["probability"].notna().any()
         else "",

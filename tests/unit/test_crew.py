@@ -328,7 +328,16 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
         crew.start()
         told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
         again = crew.trial(Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
-    assert told["edge"] == again["edge"] == {**ends.report, "weights_bytes": 99, "baseline_s": None}
+    assert (
+        told["edge"]
+        == again["edge"]
+        == {
+            **ends.report,
+            "weights_bytes": 99,
+            "baseline_s": None,
+            "idle_power_w": None,
+        }
+    )
     assert told["server"]["baseline_s"] == 0.04  # the lesser: once before, once after
     assert (told["server"]["requests"], told["server"]["steady"]) == (5, 4)
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
@@ -426,6 +435,14 @@ def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> N
         crew.start()
         crew.trial(trial, [NONE], shown.append)
     assert shown == [{role: {"at_s": 1.0, "energy_j": 3.0} for role in HOSTS}] * 2
+
+
+def test_a_trial_knows_the_idle_power_that_the_energies_are_to_be_judged_by(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        crew.facts()
+        told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    assert {role: said["idle_power_w"] for role, said in told.items()} == {EDGE: 2.5, SERVER: None}
 
 
 def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> None:

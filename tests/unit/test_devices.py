@@ -77,6 +77,16 @@ def test_a_trials_columns() -> None:
     }
 
 
+def test_the_active_energy_is_what_is_above_idle() -> None:
+    """Idle, the device draws what it drew in the window less 4 W: what an image is charged is 4 W x the time of one."""
+    begin, end = TOLD["throughput_window"]
+    idle_w = 60.0 / (end - begin) - 4.0
+    made = devices.columns(EDGE, SERIES, {**TOLD, "idle_power_w": idle_w}, 4)
+    assert made["edge_energy_j"] == pytest.approx(60.0 / (5 * 4))
+    assert made["edge_active_energy_j"] == pytest.approx(4.0 * (end - begin) / (5 * 4))
+    assert "edge_active_energy_j" not in devices.columns(EDGE, SERIES, {**TOLD, "idle_power_w": None}, 4)
+
+
 def test_a_core_is_full_where_it_is_busy_or_a_quota_is_used_up() -> None:
     spent = {**SERIES, "throttled_s": [0.7 * at for at in SERIES["at_s"]]}
     assert devices.columns(EDGE, spent, TOLD, 1)["edge_core_percent"] == 100.0

@@ -134,6 +134,41 @@ def test_one_cell_of_one_backend_without_a_sensor_decides_for_the_other_backend_
     assert analysed(tmp_path, rows)["energy_of"].eq("edge").all()
 
 
+def test_a_server_is_not_charged_with_what_it_draws_anyway(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    """A server of 9 W idle: with that, almost nothing to do costs it as much as the whole model."""
+    rows = with_energy(trials())
+    for row in rows:
+        image_s = 1 / row["throughput_ips"]
+        row["edge_active_energy_j"] = row["edge_energy_j"] - 2.6 * image_s
+        if row["payload_bytes"]:
+            row["server_active_energy_j"] = row["server_energy_j"] - 9 * image_s
+        if row["point"] == LAST - 1:
+            row["server_active_energy_j"] = -0.01  # noise
+    made = analysed(tmp_path / "known", rows)
+    asked = made["point"] != str(LAST)
+    expected = 3.2 * made["edge_s"] + (30 * made["server_s"]).where(made["point"] != str(LAST - 1), 0).fillna(
+        0
+    )
+    np.testing.assert_allclose(made["active_energy_j"], expected, rtol=1e-6)
+    assert (made.loc[asked, "energy_j"] > 1.5 * made.loc[asked, "active_energy_j"]).all()
+    by_hand = brute_force(*made[["latency_s", "throughput_ips", "active_energy_j"]].to_numpy().T)
+    assert made["on_energy_front"].tolist() == by_hand.tolist()
+    assert "above idle" in printed(made)
+    assert note(made, IDLE) == snapshot
+    chosen = front(load([tmp_path / "known"]), ("active-energy", "throughput"), resamples=50)
+    by_two = brute_force(*made[["active_energy_j", "throughput_ips"]].to_numpy().T[[0, 1, 0]])
+    assert chosen["on_front"].tolist() == by_two.tolist()
+    rows[0]["edge_active_energy_j"] = ""
+    rows[44]["edge_active_energy_j"] = ""
+    rows[88]["edge_active_energy_j"] = ""
+    one_missing = analysed(tmp_path / "missing", rows)
+    assert one_missing["active_energy_j"].isna().any()
+    by_hand = brute_force(*one_missing[["latency_s", "throughput_ips", "energy_j"]].to_numpy().T)
+    assert one_missing["on_energy_front"].tolist() == by_hand.tolist(), "all by the same"
+
+
 def chain_with_energy(folder: Path, points: list[tuple[int, ...]], unmeasured: str = "") -> pd.DataFrame:
     """A chain of 5 W edges between and a server of 50 W, every host with a sensor but one."""
     rows, staged = example_chain.trials(points, backends=["tcp"])

@@ -217,7 +217,8 @@ def test_the_front_in_any_objectives_against_brute_force(objectives: tuple[str, 
     wanted = chosen(objectives)
     points = range(12)
     data = frame({point: [1.0] for point in points}, {point: [1.0] for point in points})
-    for column in {"edge_energy_j", *(each.column for each in wanted)} - {"energy_j"}:
+    measured = {"edge_energy_j", "edge_active_energy_j", *(each.column for each in wanted)}
+    for column in sorted(measured - {"energy_j", "active_energy_j"}):
         data[column] = rng.integers(1, 9, len(data)).astype(float)
     rows = front(data, objectives=objectives)
     expected = brute_force(
