@@ -38,6 +38,8 @@ from analysis.runs.folders import Runs, folders
 from analysis.runs.joining import joined
 from analysis.statistics import load
 from analysis.statistics.drift import drifts
+from analysis.statistics.floor import floors
+from analysis.statistics.floor import sentences as noise_floors
 from analysis.statistics.stability import warnings
 from analysis.tables import latex
 
@@ -128,6 +130,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
         *load.warnings(trials, known.stages, shared=found.on_one_machine),
     ]
     found.verdicts += verdicts(found.paired)
+    found.notes += noise_floors(floors(known.trials))
     if rows.empty:
         found.notes.append("no trial has ended yet: nothing to show")
     for key, shown in rows.groupby(FIGURE, dropna=False):

@@ -18,6 +18,7 @@ from analysis.fronts.membership import probabilities
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
+from analysis.statistics.floor import floors
 from analysis.statistics.median import LEAST_VALUES
 
 CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
@@ -56,7 +57,8 @@ def changes(
     for number, trials in enumerate((first, other)):
         rows = cells(trials)
         rows["feasible"] = constraint.holds(rows)
-        sides.append(draws.conditions(trials, rows, wanted, constraint, resamples, seed + number))
+        known = floors(trials, [objective.column for objective in wanted])
+        sides.append(draws.conditions(trials, rows, wanted, constraint, resamples, seed + number, known))
     changed = [
         one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from itertools import combinations
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from analysis.keys import CONDITION
 from analysis.naming import backends
 from analysis.points import cuts
 from analysis.statistics import median
+from analysis.statistics.floor import OF, UNKNOWN, Floors, floors
 
 COLUMNS = [
     *CONDITION,
@@ -26,12 +28,13 @@ COLUMNS = [
     *("latency_p_value", "latency_p_corrected", "latency_significant"),
     *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
     *("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"),
-    *("tests", "rounds_needed"),
+    *("tests", "rounds_needed", "latency_floor_percent", "throughput_floor_percent"),
 ]
 ALL = "all"
 MIN_BLOCKS = 6
 """With five values, even the least and the greatest hold the median between them in 94 % of all cases only."""
 TOO_FEW = "too few rounds"
+Z = NormalDist().inv_cdf(0.975)
 _PAIR = ["run", "round", "repeat", "point"]
 _MEASURES = {
     "latency_s": ("latency_difference_s", "latency_low_s", "latency_high_s"),
@@ -45,7 +48,7 @@ _MEASURES = {
 """Of each pair: where its median goes, and the ends of the interval."""
 _TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relative"}
 """Of each measure: where its pairs' differences are that the test ranks."""
-_DIFFERENCES = [*_MEASURES, "latency_percent", *_TESTED.values()]
+_DIFFERENCES = [*_MEASURES, "latency_percent", "first_latency_s", *_TESTED.values()]
 _ROUND = ["run", "round"]
 _NEEDED = [
     "status",
@@ -80,14 +83,18 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
       whether the two differ anywhere. _significant: that is 0.05 or less.
     - first_surely_faster, other_surely_faster, first_surely_more (images/s), other_surely_more: at how many points
       the difference is significant and goes that way.
+    - latency_floor_percent, throughput_floor_percent: what identical treatments differ by that rounds do not show
+      (`analysis.statistics.floor`), one standard deviation of a difference; 0 where it is not known. Intervals hold it,
+      and no difference is significant that it may make.
     - rounds_needed: with fewer, no point can be significant among so many tests, whatever it shows.
     """
     of_all = [_of_pair(*of_two) for of_two in compared(trials)]
     if not of_all:
         return pd.DataFrame(columns=COLUMNS)
-    rows: pd.DataFrame = pd.concat(of_all, ignore_index=True).reindex(columns=COLUMNS)
+    rows: pd.DataFrame = pd.concat(of_all, ignore_index=True).reindex(columns=[*COLUMNS, "first_latency_s"])
+    _add_floor(rows, floors(trials))
     _judge(rows)
-    return rows
+    return rows.reindex(columns=COLUMNS)
 
 
 def median_interval(values: pd.Series) -> tuple[float, float]:
@@ -124,6 +131,7 @@ def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         latency_s=both["latency_s_other"] - both["latency_s"],
         latency_percent=100 * (both["latency_s_other"] / both["latency_s"] - 1),
         overhead_s=both["overhead_s_other"] - both["overhead_s"],
+        first_latency_s=both["latency_s"],
         throughput_percent=100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
     )
     for measure, column in _TESTED.items():
@@ -152,6 +160,7 @@ def _points(pairs: pd.DataFrame) -> pd.DataFrame:
     medians = samples.medians(tables["latency_s"])
     rows = pd.DataFrame({"point": points, "points": 1, "rounds": sizes, "pairs": sizes})
     rows["latency_difference_percent"] = samples.medians(tables["latency_percent"])
+    rows["first_latency_s"] = samples.medians(tables["first_latency_s"])
     rows["first_faster"], rows["other_faster"] = (medians > 0).astype(int), (medians < 0).astype(int)
     for measure, (middle, low, high) in _MEASURES.items():
         rows[middle] = samples.medians(tables[measure])
@@ -176,6 +185,7 @@ def _figures(pairs: pd.DataFrame, over: str) -> dict[Hashable, Any]:
         "rounds": int(by_point.size().max()) if len(medians) else 0,
         "pairs": len(pairs),
         "latency_difference_percent": blocks["latency_percent"].median(),
+        "first_latency_s": pairs["first_latency_s"].median(),
         "first_faster": int((medians > 0).sum()),
         "other_faster": int((medians < 0).sum()),
     }
@@ -191,6 +201,20 @@ def _blocks(pairs: pd.DataFrame) -> str:
     return "rounds" if len(pairs[_ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
 
 
+def _add_floor(rows: pd.DataFrame, known: Floors) -> None:
+    """What identical treatments differ by, and intervals that hold it: both spreads as variances."""
+    keys = [tuple(map(str, key)) for key in rows[OF].itertuples(index=False, name=None)]
+    for measure, column in (("latency", "latency_s"), ("throughput", "throughput_ips")):
+        shares = [known.get((key[0], key[1]), UNKNOWN).shares.get(column, 0.0) for key in keys]
+        rows[f"{measure}_floor_percent"] = 100 * math.sqrt(2) * np.array(shares)
+    seconds = rows["latency_floor_percent"] / 100 * rows["first_latency_s"]
+    for spread, (middle, low, high) in zip(
+        (seconds, seconds, rows["throughput_floor_percent"]), _MEASURES.values(), strict=True
+    ):
+        for end, sign in ((low, -1), (high, 1)):
+            rows[end] = rows[middle] + sign * np.hypot(rows[end] - rows[middle], Z * spread)
+
+
 def _judge(rows: pd.DataFrame) -> None:
     """Correct the p-values of all points for how many there are, and count what is left."""
     p_values = [rows[f"{measure}_p_value"].to_numpy(dtype=float) for measure in ("latency", "throughput")]
@@ -203,13 +227,16 @@ def _judge(rows: pd.DataFrame) -> None:
         ("first_surely_more", "throughput_difference_percent", -1),
         ("other_surely_more", "throughput_difference_percent", 1),
     ):
-        is_sure = significance.significant(rows[f"{measure.partition('_')[0]}_p_corrected"].to_numpy())
+        of = measure.partition("_")[0]
+        is_sure = significance.significant(rows[f"{of}_p_corrected"].to_numpy())
+        # As far out as one of so many differences that nothing but the floor makes seldom is.
+        beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, int(rows["tests"].iloc[0]))))
+        is_sure &= rows[f"{of}_difference_percent"].abs() > beyond * rows[f"{of}_floor_percent"]
         rows[column] = (is_sure & (rows[measure] * sign > 0)).astype(int)
     of_two = rows.groupby([*CONDITION, "first", "other"], dropna=False, observed=True, sort=False)
     for column in ("latency_p_corrected", "throughput_p_corrected"):
         rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform("min"))
     for column in ("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"):
         rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform("sum"))
-    for measure in ("latency", "throughput"):
-        corrected = rows[f"{measure}_p_corrected"].to_numpy()
-        rows[f"{measure}_significant"] = significance.significant(corrected)
+    for measure, more in (("latency", "faster"), ("throughput", "more")):
+        rows[f"{measure}_significant"] = (rows[f"first_surely_{more}"] + rows[f"other_surely_{more}"]) > 0

@@ -40,7 +40,8 @@ def _latency(row: Row) -> str:
     if row["pairs"] != row["points"] * row["rounds"]:
         span = f"over {count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
     longer = difference_s >= 0
-    interval = f"95 % interval over {row['interval_over']}"
+    floor = " and the noise floor" if row["latency_floor_percent"] else ""
+    interval = f"95 % interval over {row['interval_over']}{floor}"
     told = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
     if math.isnan(low_s):
         return f"{other} took {told} {span}: too few rounds for an interval, may be chance"

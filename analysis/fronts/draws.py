@@ -20,6 +20,7 @@ from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.naming import backends
 from analysis.statistics import posterior
+from analysis.statistics.floor import OF, UNKNOWN, Floor, Floors
 from analysis.statistics.posterior import FAIR_CHANCE
 
 RESAMPLES = 2000
@@ -104,8 +105,9 @@ def conditions(
     where: Where,
     resamples: int,
     seed: int,
+    floors: Floors | None = None,
 ) -> Iterator[Draws]:
-    """The draws of each condition of these trials; `rows` are their cells.
+    """The draws of each condition of these trials; `rows` are their cells. floors: what is known of the noise floor.
 
     Objectives and what the constraint asks are computed of the same resample, where they are medians or made of them;
     all else in a constraint (a name, an interval, a number of rounds) is the same in every resample.
@@ -135,9 +137,14 @@ def conditions(
             np.broadcast_to(where.within(constants | values), shape),
             np.stack([measured[objective.column] for objective in objectives], axis=2),
             partial(_may_hold, where, constants, measured, seed),
-            np.zeros(len(objectives)),
+            _floor(floors or {}, members).of([objective.column for objective in objectives]),
             seed,
         )
+
+
+def _floor(floors: Floors, members: pd.DataFrame) -> Floor:
+    model, setup = (str(members[name].iloc[0]) for name in OF)
+    return floors.get((model, setup), UNKNOWN)
 
 
 def _may_hold(

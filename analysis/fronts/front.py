@@ -14,6 +14,7 @@ from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CELL, CONDITION
+from analysis.statistics.floor import floors
 
 COLUMNS = [
     *CELL,
@@ -86,8 +87,9 @@ def front(
     `AnalysisError` for objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
+    known = floors(trials, [objective.column for objective in wanted])
     rows = cells(trials)
-    every = draws.conditions(trials, rows, wanted, constraint, resamples, seed)
+    every = draws.conditions(trials, rows, wanted, constraint, resamples, seed, known)
     return judged(rows, wanted, constraint, map(certainty, every))
 
 

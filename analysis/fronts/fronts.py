@@ -12,6 +12,7 @@ from analysis.fronts import attainment, draws, front, hypervolume
 from analysis.fronts.cells import cells
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
+from analysis.statistics.floor import floors
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ def fronts(
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     is_plane = wanted == chosen(DEFAULT)
+    known = floors(trials, [objective.column for objective in wanted])
     rows = cells(trials)
     certain: list[pd.DataFrame] = []
     volumes: list[dict[str, Any]] = []
     corners: list[pd.DataFrame] = []
-    for drawn in draws.conditions(trials, rows, wanted, constraint, draws.RESAMPLES, seed):
+    for drawn in draws.conditions(trials, rows, wanted, constraint, draws.RESAMPLES, seed, known):
         certain.append(front.certainty(drawn))
         volumes += hypervolume.of_condition(drawn, {})
         if is_plane:

@@ -29,8 +29,8 @@ def measured(
     slower: float = 0.0,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Trials whose rounds drift by half, with noise of 1 % of the network; the second backend is `later_s` later where
-    something crosses, and has fewer images/s by the share `slower`."""
+    """Trials whose rounds drift by half, with noise of 1 % of the network; the second backend is `later_s` later, and
+    has fewer images/s by the share `slower`, where something crosses."""
     rng = np.random.default_rng(seed)
     rows = trials(rounds=rounds, backends=("tcp",), noise=0)
     drift = rng.uniform(1, 1.5, rounds)
@@ -40,7 +40,7 @@ def measured(
         for place, backend in enumerate(backends):
             late_s = later_s if place and crosses else 0.0
             latency_s = row["latency_s"] * drift[row["round"]] * rng.normal(1, 0.01) + late_s
-            throughput_ips = row["throughput_ips"] * rng.normal(1, 0.01) * (1 - place * slower)
+            throughput_ips = row["throughput_ips"] * rng.normal(1, 0.01) * (1 - place * slower * crosses)
             made.append(row | {"backend": backend, "latency_s": latency_s, "throughput_ips": throughput_ips})
     return made
 
