@@ -79,7 +79,7 @@ class RelayShaper:
         self._link = link
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        return dict(self._ask("shape", **profile.to_dict()))
+        return dict(self._ask("shape", **profile.with_queues().to_dict()))
 
     def restart(self, position_s: float) -> None:
         # What an outage holds back keeps its place in the queue, and would hold back what comes after it.
@@ -141,7 +141,7 @@ class NetemShaper:
             raise
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        ways = dict(zip(self._ends, profile.directions, strict=True))
+        ways = dict(zip(self._ends, profile.with_queues().directions, strict=True))
         shared = {"bucket": asdict(profile.bucket) if profile.bucket else None, "offset_s": profile.offset_s}
         asked = {}
         for role, session in self._sessions.items():

@@ -74,7 +74,7 @@ class Netem:
         bursts = loss if isinstance(loss, Gilbert) else None
         return cls(
             delay_ticks=_ticks(delay_s),
-            limit_packets=_limit(None if direction.trace else direction.limit_bytes, in_flight_bytes),
+            limit_packets=_limit(None if direction.trace else direction.waiting_bytes, in_flight_bytes),
             jitter_ticks=_ticks(direction.jitter_s),
             jitter_correlation=_share(direction.jitter_correlation),
             rate_bytes=rate_bytes,

@@ -96,11 +96,11 @@ class Line:
     """
 
     def __init__(self, direction: Direction, random: Random) -> None:
-        self.limit_bytes = direction.limit_bytes
+        self.limit_bytes = direction.waiting_bytes
         self._delay_ns = round(direction.delay_s * 1e9)
         self._jitter = Jitter(direction, random)
         self._per_byte_ns = 8e9 / direction.rate_bps if direction.rate_bps else 0.0
-        self._waiting = Waiting(direction.limit_bytes)
+        self._waiting = Waiting(direction.waiting_bytes)
         self._line_free_ns = 0
 
     def leave_ns(self, now_ns: int, wire_bytes: int, after_ns: int) -> int:
@@ -158,12 +158,12 @@ class TraceLine:
     """
 
     def __init__(self, direction: Direction, trace: Trace, random: Random, begin_ns: int) -> None:
-        self.limit_bytes = direction.limit_bytes
+        self.limit_bytes = direction.waiting_bytes
         self._trace = trace
         self._limited = trace.limited
         self._begin_ns = begin_ns
         self._jitter = Jitter(direction, random)
-        self._waiting = Waiting(direction.limit_bytes)
+        self._waiting = Waiting(direction.waiting_bytes)
         # Bits and not a time: an outage passes no bit, and a sum of bits gathers no rounding of times. Asked for
         # here, so that a long trace makes its sums now and not while the first packet waits.
         self._sent_bits = trace.carried_bits(0.0)

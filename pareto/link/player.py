@@ -55,7 +55,7 @@ class Rates:
 
     def __init__(self, direction: Direction) -> None:
         self._trace = _trace(direction)
-        self._limit_bytes = direction.limit_bytes or _LIMIT_BYTES
+        self._limit_bytes = direction.waiting_bytes or _LIMIT_BYTES
         self._owed_bits = 0.0
 
     def at(self, position_s: float) -> tuple[Tbf, float]:

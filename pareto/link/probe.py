@@ -299,8 +299,8 @@ def _pings(profile: Profile) -> int:
 def _wait_s(profile: Profile) -> float:
     """How long an echo may take: the longest round trip, a full queue each way, and a moment."""
     waits = [
-        8 * way.limit_bytes / way.typical.rate_bps
+        8 * (way.waiting_bytes or 0) / way.typical.rate_bps
         for way in profile.directions
-        if way.limit_bytes and way.typical.rate_bps
+        if way.typical.rate_bps
     ]
     return rtt_range_s(profile, (0.0, profile.period_s or 0.0))[1] + sum(waits) + _STRAGGLER_S

@@ -18,6 +18,10 @@ MAX_DELAY_S = 60.0
 MIN_RATE_BPS = 1e3
 MAX_RATE_BPS = 34e9  # netem's rate is a 32-bit number of bytes a second: it wraps at 34.36 Gbit/s
 MAX_LIMIT_BYTES = 1 << 30
+QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
+"""The queue in front of a line where a profile sets no limit: twice what the link holds in a round trip, at least what
+the first window of a connection needs and home uplinks usually have, and what a gigabit interface's thousand packets
+are in time. docs/emulation.md has the reasons."""
 
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
@@ -74,8 +78,9 @@ class Direction:
     `delay_s` and `jitter_s` in seconds: uniform within delay +- jitter, neighbours correlated by
     `jitter_correlation`; jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included
     (None: not limited). Probabilities from 0 to 1; a reordered packet overtakes all that wait. `limit_bytes` may
-    wait for the line, as in a router's buffer, before packets are dropped (None: more than TCP sends unasked).
-    `trace` gives rate and delay over time in place of `rate_bps` and `delay_s`.
+    wait for the line, as in a router's buffer, before packets are dropped; `queue_bytes` where that says nothing, as
+    `Profile.with_queues` sets it (None: more than TCP sends unasked). `trace` gives rate and delay over time in place
+    of `rate_bps` and `delay_s`.
 
     Raises ProfileError for values that no link here can have.
     """
@@ -90,6 +95,7 @@ class Direction:
     corrupt: float = 0.0
     limit_bytes: int | None = None
     trace: Trace | None = None
+    queue_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.delay_s <= MAX_DELAY_S:
@@ -120,6 +126,11 @@ class Direction:
                 )
             if not self.limited:
                 raise ProfileError("limit needs a rate: without one nothing waits")
+
+    @property
+    def waiting_bytes(self) -> int | None:
+        """How much may wait for the line."""
+        return self.queue_bytes if self.limit_bytes is None else self.limit_bytes
 
     @property
     def limited(self) -> bool:
@@ -239,6 +250,20 @@ class Profile:
         """What the two delays add to a round trip, on average."""
         return sum(way.typical.delay_s for way in self.directions)
 
+    def with_queues(self) -> Profile:
+        """As it is put in force: a queue of the usual length in front of each line that has no limit of its own."""
+        if self.bucket is not None:  # its queue is what fits into its latency
+            return self
+        out, back = (replace(way, queue_bytes=self._usual_queue_bytes(way)) for way in self.directions)
+        return replace(self, edge_to_server=out, server_to_edge=back)
+
+    def _usual_queue_bytes(self, way: Direction) -> int | None:
+        rate_bps = way.typical.rate_bps
+        if rate_bps is None or way.limit_bytes is not None:
+            return None
+        usual = max(QUEUE_BDP * self.rtt_s * rate_bps / 8, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * rate_bps / 8)
+        return min(int(usual), MAX_LIMIT_BYTES)
+
     @property
     def period_s(self) -> float | None:
         """How long it takes until the link has done all that its traces say (None: it does not change)."""
@@ -261,8 +286,8 @@ class Profile:
         }
 
     def record(self) -> dict[str, Any]:
-        """As `to_dict`, for manifests: a trace by its name and digest, not by all its steps."""
-        fields = self.to_dict()
+        """As `to_dict`, for manifests: with the queues in force, a trace by its name and digest, not by all its steps."""
+        fields = self.with_queues().to_dict()
         for way in ("edge_to_server", "server_to_edge"):
             if (trace := fields[way].get("trace")) is not None:
                 digest = hashlib.sha256(json.dumps(trace).encode()).hexdigest()

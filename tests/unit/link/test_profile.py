@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.link import library
 from pareto.link.profile import Bucket, Direction, Gilbert, Profile, ProfileError
 from pareto.link.trace import Step, Trace
 
@@ -128,3 +129,34 @@ def test_a_wrong_request_learns_which_fields_there_are(snapshot: SnapshotAsserti
             Direction.from_dict(fields)  # type: ignore[arg-type]
         messages.append(str(refused.value))
     assert messages == snapshot
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "back"),
+    [
+        ("200ms-5mbit", 262_144, None),  # 2 BDP are 250 kB, and home uplinks have as much
+        ("satellite", 1_625_000, 8_125_000),  # 2 BDP
+        ("10ms-100mbit", 262_144, None),
+        ("lan-1gbit", 1_500_000, 1_500_000),  # 12 ms
+        ("200ms-5mbit-tbf", None, None),  # the bucket's latency says it
+        ("none", None, None),
+    ],
+)
+def test_a_line_without_a_limit_gets_the_usual_queue(name: str, out: int | None, back: int | None) -> None:
+    given = library.load(name)
+    put = given.with_queues()
+    assert [way.waiting_bytes for way in put.directions] == [out, back]
+    assert put.tcp_fills == given.tcp_fills
+    assert put.record() == given.record()
+    assert Profile.from_dict(put.to_dict()) == put
+
+
+def test_a_limit_of_its_own_stays() -> None:
+    short = Profile("short", Direction(0.2, 5e6, limit_bytes=20_000)).with_queues()
+    assert short.edge_to_server.waiting_bytes == 20_000
+    assert short.edge_to_server.queue_bytes is None
+
+
+def test_a_changing_line_has_a_queue_for_its_means() -> None:
+    trace = Trace("t", 20.0, (Step(0, 0.1, 10e6), Step(10, 0.1, 30e6)))
+    assert Profile("t", Direction(trace=trace)).with_queues().edge_to_server.waiting_bytes == 500_000
