@@ -286,7 +286,7 @@ class Profile:
         }
 
     def record(self) -> dict[str, Any]:
-        """As `to_dict`, for manifests: with the queues in force, a trace by its name and digest, not by all its steps."""
+        """As `to_dict`, for manifests: with the queues in force, a trace by name and digest, not by all its steps."""
         fields = self.with_queues().to_dict()
         for way in ("edge_to_server", "server_to_edge"):
             if (trace := fields[way].get("trace")) is not None:
