@@ -79,7 +79,8 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
     if link.rtt_s is not None and link.rtt_s > allowed_s:
         found.append(
             f"{profile.name}: the link's own round trip of {show_delay(link.rtt_s)} comes on top of the "
-            f"{show_delay(profile.rtt_s)} asked, of which only {show_delay(allowed_s)} are tolerated"
+            f"{show_delay(profile.rtt_s)} asked, of which only {show_delay(allowed_s)} are tolerated: "
+            "take it off the profile's delay, or give a larger --rtt-floor"
         )
     ways = zip(profile.directions, ("out", "back"), (link.rate_bps, link.rate_back_bps), strict=True)
     for way, name, rate in ways:
