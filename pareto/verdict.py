@@ -79,7 +79,7 @@ def row(
         "edge_s": report["edge_s"],
         "serialize_s": report["serialize_s"] if crossings else None,
         "network_s": statistics.median(networks_s) if crossings else None,
-        "middle_s": _middle_s(computed_s),
+        "middle_s": _middle_s(list(computed_s), latency),
         "server_s": computed_s.get(SERVER),
         "latency_bound_s": bound_s,
         "edge_slowdown": slowdowns.get(EDGE),
@@ -149,10 +149,14 @@ def _parts_fault(networks_s: Sequence[float]) -> str:
     )
 
 
-def _middle_s(computed_s: Mapping[str, float]) -> float | None:
-    """What the hosts between edge and server computed; None where there are none, or none took part."""
-    middle = [seconds for role, seconds in computed_s.items() if role not in ROLES]
-    return sum(middle) if middle else None
+def _middle_s(computed: Sequence[str], latency: Mapping[str, Sequence[Any]]) -> float | None:
+    """What the hosts between edge and server computed for a request, all together, its median; None where there are
+    none, or none took part. `computed`: the roles that did, the edge's first.
+    """
+    between = [place for place, role in enumerate(computed[1:]) if role not in ROLES]
+    if not between:
+        return None
+    return statistics.median(sum(stages_s[place] for place in between) for stages_s in latency["stages_s"])
 
 
 def _output_fault(report: Mapping[str, Any]) -> str:

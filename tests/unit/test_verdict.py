@@ -274,12 +274,28 @@ def test_a_chains_times_add_up_over_all_of_it() -> None:
     assert made["retransmits"] == 3
 
 
+def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> None:
+    told = report()
+    told["requests"]["latency"]["stages_s"] = [[0.2, 0.01, 0.0]] * 3 + [[0.01, 0.1, 0.0]] * 3
+    roles = dict.fromkeys(("middle1", "middle2", "server"), {**USAGE, **SECOND})
+    cell = Cell(CELL.model, (1, 2, 3), "", "tcp", "x", 1)
+    crossings = [
+        CROSSING,
+        *[Crossing(name, Profile("x"), 1, 1) for name in ("middle1-middle2", "middle2-server")],
+    ]
+    edge = {**told, "stages_s": [0.105, 0.055, 0.0]}
+    made = verdict.row(cell, crossings, {"edge": edge, **roles}, {"edge-middle1": (Probed(GOOD, ""),) * 2})
+    assert made["middle_s"] == pytest.approx((0.21 + 0.11) / 2)
+
+
 def test_a_chain_whose_last_hosts_have_nothing_to_do(snapshot: SnapshotAssertion) -> None:
+    requests = report()["requests"]
     made = verdict.row(
         Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
         CHAIN[:1],
         {
-            "edge": report(stages_s=[0.3], work_s=0.31, latency_s=0.7, throughput_ips=3.0),
+            "edge": report(stages_s=[0.3], work_s=0.31, latency_s=0.7, throughput_ips=3.0)
+            | {"requests": {phase: {**of, "stages_s": [[0.3]] * 6} for phase, of in requests.items()}},
             "middle1": USAGE,
             "server": USAGE,
         },
