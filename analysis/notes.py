@@ -25,7 +25,7 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
         return
     most = measured.loc[measured["throughput_ips"].idxmax()]
     least = measured.loc[measured["latency_s"].idxmin()]
-    text = f"{name}: most images/s at {_placed(most)}{{}}, {_held_back(most)}"
+    text = f"{name}: by the medians, most images/s at {_placed(most)}{{}}, {_held_back(most)}"
     if least.name == most.name:
         yield text.format(", where latency is lowest, too")
     else:

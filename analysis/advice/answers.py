@@ -123,7 +123,8 @@ def _elsewhere(ranked: Ranking) -> str:
         told.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
     if told:
         return f"predicted: {', '.join(told)}"
-    none = "a split pays at no rate" if _kind(ranked.best) == EDGE else "no other point pays at any rate"
+    other = "split" if _kind(ranked.best) == EDGE else "other point"
+    none = f"at this delay no {other} pays at any rate"
     return f"predicted: {none}"
 
 

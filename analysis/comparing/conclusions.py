@@ -43,9 +43,8 @@ def _latency(rows: pd.DataFrame) -> str:
         return f"B is faster at {faster}, slower at {slower} points significantly: {median}"
     if sure_points := faster or slower:
         way = "faster" if faster else "slower"
-        if 2 * sure_points < len(rows):
-            return f"B is {way} at {count(sure_points, 'point')} significantly: {median}"
-        return f"B is {way}: {median}, {sure_points} significantly"
+        at = "all" if sure_points == len(rows) else f"{sure_points} of {len(rows)}"
+        return f"B is {way} at {at} points significantly: {median}"
     few = rows["note"].ne("").sum()
     untold = f" ({few} with too few rounds to tell)" if few else ""
     return f"no significant difference in latency: {median}{untold}"

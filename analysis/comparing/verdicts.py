@@ -71,7 +71,7 @@ def _faster(row: Row) -> str:
             at.append(f"{row[who]} at {points}" + (f" ({sure} significantly)" if sure else ""))
     if not at:
         return ""
-    text = f"faster: {', '.join(at)}"
+    text = f"faster by the medians: {', '.join(at)}"
     if row["rounds"] < row["rounds_needed"]:
         return f"{text}; too few rounds to tell at a single point: needs {row['rounds_needed']}"
     return text if row["latency_significant"] else f"{text}, at none significantly"

@@ -1,4 +1,5 @@
-"""What a backend itself costs: the latency beyond what physics asks for, as a + b x bytes."""
+"""The latency beyond the bound, as a + b x bytes: what a backend costs, with all else that the bound leaves out,
+such as waiting for a processor."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ def attribution_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: s
     told = [
         "Where the time of a request goes at each partition point, with one request in flight.",
         conditions,
-        "A bar is the sum of the medians of its parts.",
+        "A bar is the sum of the medians of its parts. Network is what remains: links, kernels, backends, and every "
+        "wait between the stages.",
         "The diamond is the bound that the stages' own times and the link set; the arrow points to the lowest median "
         "latency of the backend.",
         "A cross is a point without any valid trial." if shown["latency_s"].isna().any() else "",

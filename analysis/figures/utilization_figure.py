@@ -74,8 +74,9 @@ def utilization_drawing(
         "How busy each host and link is with many requests in flight.",
         conditions,
         _selection(rows),
-        "A bar is filled for the share of the time in which the step is busy; beside it, of a host, the time a request "
-        "for which it waits. Medians over rounds, without intervals. Outlined: the step "
+        "A bar is filled for the share of the time in which the step is busy: a host as it measured it, a link by "
+        "what its profile's rate needs for these images/s. Beside it, of a host, the time a request for which it "
+        "waits. Medians over rounds, without intervals. Outlined: the step "
         "that sets the bound of the throughput, which need not be the busiest.",
     ]
     return Drawing(

@@ -1,4 +1,4 @@
-"""What the backends themselves cost, and how much each front is worth: a row for each condition and backend."""
+"""The latency beyond the bound, and how much each front is worth: a row for each condition and backend."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def overhead(rows: pd.DataFrame) -> Html:
         Column("eff.", figures(shown["latency_efficiency"] * 100, 1), "%", "number"),
     ]
     about = (
-        "Latency over its bound, as a line over the bytes that cross: a for every request, b for every megabyte; "
+        "Latency over its bound, as a line over the bytes that cross: a for every request, b for every megabyte. It is "
+        "all that the bound leaves out, the backend and what the machine itself costs; "
         "headers is what of b the headers of TCP are; noise: hidden by the noise of the rounds."
     )
     return _told(
-        "What the backends cost",
+        "Latency beyond the bound",
         about,
-        table(columns, _caption("Overhead beyond physics", rows), class_="costs"),
+        table(columns, _caption("Overhead beyond the bound", rows), class_="costs"),
         rows,
     )
 
@@ -67,7 +68,7 @@ def hypervolumes(rows: pd.DataFrame) -> Html:
         Column("rounds", figures(shown["rounds"], 0), kind="number"),
         Column("reference", [str(reference) for reference in shown["reference"]]),
     ]
-    about = "The hypervolume of a front is what it dominates up to the reference: of two fronts the larger is better."
+    about = "The hypervolume of a front is what it dominates up to the reference: the more, the better."
     return _told(
         "What the fronts are worth",
         about,

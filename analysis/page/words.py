@@ -10,7 +10,7 @@ WORDS = {
     "the rest on the last.",
     "latency": "The time from input ready to result in hand, on the edge's clock, with one request in flight. The "
     "median of a trial's requests, then the median over rounds.",
-    "throughput": "Images a second with so many requests in flight that the slowest of edge, link and server is always "
+    "throughput": "Images a second with as many requests in flight as should keep the slowest of edge, link and server "
     "busy. It is not 1/latency.",
     "bound": "What physics allows. Of the latency: the stages' compute times, the delays, and payload over rate. Of "
     "the throughput: one over the slowest of these steps.",

@@ -104,7 +104,11 @@ def _rounds_for_interval(row: pd.Series) -> str:
 def _rounds_for_steadiness(row: pd.Series, size: float) -> str:
     """An interval shrinks as the root of the rounds. Of those to come, as many will be lost as of those there are."""
     more = math.ceil((row["rounds"] + row["excluded"]) * (size / UNSTEADY) ** 2)
-    return f"--trials {more}, or {RESUME}" if more <= MOST_ROUNDS else "more rounds alone will not do"
+    return (
+        f"--trials {more}, or {RESUME}"
+        if more <= MOST_ROUNDS
+        else f"over {MOST_ROUNDS} rounds would be needed"
+    )
 
 
 def _outliers(measured: pd.DataFrame) -> Iterator[str]:
@@ -115,7 +119,7 @@ def _outliers(measured: pd.DataFrame) -> Iterator[str]:
     worst = known.loc[known["outliers"].idxmax()]
     yield (
         f"{outliers:.0f} of {trials:.0f} trials are outliers, most at {_named(worst)}: {worst['outliers']:.0f} of "
-        f"{_rounds(worst)}. They count as all others do, but something else ran at times: close other programs"
+        f"{_rounds(worst)}. They count as all others do. Something may have run beside them: close other programs"
     )
 
 
@@ -134,7 +138,8 @@ def _drifting(drifts: pd.DataFrame) -> Iterator[str]:
 
 def _points(some: int, of: int, such: str = "") -> str:
     """`2 of 4 points with an interval are`."""
-    which = f"{some} of {of} points" if some < of else ("the only point" if of == 1 else f"all {of} points")
+    every = {1: "the only point", 2: "both points"}.get(of, f"all {of} points")
+    which = f"{some} of {of} points" if some < of else every
     return f"{which}{such} {'is' if some == 1 else 'are'}"
 
 

@@ -1,4 +1,4 @@
-"""What each backend itself costs, in the terminal and in a log: legible at 80 columns and without colour."""
+"""The latency beyond the bound, for each backend: legible in a terminal of 80 columns and without colour."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _notes(rows: pd.DataFrame) -> str:
 def _table(rows: pd.DataFrame) -> Table:
     has_headers = rows["headers_s_per_byte"].notna().any()
     has_goodput = rows["goodput_efficiency"].notna().any()
-    table = framed(f"{condition_title(rows.iloc[0])}: overhead beyond physics")
+    table = framed(f"{condition_title(rows.iloc[0])}: overhead beyond the bound")
     table.add_column("backend", min_width=7, overflow="fold")
     headers = ["points", "a\nms", "95 %\nms", "b\nms/MB", "95 %\nms/MB"]
     headers += ["headers\nms/MB"] if has_headers else []

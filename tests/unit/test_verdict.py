@@ -277,7 +277,8 @@ def test_a_chains_times_add_up_over_all_of_it() -> None:
 def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> None:
     told = report()
     told["requests"]["latency"]["stages_s"] = [[0.2, 0.01, 0.0]] * 3 + [[0.01, 0.1, 0.0]] * 3
-    roles = dict.fromkeys(("middle1", "middle2", "server"), {**USAGE, **SECOND})
+    usage = USAGE | SECOND
+    roles = {"middle1": usage, "middle2": usage, "server": usage}
     cell = Cell(CELL.model, (1, 2, 3), "", "tcp", "x", 1)
     crossings = [
         CROSSING,
