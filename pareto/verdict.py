@@ -156,7 +156,8 @@ def _middle_s(computed: Sequence[str], latency: Mapping[str, Sequence[Any]]) -> 
     between = [place for place, role in enumerate(computed[1:]) if role not in ROLES]
     if not between:
         return None
-    return statistics.median(sum(stages_s[place] for place in between) for stages_s in latency["stages_s"])
+    each = [sum(stages_s[place] for place in between) for stages_s in latency["stages_s"]]
+    return float(statistics.median(each))
 
 
 def _output_fault(report: Mapping[str, Any]) -> str:

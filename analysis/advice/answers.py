@@ -123,9 +123,8 @@ def _elsewhere(ranked: Ranking) -> str:
         told.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
     if told:
         return f"predicted: {', '.join(told)}"
-    other = "split" if _kind(ranked.best) == EDGE else "other point"
-    none = f"at this delay no {other} pays at any rate"
-    return f"predicted: {none}"
+    none = "split" if _kind(ranked.best) == EDGE else "other point"
+    return f"predicted: at this delay no {none} pays at any rate"
 
 
 def _kind(choice: Choice) -> str:
