@@ -129,6 +129,10 @@ def run(
     rtt_floor: Annotated[
         str | None, typer.Option(help="How far its round trip may always be off.  [0.3ms]")
     ] = None,
+    slowdown: Annotated[
+        float | None,
+        typer.Option(help="How many times as long as alone a stage may take in a valid trial.  [1.5]"),
+    ] = None,
     sample: Annotated[
         str | None, typer.Option(help="How often the devices' sensors are read, or off.  [200ms]")
     ] = None,
@@ -175,6 +179,7 @@ def run(
         "tolerance": tolerance,
         "rtt_tolerance": rtt_tolerance,
         "rtt_floor": rtt_floor,
+        "slowdown": slowdown,
         "sample": sample,
         "shape_at": shape_at,
         "seed": seed,

@@ -16,7 +16,7 @@ from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import Plan, Trial
-from pareto.spec import Cell
+from pareto.spec import SLOWED, Cell
 from pareto.store import Row, Store
 
 MAX_FAILURES_IN_A_ROW = 5
@@ -106,12 +106,17 @@ class Runner:
         watcher: Watcher,
         clock: Clock,
         now: Callable[[], float] = time.monotonic,
+        slowed: float = SLOWED,
     ) -> None:
-        """`networks`: by name, the profile of each link. `now`: seconds on a clock that only goes forward."""
+        """`networks`: by name, the profile of each link. `now`: seconds on a clock that only goes forward.
+
+        `slowed`: how many times as long as alone a stage may take in a valid trial.
+        """
         self._workers = workers
         self._store = store
         self._networks = networks
         self._tolerance = tolerance
+        self._slowed = slowed
         self._watcher = watcher
         self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
         self._shaped = ""
@@ -187,7 +192,7 @@ class Runner:
                 for row in stages.rows(cell, crossings, told, samples)
             )
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        row = verdict.row(cell, crossings, told, probes, samples)
+        row = verdict.row(cell, crossings, told, probes, samples, self._slowed)
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in counts):
             row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in counts)

@@ -25,6 +25,9 @@ MOST_TRIALS = 1000
 MOST_ROUNDS = 100
 """None is added beyond to become sure: a spread that this many do not tame is the machine's to mend."""
 MOST_BUDGET_S = 31 * 24 * 3600
+SLOWED = 1.5
+"""A stage that takes this multiple of its baseline was disturbed. Undisturbed stages of 5 ms or more stay under 1.4 on
+a virtual machine with noisy neighbours; one that shares its core with a busy loop takes 2 or more."""
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
@@ -134,6 +137,7 @@ class Sweep(BaseModel):
     tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.02, gt=0, lt=1)
     rtt_tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.01, gt=0, lt=1)
     rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.0003, ge=0, lt=10)
+    slowdown: float = Field(default=SLOWED, gt=1)
     shape_at: Literal["both", "edge"] = "both"
     quick: bool = False
 

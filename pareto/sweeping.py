@@ -227,7 +227,9 @@ def _measure(
         manifest["sessions"] = [*manifest.get("sessions", []), session]
         store.write_manifest(manifest)
         try:
-            runner = Runner(workers, store, networks, sweep.link_tolerance, progress, clock, now)
+            runner = Runner(
+                workers, store, networks, sweep.link_tolerance, progress, clock, now, sweep.slowdown
+            )
             for part in parts:
                 progress.expect(part)
                 runner.run(part)

@@ -9,7 +9,7 @@ from typing import Any
 from pareto import bounds, devices, stages
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.link.probe import Probed
-from pareto.spec import Cell
+from pareto.spec import SLOWED, Cell
 from pareto.store import Row
 
 TOO_FAST = 0.99
@@ -20,11 +20,9 @@ TOO_MANY = 1.03
 """A throughput above this multiple of its bound was not a steady state: in a short phase one late reply can do it."""
 FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
-SLOWED, MATTERS = 1.5, 0.05
-"""A stage that takes this multiple of its baseline was disturbed, if that is over this share of the latency.
-
-Undisturbed stages of 5 ms or more stay under 1.4 on a virtual machine with noisy neighbours; one that shares its core
-with a busy loop takes 2 or more. Small stages take up to 1.9 times as long, for other data was in the caches."""
+MATTERS = 0.05
+"""A slowed stage makes a trial invalid if it makes up this share of the latency. Small stages take up to 1.9 times as
+long as alone by themselves, for other data was in the caches."""
 
 
 def row(
@@ -33,11 +31,13 @@ def row(
     told: Mapping[str, Any],
     probes: Mapping[str, tuple[Probed, Probed]],
     samples: Mapping[str, devices.Series] | None = None,
+    slowed: float = SLOWED,
 ) -> Row:
     """The trial's row, without what names the trial, and without times.
 
     told: by role in the order of the chain, what `pareto.worker.trial.run` returned on the edge, and the others' usage.
-    probes: of each link by name, before and after. samples: what each host's sensors told.
+    probes: of each link by name, before and after. samples: what each host's sensors told. slowed: how many
+    times as long as alone a stage may take.
     """
     samples = samples or {}
     report, server = told[EDGE], told[SERVER]
@@ -64,7 +64,7 @@ def row(
         _latency_fault(report["latency_s"], bound_s),
         _throughput_fault(report["throughput_ips"], bound_ips),
         _parts_fault(networks_s),
-        *_slow_stages(told, slowdowns),
+        *_slow_stages(told, slowdowns, slowed),
         *(devices.throttling(role, samples.get(role), told[role]) for role in told),
     ]
     reason = "; ".join(fault for fault in faults if fault)
@@ -179,13 +179,13 @@ def _bytes_faults(
                 break
 
 
-def _slow_stages(told: Mapping[str, Any], slowdowns: Mapping[str, float]) -> Iterator[str]:
+def _slow_stages(told: Mapping[str, Any], slowdowns: Mapping[str, float], slowed: float) -> Iterator[str]:
     """A GPU is not judged: by itself it clocks down between requests that come one after another."""
     medians = stages.compute_s(told)
     for role, slowdown in slowdowns.items():
         alone_s = medians[role] / slowdown
         matters = medians[role] - alone_s > MATTERS * told[EDGE]["latency_s"]
-        if slowdown > SLOWED and matters and told[role].get("gpu_s") is None:
+        if slowdown > slowed and matters and told[role].get("gpu_s") is None:
             yield (
                 f"the {role}'s stage took {medians[role] * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
                 "that it takes alone: something else ran there, or its clock changed"

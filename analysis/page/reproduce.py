@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "tolerance": 0.02,
     "rtt_tolerance": 0.01,
     "rtt_floor": 0.0003,
+    "slowdown": 1.5,
     "shape_at": "both",
     "quick": False,
 }

@@ -31,7 +31,16 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
     bed, store = simulation.testbed(links + 1), _Memory()
     try:
         workers = Workers(simulation, bed.links, edge_cpu=sweep.edge_cpu)
-        runner = Runner(workers, store, networks, sweep.link_tolerance, _Nobody(), Clock(), simulation.clock)
+        runner = Runner(
+            workers,
+            store,
+            networks,
+            sweep.link_tolerance,
+            _Nobody(),
+            Clock(),
+            simulation.clock,
+            sweep.slowdown,
+        )
         runner.run(plan.make(sweep, facts, networks))
     finally:
         bed.close()

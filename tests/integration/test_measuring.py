@@ -90,7 +90,7 @@ def measure(
     told = crew.trial(Trial(it, 1, 0.2, 5.0, effort), network)
     names = [link.name for link in crew.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
-    return told, verdict.row(it, crew.crossings(it, network), told, probes)
+    return told, verdict.row(it, crew.crossings(it, network), told, probes, slowed=100.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

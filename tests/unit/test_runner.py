@@ -165,6 +165,16 @@ def test_drops_are_counted_only_where_somebody_counts(
     assert store.rows()[0]["dropped_packets"] == said
 
 
+def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(store: Store) -> None:
+    slow = StandInCrew(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
+    networks = {NONE.name: (NONE,)}
+    for slowed, status in ((spec.SLOWED, "invalid"), (9.0, "ok")):
+        follower = Follower(False)
+        runner = Runner(cast(Workers, slow), store, networks, Tolerance(), follower, Clock(), slowed=slowed)
+        runner.run(Plan((TRIAL,), 1))
+        assert follower.rows[-1]["status"] == status
+
+
 def test_hosts_that_stay_away_end_the_run(store: Store, snapshot: SnapshotAssertion) -> None:
     crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
     with pytest.raises(Aborted) as aborted:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import verdict
+from pareto import spec, verdict
 from pareto.bounds import Crossing
 from pareto.link.probe import Probed, Reading, judge
 from pareto.link.profile import Direction, Profile
@@ -146,10 +146,17 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
     assert made["throughput_bound_ips"] == row(report())["throughput_bound_ips"]
 
 
+def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
+    told = {"edge": report(edge_s=0.036, work_s=0.051, latency_s=0.42), "server": USAGE}
+    probes = {"edge-server": (Probed(GOOD, ""),) * 2}
+    assert verdict.row(CELL, [CROSSING], told, probes, slowed=4.1)["status"] == "ok"
+    assert verdict.row(CELL, [CROSSING], told, probes, slowed=3.9)["status"] == "invalid"
+
+
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
     made = row(report(edge_s=0.020, work_s=0.035, latency_s=0.42))
     assert (made["status"], made["reason"]) == ("ok", "")
-    assert made["edge_slowdown"] > verdict.SLOWED
+    assert made["edge_slowdown"] > spec.SLOWED
 
 
 def test_a_gpu_that_clocks_down_between_requests_is_not_disturbed() -> None:

@@ -47,6 +47,7 @@ def test_defaults_are_the_harness_own() -> None:
             "sample": "off",
             "tolerance": "7%",
             "rtt_floor": "0.3ms",
+            "slowdown": 2.5,
         },
         {"model": "a", "sample": 0.0123, "tolerance": 0.123, "rtt_floor": 1e-5, "shape_at": "edge"},
         {"model": "a", "quick": True, "trials": 1},
