@@ -127,6 +127,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
     found.warnings += [
         *warnings(rows, drifting),
         *load.on_one_core(manifests),
+        *load.beyond(rows, manifests),
         *load.warnings(trials, known.stages, shared=found.on_one_machine),
     ]
     found.verdicts += verdicts(found.paired)

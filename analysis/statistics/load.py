@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.keys import CELL, TRIAL
 from analysis.naming import condition_title
-from analysis.runs.manifest import within
+from analysis.runs.manifest import section, within
 
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
@@ -17,6 +17,9 @@ CHANGED = 1.5
 """Baselines of one stage in one run that are this far apart are of two machines, as it were."""
 TAKEN = 10.0
 """Percent of its cores that something else may take of a host before it is told. Measuring itself takes 1 to 3."""
+LATE, LATE_S = 1.5, 0.005
+"""A latency of this multiple of its bound, and so many seconds more, has another cause than the transports. Their own
+share is under 1.3 in all that was measured over links that lose nothing."""
 HOSTS = ("edge", "server")
 STAGE = ["run", "model", "batch_size", "host", "first_unit", "last_unit"]
 REMEDY = "close other programs, set the CPU governor to performance, and measure again"
@@ -47,6 +50,31 @@ def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
+def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line if points take much longer than their bounds over links that neither vary nor lose anything.
+
+    front: as from `analysis.fronts.front.front`. There stages and links leave nothing else to wait for: something
+    between them takes the time, such as a host that is slow to answer.
+    """
+    still = {
+        netem
+        for manifest in manifests
+        for netem, names in section(manifest, "networks").items()
+        if all(_is_still(section(manifest, "profiles", name)) for name in names)
+    }
+    crossing = front[front["netem"].isin(still) & (front["payload_bytes"] > 0) & front["latency_s"].notna()]
+    beyond_s = crossing["latency_s"] - crossing["latency_bound_s"]
+    late = crossing[(beyond_s > LATE_S) & (crossing["latency_s"] > LATE * crossing["latency_bound_s"])]
+    if late.empty:
+        return
+    worst = late.loc[beyond_s[late.index].idxmax()]
+    yield (
+        f"{len(late)} of {len(crossing)} points that cross the link take over {LATE:g} times their bound, most of all "
+        f"{_named(worst)}: {1e3 * worst['latency_s']:.3g} ms, of which neither the stages nor the link take "
+        f"{1e3 * beyond_s[worst.name]:.3g}. Something between them does: look at the hosts' wait_percent in trials.csv"
+    )
+
+
 def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     """A line if hosts' cores bounded the throughput of some cells, and neither a stage alone nor the link.
 
@@ -72,6 +100,13 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
         f"the throughput of {len(held)} of {len(found)} cells is held below its bound by the hosts' cores{why}; "
         f"most at {_named(worst)}: {worst['reached']:.0%} of its bound"
     )
+
+
+def _is_still(profile: Mapping[str, Any]) -> bool:
+    """Whether a link of this profile is always the same, and loses nothing."""
+    ways = [section(profile, way) for way in ("edge_to_server", "server_to_edge")]
+    impaired = ("jitter_s", "loss", "duplicate", "reorder", "corrupt", "trace")
+    return not profile.get("bucket") and not any(way.get(what) for way in ways for what in impaired)
 
 
 def _slower(ok: pd.DataFrame) -> Iterator[str]:

@@ -114,6 +114,54 @@ def test_a_cell_that_is_held_back_in_few_rounds_is_not_counted(
     assert list(load.full_cores(some(frames[0], 1, full_cores="edge"), shared=True)) == []
 
 
+MANIFEST = {
+    "networks": {"wifi": ["wifi"], "lossy": ["wifi", "lossy"]},
+    "profiles": {
+        "wifi": {"edge_to_server": {"delay_s": 0.01}, "bucket": None},
+        "lossy": {"edge_to_server": {"loss": 0.01}},
+    },
+}
+
+
+def points(**columns: Any) -> pd.DataFrame:
+    """Two points that cross the link and one that does not."""
+    same = {
+        "model": "m",
+        "batch_size": 1,
+        "codec": "none",
+        "in_flight_asked": "auto",
+        "setup": "",
+        "backend": "tcp",
+    }
+    return pd.DataFrame(
+        {
+            **same,
+            **{
+                "point": ["0", "3", "7"],
+                "payload_bytes": [600_000, 1000, 0],
+                "latency_bound_s": [0.05, 0.05, 0.05],
+            },
+            **{"latency_s": [0.055, 0.06, 0.09], "netem": "wifi", **columns},
+        }
+    )
+
+
+def test_what_neither_stages_nor_link_take_is_told(snapshot: SnapshotAssertion) -> None:
+    """As by a server that waits before it answers."""
+    assert list(load.beyond(points(latency_s=[0.08, 0.09, 0.1]), [MANIFEST])) == snapshot
+
+
+def test_a_transports_usual_share_is_not(snapshot: SnapshotAssertion) -> None:
+    assert list(load.beyond(points(), [MANIFEST])) == []
+    quick = points(latency_s=[0.004, 0.005, 0.1], latency_bound_s=[0.001] * 3)
+    assert list(load.beyond(quick, [MANIFEST])) == []
+
+
+def test_a_link_that_loses_packets_has_a_reason_of_its_own() -> None:
+    late = points(latency_s=[0.08, 0.09, 0.1], netem="lossy")
+    assert list(load.beyond(late, [MANIFEST])) == list(load.beyond(late, [{}])) == []
+
+
 def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
     session = {"testbed": {"kind": "local", "on_one_core": [["edge", "server"]]}}
     assert list(load.on_one_core([{"sessions": [session, session]}])) == snapshot

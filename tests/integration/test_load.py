@@ -1,0 +1,160 @@
+"""What else runs on a host while it is measured, on a real testbed: each is told, or makes the trial invalid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from analysis.reporting import Asked, find
+from pareto import spec
+from pareto.crew import Crew
+from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.local_testbed import open_local
+from pareto.hosts.testbed import Testbed
+from pareto.link.library import load
+from pareto.link.probe import Tolerance
+from pareto.plan import Effort, Plan, Trial
+from pareto.prepare import Prepared, canonical, prepare
+from pareto.runner import Clock, Runner
+from pareto.spec import Cell
+from pareto.store import Store
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+]
+
+MODEL, NETEM, POINT = "mobilenet_v2", "10ms-100mbit", 7
+EFFORT = Effort(latency=(5, 0.5), throughput=(8, 0.5))
+ANY_LINK = Tolerance(rtt_fraction=1.0, rtt_floor_s=1.0, rate_fraction=0.9)
+"""What is wrong here is not the link, whatever else the machine does."""
+SLOW_S = 0.05
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare(MODEL, canonical(spec.sweep({"model": MODEL, "netem": NETEM})))
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with closing(open_local()) as bed:
+        yield bed
+
+
+@pytest.fixture(scope="module")
+def crew(bed: Testbed, prepared: Prepared) -> Iterator[Crew]:
+    with closing(Crew(bed, {MODEL: prepared}, ("tcp",), sample_s=0.05)) as crew:
+        crew.start()
+        yield crew
+
+
+class Watcher:
+    is_live = False
+
+    def sampled(self, latest: object) -> None: ...
+
+    def started(self, trial: Trial) -> None: ...
+
+    def finished(self, trial: Trial, row: object) -> None: ...
+
+
+def measured(crew: Crew, prepared: Prepared, out: Path) -> tuple[Mapping[str, str], list[str]]:
+    """The row of a trial, and what its report warns of."""
+    profile = load(NETEM)
+    manifest = {
+        "sweep": {"testbed": "local"},
+        "networks": {NETEM: [NETEM]},
+        "profiles": {NETEM: profile.record()},
+    }
+    store = Store.create(out, "run", manifest)
+    cell = Cell(MODEL, (POINT,), prepared.facts.points[POINT][0], "tcp", NETEM, 1)
+    runner = Runner(crew, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Clock())
+    runner.run(Plan((Trial(cell, 1, 0.05, 5.0, EFFORT),), 1))
+    (row,) = store.rows()
+    return row, find([store.folder], Asked(figures="none")).warnings
+
+
+@contextmanager
+def changed(crew: Crew, bed: Testbed, file: str, was: str, now: str) -> Iterator[None]:
+    """The server's own copy of the code, for the workers that are started meanwhile."""
+    path = Path(bed.remotes[SERVER]._code) / file
+    text = path.read_text()
+    assert text.count(was) == 1
+    crew.close()
+    path.write_text(text.replace(was, now))
+    yield
+    path.write_text(text)
+    crew.close()
+
+
+@contextmanager
+def busy_loop(core: int | None) -> Iterator[None]:
+    """Somebody else's program on that core."""
+    program = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.kill()
+
+
+@pytest.mark.parametrize("role", [EDGE, SERVER])
+def test_a_busy_loop_on_a_hosts_core_makes_the_trial_invalid(
+    crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path, role: str
+) -> None:
+    """It is there before the trial, and never pauses: no baseline is without it."""
+    with busy_loop(bed.remotes[role].host.core):
+        row, _ = measured(crew, prepared, tmp_path)
+    assert row["status"] == "invalid"
+    assert f"the {role}'s stage" in row["reason"]
+    assert float(row[f"{role}_slowdown"]) > spec.SLOWED
+    assert float(row[f"{role}_others_percent"]) > 20
+    assert float(row[f"{role}_wait_percent"]) > 10
+    # The bounds are those of a host that is left alone, so that the efficiency sees it.
+    assert float(row["latency_bound_s"]) < 0.8 * float(row["latency_s"])
+
+
+def test_a_server_that_is_slowed_inside_its_stage_makes_the_trial_invalid(
+    crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path
+) -> None:
+    inside = (
+        "pareto/worker/served.py",
+        "        ended = time",
+        f"        time.sleep({SLOW_S})\n        ended = time",
+    )
+    with changed(crew, bed, *inside):
+        row, _ = measured(crew, prepared, tmp_path)
+    assert row["status"] == "invalid"
+    assert "the server's stage" in row["reason"]
+    assert float(row["server_s"]) > SLOW_S
+
+
+def test_a_server_that_is_slowed_outside_of_its_stage_is_told(
+    crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path
+) -> None:
+    answer = "request.answer(outputs, (own_s,), 0.0)"
+    outside = ("pareto/backends/pipeline.py", answer, f"__import__('time').sleep({SLOW_S}) or {answer}")
+    with changed(crew, bed, *outside):
+        row, warnings = measured(crew, prepared, tmp_path)
+    if row["status"] == "ok":
+        assert [line for line in warnings if "of which neither the stages nor the link take" in line]
+    assert float(row["latency_s"]) - float(row["latency_bound_s"]) > SLOW_S
+
+
+def test_figures_of_load_are_there_for_a_trial_that_nothing_disturbs(
+    crew: Crew, prepared: Prepared, tmp_path: Path
+) -> None:
+    row, _ = measured(crew, prepared, tmp_path)
+    for role in (EDGE, SERVER):
+        assert float(row[f"{role}_slowdown"]) > 0
+        for what in ("steal", "others", "wait", "core"):
+            assert float(row[f"{role}_{what}_percent"]) >= 0
+        assert 0 < float(row[f"{role}_core_percent"]) <= 100
+    assert float(row["throughput_ips"]) <= 1.03 * float(row["throughput_bound_ips"])
