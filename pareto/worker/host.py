@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import time
@@ -29,6 +30,7 @@ def facts() -> dict[str, object]:
         "torch": torch.__version__,
         "torchvision": version("torchvision"),
         "threads": torch.get_num_threads(),
+        "collects_garbage": gc.isenabled(),
         "congestion_control": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
         "slow_start_after_idle": _read("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
     }

@@ -7,6 +7,7 @@ import itertools
 import resource
 import statistics
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -402,3 +403,40 @@ def test_facts_say_where_the_worker_computes(worker: Forked) -> None:
     assert facts["pid"] == worker.process.pid
     assert (facts["device"], facts["cuda"]) == ("cpu", None)
     assert facts["memory_bytes"] > facts["swap_bytes"] >= 0 or facts["swap_bytes"] > 0
+
+
+def test_no_host_collects_garbage_by_itself(worker: Forked) -> None:
+    """In the middle of a request that would be charged to it."""
+    assert worker.result("facts")["collects_garbage"] is False
+
+
+def test_garbage_is_collected_when_a_stage_changes(pair: Chain) -> None:
+    """Graphs and their modules refer to each other: else each trial would leave some."""
+
+    class Node:
+        pass
+
+    node = Node()
+    node.itself = node  # type: ignore[attr-defined]
+    left = weakref.ref(node)
+    gc.disable()
+    try:
+        del node
+        assert left() is not None
+        pair.stage(5)
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+def test_a_stages_baseline_is_its_own_and_leaves_no_trace_in_the_trial(pair: Chain) -> None:
+    """A stage without units has none."""
+    which = {"batch_size": 1, "backend": "tcp"}
+    pair.stage(0)
+    assert pair.edge.baseline({"cuts": [0], "position": 0, **which}) is None
+    whole_s = pair.server.baseline({"cuts": [0], "position": 1, **which})
+    assert whole_s is not None
+    assert whole_s > 0
+    assert pair.server.usage({"requests": 0, "steady": 0})["trial_window"] is None
+    pair.trial(0)
+    assert pair.server.baseline({"cuts": [0], "position": 1, **which}) is not None
