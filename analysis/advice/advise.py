@@ -17,7 +17,8 @@ from analysis.advice.predict import advisable
 from analysis.advice.validation import Validation, validate
 from analysis.advice.wording import more, percent, rate
 from analysis.errors import AnalysisError
-from analysis.naming import count, in_flight
+from analysis.naming import in_flight
+from analysis.statistics.floor import floors
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,7 @@ class Advice:
     """What to do in `network`. `title` names the workload, `measured` the profiles that it was measured at.
 
     behind: by what share the best beats the runner-up (NaN without one). sure: `sure`, `likely`, `a toss-up`, or empty
-    text with too few rounds; never more than `likely` where the runner-up is nearer than predictions are off.
-    extrapolated: the network lies beyond what the profiles span.
+    text where no probability holds. extrapolated: the network lies beyond what the profiles span.
     """
 
     title: str
@@ -58,7 +58,6 @@ def advise(
     objective: str = "latency",
     where: str = "",
     model: str = "",
-    resamples: int = 1000,
     seed: int = 0,
 ) -> Advice:
     """From the frames of `analysis.runs.trials` (of any number of runs) and the manifests of those runs.
@@ -73,28 +72,34 @@ def advise(
     """
     known = networks(manifests)
     candidates, refused = _candidates(_of_model(trials, model), stages, known), []
-    found: list[tuple[Observed, Ranking]] = []
+    floor = floors(trials)
+    found: list[tuple[Observed, Ranking, Validation]] = []
     for observed in candidates:
         try:
             profile = next((name for name in observed.profiles if known[name].same(network)), "")
-            ensemble = Ensemble.of(observed, resamples, seed)
-            ranked = ranking(ensemble, network, objective, where, profile)
-            found.append((observed, ranked))
+            validation = validate(observed)
+            ranked = ranking(
+                Ensemble.of(observed, floor),
+                network,
+                objective,
+                where,
+                profile,
+                model_error=validation.spread(objective),
+                seed=seed,
+            )
+            found.append((observed, ranked, validation))
         except AnalysisError as error:
             refused.append(error)
     if not found:
         raise refused[0]
     if len(found) > 1:
-        raise AnalysisError(_several([observed for observed, _ in found]))
-    observed, ranked = found[0]
-    validation = validate(observed)
+        raise AnalysisError(_several([observed for observed, *_ in found]))
+    observed, ranked, validation = found[0]
     behind = ranked.choices[1].behind(ranked.best, objective) if len(ranked.choices) > 1 else math.nan
-    doubtful = not ranked.profile and behind < validation.of(objective)[0]
-    sure = "likely" if ranked.sure == "sure" and doubtful else ranked.sure
     measured = {name: known[name] for name in observed.profiles}
     beyond = _beyond(network, list(measured.values()))
     what = title(observed.cells.iloc[0])
-    return Advice(what, network, objective, where, measured, ranked, validation, behind, sure, beyond)
+    return Advice(what, network, objective, where, measured, ranked, validation, behind, ranked.sure, beyond)
 
 
 def title(row: Mapping[Any, Any], netem: str = "") -> str:
@@ -113,7 +118,7 @@ def sentence(advice: Advice) -> str:
     if advice.extrapolated:
         how += ", beyond what was measured"
     if not advice.sure:
-        how += f"; {count(ranked.rounds, 'round')}: too few to say how sure"
+        how += f"; {ranked.unsure}"
     text = f"{advice.title} at {_in_words(advice.network)}: {answer(ranked, advice.objective, advice.sure)} ({how})"
     if advice.runner_up and advice.sure != TOSS_UP:
         if advice.objective == "latency":

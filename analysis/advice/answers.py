@@ -16,8 +16,8 @@ from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.wording import EDGE, SERVER, interval, more, percent, rate
 from analysis.errors import AnalysisError
 from analysis.keys import CONDITION
-from analysis.naming import count
 from analysis.points import cuts
+from analysis.statistics.floor import floors
 
 MOST = 50
 """So many sentences, and those of the rest of a workload: more nobody reads."""
@@ -31,26 +31,26 @@ def answers(
     objective: str = "latency",
     where: str = "",
     front: pd.DataFrame | None = None,
-    resamples: int = 1000,
     seed: int = 0,
 ) -> list[str]:
     """One sentence for each workload and profile, in the order of the trials; frames as in `analysis.advice.advise`.
 
     Figures are measured. From what rate on another point pays is predicted from all profiles of the workload, at this
     profile's delay; it is left out where the link is not one delay and rate, where runs mean different links by one
-    name, and in chains. `may`: the rounds do not agree that it does, or are too few for an interval. `probably`: the
-    bootstrap over rounds gives that point less than 95 %; below 80 % the contenders are named.
+    name, and in chains. `may`: the rounds do not agree that it does, or are too few for an interval. `probably`: that
+    point is the best with less than 95 % (`analysis.advice.choices`); below 80 % the contenders are named.
 
     Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
     `front`, the frame of `analysis.fronts.front.front`, which knows every column.
     """
     known = networks(manifests, strict=False)
+    floor = floors(trials)
     found: list[str] = []
     for rows in workloads(trials):
         if len(found) >= MOST:
             break
         ok = rows[(rows["status"] == "ok") & rows["latency_s"].notna()]
-        ensemble = Ensemble.of(observe(ok, stages, known), resamples, seed) if len(ok) else None
+        ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
         for netem in rows["netem"].unique():
             head = title(rows.iloc[0], netem)
             if ensemble is None or netem not in ensemble.observed.places:
@@ -59,7 +59,7 @@ def answers(
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front, rows.iloc[0], netem)
             try:
-                ranked = ranking(ensemble, network, objective, where, netem, among)
+                ranked = ranking(ensemble, network, objective, where, netem, among, seed=seed)
             except AnalysisError as error:
                 found.append(f"{head}: {error}")
             else:
@@ -83,7 +83,7 @@ def _is_chain(observed: Observed) -> bool:
 def _sentence(ranked: Ranking, objective: str, network: Network | None) -> str:
     text = answer(ranked, objective, ranked.sure)
     if not ranked.sure:
-        text += f" ({count(ranked.rounds, 'round')}: too few to say how sure)"
+        text += f" ({ranked.unsure})"
     if ranked.sure == TOSS_UP:
         return text
     text += _gain(ranked, objective)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,8 @@ from analysis.advice.wording import doing, duration, order, place
 from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
 from analysis.fronts.where import Where
-from analysis.naming import backends
+from analysis.naming import backends, count
+from analysis.statistics import posterior
 from analysis.statistics.median import interval
 
 SURE, LIKELY = 0.95, 0.8
@@ -33,8 +35,8 @@ class Choice:
     """A point in the network asked for: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
 
     The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
-    backend: empty text where nothing crosses and all backends are the same. probability: of being the best, the share
-    of resamples of whole rounds in which it is; NaN with fewer than `MIN_ROUNDS`. place, order, doing: in words
+    backend: empty text where nothing crosses and all backends are the same. probability: of being the best, by rounds,
+    noise floor and what the model gets wrong (`ranking`); NaN where none holds. place, order, doing: in words
     (`analysis.advice.wording`).
     """
 
@@ -68,6 +70,7 @@ class Ranking:
     """`choices`, best first; the same in the order to which the crossovers' `cell` refers: `by_cell`.
 
     rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
+    unsure: why nothing is said of how sure it is, empty where something is.
     """
 
     choices: tuple[Choice, ...]
@@ -75,6 +78,7 @@ class Ranking:
     crossovers: tuple[Crossover, ...]
     profile: str
     rounds: int
+    unsure: str
 
     @property
     def best(self) -> Choice:
@@ -82,7 +86,7 @@ class Ranking:
 
     @property
     def sure(self) -> str:
-        """`sure`, `likely`, `a toss-up`, or empty text: too few rounds."""
+        """`sure`, `likely`, `a toss-up`, or empty text: no probability holds."""
         p = self.best.probability
         if math.isnan(p):
             return ""
@@ -109,12 +113,21 @@ def ranking(
     where: str = "",
     profile: str = "",
     among: Collection[tuple[str, str]] | None = None,
+    *,
+    model_error: float = 0.0,
+    seed: int = 0,
 ) -> Ranking:
     """All points that satisfy `where` in this network, and are `among` these (backend, point), if it is not None.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
-    a chain) there are none. Raises `AnalysisError` if no point is left.
+    a chain) there are none.
+
+    Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
+    round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
+    (NaN: not known, and no probability is stated). Where nothing crosses there is no network to be wrong about.
+
+    Raises `AnalysisError` if no point is left.
     """
     observed, blocks = ensemble.observed, ensemble.blocks
     conditions = vars(network or Network(0.0, math.inf))
@@ -133,17 +146,31 @@ def ranking(
         raise AnalysisError(
             f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
         )
-    central, resampled, by_round = (model.only(kept) for model in models)
-    shares = best_shares(resampled.cost(objective, **conditions))
+    central, by_round = (model.only(kept) for model in models)
+    costs = central.cost(objective, **conditions)
+    of_rounds = np.where(present[:, kept], by_round.cost(objective, **conditions), np.nan)
+    wrong = np.where(central.cells["backend"].eq("") | bool(profile), 0.0, model_error)
+    (floor,) = ensemble.floor.of(["latency_s" if objective == "latency" else "throughput_ips"])
+    shares = _probabilities(costs, of_rounds, central.cells["point"].to_numpy(), np.hypot(floor, wrong), seed)
     shares = np.where(rounds[kept] >= MIN_ROUNDS, shares, np.nan)
     by_cell = _choices(central, by_round, present[:, kept], conditions, shares)
-    ranked = np.argsort(central.cost(objective, **conditions), kind="stable")
+    ranked = np.argsort(costs, kind="stable")
     switches: list[Crossover] = []
     if network is not None:
         measured = [observed.networks[name] for name in observed.profiles]
         switches = crossovers(central, by_round, blocks.present[:, kept], network, objective, measured)
     choices = tuple(by_cell[cell] for cell in ranked)
-    return Ranking(choices, by_cell, tuple(switches), profile, int(rounds[kept][ranked[0]]))
+    best_rounds = int(rounds[kept][ranked[0]])
+    unsure = _unsure(best_rounds, model_error) if math.isnan(choices[0].probability) else ""
+    return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure)
+
+
+def _unsure(rounds: int, model_error: float) -> str:
+    if rounds < MIN_ROUNDS:
+        return f"{count(rounds, 'round')}: too few to say how sure"
+    if math.isnan(model_error):
+        return "how well it predicts could not be tested, so not how sure this is"
+    return f"{count(rounds, 'round')}: too noisy to say how sure"
 
 
 def answer(ranked: Ranking, objective: str, sure: str) -> str:
@@ -156,9 +183,20 @@ def answer(ranked: Ranking, objective: str, sure: str) -> str:
     return f"{probably}{ranked.best.order}: {ranked.best.figure(objective)}"
 
 
+def _probabilities(
+    costs: Floats, of_rounds: Floats, points: npt.NDArray[Any], floor: Floats, seed: int
+) -> Floats:
+    """Of being the best, one a cell; NaN where none holds. of_rounds: rounds x cells; costs, floor: cells."""
+    if not np.isfinite(floor).all():
+        return np.full(len(costs), np.nan)
+    measured = np.where(np.isfinite(of_rounds), of_rounds, np.nan)[:, :, None]
+    found = posterior.draws(measured, points, floor[:, None], costs[:, None], seed=seed)
+    return np.full(len(costs), np.nan) if found is None else found.stated(best_shares(found.values[:, :, 0]))
+
+
 def best_shares(costs: Floats) -> Floats:
-    """Of resamples x cells: in what share each costs least. Those that cost the same share it."""
-    least = costs <= costs.min(axis=1, keepdims=True) * (1 + 1e-12)
+    """Of draws x cells: in what share each costs least. Those that cost the same share it."""
+    least = costs <= costs.min(axis=1, keepdims=True) + 1e-12
     shares: Floats = (least / least.sum(axis=1, keepdims=True)).mean(axis=0)
     return shares
 

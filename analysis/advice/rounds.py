@@ -1,4 +1,4 @@
-"""Medians over whole rounds: those that were measured, and those that might have been (a bootstrap over rounds)."""
+"""Medians over whole rounds: over all, over each alone, of very many over several together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from analysis.advice.observed import MEASURES, Ints, Observed
 from analysis.fronts.dominance import Floats
 
 MIN_ROUNDS = 3
-"""With fewer, drawing rounds says nothing of how sure a ranking is."""
+"""With fewer nothing is said of how sure a ranking is."""
 MOST_ROUNDS = 100
-"""Of more rounds, those that follow each other are taken together: a draw of thousands takes long and tells no more."""
-VALUES = 300_000
-"""So many values of a cell are drawn in all, but for `LEAST_RESAMPLES`."""
-LEAST_RESAMPLES = 200
+"""Of more rounds, those that follow each other are taken together: thousands take long and tell no more."""
 
 
 def together(observed: Observed) -> Observed:
@@ -35,18 +32,6 @@ def together(observed: Observed) -> Observed:
         last = np.moveaxis(getattr(observed, name), 0, -1)
         arrays[name] = np.stack([_medians(last[..., part], np.nan) for part in parts])
     return replace(observed, stratum=observed.stratum[[part[0] for part in parts]], **arrays)
-
-
-def drawn(observed: Observed, resamples: int, seed: int) -> Ints:
-    """Which rounds each resample has: as many as were measured of each set of profiles, whole rounds."""
-    rng = np.random.default_rng(seed)
-    rounds, places, _ = observed.latency_s.shape
-    resamples = min(resamples, max(LEAST_RESAMPLES, VALUES // (rounds * places)))
-    draws = np.empty((resamples, len(observed.stratum)), dtype=np.int64)
-    for stratum in np.unique(observed.stratum):
-        members = np.flatnonzero(observed.stratum == stratum)
-        draws[:, members] = rng.choice(members, size=(resamples, len(members)))
-    return draws
 
 
 def medians(values: Floats, draws: Ints | None = None) -> Floats:

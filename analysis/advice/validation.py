@@ -17,7 +17,8 @@ class Validation:
     """Absolute errors, as shares of what was measured, over the points that cross the link (NaN: none could be tested).
 
     `held_out`: each profile was predicted from the others alone; else from all, itself among them, as there is no
-    other. `profiles`: how many were tested. `cells`: how many points at them.
+    other. `profiles`: how many were tested. `cells`: how many points at them. spread: the root of the mean
+    square of the logarithms of predicted over measured.
     """
 
     held_out: bool
@@ -27,12 +28,20 @@ class Validation:
     latency_worst: float
     throughput_median: float
     throughput_worst: float
+    latency_spread: float
+    throughput_spread: float
 
     def of(self, objective: str) -> tuple[float, float]:
         """Median and worst."""
         if objective == "latency":
             return self.latency_median, self.latency_worst
         return self.throughput_median, self.throughput_worst
+
+    def spread(self, objective: str) -> float:
+        """What the model gets wrong, as a standard deviation; NaN where nothing is known of how it does elsewhere."""
+        if not self.held_out:
+            return np.nan
+        return self.latency_spread if objective == "latency" else self.throughput_spread
 
 
 def validate(observed: Observed) -> Validation:
@@ -49,7 +58,7 @@ def validate(observed: Observed) -> Validation:
         there = observed.at(profile)
         latency = central.latency_s(**network) / medians(there.latency_s) - 1
         throughput = central.throughput_ips(**network) / medians(there.throughput_ips) - 1
-        errors.append((np.abs(latency[crossing]), np.abs(throughput[crossing])))
+        errors.append((latency[crossing], throughput[crossing]))
     latencies, throughputs = (np.concatenate(of_kind) for of_kind in zip(*errors, strict=True))
     tested = np.isfinite(latencies)
     return Validation(
@@ -58,9 +67,15 @@ def validate(observed: Observed) -> Validation:
         int(np.count_nonzero(tested)),
         *_median_and_worst(latencies),
         *_median_and_worst(throughputs),
+        *(_spread(errors) for errors in (latencies, throughputs)),
     )
 
 
 def _median_and_worst(errors: Floats) -> tuple[float, float]:
-    known = errors[np.isfinite(errors)]
+    known = np.abs(errors[np.isfinite(errors)])
     return (float(np.median(known)), float(known.max())) if len(known) else (np.nan, np.nan)
+
+
+def _spread(errors: Floats) -> float:
+    known = np.log1p(errors[np.isfinite(errors)])
+    return float(np.sqrt(np.mean(known**2))) if len(known) else np.nan

@@ -33,8 +33,8 @@ It counts for as much as `OF_GAP` competitors, and no estimate goes below a thir
 OF_GAP = 3.0
 SHY = 0.5
 """What counts of the spread that is estimated: where the best of many stand close together, all of it is too much."""
-LEAST_FREEDOM = 6.0
-"""Degrees of freedom of the noise's variance below which no probability is stated: two cells have 6 in 7 rounds."""
+LEAST_FREEDOM = 4.0
+"""Degrees of freedom of the noise's variance below which no probability is stated: two cells have 4 in 5 rounds."""
 TOO_NOISY = 0.05
 """Standard error of a competitor's figure, as a share of it, beyond which no probability holds (docs/analysis.md)."""
 FAIR_CHANCE = 0.05
@@ -104,7 +104,8 @@ def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
 class Draws:
     """`values`: what the true figures may be, count x cells x objectives, on a scale of their own: only which of two is
     the greater says anything. NaN where a cell lacks any objective. `error`: cells x objectives, the standard error of
-    each as a share of it. `freedom`: the fewest degrees of freedom of what is known of an objective's noise.
+    each by its rounds, as a share of it. `freedom`: the fewest degrees of freedom of what is known of an objective's
+    noise.
     """
 
     values: Floats
@@ -118,15 +119,17 @@ class Draws:
     def stated(self, shares: Floats) -> Floats:
         """Shares of the draws, one a cell, as probabilities: NaN where they do not hold.
 
-        That is where too little is known of the noise (`LEAST_FREEDOM`), or it is too large: a competitor
-        (`FAIR_CHANCE`) is not known better than to `TOO_NOISY`. What is surely behind is so all the same.
+        That is where too little is known of the noise (`LEAST_FREEDOM`), or it is too large: neither this cell nor half
+        of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. What is surely behind is so anyway.
         """
         if self.freedom < LEAST_FREEDOM:
             return np.full(len(shares), np.nan)
         rivals = shares >= FAIR_CHANCE
-        if (self.error[rivals] <= TOO_NOISY).all():
-            return shares
-        return np.where(shares < NO_CHANCE, shares, np.nan)
+        errors = self.error.max(axis=1)
+        holds = errors <= TOO_NOISY
+        if rivals.any() and np.median(errors[rivals]) > TOO_NOISY:
+            holds[:] = False
+        return np.where(holds | (shares < NO_CHANCE), shares, np.nan)
 
 
 def draws(
@@ -140,25 +143,26 @@ def draws(
     """None: nothing at all is known of the noise, as there is one round or one cell.
 
     measured: rounds x cells x objectives, NaN where there is none. points: of each cell; cells of the same point differ
-    in their backend. floor: the standard deviation, of each objective or of all, as a share, of what differs between
-    identical treatments and rounds do not show. centre: cells x objectives, the figures themselves, where they are
-    known better than by their rounds. An objective without any noise stays as it is.
+    in their backend. floor: the standard deviation, of each objective, of all, or cells x objectives, as a share, of
+    what rounds do not show: what differs between identical treatments, or what a model gets wrong. centre: cells x
+    objectives, the figures themselves, where they are known better than by their rounds. An objective without any noise
+    stays as it is.
     """
     cells, objectives = measured.shape[1:]
     scaled, middle = _scaled(measured, centre)
     seen = noise(scaled)
     if centre is None:
         middle = seen.centre
-    variance = seen.variance + np.broadcast_to(np.asarray(floor, dtype=float) ** 2, objectives)
+    variance = seen.variance + np.broadcast_to(np.asarray(floor, dtype=float) ** 2, (cells, objectives))
     values = np.broadcast_to(middle, (count, cells, objectives)).copy()
     whole = np.isfinite(middle).all(axis=1)
     values[:, ~whole] = np.nan
     # What no trial ever varied in, such as bytes, is known.
-    noisy = (seen.variance[whole] > _TINY**2).any(axis=0)
-    variance[:, ~noisy] = 0.0
+    noisy = (variance[whole] > _TINY**2).any(axis=0)
+    freedoms = np.where((seen.variance[whole] > _TINY**2).any(axis=0), seen.freedom, np.inf)[noisy]
+    error, freedom = np.sqrt(seen.variance), float(freedoms.min(initial=np.inf))
     if not noisy.any():
-        return Draws(values, np.sqrt(variance), np.inf)
-    freedom = float(seen.freedom[noisy].min())
+        return Draws(values, error, freedom)
     if freedom < 1:
         return None
     rng = np.random.default_rng(seed)
@@ -169,9 +173,15 @@ def draws(
         points[whole],
     )
     away = (rng.standard_normal((count, mean.size)) @ root.T).reshape(count, *mean.shape)
-    tails = np.stack([np.sqrt(free / rng.chisquare(free, count)) for free in seen.freedom[noisy]], axis=1)
+    tails = np.stack(
+        [
+            np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else np.ones(count)
+            for free in freedoms
+        ],
+        axis=1,
+    )
     values[np.ix_(np.arange(count), whole, noisy)] = mean + away * tails[:, None]
-    return Draws(values, np.sqrt(variance), freedom)
+    return Draws(values, error, freedom)
 
 
 def alone(measured: Floats, count: int, seed: int = 0) -> Floats:

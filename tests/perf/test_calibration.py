@@ -37,11 +37,13 @@ def test_stated_against_true(
     for world in worlds():
         stated, true = study(world, conditions, seed=1)
         cells = [f"{p:.2f}>{so:.2f} ({n:4})" if n >= 20 else " " * 17 for p, so, n in table(stated, true)]
-        name = f"{world.size:4.0%} {world.gap:4.0%} {world.rounds:2} {world.kind:9} {world.common:g}"
+        kind = "uneven" if world.uneven else world.kind
+        name = f"{world.size:4.0%} {world.gap:4.0%} {world.rounds:2} {kind:9} {world.common:g}"
         printed(f"{name:28}" + " ".join(cells) + f"  none {np.isnan(stated).mean():.0%}")
 
 
 def worlds() -> list[World]:
     grid = [World(size, gap, rounds) for size in SIZES for gap in GAPS for rounds in ROUNDS]
     tails = [World(0.1, gap, 6, kind) for gap in GAPS for kind in TAILS[1:]]
-    return [*grid, *tails, *(World(0.02, gap, 6, common=10) for gap in GAPS)]
+    uneven = [World(size, gap, 6, uneven=1.0) for size in SIZES[:3] for gap in GAPS]
+    return [*grid, *tails, *uneven, *(World(0.02, gap, 6, common=10) for gap in GAPS)]

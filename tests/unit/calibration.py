@@ -21,7 +21,7 @@ class World:
 
     gap: competitors differ by as much at the most. kind: lognormal, heavy (Student's t, 3 degrees of freedom, of the
     same variance), outliers (a trial in twenty takes up to several times as long). offset: of each cell, in all its
-    rounds alike.
+    rounds alike. uneven: by how much, in logarithms, cells differ in their noise.
     """
 
     size: float
@@ -30,12 +30,14 @@ class World:
     kind: str = "lognormal"
     common: float = 1.0
     offset: float = 0.0
+    uneven: float = 0.0
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         conditions, rounds, _ = shape
         own, shared = (self._drawn(rng, of) for of in (shape, (conditions, rounds, 1)))
         lasting = rng.standard_normal((conditions, 1, shape[2]))
-        return self.size * (own + self.common * shared) + self.offset * lasting
+        of_cell = np.exp(self.uneven * rng.standard_normal((conditions, 1, shape[2])))
+        return self.size * (of_cell * own + self.common * shared) + self.offset * lasting
 
     def _drawn(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         if self.kind == "heavy":

