@@ -5,6 +5,8 @@ Everything between the stages is real: both backends, the measuring loops, a pro
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from multiprocessing.synchronize import Barrier
 from typing import Any
@@ -130,6 +132,28 @@ class ChainHost:
 
     def warm(self, request: dict[str, Any]) -> None:
         self._clients[request["backend"]].warm(request["nbytes"])
+
+    def crowded(self, request: dict[str, Any]) -> list[float]:
+        """The serialize times of some requests, one in flight, while another thread lets go of the interpreter every
+        `seconds` only."""
+        over = threading.Event()
+
+        def spin() -> None:
+            while not over.is_set():
+                pass
+
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(request["seconds"])
+        spinning = threading.Thread(target=spin)
+        spinning.start()
+        try:
+            client = self._clients[request["backend"]]
+            phase = phases.latency(client, lambda tensors: tensors, inputs(8), phases.Length(5, 0.0))
+        finally:
+            over.set()
+            spinning.join()
+            sys.setswitchinterval(usual)
+        return [sample.serialize_s for sample in phase.samples]
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """A throughput phase: images a second, and what came back, `[[input, result tensors], ...]`."""

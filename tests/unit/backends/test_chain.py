@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -105,6 +106,14 @@ def results(reply: dict[str, Any]) -> list[Any]:
 
 def plus(added: int, tensors: int = 1) -> list[Any]:
     return [[which, [which + added] * tensors] for which in range(INPUTS)]
+
+
+@each_backend
+def test_waiting_for_the_interpreter_is_not_serializing(chain: Chain, backend: str) -> None:
+    """A call that lets go of it gets it back 50 ms later, with the request on its way since."""
+    chain.stage(backend)
+    crowded = chain.hosts["edge"].result("crowded", backend=backend, seconds=0.05)
+    assert statistics.median(crowded) < 0.025
 
 
 @each_backend
