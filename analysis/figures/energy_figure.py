@@ -51,7 +51,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """
     which = energy.judged_by(rows)
     measured = rows.assign(energy_j=rows[which]).dropna(subset=["latency_s", "throughput_ips", "energy_j"])
-    energies = "energy (J per image)" if which == energy.WHOLE else "energy above idle (J per image)"
+    energies = "energy (J per image)" if which == energy.WHOLE else "energy (J above idle)"
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
     drawn = list(series(measured))

@@ -32,6 +32,19 @@ def energies(found: Findings) -> list[tuple[str, ...]]:
     return [drawing.name for drawing in drawings(found, each=True) if drawing.kind == "energy"]
 
 
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_the_energy_is_that_above_idle_where_it_is_known(tmp_path: Path, width: str) -> None:
+    rows = with_energy(trials(rounds=1))
+    whole = energy_figure(analysed(tmp_path / "whole", rows), width=width)
+    for row in rows:
+        row |= {"edge_active_energy_j": 0.5, "server_active_energy_j": 0.25 if row["payload_bytes"] else ""}
+    above = energy_figure(analysed(tmp_path / "above", rows), width=width)
+    labels = [[figure.axes[1].get_xlabel(), figure.axes[2].get_ylabel()] for figure in (whole, above)]
+    assert ["idle" in label for of_figure in labels for label in of_figure] == [False, False, True, True]
+    drawn_j = np.concatenate([marks.get_offsets()[:, 1] for marks in above.axes[2].collections])
+    assert set(np.round(drawn_j, 6)) == {0.5, 0.75}
+
+
 @pytest.mark.parametrize("conditions", [1, 2])
 def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -> None:
     some = slice(0, 44, 5)

@@ -56,7 +56,11 @@ def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:
     chosen = sweep(points="3", in_flight="1,auto")
     alone, many = sorted(rows(chosen, world(hosts=hosts, noise=STILL)), key=lambda row: int(row["in_flight"]))
     assert alone["throughput_ips"] == pytest.approx(1 / alone["latency_s"], rel=1e-6)
-    assert many["bound_by"] == "edge"
+    assert many["bound_by"] == many["busiest"] == "edge"
+    assert many["busiest_utilization"] == pytest.approx(1, rel=0.01)
+    assert alone["loaded_latency_s"] == pytest.approx(alone["latency_s"], rel=1e-6)
+    # By Little's law: as many as are in flight, one after another.
+    assert many["loaded_latency_s"] == pytest.approx(many["in_flight"] * many["edge_s"], rel=0.02)
     assert many["throughput_ips"] == pytest.approx(1 / many["edge_s"], rel=0.01)
 
 
