@@ -10,21 +10,45 @@ is the least it can be: delay less jitter, less a token bucket's burst, at the b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pareto.link.probe import GOODPUT, STILL, Span, delay_range_s
-from pareto.link.profile import Bucket, Direction, Profile
+from pareto.link.probe import GOODPUT, OWN, STILL, Reading, Span, arriving_share, delay_range_s
+from pareto.link.profile import MAX_RATE_BPS, Bucket, Direction, Profile
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """What a request and its result put on a link. `seen`: the part of the link's traces that passed meanwhile."""
+    """What a request and its result put on a link. `seen`: the part of the link's traces that passed meanwhile.
+
+    `own`: the profile is the link as it was measured, not as it was asked for. `filled`: TCP runs at its rate.
+    """
 
     link: str
     profile: Profile
     payload_bytes: int
     result_bytes: int
     seen: Span = STILL
+    own: bool = False
+    filled: bool = True
+
+    def as_probed(self, readings: Sequence[Reading]) -> Crossing:
+        """The same over a link as fast as the fastest of its readings; as asked where none tells, or it changes.
+
+        A link that is not emulated may be faster and nearer in between than it was when it was probed.
+        """
+        if self.profile.bucket is not None:
+            return self
+        out, back = self.profile.directions
+        faster = 1 + OWN.rate_fraction if self.own else 1.0
+        nearer = 1 - OWN.rtt_fraction if self.own else 1.0
+        near, far = (
+            replace(_at_rate(way, rates, faster), delay_s=nearer * way.delay_s)
+            for way, rates in (
+                (out, [(reading.rate_bps, reading.payload_share) for reading in readings]),
+                (back, [(reading.rate_back_bps, reading.payload_share) for reading in readings]),
+            )
+        )
+        return replace(self, profile=replace(self.profile, edge_to_server=near, server_to_edge=far))
 
     @property
     def least_s(self) -> float:
@@ -68,6 +92,14 @@ def throughput_ips(
         steps_s |= zip((f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True)
     slowest = max(steps_s, key=steps_s.__getitem__)
     return batch_size / steps_s[slowest], slowest
+
+
+def _at_rate(way: Direction, readings: Sequence[tuple[float | None, float]], faster: float) -> Direction:
+    """`readings`: payload in bit/s, and its share of the wire."""
+    probed = [rate / arriving_share(way, share) for rate, share in readings if rate]
+    if not probed or way.rate_bps is None:
+        return way
+    return replace(way, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
 
 
 def _least_transfer_s(way: Direction, nbytes: int, seen: Span, bucket: Bucket | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
-from pareto.probing import bare, probed, settle
+from pareto.probing import bare, own_profile, probed, settle
 from pareto.spec import AUTO, Cell
 
 START_TIMEOUT_S = 120.0
@@ -128,8 +128,11 @@ class Crew:
     ) -> tuple[probe.Probed, probe.Span]:
         """Measure a link now, with the verdict, and the part of its traces that passed meanwhile."""
         near = self._sessions[link.near.role]
-        asked, is_local = self._question(profile), self._testbed.is_local
-        return probed(link.shaper, near, profile, tolerance, asked, is_local=is_local)
+        promised = self._promised(link, profile)
+        if promised is not profile:
+            tolerance = tolerance.at_least(probe.OWN)
+        asked, is_local = self._question(promised), self._testbed.is_local
+        return probed(link.shaper, near, promised, tolerance, asked, is_local=is_local)
 
     def bare_links(self) -> dict[str, probe.Reading]:
         """Measure the links between real hosts, before anything is emulated on them; by name."""
@@ -145,7 +148,12 @@ class Crew:
     ) -> list[Crossing]:
         """What a request of the cell puts on each link that it crosses."""
         names = [link.name for link in self.links]
-        return crossings(cell, self._prepared[cell.model].facts, network, names, seen)
+        promised = [self._promised(link, profile) for link, profile in zip(self.links, network, strict=True)]
+        crossed = crossings(cell, self._prepared[cell.model].facts, promised, names, seen)
+        return [
+            replace(crossing, own=crossing.profile is not profile, filled=crossing.filled and self._tcp.fills)
+            for crossing, profile in zip(crossed, network, strict=False)
+        ]
 
     def trial(
         self,
@@ -235,7 +243,8 @@ class Crew:
         self._open(cell)
         for link, profile in pairs:
             near = self._sessions[link.near.role]
-            settle(link.shaper, near, profile, self._question(profile), is_local=self._testbed.is_local)
+            promised = self._promised(link, profile)
+            settle(link.shaper, near, promised, self._question(promised), is_local=self._testbed.is_local)
             self._warm(link, profile)
         self._network = network
 
@@ -299,6 +308,11 @@ class Crew:
                 took_s = near.request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
                 if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
                     break
+
+    def _promised(self, link: Link, profile: Profile) -> Profile:
+        """What the link is held to: the profile, or itself before the run where nothing is emulated on a real one."""
+        beneath = self._bare.get(link.name)
+        return own_profile(profile.name, beneath) if beneath is not None and not profile.shaped else profile
 
     def _question(self, profile: Profile) -> dict[str, Any]:
         """The link is judged, and not TCP: where that is to be slow, datagrams tell the rate."""

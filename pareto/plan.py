@@ -141,7 +141,14 @@ def crossings(
     last = len(model.points) - 1
     result_bytes = model.result_bytes * cell.batch_size
     return [
-        bounds.Crossing(name, profile, model.points[cut][1] * cell.batch_size, result_bytes, span)
+        bounds.Crossing(
+            name,
+            profile,
+            model.points[cut][1] * cell.batch_size,
+            result_bytes,
+            span,
+            filled=profile.tcp_fills and profile.period_s is None,
+        )
         for cut, profile, name, span in zip(
             cell.cuts, network, links, seen or [probe.STILL] * len(links), strict=True
         )

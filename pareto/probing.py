@@ -10,7 +10,7 @@ from pareto.hosts.session import Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
-from pareto.link.profile import Profile
+from pareto.link.profile import MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, Direction, Profile
 from pareto.link.units import show_delay, show_rate
 
 TIMEOUT_S = 120.0
@@ -58,6 +58,16 @@ def bare(near: Session) -> probe.Reading:
         enough = BARE_S * rate / 8 if rate else FIRST_BULK_BYTES
         nbytes[bulk] = int(min(max(enough, FIRST_BULK_BYTES), MOST_BULK_BYTES))
     return probe.Reading.of(near.request("probe", TIMEOUT_S, pings=BARE_PINGS, **nbytes))
+
+
+def own_profile(name: str, link: probe.Reading) -> Profile:
+    """A real link as it was measured, as a profile: what its trials are held against where nothing is emulated."""
+    delay_s = min((link.rtt_s or 0.0) / 2, MAX_DELAY_S)
+    out, back = (
+        min(max(rate / probe.GOODPUT, MIN_RATE_BPS), MAX_RATE_BPS) if rate else None
+        for rate in (link.rate_bps, link.rate_back_bps)
+    )
+    return Profile(name, Direction(delay_s, out), Direction(delay_s, back))
 
 
 def in_words(link: probe.Reading) -> str:

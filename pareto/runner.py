@@ -14,6 +14,7 @@ from pareto.hosts.host import EDGE
 from pareto.hosts.testbed import Link
 from pareto.hosts.way import FAULTS
 from pareto.link import probe
+from pareto.link.fate import seed_of
 from pareto.link.profile import Profile
 from pareto.plan import Plan, Trial
 from pareto.spec import SLOWED, Cell
@@ -107,10 +108,12 @@ class Runner:
         clock: Clock,
         now: Callable[[], float] = time.monotonic,
         slowed: float = SLOWED,
+        seed: int = 0,
     ) -> None:
         """`networks`: by name, the profile of each link. `now`: seconds on a clock that only goes forward.
 
-        `slowed`: how many times as long as alone a stage may take in a valid trial.
+        `slowed`: how many times as long as alone a stage may take in a valid trial. `seed`: of what chance does on the
+        links.
         """
         self._workers = workers
         self._store = store
@@ -122,6 +125,7 @@ class Runner:
         self._shaped = ""
         self._failures = 0
         self._now = now
+        self._seed = seed
         self._began = datetime.now(timezone.utc), now()
         self.clock = clock
 
@@ -172,6 +176,7 @@ class Runner:
             if profile.period_s is not None:
                 # Each cell of a round sees the same part of the trace, each round another.
                 link.shaper.restart(profile.offset_s + plan.part(trial.round) * profile.period_s)
+        link_seed = self._seeded(trial, links)
         begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
         began, worked = self._now(), time.process_time()
@@ -193,6 +198,7 @@ class Runner:
             )
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
         row = verdict.row(cell, crossings, told, probes, samples, self._slowed)
+        row["link_seed"] = link_seed
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in counts):
             row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in counts)
@@ -200,6 +206,13 @@ class Runner:
         if changing:
             row["trace_from_s"], row["trace_to_s"] = changing[0]
         return row
+
+    def _seeded(self, trial: Trial, links: Sequence[tuple[Link, Profile]]) -> int | None:
+        """Have every cell of a round meet the same chance on the links; what it began from, if all take a seed."""
+        ours = [link for link, profile in links if profile.by_chance]
+        seed = seed_of(self._seed, trial.round)
+        seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
+        return seed if seeded and all(seeded) else None
 
     def _keep(self, trial: Trial, samples: Mapping[str, devices.Series], told: Mapping[str, Any]) -> None:
         windows = {role: told[role].get("trial_window") for role in samples}

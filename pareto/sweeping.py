@@ -228,7 +228,15 @@ def _measure(
         store.write_manifest(manifest)
         try:
             runner = Runner(
-                workers, store, networks, sweep.link_tolerance, progress, clock, now, sweep.slowdown
+                workers,
+                store,
+                networks,
+                sweep.link_tolerance,
+                progress,
+                clock,
+                now,
+                sweep.slowdown,
+                sweep.seed,
             )
             for part in parts:
                 progress.expect(part)

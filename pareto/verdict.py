@@ -8,7 +8,8 @@ from typing import Any
 
 from pareto import bounds, devices, stages
 from pareto.hosts.host import EDGE, ROLES, SERVER
-from pareto.link.probe import Probed
+from pareto.link.probe import GOODPUT, Probed
+from pareto.link.units import show_rate
 from pareto.spec import SLOWED, Cell
 from pareto.store import Row
 
@@ -20,6 +21,12 @@ TOO_MANY = 1.03
 """A throughput above this multiple of its bound was not a steady state: in a short phase one late reply can do it."""
 FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
+LONG_S = 0.02
+"""Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
+LOADED_SHARE, LOADED_S = 0.03, 0.004
+"""By so much the fastest transfer of a trial may be longer than the link's probes say. Those of tcp were 0.8 to 1.5 ms
+longer at payloads from 73 to 727 ms."""
+TCP = "tcp"
 MATTERS = 0.05
 """A slowed stage makes a trial invalid if it makes up this share of the latency. Small stages take up to 1.9 times as
 long as alone by themselves, for other data was in the caches."""
@@ -54,6 +61,9 @@ def row(
     loads = {role: devices.columns(role, samples.get(role), of, cell.batch_size) for role, of in told.items()}
     bound_s = bounds.latency_s(stages.work_s(told), crossings)
     bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
+    probed = [_as_probed(crossing, probes) for crossing in crossings]
+    probed_bound_s = bounds.latency_s(stages.work_s(told), probed)
+    probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, stages.best_s(told), probed)
     networks_s = _networks_s(latency)
     shares = stages.shares(cell, crossings, told)
     busiest = max(shares, key=shares.__getitem__, default=None)
@@ -61,8 +71,9 @@ def row(
         *_link_faults(probes),
         _output_fault(report),
         *_bytes_faults(told, crossings, requests),
-        _latency_fault(report["latency_s"], bound_s),
-        _throughput_fault(report["throughput_ips"], bound_ips),
+        _latency_fault(report["latency_s"], probed_bound_s),
+        _throughput_fault(report["throughput_ips"], probed_bound_ips),
+        _load_fault(cell, probed, networks_s),
         _parts_fault(networks_s),
         *_slow_stages(told, slowdowns, slowed),
         *(devices.throttling(role, samples.get(role), told[role]) for role in told),
@@ -86,6 +97,8 @@ def row(
         "server_slowdown": slowdowns.get(SERVER),
         "throughput_ips": report["throughput_ips"],
         "throughput_bound_ips": bound_ips,
+        "probed_latency_bound_s": probed_bound_s,
+        "probed_throughput_bound_ips": probed_bound_ips,
         "bound_by": bound_by,
         "busiest": busiest,
         "busiest_utilization": shares[busiest] if busiest else None,
@@ -103,6 +116,7 @@ def row(
         "top1_images": report["top1_images"],
         "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
         "rate_bps": min((rate for rate in rates if rate is not None), default=None),
+        "loaded_rate_bps": _loaded_rate_bps(probed, networks_s),
         "retransmits": sum(of["retransmits"] for of in told.values() if of.get("retransmits") is not None),
         **report.get("tcp", {}),
         "edge_cpu_percent": report["cpu_percent"],
@@ -122,6 +136,43 @@ def _link_faults(probes: Mapping[str, tuple[Probed, Probed]]) -> Iterator[str]:
         for when, probed in zip(("before", "after"), before_after, strict=True):
             if probed.fault:
                 yield f"{link} off {when} the trial: {probed.fault}"
+
+
+def _as_probed(crossing: bounds.Crossing, probes: Mapping[str, tuple[Probed, Probed]]) -> bounds.Crossing:
+    return crossing.as_probed([each.reading for each in probes.get(crossing.link, ()) if not each.fault])
+
+
+def _loaded_rate_bps(crossings: Sequence[bounds.Crossing], networks_s: Sequence[float]) -> float | None:
+    """Payload, in bit/s, at which the trial's fastest request crossed: its own transfer as a probe of the one link.
+
+    None where the transfer is too short to tell, or there are several links.
+    """
+    if len(crossings) != 1 or not networks_s:
+        return None
+    out_s, _ = crossings[0].occupied_s
+    if out_s < LONG_S:
+        return None
+    transfer_s = min(networks_s) - (crossings[0].least_s - out_s)
+    return 8 * crossings[0].payload_bytes / transfer_s if transfer_s > 0 else None
+
+
+def _load_fault(cell: Cell, crossings: Sequence[bounds.Crossing], networks_s: Sequence[float]) -> str:
+    """A link that is right when it is probed and slower while the hosts compute.
+
+    By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
+    """
+    loaded = _loaded_rate_bps(crossings, networks_s)
+    if loaded is None or cell.transport != TCP or not crossings[0].filled or crossings[0].own:
+        return ""
+    (crossing,) = crossings
+    expected_s = crossing.occupied_s[0] / GOODPUT
+    took_s = 8 * crossing.payload_bytes / loaded
+    if took_s <= (1 + LOADED_SHARE) * expected_s + LOADED_S:
+        return ""
+    return (
+        f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "
+        f"{show_rate(8 * crossing.payload_bytes / expected_s)}"
+    )
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

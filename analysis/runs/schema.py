@@ -23,10 +23,12 @@ COLUMNS = (
     "latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s",
     "edge_slowdown", "server_slowdown", "latency_bound_s",
     "throughput_ips", "throughput_bound_ips", "bound_by", "in_flight",
+    "probed_latency_bound_s", "probed_throughput_bound_ips",
     "busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s",
     "sequential_ips", "pipeline_gain",
     "payload_bytes", "result_bytes", "latency_requests", "throughput_requests", "max_abs_error",
-    "top1", "top1_images", "rtt_s", "rate_bps", "retransmits", "dropped_packets", "trace_from_s", "trace_to_s",
+    "top1", "top1_images", "rtt_s", "rate_bps", "loaded_rate_bps", "link_seed",
+    "retransmits", "dropped_packets", "trace_from_s", "trace_to_s",
     "congestion", "tcp_connections", "tcp_retransmits", "tcp_cwnd_packets",
     "tcp_rtt_s", "tcp_min_rtt_s", "tcp_delivery_rate_bps",
     "edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes",
@@ -41,6 +43,7 @@ COLUMNS = (
 )
 # Runs made before these were written lack them: there they are empty, as not measured.
 LATER = (
+    "probed_latency_bound_s", "probed_throughput_bound_ips", "loaded_rate_bps", "link_seed",
     "edge_slowdown", "server_slowdown",
     "edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent",
     "edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores",

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pareto.hosts.host import End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.jsonlines import SILENCE_LIMIT_S
+from pareto.link.fate import seed_of
 from pareto.link.profile import Profile
 
 DRAIN_S = 5.0
@@ -36,6 +37,9 @@ class Shaper(Protocol):
     def restart(self, position_s: float) -> None:
         """Play the traces from another position on."""
 
+    def seed(self, seed: int) -> bool:
+        """Begin the link's chance anew; whether it now goes by the seed."""
+
     def state(self) -> LinkState: ...
 
     def facts(self) -> dict[str, Any]:
@@ -56,6 +60,9 @@ class NoShaper:
         return {}
 
     def restart(self, position_s: float) -> None: ...
+
+    def seed(self, seed: int) -> bool:
+        return False
 
     def state(self) -> LinkState:
         return LinkState(None, None)
@@ -87,6 +94,9 @@ class RelayShaper:
         while (left_s := self._ask("stats")["draining_s"]) > 0 and time.monotonic() < deadline:
             time.sleep(min(left_s, DRAIN_S))
         self._ask("restart", position_s=position_s)
+
+    def seed(self, seed: int) -> bool:
+        return bool(self._ask("seed", seed=seed)["seeded"])
 
     def state(self) -> LinkState:
         stats = self._ask("stats")
@@ -134,6 +144,7 @@ class NetemShaper:
         self._filtered = filtered
         self._sessions: dict[str, Session] = {}
         self._patience_s = 0.0
+        self._seeded: bool | None = None
         try:
             self._start(*starts)
         except BaseException:
@@ -164,13 +175,27 @@ class NetemShaper:
     def restart(self, position_s: float) -> None:
         self._each("restart", position_s=position_s)
 
+    def seed(self, seed: int) -> bool:
+        """By the kernel since Linux 6.6; an older one takes no seed, and says so by none that is read back."""
+        near = next(iter(self._ends))
+        out, back = seed_of(seed, "edge_to_server"), seed_of(seed, "server_to_edge")
+        asked = []
+        for role, session in self._sessions.items():
+            egress, ingress = (out, back) if role == near else (back, out)
+            interface = self._ends[role].interface
+            asked.append((session, session.send("seed", interface=interface, egress=egress, ingress=ingress)))
+        told = [session.wait(number)["seeded"] for session, number in asked]
+        self._seeded = all(told)
+        return self._seeded
+
     def state(self) -> LinkState:
         stats = self._each("stats")
         positions = [told["position_s"] for told in stats if told["position_s"] is not None]
         return LinkState(sum(told["dropped"] for told in stats), max(positions, default=None))
 
     def facts(self) -> dict[str, Any]:
-        return {"netem": {"at": list(self._starts)}}
+        told: dict[str, Any] = {"at": list(self._starts)}
+        return {"netem": told if self._seeded is None else told | {"seeded": self._seeded}}
 
     def revive(self) -> None:
         for role, session in list(self._sessions.items()):

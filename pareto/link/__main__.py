@@ -14,6 +14,8 @@
   does not do. A trace's rate is tbf's: netem+tbf.
   With nothing to shape everything of ours is taken off: ``{"shaper": "none", ...}``.
 - ``restart {"position_s": 12.5}`` plays traces from another position on.
+- ``seed {"interface": "data0", "egress": 7, "ingress": 8}`` begins chance anew; ``{"seeded": false}`` where the kernel
+  takes no seed.
 - ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
   were put on, and where the traces are. netem counts the packets that it is asked to lose as dropped, too.
 - ``restore`` puts every interface back as it was found. So do end of file, SIGTERM, and 30 s without a word from
@@ -68,6 +70,10 @@ class Helper:
             for interface in self._interfaces.values():
                 interface.play(float(request["position_s"]))
         return {}
+
+    def seed(self, request: dict[str, Any]) -> dict[str, bool]:
+        with self._lock:
+            return {"seeded": self._of(request).seed(int(request["egress"]), int(request["ingress"]))}
 
     def stats(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -129,7 +135,7 @@ def main() -> None:
         print("\n".join(journal.repair()) or "nothing to repair")
         return
     helper = Helper()
-    ops = ("supported", "apply", "restart", "stats", "restore")
+    ops = ("supported", "apply", "restart", "seed", "stats", "restore")
     jsonlines.serve({op: _answering(helper, op) for op in ops}, at_end=helper.end)
 
 

@@ -5,10 +5,17 @@ Drawn in netem's order. No sockets, no clock; all chance comes from the generato
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from random import Random
 
 from pareto.link.profile import Direction, Gilbert
+
+
+def seed_of(*what: object) -> int:
+    """A number of 48 bits that these decide: where chance begins."""
+    text = "/".join(map(str, what)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")
 
 
 class Fate:

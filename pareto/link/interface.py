@@ -8,7 +8,7 @@ from typing import Any
 
 from pareto.link import journal, netem, offload, player, qdisc, steering
 from pareto.link.journal import Journal
-from pareto.link.netem import Layer, Prio, QdiscError, Tbf
+from pareto.link.netem import Layer, Netem, Prio, QdiscError, Tbf
 from pareto.link.player import Player, Track
 from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, ProfileError
 from pareto.link.snapshot import Snapshot
@@ -57,6 +57,7 @@ class Interface:
         self._journal: Journal | None = None
         self._scope: Scope | None = None
         self._player: Player | None = None
+        self._tracks: tuple[Track | None, Track | None] = (None, None)
 
     def apply(self, wanted: Wanted) -> dict[str, Any]:
         """Shape it; returns what is in force, as read back from the kernel."""
@@ -81,6 +82,27 @@ class Interface:
             tracks = self._player.tracks
             self._stop()
             self._player = Player(tracks, position_s)
+
+    def seed(self, egress: int, ingress: int) -> bool:
+        """Begin chance anew in both directions; whether it now goes by these seeds, as read back.
+
+        Not while a trace is played: each of its steps begins chance anew by itself.
+        """
+        seeded = True
+        with TrafficControl() as control:
+            for track, seed in zip(self._tracks, (egress, ingress), strict=True):
+                if track is None or not track.direction.by_chance:
+                    continue
+                if track.direction.trace is not None:
+                    seeded = False
+                    continue
+                for place, layer in enumerate(track.chain):
+                    if isinstance(layer, Netem):
+                        track.chain[place] = replace(layer, seed=seed)
+                        control.change_qdisc(track.index, qdisc.nodes(track.chain)[place])
+                found = [layer for layer in qdisc.read(control, track.index) if isinstance(layer, Netem)]
+                seeded = seeded and all(layer.seed == seed for layer in found)
+        return seeded
 
     @property
     def position_s(self) -> float | None:
@@ -111,6 +133,7 @@ class Interface:
             return []
         left = self._journal.undo()
         self._journal = self._scope = None
+        self._tracks = None, None
         return left
 
     def _unshape(self) -> dict[str, Any]:
@@ -135,6 +158,7 @@ class Interface:
         with TrafficControl() as control:
             egress = self._shape_egress(control, found, wanted, scope, anew)
             ingress = self._shape_ingress(control, found, wanted, scope, anew)
+        self._tracks = egress, ingress
         offloads = dict(found.before.offloads)
         if offload.too_coarse(wanted.egress):
             offloads = dict.fromkeys(offloads, False)

@@ -40,7 +40,10 @@ class Lane:
         self.packets = self.bytes = self.dropped = 0
         self.lost = self.duplicated = self.reordered = self.corrupted = 0
         self.late_ns: deque[int] = deque(maxlen=10_000)
-        self._random = random or Random()  # noqa: S311 - chance on a link, no secret
+        # Chance on a link, no secret. What becomes of a packet is drawn apart from how late it is, which is not drawn
+        # for those that find the queue full: so the n-th packet has one fate, whatever the queue was.
+        self._random = random or Random()  # noqa: S311
+        self._jitter = random or Random()  # noqa: S311
         self._queued_bytes = 0
         self._last_due_ns = 0
         self.shape(Direction())
@@ -54,7 +57,7 @@ class Lane:
     def restart(self, begin_ns: int) -> None:
         """Begin the trace anew at `begin_ns`. Frames in the queue leave as they were to."""
         direction = self.direction
-        pacing = pacing_for(direction, self._bucket, self._random, begin_ns)
+        pacing = pacing_for(direction, self._bucket, self._jitter, begin_ns)
         # Memory stays bounded whatever the profile says: this counts all that is queued, in flight or not.
         bound = min(2 * _in_flight_bytes(direction) + _SLACK_BYTES, _MAX_QUEUED_BYTES)
         # One assignment: the control thread changes it while the relay's thread reads it.
@@ -64,6 +67,11 @@ class Lane:
             fate=Fate(direction, self._random) if direction.impaired else None,
             max_queued_bytes=min(bound + (pacing.limit_bytes or 0), _MAX_QUEUED_BYTES),
         )
+
+    def seed(self, seed: int, begin_ns: int) -> None:
+        """Begin chance anew: the n-th packet from here on has one fate after every such seed. Traces as `restart`."""
+        self._random, self._jitter = (Random(f"{seed}/{what}") for what in ("fate", "jitter"))  # noqa: S311
+        self.restart(begin_ns)
 
     @property
     def limit_bytes(self) -> int:

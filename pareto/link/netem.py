@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from pareto.link import tc
@@ -25,7 +25,7 @@ _FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue
 _SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
-_CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _GILBERT, _TBF_PARMS = 1, 3, 4, 5, 6, 2, 1
+_CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _SEED, _GILBERT, _TBF_PARMS = 1, 3, 4, 5, 6, 14, 2, 1
 _NESTED = 0x8000
 _ETHERNET = 1  # TC_LINKLAYER_ETHERNET: said outright, tbf needs no rate table
 
@@ -38,7 +38,8 @@ class QdiscError(RuntimeError):
 class Netem:
     """netem's fields: ticks of 64 ns, bytes a second (0: not limited), packets, and shares of 2^32 - 1.
 
-    `gilbert` is p, r, h (kept in the bad state), k1 (lost in the good state), or None for independent losses.
+    `gilbert` is p, r, h (kept in the bad state), k1 (lost in the good state), or None for independent losses. `seed`,
+    64 bits, is where chance begins; kernels before 6.6 ignore it and report none, later ones make one up.
     """
 
     KIND: ClassVar[str] = "netem"
@@ -54,6 +55,7 @@ class Netem:
     duplicate: int = 0
     reorder: int = 0
     corrupt: int = 0
+    seed: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, direction: Direction, delay_s: float | None = None) -> Netem:
@@ -116,6 +118,8 @@ class Netem:
         }
         if self.gilbert is not None:
             attributes[_LOSS | _NESTED] = tc.pack({_GILBERT: _words(*self.gilbert)})
+        if self.seed is not None:
+            attributes[_SEED] = struct.pack("=Q", self.seed)
         return _words(*fixed) + tc.pack(attributes)
 
     @classmethod
@@ -129,10 +133,12 @@ class Netem:
         if any(strange) or set(models) - {_GILBERT}:
             return f"netem with options {options.hex()}"
         gilbert = _unwords(models[_GILBERT]) if models else None
+        seed = tc.unpack(options[24:]).get(_SEED)
         return cls(
             delay, limit, jitter, corr[0], rate[0], loss,
             None if gilbert is None else (gilbert[0], gilbert[1], gilbert[2], gilbert[3]),
             duplicate, reorder[0], corrupt[0],
+            struct.unpack("=Q", seed)[0] if seed else None,
         )  # fmt: skip
 
 

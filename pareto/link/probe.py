@@ -80,15 +80,32 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a reading may be off: fractions of what was asked, and at least `rtt_floor_s` for the RTT."""
+    """How far a reading may be off: fractions of what was asked, and at least `rtt_floor_s` for the RTT.
+
+    `than`: what a reading is held against, in words.
+    """
 
     rtt_fraction: float = 0.01
     rtt_floor_s: float = 0.0003
     rate_fraction: float = 0.02
+    than: str = "asked"
+
+    def at_least(self, other: Tolerance) -> Tolerance:
+        """The wider of both, in the other's words."""
+        return Tolerance(
+            max(self.rtt_fraction, other.rtt_fraction),
+            max(self.rtt_floor_s, other.rtt_floor_s),
+            max(self.rate_fraction, other.rate_fraction),
+            other.than,
+        )
 
     def rtt_s(self, asked_s: float) -> float:
         """Seconds by which a round trip may be off."""
         return max(self.rtt_fraction * asked_s, self.rtt_floor_s)
+
+
+OWN = Tolerance(0.25, 0.002, 0.25, than="measured before the run")
+"""Of a real link on which nothing is emulated, against its own reading before the run: others use it too."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +255,7 @@ def judge_rtt(
     if least - allowed <= rtt_s <= most + allowed:  # a NaN is a fault too
         return ""
     asked = show_delay(most) if least == most else f"{show_delay(least)} to {show_delay(most)}"
-    return f"RTT {show_delay(rtt_s)}, asked {asked} (tolerance {show_delay(allowed)})"
+    return f"RTT {show_delay(rtt_s)}, {tolerance.than} {asked} (tolerance {show_delay(allowed)})"
 
 
 def on_line_s(profile: Profile, nbytes: int) -> float:
@@ -255,15 +272,22 @@ def judge_rate(
     asked = rate_range_bps(way, span)
     if asked is None:
         return ""
-    # What is damaged takes the line's time and is refused; what overtakes takes none.
-    share *= (1 - way.corrupt) / max(1 - way.reorder, 1e-9)
-    least, most = (rate * share for rate in asked)
+    least, most = (rate * arriving_share(way, share) for rate in asked)
     shown = show_rate(most) if least == most else f"{show_rate(least)} to {show_rate(most)}"
     if measured is None:
-        return f"rate {name} could not be measured, asked {shown} of payload"
+        return f"rate {name} could not be measured, {tolerance.than} {shown} of payload"
     if least * (1 - tolerance.rate_fraction) <= measured <= most * (1 + tolerance.rate_fraction):
         return ""
-    return f"rate {name} {show_rate(measured)}, asked {shown} of payload (tolerance {tolerance.rate_fraction:.0%})"
+    of = f"(tolerance {tolerance.rate_fraction:.0%})"
+    return f"rate {name} {show_rate(measured)}, {tolerance.than} {shown} of payload {of}"
+
+
+def arriving_share(way: Direction, payload_share: float) -> float:
+    """The payload that arrives for each byte's time on the line.
+
+    What is damaged takes the line's time and is refused; what overtakes takes none.
+    """
+    return payload_share * (1 - way.corrupt) / max(1 - way.reorder, 1e-9)
 
 
 def _loss_fault(name: str, way: Direction, sample: Sample | None) -> str:

@@ -147,6 +147,11 @@ class Direction:
         return bool(self.loss or self.duplicate or self.reorder or self.corrupt)
 
     @property
+    def by_chance(self) -> bool:
+        """Whether chance decides what becomes of a packet."""
+        return self.impaired or bool(self.jitter_s)
+
+    @property
     def mean_loss(self) -> float:
         return self.loss.mean if isinstance(self.loss, Gilbert) else self.loss
 
@@ -239,6 +244,11 @@ class Profile:
     def shaped(self) -> bool:
         """Whether it asks for anything but the link as it is."""
         return any(way.shaped for way in self.directions)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether chance has a part in it."""
+        return any(way.by_chance for way in self.directions)
 
     @property
     def tcp_fills(self) -> bool:

@@ -8,6 +8,7 @@ link has one, and `edge` is the neighbour on the edge's side. It speaks `pareto.
   on; its traces begin at its `offset_s`. It answers what is in force: each direction's fields and `limit_bytes`
   (a trace by name and period), the bucket, the scheduling policy.
 - ``restart {"position_s": 5.0}`` begins the traces anew at that position.
+- ``seed {"seed": 7}`` begins chance anew, in each direction: the same packets by number are lost, late and so on.
 - ``stats`` answers, in packets since the start: what was forwarded (and its bytes on the wire), dropped (a full
   queue), lost, duplicated, reordered and corrupted (as the profile says); where the traces are; in how many
   seconds all that is queued has left (an outage can hold the last trial's packets, and those of the next behind
@@ -32,6 +33,7 @@ from typing import Any
 
 from pareto import jsonlines
 from pareto.link import packets, realtime
+from pareto.link.fate import seed_of
 from pareto.link.lane import NEVER, Lane
 from pareto.link.profile import Profile, ProfileError
 from pareto.link.trace import Step
@@ -152,6 +154,14 @@ class Control:
                 lane.restart(self._begin_ns)
         return {"position_s": self._position_s()}
 
+    def seed(self, request: dict[str, Any]) -> dict[str, Any]:
+        seed = request.get("seed")
+        if not isinstance(seed, int):
+            raise jsonlines.Refused(f"seed {seed!r} is not a whole number")
+        for name, lane in self._relay.lanes.items():
+            lane.seed(seed_of(seed, name), self._begin_ns)
+        return {"seeded": True}
+
     def stats(self, request: dict[str, Any]) -> dict[str, Any]:
         lanes = self._relay.lanes
         late = sorted(ns for lane in lanes.values() for ns in lane.late_ns.copy())
@@ -212,7 +222,7 @@ def main() -> None:
 
     threading.Thread(target=forward, name="relay", daemon=True).start()
     control = Control(relay)
-    jsonlines.serve({"apply": control.apply, "restart": control.restart, "stats": control.stats})
+    jsonlines.serve({op: getattr(control, op) for op in ("apply", "restart", "seed", "stats")})
 
 
 if __name__ == "__main__":

@@ -81,6 +81,9 @@ class Shaper:
     def restart(self, position_s: float) -> None:
         self._origin_s = self._clock() - position_s
 
+    def seed(self, seed: int) -> bool:
+        return False
+
     def state(self) -> LinkState:
         return LinkState(None, self._clock() - self._origin_s)
 

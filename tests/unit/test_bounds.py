@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pareto import bounds
 from pareto.bounds import Crossing
-from pareto.link.probe import STILL, Span
+from pareto.link.probe import GOODPUT, STILL, Reading, Span
 from pareto.link.profile import Bucket, Direction, Profile
 from pareto.link.trace import Step, Trace
 
@@ -71,3 +73,26 @@ def test_what_is_foreseen_goes_by_the_mean() -> None:
     trace = Trace("t", 20.0, (Step(0, 0.2, 1e6), Step(10, 0.1, 3e6)))
     assert over(Profile("x", Direction(trace=trace)), 250_000, 0).usual_s == pytest.approx(1 * 1514 / 1448)
     assert over(Profile("x"), 250_000, 4000).usual_s == 0.0
+
+
+def test_a_crossing_as_probed_is_as_fast_as_the_fastest_reading() -> None:
+    asked = over(Profile("x", Direction(0.1, 8e6), Direction(0.1, 4e6)), 1_000_000, 500_000)
+    slow, fast = (Reading(0.2, 8e6 * share * GOODPUT, 4e6 * GOODPUT) for share in (0.98, 1.01))
+    assert asked.as_probed([slow, fast]).occupied_s == pytest.approx((1 / 1.01, 1.0))
+    assert asked.as_probed([slow]).least_s == pytest.approx(0.2 + 1 / 0.98 + 1.0)
+    assert asked.as_probed([]) == asked
+    datagrams = Reading(0.2, 8e6 * 1472 / 1514, None, payload_share=1472 / 1514)
+    assert asked.as_probed([datagrams]).occupied_s == pytest.approx((1.0, 1.0))
+
+
+def test_what_changes_or_has_a_bucket_stays_as_asked() -> None:
+    reading = Reading(0.2, 1e6, 1e6)
+    bucket = over(Profile("b", Direction(0.1, 8e6), bucket=Bucket()), 1_000_000, 0)
+    assert bucket.as_probed([reading]) == bucket
+    trace = over(Profile("t", Direction(trace=Trace("t", 1.0, (Step(0, 0.1, 8e6),)))), 1_000_000, 0)
+    assert trace.as_probed([reading]).occupied_s == trace.occupied_s
+
+
+def test_a_link_of_its_own_may_be_a_quarter_faster_between_its_probes() -> None:
+    own = replace(over(Profile("none", Direction(0.1, 8e6), Direction(0.1)), 1_000_000, 0), own=True)
+    assert own.as_probed([Reading(0.2, 8e6 * GOODPUT, None)]).least_s == pytest.approx(0.75 * 0.2 + 1 / 1.25)

@@ -452,3 +452,34 @@ def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> 
         ends.monitor(EDGE).dead = True
         with pytest.raises(SessionLost, match=r"^pi "):
             crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda latest: None)
+
+
+def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(bed: Testbed, ends: Ends) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        crew.bare_links()
+        crew.ready(CELL, [NONE])
+        (link,) = crew.links
+        asked_before = len(ends.worker(EDGE).of("probe"))
+        assert crew.probed(link, NONE, Tolerance())[0].fault == ""
+        assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
+        ends.link = {"rtt_s": 0.055, "rate_bps": 7e6, "rate_back_bps": 9e6}
+        assert crew.probed(link, NONE, Tolerance())[0].fault == ""  # within a quarter
+        for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
+            ends.link = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6, **changed}
+            assert "measured before the run" in crew.probed(link, NONE, Tolerance())[0].fault
+            assert crew.probed(link, NONE, Tolerance(10, 10, 20))[0].fault == ""
+        shaped = Profile("slow", Direction(0.95, 4e6))
+        assert "asked" in crew.probed(link, shaped, Tolerance())[0].fault
+
+
+def test_a_real_links_own_rate_and_delay_bound_what_crosses_it(bed: Testbed) -> None:
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        assert [crossing.least_s for crossing in crew.crossings(CELL, [NONE])] == [0.0]
+        crew.bare_links()
+        (crossing,) = crew.crossings(CELL, [NONE])
+    assert crossing.own
+    wire_bps = 8e6 * 1514 / 1448
+    assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / wire_bps)
+    assert crossing.least_s == pytest.approx(0.05 + sum(crossing.occupied_s))

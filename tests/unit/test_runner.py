@@ -273,3 +273,44 @@ def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: 
     runner.run(Plan(tuple(trials), 1))
     rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
     assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2
+
+
+class Seeded(StandInCrew):
+    """Notes what chance on its link began from."""
+
+    takes_seeds = True
+
+    def seed(self, seed: int) -> bool:
+        self.seeds = [*getattr(self, "seeds", []), seed]
+        return self.takes_seeds
+
+
+@pytest.mark.parametrize("takes_seeds", [True, False])
+def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
+    store: Store, takes_seeds: bool
+) -> None:
+    lossy = Profile("lossy", Direction(0.01, 1e7, loss=0.01))
+    crew = Seeded()
+    crew.takes_seeds = takes_seeds
+    cells = [replace(CELL, netem="t", backend=backend) for backend in ("tcp", "rpc")]
+    plan = Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2) for cell in cells), 2)
+    network = {"t": (lossy,)}
+    Runner(cast(Workers, crew), store, network, Tolerance(), Follower(False), Clock(), seed=3).run(plan)
+    first, again, second, _ = crew.seeds
+    assert first == again != second
+    told = [row["link_seed"] for row in store.rows()]
+    if takes_seeds:
+        assert told[0] == told[1] != told[2] == told[3]
+        assert all(told)
+    else:
+        assert told == [""] * 4
+    other = Seeded()
+    Runner(cast(Workers, other), store, network, Tolerance(), Follower(False), Clock(), seed=4).run(plan)
+    assert other.seeds[0] != first
+
+
+def test_a_link_without_chance_needs_no_seed(store: Store) -> None:
+    crew = Seeded()
+    run(crew, store)
+    assert not hasattr(crew, "seeds")
+    assert store.rows()[0]["link_seed"] == ""

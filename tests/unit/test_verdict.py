@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import spec, verdict
 from pareto.bounds import Crossing
-from pareto.link.probe import Probed, Reading, judge
+from pareto.link.probe import GOODPUT, Probed, Reading, judge
 from pareto.link.profile import Direction, Profile
 from pareto.spec import Cell
 from pareto.store import TRIAL_COLUMNS
@@ -414,3 +415,68 @@ def test_the_bound_has_what_was_computed_for_a_request_not_each_stages_median() 
     )
     assert fine["latency_bound_s"] == pytest.approx(link_s + 0.030)
     assert fine["status"] == "ok", fine["reason"]
+
+
+def took(network_s: float) -> dict[str, Any]:
+    """Requests that cross in so many seconds, and one in a second more."""
+    requests = {
+        "started_s": [2.0 * i for i in range(6)],
+        "finished_s": [2.0 * i + 0.0255 + network_s + (i == 3) for i in range(6)],
+        "edge_s": [0.010] * 6,
+        "serialize_s": [0.0005] * 6,
+        "stages_s": [[0.015]] * 6,
+    }
+    latency_s = 0.0255 + network_s
+    return report(latency_s=latency_s, requests={"latency": requests, "throughput": copy.deepcopy(requests)})
+
+
+ON_WIRE_S = 8 * 100_352 / (5e6 * GOODPUT)
+
+
+@pytest.mark.parametrize(
+    ("backend", "slower", "invalid"),
+    [
+        ("tcp", 0.0, False),
+        ("tcp", 0.02, False),
+        ("tcp", 0.08, True),
+        ("tcp", 0.15, True),
+        ("rpc", 0.15, False),
+    ],
+)
+def test_a_link_that_is_right_when_probed_and_slow_under_load(
+    backend: str, slower: float, invalid: bool, snapshot: SnapshotAssertion
+) -> None:
+    told = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001), "server": USAGE}
+    exact = Reading(0.2, 5e6 * GOODPUT, None)
+    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
+    it = replace(CELL, backend=backend)
+    made = verdict.row(it, [CROSSING], told, probes)
+    assert (made["status"] == "invalid") is invalid, made["reason"]
+    assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT / (1 + slower), rel=0.01)
+    if invalid:
+        assert "during the trial" in made["reason"]
+        assert made["reason"] == snapshot
+    lossy = replace(CROSSING, filled=False)
+    assert "during the trial" not in verdict.row(it, [lossy], told, probes)["reason"]
+
+
+def test_a_short_transfer_tells_no_rate() -> None:
+    short = replace(CROSSING, payload_bytes=10_000)
+    probes = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
+    assert verdict.row(CELL, [short], {"edge": took(0.5), "server": USAGE}, probes)["loaded_rate_bps"] is None
+
+
+def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
+    """1.5 % faster than asked is within the probe's tolerance: the latency of such a link is no fault."""
+    told = {"edge": took(0.2 + ON_WIRE_S * GOODPUT / 1.015), "server": USAGE}
+    slow, fast = (Reading(0.2, 5e6 * share * GOODPUT, None) for share in (1.0, 1.015))
+    rows = [
+        verdict.row(CELL, [CROSSING], told, {"edge-server": (Probed(it, ""), Probed(it, ""))})
+        for it in (slow, fast)
+    ]
+    assert rows[0]["latency_bound_s"] == rows[1]["latency_bound_s"]
+    assert rows[0]["probed_latency_bound_s"] == pytest.approx(rows[0]["latency_bound_s"], rel=1e-6)
+    assert rows[1]["probed_latency_bound_s"] == pytest.approx(
+        0.2 + 0.025 + ON_WIRE_S * GOODPUT / 1.015, abs=0.002
+    )
+    assert rows[1]["probed_throughput_bound_ips"] == pytest.approx(1.015 * rows[1]["throughput_bound_ips"])

@@ -5,7 +5,7 @@ Runs as root, as a child of the driver, which need not be. It speaks `pareto.jso
 - `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay|none,
   tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
-  `restart` and `stats` {link}, as the relay's
+  `restart`, `seed` and `stats` {link}, as the relay's
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
 - `repair`: remove these
 """
@@ -129,6 +129,9 @@ class Keeper:
     def restart(self, request: dict[str, Any]) -> Any:
         return self._relay(request).session.request("restart", **request)
 
+    def seed(self, request: dict[str, Any]) -> Any:
+        return self._relay(request).session.request("seed", **request)
+
     def stats(self, request: dict[str, Any]) -> Any:
         return self._relay(request).session.request("stats")
 
@@ -188,7 +191,7 @@ def _offloads(namespace: str, interface: str) -> offload.Offloads:
 
 def main() -> None:
     keeper = Keeper()
-    ops = ("build", "shape", "restart", "stats", "examine", "repair")
+    ops = ("build", "shape", "restart", "seed", "stats", "examine", "repair")
     serve({op: getattr(keeper, op) for op in ops}, at_end=keeper.end)
 
 

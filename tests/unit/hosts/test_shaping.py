@@ -34,6 +34,8 @@ class Helpers:
             SERVER: {"dropped": 4, "position_s": None},
         }
     )
+    old: tuple[str, ...] = ()
+    """whose kernels take no seed"""
     of: dict[str, list[FarEnd]] = field(default_factory=lambda: {EDGE: [], SERVER: []})
 
     def start(self, role: str) -> Session:
@@ -43,6 +45,7 @@ class Helpers:
                 "apply": lambda request: {"shaper": "netem", "by": role},
                 "stats": lambda request: self.stats[role],
                 "restart": lambda request: {},
+                "seed": lambda request: {"seeded": role not in self.old},
             }
         )
         self.of[role].append(end)
@@ -69,7 +72,12 @@ def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
     assert told == {EDGE: {"shaper": "netem", "by": EDGE}, SERVER: {"shaper": "netem", "by": SERVER}}
     shared = {"ingress": None, "filtered": True, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
     assert helpers.asked(EDGE, "apply") == [
-        {"interface": "eth0", "peer": "192.168.7.1", "egress": {"delay_s": 0.2, "rate_bps": 5e6}, **shared}
+        {
+            "interface": "eth0",
+            "peer": "192.168.7.1",
+            "egress": {"delay_s": 0.2, "rate_bps": 5e6, "queue_bytes": 287_500},
+            **shared,
+        }
     ]
     assert helpers.asked(SERVER, "apply") == [
         {"interface": "enp3s0", "peer": "192.168.7.2", "egress": {"delay_s": 0.03}, **shared}
@@ -85,7 +93,9 @@ def test_alone_a_host_shapes_what_arrives_too(
 ) -> None:
     assert list(helpers.shaper(role).apply(PROFILE)) == [role]
     (asked,) = helpers.asked(role, "apply")
-    assert (asked["egress"], asked["ingress"]) == (egress, ingress)
+    queued = {"queue_bytes": 287_500, **OUT.to_dict()}
+    expected = tuple(queued if way == OUT.to_dict() else way for way in (egress, ingress))
+    assert (asked["egress"], asked["ingress"]) == expected
     assert helpers.shaper(role).facts() == {"netem": {"at": [role]}}
 
 
@@ -104,13 +114,15 @@ def test_who_shapes() -> None:
 def test_each_link_has_a_relay_of_its_own() -> None:
     """Which of them is meant goes with each request to the program that keeps them all."""
     stats = {"draining_s": 0.0, "dropped": 3, "position_s": 1.5, "cpu_share": 0.2}
-    keeper = FarEnd({op: lambda request: stats for op in ("shape", "restart", "stats")})
+    keeper = FarEnd({op: lambda request: stats for op in ("shape", "restart", "stats")} | {"seed": _seeded})
     shaper = RelayShaper(Session("local testbed", keeper), 1)
     shaper.apply(PROFILE)
     shaper.restart(7.5)
+    assert shaper.seed(11)
+    assert keeper.of("seed") == [{"link": 1, "seed": 11}]
     assert shaper.state() == LinkState(3, 1.5)
     assert shaper.facts() == {"relay": {"cpu_share": 0.2, "dropped": 3}}
-    assert keeper.of("shape") == [{"link": 1, **PROFILE.to_dict()}]
+    assert keeper.of("shape") == [{"link": 1, **PROFILE.with_queues().to_dict()}]
     assert keeper.of("restart") == [{"link": 1, "position_s": 7.5}]
     assert keeper.of("stats") == [{"link": 1}] * 3
 
@@ -198,6 +210,27 @@ def test_traces_begin_again_on_both(helpers: Helpers) -> None:
     helpers.shaper(EDGE, SERVER).restart(7.5)
     for role in HOSTS:
         assert [asked["position_s"] for asked in helpers.asked(role, "restart")] == [7.5]
+
+
+def _seeded(request: dict[str, Any]) -> dict[str, bool]:
+    return {"seeded": True}
+
+
+@pytest.mark.parametrize("old", [(), (SERVER,)])
+def test_each_direction_has_one_seed_wherever_it_is_shaped(helpers: Helpers, old: tuple[str, ...]) -> None:
+    helpers.old = old
+    shaper = helpers.shaper(EDGE, SERVER)
+    assert "seeded" not in shaper.facts()["netem"]
+    assert shaper.seed(7) is not bool(old)
+    assert shaper.facts()["netem"]["seeded"] is not bool(old)
+    (edge,), (server,) = (helpers.asked(role, "seed") for role in HOSTS)
+    assert (edge["egress"], edge["ingress"]) == (server["ingress"], server["egress"])
+    assert edge["egress"] != edge["ingress"]
+    alone = helpers.shaper(EDGE)
+    alone.seed(7)
+    assert helpers.asked(EDGE, "seed") == [edge]
+    alone.seed(8)
+    assert helpers.asked(EDGE, "seed")[1]["egress"] != edge["egress"]
 
 
 def test_closing_lets_go_of_the_helpers(helpers: Helpers) -> None:

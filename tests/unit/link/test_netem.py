@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -152,3 +153,18 @@ def test_a_reading_is_all_of_a_chain_that_a_trace_changes() -> None:
     assert told["loss"]["bad_to_good"] == pytest.approx(0.5)
     assert (told["delay_s"], told["rate_bps"]) == (0.1, 1e6)
     assert told["bucket"]["latency_s"] == pytest.approx(240, rel=0.01)
+
+
+def test_a_seed_goes_to_the_kernel_and_is_read_back() -> None:
+    seeded = replace(Netem.of(EVERYTHING), seed=(1 << 63) + 5)
+    found = Netem.read(seeded.options())
+    assert isinstance(found, Netem)
+    assert found.seed == (1 << 63) + 5
+    assert found == Netem.of(EVERYTHING)  # one that the kernel made up is not another shape
+
+
+def test_without_a_seed_none_is_sent() -> None:
+    """An older kernel would not know it, and reports none."""
+    found = Netem.read(Netem.of(EVERYTHING).options())
+    assert isinstance(found, Netem)
+    assert found.seed is None
