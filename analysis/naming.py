@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 _VARIANT = re.compile(r"[0-9]+|basic")
 """As the harness declares them (`pareto.backends.names`); a test holds the two together."""
+ANY = "any"
+"""In a table, the backend of what crosses nothing."""
+ANY_NOTE = f"{ANY} = nothing crosses, all backends are the same"
 CUT_LIMIT = 12
 """Characters of the name of each of two cuts."""
 
@@ -19,20 +22,39 @@ CUT_LIMIT = 12
 def backends(rows: pd.DataFrame) -> list[str]:
     """The backends in the order of every table and figure: tcp first, as the others are compared with it.
 
-    `tcp:4` is a variant of tcp, `tcp:a` and `tcp:b` are tcp under two names.
+    `tcp:4` is a variant of tcp, `tcp:a` and `tcp:b` are tcp under two names. At last empty text, if rows are of none,
+    as nothing crosses there.
     """
     return sorted(map(str, rows["backend"].unique()), key=place)
 
 
-def place(backend: str) -> tuple[bool, str, int, str]:
-    """For sorting backends: none, then tcp; of its variants the plain one first, numbers by their size."""
+def place(backend: str) -> tuple[bool, bool, str, int, str]:
+    """For sorting backends: tcp, the others, at last none; of variants the plain one first, numbers by their size."""
     variant = transport(backend).partition(":")[2]
     return (
-        family(backend) not in ("", "tcp"),
+        backend == "",
+        family(backend) != "tcp",
         family(backend),
         int(variant or 0) if variant.isdecimal() else 0,
         backend,
     )
+
+
+def backend_name(backend: object) -> str:
+    """For a table: `any` where nothing crosses, so that all backends are the same."""
+    return str(backend) or ANY
+
+
+def cell_name(row: Mapping[Any, Any] | pd.Series) -> str:
+    """Backend and point: `tcp 7`, or `any 21` where nothing crosses."""
+    return f"{backend_name(row['backend'])} {row['point']}"
+
+
+def cell_names(rows: pd.DataFrame) -> pd.Series:
+    """`cell_name` of each row."""
+    backend = rows["backend"].astype("str")
+    names: pd.Series = backend.where(backend != "", ANY) + " " + rows["point"].astype("str")
+    return names
 
 
 def transport(backend: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.keys import CELL
+
 
 def cuts(point: str) -> tuple[int, ...]:
     """For each link, how many units run before it. Raises ValueError."""
@@ -14,6 +16,23 @@ def order(points: pd.Series) -> pd.Series:
     """Each point's place among them, by its cuts as numbers: 2 before 10, 3+7 before 3+10. A key to sort by."""
     places = {point: place for place, point in enumerate(sorted(set(points), key=cuts))}
     return points.map(places).astype("int64")
+
+
+def order_backends(backends: pd.Series) -> pd.Series:
+    """The backends as a key to sort by: where there is none (empty text), as nothing crosses, comes last."""
+    names = backends.astype("str")
+    key: pd.Series = names.where(names != "", "\U0010ffff")
+    return key
+
+
+def sorted_cells(rows: pd.DataFrame) -> pd.DataFrame:
+    """By `CELL`, points by their cuts; a new index."""
+    keys = {"point": order, "backend": order_backends}
+    return rows.sort_values(
+        CELL,
+        key=lambda column: keys[str(column.name)](column) if column.name in keys else column,
+        ignore_index=True,
+    )
 
 
 def hosts(point: str) -> tuple[str, ...]:

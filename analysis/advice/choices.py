@@ -20,7 +20,7 @@ from analysis.advice.wording import doing, duration, order, place
 from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
 from analysis.fronts.where import Where
-from analysis.naming import backends, count
+from analysis.naming import count
 from analysis.statistics import posterior
 from analysis.statistics.median import interval
 
@@ -141,7 +141,7 @@ def ranking(
     kept = np.flatnonzero(known & _feasible(models[0], conditions, where))
     if among is not None:
         asked = observed.cells.loc[kept, ["backend", "point"]].itertuples(index=False, name=None)
-        kept = kept[[_is_among(backend, point, among) for backend, point in asked]]
+        kept = kept[[cell in among for cell in asked]]
     if not len(kept):
         raise AnalysisError(
             f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
@@ -201,22 +201,12 @@ def best_shares(costs: Floats) -> Floats:
     return shares
 
 
-def _is_among(backend: str, point: str, cells: Collection[tuple[str, str]]) -> bool:
-    """Where nothing crosses (no backend) any backend's will do."""
-    return (backend, point) in cells if backend else any(point == other for _, other in cells)
-
-
 def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> npt.NDArray[np.bool_]:
-    """Which cells satisfy the constraint. Where nothing crosses, each backend's name may be asked for."""
-    constraint = Where.parse(where)
+    """Which cells satisfy the constraint."""
     frame = central.cells.drop(columns=[name for name in KEPT if central.cells[name].isna().all()])
     latency_s, throughput_ips = central.latency_s(**conditions), central.throughput_ips(**conditions)
     frame = frame.assign(latency_s=latency_s, throughput_ips=throughput_ips)
-    holds = np.zeros(len(frame), dtype=bool)
-    for backend in backends(frame):
-        named = frame.assign(backend=frame["backend"].where(frame["backend"] != "", backend))
-        holds |= constraint.holds(named).to_numpy()
-    return holds
+    return np.asarray(Where.parse(where).holds(frame))
 
 
 def _choices(

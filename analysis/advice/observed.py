@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis import naming
 from analysis.advice.network import Network
 from analysis.costs.overhead import GOODPUT
 from analysis.fronts.dominance import Floats
 from analysis.keys import CONDITION
+from analysis.naming import backends
+from analysis.neutral import pooled
 from analysis.points import order
 
 Ints = npt.NDArray[np.int64]
@@ -53,8 +54,8 @@ class Observed:
     """Of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
 
     A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
-    workload, backend, point, point_name, and medians of `KEPT`. Where nothing crosses, the backends do the same:
-    such a point is one cell, its backend is empty text, and the trials of all count.
+    workload, backend, point, point_name, and medians of `KEPT`. A point where nothing crosses is one cell without a
+    backend (`analysis.neutral.pooled`).
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.
     - overhead_s: what the network took beyond delays, and payload and result at TCP's goodput; NaN where the profile is
@@ -120,11 +121,11 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
     ok = trials.reindex(columns=NEEDED)[(trials["status"] == "ok") & trials["latency_s"].notna()]
+    stages, ok = pooled(stages, ok), pooled(ok)
     # Keys may be categories, which take no new value.
     texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
     ok = ok.astype({name: "str" for name in texts if ok[name].dtype != "str"})
     crosses = ok["payload_bytes"] > 0
-    ok["backend"] = ok["backend"].where(crosses, "")
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
     netem, profiles = pd.factorize(ok["netem"])
@@ -180,8 +181,7 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     for place, name in enumerate(WORKLOAD):
         cells.insert(place, name, ok[name].iloc[0])
     # tcp first, as everywhere.
-    named = sorted(map(str, cells["backend"].unique()), key=naming.place)
-    cells["later"] = cells["backend"].map({backend: number for number, backend in enumerate(named)})
+    cells["later"] = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})
     cells["place"] = order(cells["point"])
     ordered = cells.sort_values(["place", "later"])
     cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]

@@ -22,6 +22,7 @@ from analysis.fronts.energy import with_middle
 from analysis.fronts.objectives import DEFAULT
 from analysis.keys import CELL, TRIAL
 from analysis.naming import count
+from analysis.neutral import NONE, controls, pooled
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED
 from analysis.runs.stages import stages
@@ -78,11 +79,11 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         trials = load([run]).assign(setup=setup)
         needs_stages = "energy" in objectives or "energy" in where
         sides.append(with_middle(trials, stages(run)) if needs_stages else trials)
-    one, two = (shared.cells(trials) for trials in sides)
+    one, two = (shared.cells(pooled(trials)) for trials in sides)
     both = shared.both(one, two)
     if both.empty:
         raise AnalysisError(f"{first} and {second}: {shared.nothing_shared(one, two)}")
-    same = [trials.merge(both[CELL], on=CELL, how="inner") for trials in sides]
+    same = [_of_cells(trials, both) for trials in sides]
     found = differences(same[0], same[1])
     fronts = front_changes.changes(same[0], same[1], objectives, where)
     return Comparison(
@@ -95,6 +96,13 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         list(conclusions.sentences(found, fronts)),
         list(_notes(same[0], same[1])),
     )
+
+
+def _of_cells(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """The trials of these cells; those of one without a backend as they were measured, under each."""
+    of = trials.assign(backend=trials["backend"].where(~controls(trials), NONE))
+    there = of[CELL].reset_index().merge(cells[CELL], on=CELL, how="inner")["index"]
+    return trials.loc[there.sort_values()].reset_index(drop=True)
 
 
 def _simulated(first: bool, second: bool) -> str:
@@ -116,7 +124,10 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
       be significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for
       few of the other).
     """
-    sides = [trials[(trials["status"] == "ok") & trials["latency_s"].notna()] for trials in (first, other)]
+    sides = [
+        trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
+        for trials in map(pooled, (first, other))
+    ]
     rows = shared.both(*(shared.cells(side) for side in sides))
     tables = [_tables(side, rows) for side in sides]
     (one_s, one_ips), (two_s, two_ips) = tables

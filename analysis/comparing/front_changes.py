@@ -18,6 +18,8 @@ from analysis.fronts.membership import probabilities
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
+from analysis.naming import cell_names
+from analysis.neutral import pooled
 from analysis.statistics.floor import floors
 from analysis.statistics.median import LEAST_VALUES
 
@@ -54,10 +56,11 @@ def changes(
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     sides = []
-    for number, trials in enumerate((first, other)):
+    for number, measured in enumerate((first, other)):
+        known = floors(measured, [objective.column for objective in wanted])
+        trials = pooled(measured)
         rows = cells(trials)
         rows["feasible"] = constraint.holds(rows)
-        known = floors(trials, [objective.column for objective in wanted])
         sides.append(draws.conditions(trials, rows, wanted, constraint, resamples, seed + number, known))
     changed = [
         one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
@@ -140,7 +143,7 @@ def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, 
     both_sure = surely[0] & surely[1]
     was, now = on_front
     rows = sides[0].rows
-    names = (rows["backend"].astype(str) + " " + rows["point"].astype(str)).to_numpy()
+    names = cell_names(rows).to_numpy()
     found: dict[Hashable, Any] = {}
     for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
         found[change] = "; ".join(names[moved & both_sure])

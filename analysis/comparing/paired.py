@@ -14,6 +14,7 @@ import pandas as pd
 from analysis.comparing import samples, significance
 from analysis.keys import CONDITION
 from analysis.naming import backends
+from analysis.neutral import NONE, controls
 from analysis.points import cuts
 from analysis.statistics import median
 from analysis.statistics.floor import OF, UNKNOWN, Floors, floors
@@ -51,11 +52,11 @@ _TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relati
 _DIFFERENCES = [*_MEASURES, "latency_percent", "first_latency_s", *_TESTED.values()]
 _ROUND = ["run", "round"]
 _NEEDED = [
+    "crosses",
     "status",
     "latency_s",
     "latency_bound_s",
     "throughput_ips",
-    "payload_bytes",
     "run",
     "round",
     "point",
@@ -63,11 +64,11 @@ _NEEDED = [
 
 
 def paired(trials: pd.DataFrame) -> pd.DataFrame:
-    """Rows for each condition and pair of backends: one a point, and one (`point` is `ALL`) over all that cross.
+    """Rows for each condition and pair of backends: one a point that crosses, and one (`point` is `ALL`) over them all.
 
-    Takes the frame of `analysis.load`. Differences are other - first, of two trials that are `ok`, at the same
-    point and in the same round, so that what slows a whole round slows both. Positive: the other takes longer, or
-    has more images/s. tcp is the first.
+    Where nothing crosses there is no pair: both are the same. Takes the frame of `analysis.load`. Differences are
+    other - first, of two trials that are `ok`, at the same point and in the same round, so that what slows a whole
+    round slows both. Positive: the other takes longer, or has more images/s. tcp is the first.
 
     - points, rounds, pairs: how many points, how many rounds the point that has most, how many pairs in all.
     - latency_difference_s, latency_difference_percent, throughput_difference_percent: of a point, the median
@@ -77,7 +78,7 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
       the distribution and holds for few values too. Of all: over whole rounds, or with fewer than `MIN_BLOCKS` of them
       over points. Empty, and `note` says so, with too few of both.
     - first_faster, other_faster: at how many points the median latency says so.
-    - latency_p_value, throughput_p_value: of a point that crosses, whether its pairs may differ by chance
+    - latency_p_value, throughput_p_value: whether a point's pairs may differ by chance
       (`analysis.comparing.significance.signed_rank`). _p_corrected: corrected by Holm for all `tests` of the frame:
       every point, both measures, each condition and pair of backends. Of all: the least of its points, which tests
       whether the two differ anywhere. _significant: that is 0.05 or less.
@@ -107,17 +108,19 @@ def compared(trials: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], pd.Dat
 
     latency_s, throughput_percent, ...: the other's less the first's, as in `paired`.
     """
-    for _, of_condition in trials[[*CONDITION, "backend", *_NEEDED]].groupby(
-        CONDITION, dropna=False, observed=True
-    ):
+    crosses = ~controls(trials) & (trials["backend"] != NONE)
+    counted = trials.assign(crosses=crosses)[[*CONDITION, "backend", *_NEEDED]]
+    for _, of_condition in counted.groupby(CONDITION, dropna=False, observed=True):
         condition = of_condition.iloc[0][CONDITION].to_dict()
-        valid = {backend: _valid(of_condition, backend) for backend in backends(of_condition)}
+        named = filter(None, backends(of_condition))
+        valid = {backend: _valid(of_condition, backend) for backend in named}
         for first, other in combinations(valid, 2):
             yield condition | {"first": first, "other": other}, _pairs(valid[first], valid[other])
 
 
 def _valid(trials: pd.DataFrame, backend: str) -> pd.DataFrame:
-    ok = trials[(trials["status"] == "ok") & (trials["backend"] == backend)].dropna(subset=["latency_s"])
+    counts = (trials["status"] == "ok") & trials["crosses"] & (trials["backend"] == backend)
+    ok = trials[counts].dropna(subset=["latency_s"])
     # A trial repeated within its round is paired with the other's repetition.
     return ok[_NEEDED].assign(
         repeat=ok.groupby(["run", "round", "point"]).cumcount(),
@@ -127,7 +130,7 @@ def _valid(trials: pd.DataFrame, backend: str) -> pd.DataFrame:
 
 def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     both = first.merge(other, on=_PAIR, suffixes=("", "_other"))
-    found = both[[*_PAIR, "payload_bytes"]].assign(
+    found = both[_PAIR].assign(
         latency_s=both["latency_s_other"] - both["latency_s"],
         latency_percent=100 * (both["latency_s_other"] / both["latency_s"] - 1),
         overhead_s=both["overhead_s_other"] - both["overhead_s"],
@@ -140,8 +143,7 @@ def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
-    crossing = pairs[pairs["payload_bytes"] > 0]
-    of_all = pd.DataFrame([{"point": ALL} | _figures(crossing, _blocks(crossing))])
+    of_all = pd.DataFrame([{"point": ALL} | _figures(pairs, _blocks(pairs))])
     rows = pd.concat([_points(pairs), of_all], ignore_index=True) if len(pairs) else of_all
     return rows.assign(**{str(key): value for key, value in named.items()})
 
@@ -165,10 +167,8 @@ def _points(pairs: pd.DataFrame) -> pd.DataFrame:
     for measure, (middle, low, high) in _MEASURES.items():
         rows[middle] = samples.medians(tables[measure])
         rows[low], rows[high] = samples.median_intervals(tables[measure])
-    crosses = (pairs.groupby("point")["payload_bytes"].max().reindex(points) > 0).to_numpy()
     for measure, column in _TESTED.items():
-        p_values = significance.signed_rank(tables[column])
-        rows[f"{measure.partition('_')[0]}_p_value"] = np.where(crosses, p_values, np.nan)
+        rows[f"{measure.partition('_')[0]}_p_value"] = significance.signed_rank(tables[column])
     has_interval = rows["latency_low_s"].notna()
     return rows.assign(
         interval_over=np.where(has_interval, "rounds", ""), note=np.where(has_interval, "", TOO_FEW)

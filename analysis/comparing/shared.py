@@ -9,7 +9,8 @@ import pandas as pd
 
 from analysis.keys import CELL, CONDITION
 from analysis.naming import condition_title
-from analysis.points import cuts, order
+from analysis.neutral import NONE
+from analysis.points import cuts, sorted_cells
 
 WORDS = {
     "model": "model",
@@ -27,9 +28,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials are ok."""
     grouped = trials.assign(valid=trials["status"] == "ok").groupby(CELL, dropna=False, observed=True)
     found: pd.DataFrame = grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index()
-    return found.sort_values(
-        CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
-    )
+    return sorted_cells(found)
 
 
 def both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
@@ -49,7 +48,7 @@ def only(these: pd.DataFrame, those: pd.DataFrame) -> list[str]:
 
 def _values(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
     for column, word in WORDS.items():
-        left = [value for value in these[column].unique() if value not in set(those[column])]
+        left = [value for value in these[column].unique() if value not in _known(those, column)]
         if left:
             yield f"{word if len(left) == 1 else _plural(word)} {', '.join(str(value) or 'none' for value in left)}"
 
@@ -86,14 +85,20 @@ def _points(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
     for (points, backend, kind), titles in lines.items():
         word = "points" if "," in points or " to " in points else "point"
         at = f"{len(titles)} conditions" if len(titles) > _MOST else "; ".join(titles)
-        yield f"{word} {points} over {backend}{kind}: {at}"
+        over = f" over {backend}" if backend else ""
+        yield f"{word} {points}{over}{kind}: {at}"
 
 
 def _with_known_values(these: pd.DataFrame, those: pd.DataFrame) -> pd.DataFrame:
     known = pd.Series(True, index=these.index)
     for column in WORDS:
-        known &= these[column].isin(set(those[column]))
+        known &= these[column].isin(_known(those, column))
     return these[known]
+
+
+def _known(those: pd.DataFrame, column: str) -> set[Any]:
+    """What the run has; that something crosses nothing, and is of no backend, is known to any."""
+    return {*those[column], *([NONE] if column == "backend" else [])}
 
 
 def numbers(points: Iterable[str]) -> str:

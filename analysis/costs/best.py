@@ -48,9 +48,8 @@ def best(
         network = known.get(str(netem))
         if network is None:
             continue
-        backend = of_profile["backend"].where(of_profile["payload_bytes"] != 0, "")
         for objective, (column, _, _) in _MEASURES.items():
-            measured = of_profile.assign(backend=backend).dropna(subset=[column])
+            measured = of_profile.dropna(subset=[column])
             if len(measured):
                 at = {"netem": netem, "delay_s": network.delay_s + network.delay_back_s}
                 at |= {"rate_bps": network.rate_bps, "objective": objective}
@@ -89,8 +88,7 @@ def _row(
         return row | {"measured_there": first[column], "behind_percent": 0.0, "prediction": SAME}
     if there.empty:
         return row | {"measured_there": math.nan, "behind_percent": math.nan, "prediction": OTHER}
-    # Where both backends do the same, the better of the two.
-    other = there.loc[there[column].idxmin() if less else there[column].idxmax()]
+    other = there.iloc[0]
     ratio = other[column] / first[column] if less else first[column] / other[column]
     apart = other[low] > first[high] if less else other[high] < first[low]
     row |= {"measured_there": other[column], "behind_percent": 100 * (ratio - 1)}

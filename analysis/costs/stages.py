@@ -7,6 +7,7 @@ from itertools import pairwise
 import pandas as pd
 
 from analysis.keys import CELL, TRIAL
+from analysis.neutral import pooled
 from analysis.points import hosts
 
 FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
@@ -18,7 +19,7 @@ def medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 
     Takes the frames of `analysis.runs.trials`. Keyed by `analysis.fronts.front.CELL`, `position` and `host`.
     """
-    ok = stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL)
+    ok = pooled(stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL), trials)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
 
 

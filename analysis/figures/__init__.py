@@ -100,11 +100,12 @@ def attribution(
     from analysis.errors import AnalysisError
     from analysis.figures.attribution_figure import NAMED_POINTS, attribution_figure, draw_attribution
     from analysis.figures.style import series, styled
+    from analysis.neutral import NONE
 
     rows = _one(df)
     if backend:
-        rows = rows[rows["backend"] == backend]
-    if rows.empty:
+        rows = rows[rows["backend"].isin([backend, NONE])]
+    if backend and backend not in set(rows["backend"]):
         raise AnalysisError(f"attribution: no trial of backend {backend!r}")
     if ax is None:
         return attribution_figure(rows, width=width)
@@ -258,7 +259,9 @@ def example(slower: float = 1) -> pd.DataFrame:
     """A front of made-up figures, two backends and four points, to try a figure with.
 
     >>> sorted(example()["backend"].unique())
-    ['rpc', 'tcp']
+    ['', 'rpc', 'tcp']
+
+    At the last point nothing crosses: it is of no backend.
     """
     import pandas as pd
 

@@ -25,11 +25,11 @@ from analysis.figures.style import (
     footnote,
     grow,
     head,
-    series,
+    scattered,
     styled,
 )
 from analysis.keys import CELL
-from analysis.naming import subject, time_unit
+from analysis.naming import cell_name, subject, time_unit
 
 MARKER_PT = 4.5
 WORST = 3
@@ -127,7 +127,7 @@ def _impossible(rows: pd.DataFrame, measure: Measure) -> str:
     those = rows[beyond(rows, measure)]
     if those.empty:
         return ""
-    named = ", ".join(f"{row['backend']} {row['point']}" for row in those.head(NAMED).to_dict("records"))
+    named = ", ".join(cell_name(row) for row in those.head(NAMED).to_dict("records"))
     named += f" and {len(those) - NAMED} more" if len(those) > NAMED else ""
     by = float(those[measure.efficiency].max()) - 1
     return (
@@ -164,7 +164,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     axes.plot(ends, ends, color="0.25", linewidth=0.9, zorder=1.5)
     axes.plot(ends, ends * measure.nine_tenths, "--", color="0.45", linewidth=0.8, zorder=1.5)
     axes.set(xlim=ends, ylim=ends)
-    for one in series(found, rows):
+    for one in scattered(found, rows):
         axes.plot(one.rows["x"], one.rows["y"], **_look(one), zorder=3)
     those = found[beyond(found, measure)]
     axes.plot(those["x"], those["y"], **_RING, zorder=4)
@@ -185,7 +185,7 @@ def _look(one: Series) -> dict[str, Any]:
 
 
 def _legend(rows: pd.DataFrame, shown: Sequence[Measure]) -> list[Artist]:
-    entries: list[Artist] = [Line2D([], [], **_look(one), label=one.label) for one in series(rows)]
+    entries: list[Artist] = [Line2D([], [], **_look(one), label=one.label) for one in scattered(rows)]
     entries += [
         Line2D([], [], color="0.25", linewidth=0.9, label="bound"),
         Line2D([], [], color="0.45", linewidth=0.8, linestyle="--", label="90 % of it"),
@@ -201,7 +201,7 @@ def _label(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     worst = found.sort_values(measure.efficiency, kind="stable").index[:WORST]
     named = found.index.isin(worst) | beyond(found, measure)
     labelled = [
-        (one, row) for one in series(found, rows) for _, row in one.rows.iterrows() if named[row.name]
+        (one, row) for one in scattered(found, rows) for _, row in one.rows.iterrows() if named[row.name]
     ]
     texts = [
         label(axes, row["x"], row["y"], str(row["point"]), one.colour, size_pt=SMALL_PT)

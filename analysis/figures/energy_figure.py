@@ -22,7 +22,7 @@ from analysis.figures.style import (
     evenly,
     fit_axis,
     footnote,
-    series,
+    scattered,
     styled,
     wrapped,
 )
@@ -54,7 +54,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     energies = "energy (J per image)" if which == energy.WHOLE else "energy (J above idle)"
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
-    drawn = list(series(measured))
+    drawn = list(scattered(measured))
     with styled(width):
         figure = blank(width, 5.1 if width == "page" else 3.7)
         footnote(figure, rows)

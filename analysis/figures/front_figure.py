@@ -11,7 +11,8 @@ from analysis.figures.labels import lay_out, settle
 from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states, under_load
 from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
 from analysis.keys import CELL
-from analysis.naming import subject
+from analysis.naming import cell_name, subject
+from analysis.neutral import NONE
 
 COLUMN_LABELS = 10
 """What a column has room for."""
@@ -31,6 +32,7 @@ DATA = [
     "loaded_latency_s",
     *_SPREAD,
     "on_backend_front",
+    "on_fronts_of",
 ]
 DATA += ["on_front", "probability", "ties"]
 
@@ -106,6 +108,10 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
         told.append(
             f"The front is that of {objectives}, which is no line here; points on it are filled, dominated ones hollow."
         )
+    if (rows["backend"] == NONE).any():
+        told.append(
+            "Where nothing crosses, all backends are the same: one point, and a corner of each staircase."
+        )
     if "feasible" in rows and (
         excluded := int((~rows["feasible"].astype(bool) & (rows["rounds"] > 0)).sum())
     ):
@@ -140,7 +146,7 @@ def _ties(rows: pd.DataFrame) -> list[str]:
     several = rows["netem"].nunique() > 1
     pairs: dict[tuple[str, frozenset[str]], str] = {}
     for row in tied.to_dict("records"):
-        own = f"{row['backend']} {row['point']}"
+        own = cell_name(row)
         for other in str(row["ties"]).split("; "):
             told = f"{own} and {other}" + (f" at {row['netem']}" if several else "")
             pairs.setdefault((row["netem"], frozenset((own, other))), told)

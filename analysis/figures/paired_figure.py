@@ -19,7 +19,7 @@ from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, blank, footnote, 
 from analysis.keys import CELL, CONDITION
 from analysis.naming import subject, time_unit
 
-SIGNIFICANT, UNSURE, UNTESTED = "significant", "not significant", "not tested"
+SIGNIFICANT, UNSURE = "significant", "not significant"
 INTERVAL, RANGE = "95 % interval", "range"
 _PAIR = [*CONDITION, "first", "other"]
 
@@ -38,7 +38,6 @@ MARKS = {
     SIGNIFICANT: Mark("significant (corrected)", True),
     UNSURE: Mark("not significant (corrected)", False),
     INTERVAL: Mark("median and 95 % interval", True),
-    UNTESTED: Mark("nothing crosses: not tested", True, colour="0.55"),
     RANGE: Mark("too few rounds: median and range", False, ":"),
 }
 """By what is known of a difference."""
@@ -247,14 +246,11 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
     """Of each row, whether the difference is significant, where a test can tell."""
     if f"{measure.name}_significant" not in points:
         return [INTERVAL] * len(points)
-    tested = points[f"{measure.name}_p_corrected"].notna()
     # With fewer rounds than that a test says no whatever it is shown, which is no finding.
     enough = points["pairs"] >= points["rounds_needed"]
     return [
-        UNTESTED if not of_point else INTERVAL if not can_tell else SIGNIFICANT if told else UNSURE
-        for of_point, can_tell, told in zip(
-            tested, enough, points[f"{measure.name}_significant"], strict=True
-        )
+        INTERVAL if not can_tell else SIGNIFICANT if told else UNSURE
+        for can_tell, told in zip(enough, points[f"{measure.name}_significant"], strict=True)
     ]
 
 
@@ -281,7 +277,7 @@ def _told(data: pd.DataFrame) -> str:
             f"{which} are the range of the rounds, which is no interval: with fewer than {MIN_BLOCKS} rounds there is "
             "none, and a difference may be chance"
         )
-    if "tests" in data and marks - {RANGE, UNTESTED}:
+    if "tests" in data and marks - {RANGE}:
         tests, needed = int(data["tests"].max()), data["rounds_needed"].max()
         if marks & {SIGNIFICANT, UNSURE}:
             sentences.append(

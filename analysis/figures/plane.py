@@ -12,10 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon, Rectangle
 
 from analysis.figures.labels import label, place_labels
-from analysis.figures.style import SMALL_PT, Series, evenly, fit_axis, series
+from analysis.figures.style import NEUTRAL, SMALL_PT, Series, evenly, fit_axis, scattered, series
 from analysis.fronts.dominance import Floats, staircase
 from analysis.keys import CONDITION
 from analysis.naming import point_label, time_unit
+from analysis.neutral import NONE
 from analysis.points import cuts, undivided
 
 MARKER_PT = 5.0
@@ -60,6 +61,7 @@ class Plane:
         self.axes = axes
         self.unit, self.scale = unit or time_unit(float(every["latency_s"].max()))
         self._drawn = list(series(measured, every))
+        self._marked = list(scattered(measured, every))
         self._rows = measured
         self._loaded = measured.iloc[:0]
 
@@ -85,13 +87,19 @@ class Plane:
                     reached = pd.concat([reached, self._loaded["loaded_latency_s"]])
                 fit_axis(axes, name, reached * (self.scale if name == "x" else 1))
         for one in self._drawn:
-            if attainment is not None and banded(attainment) and in_plane(self._rows):
+            if (
+                attainment is not None
+                and banded(attainment)
+                and in_plane(self._rows)
+                and one.label != NEUTRAL
+            ):
                 self._band(one, attainment)
+            if in_plane(self._rows):
+                axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+        for one in self._marked:
             self._spread(one, filled=not banded(attainment))
             self._points(one, marker_pt)
             self._joined_to_load(one)
-            if in_plane(self._rows):
-                axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
 
     def _points(self, one: Series, marker_pt: float) -> None:
         for state, rows in one.rows.groupby(states(one.rows)):
@@ -127,7 +135,7 @@ class Plane:
 
     def _band(self, one: Series, attainment: pd.DataFrame) -> None:
         same = [*CONDITION, "backend"]
-        key = one.rows.iloc[0][same]
+        key = one.rows[one.rows["backend"] != NONE].iloc[0][same]
         own = attainment[attainment["netem"] == key["netem"]]  # most of all that is not its own, at once
         own = own[own[same].eq(key).all(axis=1)]
         ends = [own[own["percent"] == percent] for percent in (5, 95)]
@@ -154,7 +162,7 @@ class Plane:
         return self._stairs(front["latency_s"], front["throughput_ips"])
 
     def legend(self) -> list[Line2D]:
-        """A line for each backend, and what the marks mean, of those that there are."""
+        """A line for each backend, a mark for what is of none, and what the marks mean, of those that there are."""
         fronts = [
             Line2D(
                 [],
@@ -163,6 +171,12 @@ class Plane:
                 label=f"{one.label} front",
             )
             for one in self._drawn
+            if one.label != NEUTRAL
+        ]
+        fronts += [
+            Line2D([], [], **_look(one, "front", MARKER_PT), label=NEUTRAL)
+            for one in self._marked
+            if one.label == NEUTRAL
         ]
         found = set(states(self._rows))
         told = {"unsure": "perhaps on the front", "dominated": "dominated"}
@@ -183,7 +197,7 @@ class Plane:
         ends = set(self._rows.loc[undivided(self._rows), "point"])
         labelled = [
             (one, row)
-            for one in self._drawn
+            for one in self._marked
             for _, row in one.rows.iterrows()
             if row["on_backend_front"] or row["point"] in ends
         ]
@@ -207,7 +221,7 @@ class Plane:
             self.axes,
             texts,
             # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
-            [UP_LEFT if one is self._drawn[0] else DOWN_RIGHT for one, _ in labelled],
+            [DOWN_RIGHT if one.label != self._drawn[0].label else UP_LEFT for one, _ in labelled],
             markers=np.concatenate(
                 [
                     frame[[latency, "throughput_ips"]] * [self.scale, 1]

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +24,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from analysis.errors import AnalysisError
 from analysis.naming import backends
+from analysis.neutral import NONE
 from analysis.points import order
 from analysis.runs.setups import SIMULATED
 
@@ -44,6 +45,8 @@ STAGE_COLOURS = (COLOURS[2], COLOURS[4], COLOURS[5], "#56b4e9", "#ece133", "#fba
 STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
+NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
+"""Of points that are of no backend."""
 
 _TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
 """What a number at an axis takes."""
@@ -114,25 +117,48 @@ class Series:
 def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
     """Backend by backend, codec by codec, told apart by colour as well as by marker and line.
 
-    `among`: all rows of the figure, where `rows` are of one of its panels, so that a backend looks the same in each.
+    Each has the points where nothing crosses, too, which are of no backend: `on_backend_front` says of them whether
+    they are on this one's. `among`: all rows of the figure, where `rows` are of one of its panels, so that a backend
+    looks the same in each.
     """
     every = (rows if among is None else among).fillna({"codec": ""})
     kinds = [
         (backend, codec)
-        for backend in backends(every)
+        for backend in ([name for name in backends(every) if name] or [NONE])
         for codec in sorted(every.loc[every["backend"] == backend, "codec"].unique())
     ]
     codecs = every["codec"].nunique()
     for number, (backend, codec) in enumerate(kinds):
-        group = rows[(rows["backend"] == backend) & (rows["codec"].fillna("") == codec)]
-        if len(group):
+        group = rows[rows["backend"].isin([backend, NONE]) & (rows["codec"].fillna("") == codec)]
+        if (group["backend"] == backend).any():
+            name = backend or NEUTRAL
             yield Series(
-                f"{backend} {codec}".strip() if codecs > 1 else backend,
-                group.sort_values("point", key=order),
+                f"{name} {codec}".strip() if codecs > 1 else name,
+                _on_its_front(group, backend).sort_values("point", key=order),
                 COLOURS[number % len(COLOURS)],
                 MARKERS[number % len(MARKERS)],
                 LINES[number % len(LINES)],
             )
+
+
+def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
+    """The same for points that lie in one plane, each once: where nothing crosses, they are a series of their own."""
+    of_none = rows["backend"] == NONE
+    for one in series(rows, among):
+        if len(own := one.rows[one.rows["backend"] != NONE]):
+            yield replace(one, rows=own)
+    if of_none.any():
+        yield Series(
+            NEUTRAL, rows[of_none].sort_values("point", key=order), NEUTRAL_COLOUR, NEUTRAL_MARKER, "-"
+        )
+
+
+def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
+    """The rows, those without a backend as they are to this one."""
+    if backend == NONE or "on_fronts_of" not in rows:
+        return rows
+    is_on = rows["on_fronts_of"].str.split("; ").map(lambda names: backend in names)
+    return rows.assign(on_backend_front=rows["on_backend_front"].where(rows["backend"] != NONE, is_on))
 
 
 def stage_look(role: str) -> tuple[str, str]:
@@ -189,8 +215,9 @@ def add_caption(figure: Figure, text: str) -> None:
 
 def left_out(rows: pd.DataFrame) -> str:
     """`5 of 60 trials left out (invalid or failed)`; nothing if all counted. `rows`: of the front."""
-    excluded, trials = int(rows["excluded"].sum()), int((rows["excluded"] + rows["rounds"]).sum())
-    return f"{excluded} of {trials} trials left out (invalid or failed)" if excluded else ""
+    excluded, tried = rows["excluded"], rows["excluded"] + rows["rounds"]
+    number, trials = (int(rows.get(*of).sum()) for of in (("left_out", excluded), ("trials", tried)))
+    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def footnote(figure: Figure, rows: pd.DataFrame) -> None:

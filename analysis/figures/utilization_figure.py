@@ -46,7 +46,7 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
     """
     shown = {one.label: _shown(one, width) for one in series(rows)}
     drawn = [one for one in series(rows) if len(shown[one.label])]
-    every = steps(pd.concat(shown.values()), stages)
+    every = steps(pd.concat(shown.values()).drop_duplicates(CELL), stages)
     lines = _lines(every)
     with styled(width):
         height_in = 0.235 * len(lines) + 0.5

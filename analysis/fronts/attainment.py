@@ -16,6 +16,7 @@ from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
+from analysis.neutral import pooled
 from analysis.statistics.median import LEAST_VALUES
 
 PERCENT = (5, 50, 95)
@@ -51,6 +52,7 @@ def attainment(
     wanted, constraint = chosen(objectives), Where.parse(where)
     if len(wanted) != 2:
         raise AnalysisError(f"attainment: two objectives make a band, not {len(wanted)}")
+    trials = pooled(trials)
     every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
     return framed((corners for drawn in every for corners in of_condition(drawn)), wanted)
 

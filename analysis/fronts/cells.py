@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.fronts import energy
 from analysis.keys import CELL, CONDITION
-from analysis.points import order
+from analysis.points import sorted_cells
 from analysis.statistics import outliers
 from analysis.statistics.median import interval
 
@@ -70,6 +70,11 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     rows["point_name"] = trials["point_name"].groupby(number).max()
     rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
     rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
+    pooled = trials.reindex(columns=["controls", "controls_valid"])
+    made = pooled["controls"].fillna(1)
+    valid = pooled["controls_valid"].fillna((trials["status"] == "ok").astype(float))
+    rows["trials"] = np.bincount(number, weights=made, minlength=len(rows)).astype(int)
+    rows["left_out"] = rows["trials"] - np.bincount(number, weights=valid, minlength=len(rows)).astype(int)
     medians = ok[[*MEDIANS, *ENERGIES, *ACTIVES]].median()
     rows[list(medians)] = medians
     for column in STEPS:
@@ -92,9 +97,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     rows[energy.WHOLE], rows[energy.ACTIVE] = energy_j, active_j
     for column, (above, below) in EFFICIENCIES.items():
         rows[column] = rows[above] / rows[below]
-    return rows.sort_values(
-        CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
-    )
+    return sorted_cells(rows)
 
 
 def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, members: Mapping[int, Ints]) -> None:

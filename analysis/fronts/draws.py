@@ -19,6 +19,7 @@ from analysis.fronts.resampling import Ints, resampled
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.naming import backends
+from analysis.neutral import NONE
 from analysis.statistics import posterior
 from analysis.statistics.floor import OF, UNKNOWN, Floor, Floors
 from analysis.statistics.posterior import FAIR_CHANCE
@@ -82,10 +83,10 @@ class Draws:
         return replace(self, values=self.values[:resamples], feasible=self.feasible[:resamples])
 
     def groups(self) -> Iterator[tuple[str, Ints]]:
-        """Each backend and the places of its cells; at last `ALL` and those of all."""
+        """Each backend and the places of its cells, and of those that are of none; at last `ALL` and those of all."""
         backend = self.rows["backend"].astype(str).to_numpy()
-        for name in backends(self.rows):
-            yield name, np.flatnonzero(backend == name)
+        for name in filter(None, backends(self.rows)):
+            yield name, np.flatnonzero((backend == name) | (backend == NONE))
         yield ALL, np.arange(len(backend))
 
     def rounds_of_front(self, members: Ints, on_front: Bools) -> int:
@@ -134,9 +135,9 @@ def conditions(
             members,
             objectives,
             np.stack([values[objective.column] for objective in objectives], axis=2),
-            np.broadcast_to(where.within(constants | values), shape),
+            np.broadcast_to(where.within(where.over_backends(members, constants | values)), shape),
             np.stack([measured[objective.column] for objective in objectives], axis=2),
-            partial(_may_hold, where, constants, measured, seed),
+            partial(_may_hold, where, members, constants, measured, seed),
             _floor(floors or {}, members).of([objective.column for objective in objectives]),
             seed,
         )
@@ -149,6 +150,7 @@ def _floor(floors: Floors, members: pd.DataFrame) -> Floor:
 
 def _may_hold(
     where: Where,
+    members: pd.DataFrame,
     constants: Mapping[str, npt.NDArray[Any]],
     measured: Mapping[str, Floats],
     seed: int,
@@ -160,7 +162,9 @@ def _may_hold(
         for number, name in enumerate(sorted(where.columns & set(measured)))
     }
     cells = len(next(iter(measured.values())).T)
-    return np.broadcast_to(where.within(dict(constants) | drawn), (count, cells))
+    return np.broadcast_to(
+        where.within(where.over_backends(members, dict(constants) | drawn)), (count, cells)
+    )
 
 
 def _made(values: Mapping[str, Floats], members: pd.DataFrame, asked: set[str]) -> dict[str, Floats]:

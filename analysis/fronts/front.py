@@ -14,6 +14,8 @@ from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
 from analysis.keys import CELL, CONDITION
+from analysis.naming import backends
+from analysis.neutral import NONE, pooled
 from analysis.statistics.floor import floors
 
 COLUMNS = [
@@ -21,6 +23,8 @@ COLUMNS = [
     "point_name",
     "rounds",
     "excluded",
+    "trials",
+    "left_out",
     *MEDIANS,
     *STEPS,
     "top1",
@@ -32,6 +36,7 @@ COLUMNS = [
     "feasible",
     "on_backend_front",
     "on_front",
+    "on_fronts_of",
     "probability",
     "probability_all",
     "ties",
@@ -53,8 +58,11 @@ def front(
 ) -> pd.DataFrame:
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
 
-    Only trials with status `ok` count; `rounds` is their number and `excluded` that of the others. A cell
-    without any has `rounds` 0, no figures, and is on no front. Further columns:
+    A point where nothing crosses is one cell, whose backend is empty text: a round of it is the mean of what was
+    measured under each backend (`analysis.neutral.pooled`). It competes with, and on, the front of every backend.
+    Only trials with status `ok` count; `rounds` is their number and `excluded` that of the others (at a point where
+    nothing crosses, of rounds with such a trial and without). `trials` and `left_out` count every trial. A cell without
+    any has `rounds` 0, no figures, and is on no front. Further columns:
 
     - medians over rounds: latency_s, latency_p95_s, edge_s, serialize_s, network_s, middle_s, server_s,
       latency_bound_s, loaded_latency_s, loaded_latency_p95_s (seconds, the last two of the throughput phase),
@@ -76,10 +84,11 @@ def front(
       `analysis.fronts.energy.counted` decides.
     - feasible: satisfies `where` (`analysis.fronts.where.Where`), in any of the columns above; true without one.
     - on_backend_front: feasible, and in the `objectives` (names of `analysis.fronts.objectives`) not dominated by a
-      feasible point of its backend; on_front: nor by any other backend's. on_energy_front: the same as on_front in
-      latency, throughput and energy, whatever the objectives: active_energy_j where the condition has it, else
-      energy_j.
-    - probability: of being on its backend's front; probability_all: on that of all backends. ties: the points that it
+      feasible point of its backend; on_front: nor by any other backend's. on_fronts_of: the backends on whose fronts
+      it is (`tcp`; `tcp; rpc` where nothing crosses). on_energy_front: the same as on_front in latency, throughput and
+      energy, whatever the objectives: active_energy_j where the condition has it, else energy_j.
+    - probability: of being on its backend's front; probability_all: on that of all backends, which for a point without
+      a backend is both. ties: the points that it
       can't be told apart from. Both over `resamples` bootstrap resamples of whole rounds
       (`analysis.fronts.membership`, `analysis.fronts.ties`); empty with too few rounds.
 
@@ -88,6 +97,7 @@ def front(
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     known = floors(trials, [objective.column for objective in wanted])
+    trials = pooled(trials)
     rows = cells(trials)
     every = draws.conditions(trials, rows, wanted, constraint, resamples, seed, known)
     return judged(rows, wanted, constraint, map(certainty, every))
@@ -105,8 +115,10 @@ def judged(
 ) -> pd.DataFrame:
     """The frame of `front`, of the cells and, of each condition that has a valid trial, what `certainty` says."""
     found = rows.assign(feasible=where.holds(rows))
-    found["on_backend_front"] = _on_front(found, [*CONDITION, "backend"], objectives)
-    found["on_front"] = _on_front(found, CONDITION, objectives)
+    found["on_fronts_of"] = _fronts_of(found, objectives)
+    found["on_front"] = _on_front(found, objectives)
+    # One without a backend, where there is no other point, is on no front of theirs but on that of all.
+    found["on_backend_front"] = found["on_fronts_of"].ne("") | (found["on_front"] & found["backend"].eq(NONE))
     found["on_energy_front"] = _on_energy_front(found)
     nothing = pd.DataFrame(columns=["probability", "probability_all", "ties"])
     sure = pd.concat(parts) if (parts := list(certain)) else nothing
@@ -122,13 +134,27 @@ def _on_energy_front(rows: pd.DataFrame) -> Bools:
     for members in by.indices.values():
         of_condition = rows.iloc[members]
         energy_j[members] = of_condition[energy.judged_by(of_condition)]
-    return _on_front(rows.assign(**{energy.WHOLE: energy_j}), CONDITION, chosen((*DEFAULT, "energy")))
+    return _on_front(rows.assign(**{energy.WHOLE: energy_j}), chosen((*DEFAULT, "energy")))
 
 
-def _on_front(rows: pd.DataFrame, within: list[str], objectives: Sequence[Objective]) -> Bools:
+def _fronts_of(rows: pd.DataFrame, objectives: Sequence[Objective]) -> pd.Series:
+    """The names of the backends on whose front each row is."""
+    found = pd.Series("", index=rows.index, dtype="str")
+    for backend in filter(None, backends(rows)):
+        own = rows[rows["backend"].isin([backend, NONE])]
+        own = own[_on_front(own, objectives)]
+        # Where nothing crosses, only the backends of that condition count.
+        there = rows.loc[rows["backend"] == backend, CONDITION].drop_duplicates()
+        kept = own.reset_index().merge(there, on=CONDITION)["index"]
+        found[kept] = found[kept].where(found[kept] == "", found[kept] + "; ") + backend
+    return found
+
+
+def _on_front(rows: pd.DataFrame, objectives: Sequence[Objective]) -> Bools:
+    """Which rows no feasible one of their condition dominates."""
     on_front = np.zeros(len(rows), dtype=bool)
     feasible = rows["feasible"].to_numpy()
-    for members in rows.groupby(within, dropna=False, observed=True).indices.values():
+    for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
         candidates = members[feasible[members]]
         figures = (rows[objective.column].to_numpy(float)[candidates] for objective in objectives)
         on_front[candidates] = nondominated(*figures, maximise=[each.maximise for each in objectives])

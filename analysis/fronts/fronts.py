@@ -12,6 +12,7 @@ from analysis.fronts import attainment, draws, front, hypervolume
 from analysis.fronts.cells import cells
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
+from analysis.neutral import pooled
 from analysis.statistics.floor import floors
 
 
@@ -35,6 +36,7 @@ def fronts(
     wanted, constraint = chosen(objectives), Where.parse(where)
     is_plane = wanted == chosen(DEFAULT)
     known = floors(trials, [objective.column for objective in wanted])
+    trials = pooled(trials)
     rows = cells(trials)
     certain: list[pd.DataFrame] = []
     volumes: list[dict[str, Any]] = []

@@ -18,6 +18,7 @@ from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.resampling import Ints
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
+from analysis.neutral import pooled
 from analysis.statistics.median import LEAST_VALUES, OUTSIDE
 
 BEYOND_WORST = 1.1
@@ -88,6 +89,7 @@ def hypervolumes(
     for name in given:
         if name not in objectives:
             raise AnalysisError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
+    trials = pooled(trials)
     every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
     return framed((row for drawn in every for row in of_condition(drawn, given)), wanted)
 

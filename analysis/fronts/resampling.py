@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts.dominance import Floats
-from analysis.points import order
+from analysis.points import order, order_backends
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,7 +59,7 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
     """
     numbered = ok.groupby(["backend", "point"], observed=True).ngroup().to_numpy()
     names = ok[["backend", "point"]].iloc[np.unique(numbered, return_index=True)[1]]
-    places = np.lexsort([order(names["point"]), names["backend"].astype(str)])
+    places = np.lexsort([order(names["point"]), order_backends(names["backend"])])
     place = np.argsort(places)[numbered]
     block = _blocks(ok, place)
 

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.errors import AnalysisError
+from analysis.keys import CONDITION
+from analysis.neutral import NONE
 
 Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -48,6 +50,8 @@ TOKEN = re.compile(
 )
 
 
+SHARED = ("edge_s", "middle_s", "server_s", "edge_rss_bytes", "edge_peak_rss_bytes")
+"""What does not depend on the backend. Two of them differ here by noise alone, which must not decide for one only."""
 MOST_TOKENS = 400
 """Each bracket is a step deeper, and Python goes down a thousand."""
 
@@ -88,17 +92,37 @@ class Where:
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """Which rows satisfy it. A row without a figure that decides does not: not measured is not fulfilled.
 
-        Raises `AnalysisError` if the frame lacks a column.
+        What is `SHARED` counts as the mean of the backends at the same point. A row without a backend, as nothing
+        crosses there, satisfies what is asked of any. Raises `AnalysisError` if the frame lacks a column.
         """
         for name in sorted(self.columns - set(frame)):
             near = get_close_matches(name, frame, n=1)
             raise AnalysisError(f"where: no column {name!r}{f'; is it {near[0]!r}?' if near else ''}")
-        columns = {name: frame[name].to_numpy() for name in self.columns}
+        columns = self.over_backends(frame, {name: frame[name].to_numpy() for name in self.columns})
         return pd.Series(np.broadcast_to(self.within(columns), len(frame)), index=frame.index, dtype=bool)
+
+    def over_backends(self, frame: pd.DataFrame, columns: Columns) -> Columns:
+        """The columns, of arrays that end in an axis of the frame's rows; what is `SHARED` of each point pooled."""
+        same = [name for name in (*CONDITION, "point") if name in frame]
+        if not (shared := [name for name in SHARED if name in columns]) or "point" not in same:
+            return columns
+        found = {**columns, **{name: columns[name].astype(float) for name in shared}}
+        for members in frame.groupby(same, dropna=False, observed=True).indices.values():
+            for name in shared:
+                found[name][..., members] = _mean(found[name][..., members])
+        return found
 
     def within(self, columns: Columns) -> Bools:
         """The same over arrays of any shapes that go together, one for each of `columns`."""
         return np.asarray(self.check(columns)[0])
+
+
+def _mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Along the last axis, which stays with a length of 1; of those that are known."""
+    known = ~np.isnan(values)
+    sums = np.where(known, values, 0.0).sum(axis=-1, keepdims=True)
+    counts = known.sum(axis=-1, keepdims=True)
+    return np.asarray(np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0))
 
 
 def _always(columns: Columns) -> Verdict:
@@ -226,6 +250,11 @@ def _numbers(column: str, compare: Callable[[Any, Any], Any], value: float, text
 def _texts(column: str, compare: Callable[[Any, Any], Any], text: str) -> Check:
     def check(columns: Columns) -> Verdict:
         written = columns[column]
+        if column == "backend" and written.dtype == object and compare in (operator.eq, operator.ne):
+            # Where nothing crosses there is none: whichever is asked for, it is and it is not.
+            of_none = written.astype(str) == NONE
+            holds, fails = _known(compare(written.astype(str), text), ~of_none)
+            return holds | of_none, fails | of_none
         if written.dtype != object or compare not in (operator.eq, operator.ne):
             raise AnalysisError(f"where: {column} can't be compared with {text!r} in this way")
         return _known(compare(written.astype(str), text), np.asarray(written.astype(str) != ""))

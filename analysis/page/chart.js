@@ -89,12 +89,17 @@ function axes(svg, across, up, box, unit) {
 }
 
 // The staircase of one backend: what its front gives at the least, to the limits of the chart.
-function stairs(points, across, up, box) {
-  const steps = points.filter((point) => point[FRONT] > 0).sort((one, other) => one[X] - other[X]);
+function stairs(points, backend, across, up, box) {
+  const steps = points.filter((point) => point[FRONT] > 0).sort((one, other) => one[X] - other[X] || other[Y] - one[Y]);
   if (!steps.length) return null;
   let path = `M${across.at(steps[0][X])} ${box.bottom}`;
-  for (const point of steps) path += `H${across.at(point[X])}V${up.at(point[Y])}`;
-  return drawn("path", { class: `stairs d${points[0][BACKEND] % 4}`, d: `${path}H${box.right}` });
+  let reached = -Infinity;
+  for (const point of steps) {
+    if (point[Y] <= reached) continue; // of no backend, and on the front of another than this one
+    reached = point[Y];
+    path += `H${across.at(point[X])}V${up.at(point[Y])}`;
+  }
+  return drawn("path", { class: `stairs d${backend % 4}`, d: `${path}H${box.right}` });
 }
 
 // Intervals of both medians. One that leaves the chart has no end there.
@@ -161,9 +166,12 @@ function drawChart(figure, chart, rows, visible, saying) {
   const layer = drawn("g");
   const labels = drawn("g", { "aria-hidden": "true" });
   svg.append(lines, layer, labels);
-  for (const backend of new Set(chart.points.map((point) => point[BACKEND]))) {
-    const own = shown.map(({ point }) => point).filter((point) => point[BACKEND] === backend);
-    const staircase = chart.stairs && own.length ? stairs(own, across, up, box) : null;
+  const places = shown.map(({ point }) => point);
+  const backends = new Set(places.map((point) => point[BACKEND]));
+  for (const backend of backends) {
+    if (backend === chart.any && backends.size > 1) continue;
+    const own = places.filter((point) => [backend, chart.any].includes(point[BACKEND]));
+    const staircase = chart.stairs ? stairs(own, backend, across, up, box) : null;
     if (staircase) lines.append(drawn("g", { class: `s${backend % 7}` }, staircase));
   }
   const marks = shown.map(({ point, row }) => {

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.keys import CONDITION
-from analysis.naming import backends, condition_title, count, time_unit
+from analysis.naming import backend_name, backends, condition_title, count, time_unit
+from analysis.neutral import NONE
 from analysis.page.grid import UNKNOWN, Column, figures, intervals, places, table
 from analysis.page.markup import Html, element, joined
 from analysis.points import hosts, order, short_step
@@ -38,7 +39,7 @@ Chart = dict[str, Any]
 @dataclass(frozen=True)
 class Shown:
     """`markup`: a section for each condition. `charts`: in the same order. `backends`: of all of them.
-    `notes`: what had to be left out."""
+    Of a point where nothing crosses it is the last, `any`. `notes`: what had to be left out."""
 
     markup: Html
     backends: list[str]
@@ -59,7 +60,7 @@ def fronts(front: pd.DataFrame, objectives: Sequence[str]) -> Shown:
         ordered = _ordered(of_condition)
         charts.append(_chart(ordered, names, objectives))
         sections.append(_section(number, ordered))
-    return Shown(joined(sections), names, charts, notes)
+    return Shown(joined(sections), list(map(backend_name, names)), charts, notes)
 
 
 def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -107,7 +108,7 @@ def _section(number: int, rows: pd.DataFrame) -> Html:
 def _about(rows: pd.DataFrame) -> str:
     """Rounds, and what was left out."""
     counts = sorted({int(number) for number in rows["rounds"] if number})
-    excluded = int(rows["excluded"].sum())
+    excluded = int(rows["left_out"].sum())
     if not counts:
         return f"No valid trial: {count(excluded, 'trial')} left out, so there is nothing to draw."
     span = f"{counts[0]} to {counts[-1]} rounds" if len(counts) > 1 else f"{counts[0]} rounds"
@@ -162,7 +163,7 @@ def columns(rows: pd.DataFrame) -> list[Column]:
         [_step(step, chain) for step in rows.get(column, ())] for column in ("bound_by", "busiest")
     )
     return [
-        Column("backend", [str(backend) for backend in rows["backend"]]),
+        Column("backend", [backend_name(backend) for backend in rows["backend"]]),
         Column("point", [str(point) for point in rows["point"]], kind="point"),
         *words("name", "point_name", [str(name) for name in rows["point_name"]], ""),
         Column("front", _places(rows), detail="front", group=ROWS),
@@ -191,7 +192,7 @@ def columns(rows: pd.DataFrame) -> list[Column]:
         *number("edge memory", "edge_peak_rss_bytes", "MB", 1e-6, 0),
         *number("top-1", "top1", "%", 100, 1),
         *number("rounds", "rounds"),
-        *number("left out", "excluded", detail="trials left out"),
+        *number("left out", "left_out", detail="trials left out"),
         *number("outliers", "outliers"),
         *number("p", "probability", digits=2, detail="p, own front"),
         *number("p, all", "probability_all", digits=2, detail="p, front of all"),
@@ -240,6 +241,7 @@ def _chart(rows: pd.DataFrame, names: Sequence[str], objectives: Sequence[str]) 
         "keys": {name: str(first.get(key, "")) for key, name in KEYS.items()},
         "unit": unit,
         "stairs": set(objectives) == PLANE,
+        "any": names.index(NONE) if NONE in names else None,
         "points": [list(point) for point in zip(*lying, backend, fronts, strict=True)],
     }
 

@@ -32,6 +32,8 @@ WORDS = {
     "satisfy what the report was asked to allow.",
     "p": "The probability that a point is on its backend's front, by bootstrap over whole rounds; p, all: on the front "
     "of all backends. Empty with too few rounds.",
+    "any": "In place of a backend: at this point nothing crosses, so that all backends are the same. Its rounds are "
+    "the mean of what was measured under each. It competes on the front of each and of all, with one p.",
     "ties": "Other points that cannot be told apart from this one by what was measured.",
     "95 %": "An interval for the median over rounds that assumes no distribution. Empty with fewer than 6 rounds.",
     "outliers": "Rounds that lie far from the others. They are counted, and stay in.",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.naming import condition_title
+from analysis.naming import cell_name, condition_title
 from analysis.statistics.median import LEAST_VALUES
 
 UNSTEADY = 0.05
@@ -152,4 +152,4 @@ def _rounds(row: pd.Series) -> str:
 
 
 def _named(row: pd.Series) -> str:
-    return f"{row['backend']} {row['point']} ({condition_title(row)})"
+    return f"{cell_name(row)} ({condition_title(row)})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.keys import CONDITION
-from analysis.naming import condition_title
+from analysis.naming import cell_name, condition_title
 from analysis.statistics.median import LEAST_VALUES
 from analysis.statistics.stability import MEASURES, halves, widest
 
@@ -77,4 +77,4 @@ def _widest(front: pd.DataFrame, off: pd.DataFrame) -> str:
 def _named(front: pd.DataFrame, row: pd.Series) -> str:
     """Its condition too, where there are several."""
     where = f" ({condition_title(row)})" if len(front[CONDITION].drop_duplicates()) > 1 else ""
-    return f"{row['backend']} {row['point']}{where}"
+    return f"{cell_name(row)}{where}"

@@ -13,7 +13,7 @@ from analysis.advice.advise import Advice, sentence
 from analysis.advice.choices import Choice
 from analysis.advice.crossover import DELAYS_S, RATES_BPS
 from analysis.advice.wording import EDGE, SERVER, duration, interval, percent, rate
-from analysis.naming import point_label, time_unit
+from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
 from analysis.tables.look import figure, framed
 
 SHOWN = 3
@@ -38,7 +38,7 @@ def _table(advice: Advice) -> Table:
     has_intervals = any(not math.isnan(choice.latency_low_s) for choice in shown)
     notes = [
         "p = probability of being the best",
-        "-: all backends are the same" if any(not choice.backend for choice in shown) else "",
+        ANY_NOTE if any(not choice.backend for choice in shown) else "",
     ]
     table = framed(f"Best for {advice.objective}", "; ".join(note for note in notes if note))
     table.add_column("point", min_width=8, overflow="fold")
@@ -52,7 +52,7 @@ def _table(advice: Advice) -> Table:
         throughput = choice.throughput_ips, choice.throughput_low_ips, choice.throughput_high_ips
         table.add_row(
             _point(choice),
-            choice.backend or "-",
+            backend_name(choice.backend),
             figure(latency[0], digits),
             *([_ends(latency[1], latency[2], digits)] if has_intervals else []),
             figure(throughput[0], 2),

@@ -14,7 +14,16 @@ from rich.text import Text
 
 from analysis.comparing.between_runs import Comparison
 from analysis.keys import CONDITION
-from analysis.naming import backends, condition_title, count, time_unit
+from analysis.naming import (
+    ANY_NOTE,
+    backend_name,
+    backends,
+    cell_name,
+    cell_names,
+    condition_title,
+    count,
+    time_unit,
+)
 from analysis.tables.look import figure, framed
 
 MOST_ROWS = 24
@@ -66,7 +75,7 @@ def _listed(head: str, lines: Sequence[str]) -> RenderableType:
 
 def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
     marks = dict(_marks(front))
-    named = rows["backend"].astype(str) + " " + rows["point"].astype(str)
+    named = cell_names(rows)
     matters = rows["latency_significant"] | rows["throughput_significant"] | named.isin(marks)
     shown = rows if len(rows) <= MOST_ROWS else rows[matters]
     has_throughput = rows["throughput_difference_percent"].notna().any()
@@ -79,6 +88,7 @@ def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
         else "B-A = median difference",
         f"! = significant, corrected for {count(int(rows['tests'].iloc[0]), 'test')} (Holm)",
         "* on both fronts, + enters, - leaves; ? = may" if marks else "",
+        ANY_NOTE if (shown["backend"] == "").any() else "",
         "; ".join(sorted(set(rows["note"]) - {""})),
         f"{count(hidden, 'point')} that {'neither differ' if hidden > 1 else 'neither differs'} significantly nor "
         f"{'are' if hidden > 1 else 'is'} on a front: see compare.csv"
@@ -96,8 +106,8 @@ def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
     for backend in backends(shown):
         for number, row in enumerate(shown[shown["backend"] == backend].to_dict("records")):
             table.add_row(
-                "" if number else backend,
-                str(row["point"]) + marks.get(f"{backend} {row['point']}", ""),
+                "" if number else backend_name(backend),
+                str(row["point"]) + marks.get(cell_name(row), ""),
                 figure(row["first_latency_s"] * scale, digits),
                 figure(row["other_latency_s"] * scale, digits),
                 figure(row["latency_difference_s"] * scale, digits),

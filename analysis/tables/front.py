@@ -13,13 +13,15 @@ from rich.text import Text
 from analysis.fronts import energy
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.keys import CONDITION
-from analysis.naming import backends, condition_title, time_unit
+from analysis.naming import ANY_NOTE, backend_name, backends, condition_title, time_unit
 from analysis.points import hosts, short_step
 from analysis.tables.look import figure, framed
 
 
 def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> RenderableType:
     """One table per model and profile (and batch size, codec, depth): for each backend, the points on its front.
+
+    A point where nothing crosses stands by itself, under `any`. It is on the fronts of all whose points do not beat it.
 
     Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency and its gain
     over one request in flight, which step sets its bound, which was busiest, energy (J per image), top-1 accuracy, p,
@@ -41,14 +43,15 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     first = rows.iloc[0]
     title = condition_title(first)
     points = rows[rows["on_backend_front"]]
-    excluded = int(rows["excluded"].sum())
+    excluded = int(rows["left_out"].sum())
     if points.empty:
         return Text(f"{title}: {_why_empty(rows, objectives, where)}\n")
     energy_of, which = str(points["energy_of"].iloc[0]), energy.judged_by(rows)
     has_bound_by, has_top1 = points["bound_by"].ne("").any(), points["top1"].notna().any()
     chain = hosts(str(first["point"]))
     has_busiest = points["busiest"].ne("").any() and len(chain) == 2 and not (energy_of or has_top1)
-    has_overall = points["backend"].nunique() > 1 and not (has_bound_by and (energy_of or has_top1))
+    several = rows.loc[(rows["rounds"] > 0) & rows["backend"].ne(""), "backend"].nunique() > 1
+    has_overall = several and not (has_bound_by and (energy_of or has_top1))
     has_gain = points["pipeline_gain"].notna().any() and not (
         has_bound_by and ((energy_of and has_top1) or (has_busiest and has_overall))
     )
@@ -56,6 +59,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         f"front of {', '.join(objectives)}" if set(objectives) != set(DEFAULT) else "",
         f"where {where}" if where else "",
         "* on the front of all backends",
+        ANY_NOTE if (points["backend"] == "").any() else "",
         "eff = share of the physical bound",
         f"p = probability of being on the backend's front{', p all = on that of all' if has_overall else ''}",
         "gain = images/s as a multiple of those with one in flight" if has_gain else "",
@@ -91,7 +95,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         of_backend = points[points["backend"] == backend].sort_values("latency_s").to_dict("records")
         for number, row in enumerate(of_backend):
             table.add_row(
-                "" if number else backend,
+                "" if number else backend_name(backend),
                 f"{row['point']}{'*' if row['on_front'] else ' '}",
                 Text(str(row["point_name"]), no_wrap=True, overflow="ellipsis"),
                 figure(row["latency_s"] * scale, time_digits),
@@ -122,7 +126,7 @@ def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str
     """Why no point is on a front."""
     measured = rows[rows["rounds"] > 0]
     if measured.empty:
-        return f"no valid trial, {int(rows['excluded'].sum())} excluded"
+        return f"no valid trial, {int(rows['left_out'].sum())} excluded"
     feasible = measured[measured["feasible"].astype(bool)]
     if feasible.empty:
         return "no point satisfies the constraint" + (f" {where}" if where else "")

@@ -12,7 +12,15 @@ import pandas as pd
 from analysis.comparing.paired import ALL
 from analysis.figures.drawing import conditions
 from analysis.fronts import energy
-from analysis.naming import backends, condition_title, file_stem, point_label, time_unit
+from analysis.naming import (
+    ANY_NOTE,
+    backend_name,
+    backends,
+    condition_title,
+    file_stem,
+    point_label,
+    time_unit,
+)
 from analysis.points import hosts, short_step
 
 UNKNOWN = "--"
@@ -62,7 +70,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
         escaped(point_label(*of, limit=24)) for of in zip(points["point"], points["point_name"], strict=True)
     ]
     columns = [
-        Column("Backend", "", _once(points["backend"]), "l"),
+        Column("Backend", "", _once(points["backend"].map(backend_name)), "l"),
         Column("Point", "", [f"{name}{star}" for name, star in zip(names, stars, strict=True)], "l"),
         Column("Latency", unit, _figures(points["latency_s"] * scale)),
         Column(r"95\,\%", unit, _spans(points, "latency_low_s", "latency_high_s", scale)),
@@ -86,7 +94,10 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
         "$p$: share of the resamples of whole rounds in which the point is on its backend's front."
         if points["probability"].notna().any()
         else "",
-        "*: not dominated by any backend's point." if points["backend"].nunique() > 1 else "",
+        "*: not dominated by any backend's point."
+        if rows.loc[rows["backend"] != "", "backend"].nunique() > 1
+        else "",
+        f"{ANY_NOTE.replace(' = ', ': ')}." if (points["backend"] == "").any() else "",
     ]
     return _table(columns, _starts(points["backend"]), told, file_stem("front", *_name(points.iloc[0])))
 

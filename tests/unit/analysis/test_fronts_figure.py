@@ -37,7 +37,7 @@ def test_a_panel_for_each_profile_from_quick_to_slow_all_with_the_same_looks() -
         {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"}
         for axes in figure.axes
     ]
-    assert len(looks[0]) == 2
+    assert len(looks[0]) == 3
     assert looks[0] == looks[2]
     assert looks[1] == {(colour, marker) for colour, marker in looks[0] if marker == "s"}, (
         "rpc alone keeps its own"
@@ -68,6 +68,7 @@ def test_a_profile_without_a_valid_trial_is_seen_to_be_missing(snapshot: Snapsho
     dead = rows["netem"] == "dead"
     rows.loc[dead, ["latency_s", "throughput_ips"]] = np.nan
     rows.loc[dead, ["rounds", "excluded"]] = [0, 7]
+    rows.loc[dead, "left_out"] = rows.loc[dead, "trials"]
     figure = fronts_figure(rows)
     last = figure.axes[-1]
     assert last.get_title(loc="left") == "dead"

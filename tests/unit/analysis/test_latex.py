@@ -64,7 +64,7 @@ def test_the_front_as_a_table(tmp_path: Path, snapshot: SnapshotAssertion) -> No
     assert dict(zip(heads, units, strict=True))["Latency"] in ("(ms)", "(s)")
     shown = rows[rows["on_backend_front"]]
     assert len(cells) == len(shown)
-    assert [row[0] for row in cells if row[0]] == ["tcp", "rpc"]
+    assert [row[0] for row in cells if row[0]] == ["tcp", "rpc", "any"]
     first = shown[shown["backend"] == "tcp"].sort_values("latency_s").iloc[0]
     scale = 1e3 if "(ms)" in units else 1
     assert float(cells[0][2]) == pytest.approx(scale * first["latency_s"], rel=0.01)

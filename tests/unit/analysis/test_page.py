@@ -154,7 +154,7 @@ def test_every_figure_of_a_point_is_in_its_row(plain: Findings, tmp_path: Path) 
     last = next(
         line
         for line in re.findall(r"<tr>.*?</tr>", text)
-        if line.startswith("<tr><td>tcp</td><td class=n>21<")
+        if line.startswith("<tr><td>any</td><td class=n>21<")
     )
     assert "<td class=n>-</td>" in last
 
@@ -162,9 +162,9 @@ def test_every_figure_of_a_point_is_in_its_row(plain: Findings, tmp_path: Path) 
 def test_chart_has_the_same_rows_in_the_same_order(plain: Findings, usual: Read) -> None:
     found = plain
     data = json.loads(usual.texts["script"][0])
-    assert data["backends"] == ["tcp", "rpc"]
+    assert data["backends"] == ["tcp", "rpc", "any"]
     (chart,) = data["charts"]
-    ordered = pd.concat([found.front[found.front["backend"] == name] for name in ("tcp", "rpc")])
+    ordered = pd.concat([found.front[found.front["backend"] == name] for name in ("tcp", "rpc", "")])
     assert [point[0] for point in chart["points"]] == pytest.approx(ordered["latency_s"] * 1e3, rel=1e-5)
     assert [point[1] for point in chart["points"]] == pytest.approx(ordered["throughput_ips"], rel=1e-5)
     assert [point[7] > 0 for point in chart["points"]] == ordered["on_backend_front"].tolist()
@@ -194,7 +194,7 @@ def test_text_from_runs_is_never_markup(tmp_path: Path) -> None:
     manifest = {
         **MANIFEST,
         "testbed": EVIL,
-        "sweep": {"models": [EVIL]},
+        "sweep": {"models": [EVIL], "input": "auto"},
         "models": {EVIL: {"weights": EVIL}},
         "sessions": [{"hosts": {EVIL: {"cpu": EVIL}}, "driver": {"hostname": EVIL}}],
     }
@@ -305,7 +305,7 @@ def test_many_points_leave_out_what_is_on_no_front(tmp_path: Path, monkeypatch: 
     likely = found.front["on_backend_front"] | (found.front["probability"] > 0)
     monkeypatch.setattr(page_fronts, "MOST_CELLS", int(likely.sum()))
     seen = read(found, tmp_path)
-    assert f"{likely.sum()} of 132 points" in seen.text
+    assert f"{likely.sum()} of 129 points" in seen.text
     assert (
         sum(len(chart["points"]) for chart in json.loads(seen.texts["script"][0])["charts"]) == likely.sum()
     )
@@ -412,4 +412,4 @@ def test_unreadable_characters_do_no_harm(tmp_path: Path) -> None:
     rows = trials(rounds=1)
     rows[0] |= {"status": "failed", "reason": "\x1b[31mred\x00 \ufffd  "}
     read(findings(tmp_path, rows, notes=["\udc80"]), tmp_path)
-    assert load([write(tmp_path / "again", rows)]).pipe(front).shape[0] == 44
+    assert load([write(tmp_path / "again", rows)]).pipe(front).shape[0] == 43

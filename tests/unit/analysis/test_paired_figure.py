@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.paired import ALL, paired
 from analysis.figures.drawing import Drawing
-from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, UNTESTED, paired_drawing
+from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, paired_drawing
 from analysis.runs.trials import load
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, write
@@ -40,13 +40,13 @@ def test_every_point_in_order_with_its_interval(tmp_path: Path, width: str) -> N
     assert found is not None
     assert (found.kind, found.name) == ("paired", ("mobilenetv2", "200ms-5mbit"))
     points = compared[compared["point"] != ALL].set_index("point")
-    assert found.data["point"].tolist() == [str(point) for point in range(22)]
+    assert found.data["point"].tolist() == [str(point) for point in range(21)]
     for column in ("latency_difference_s", "latency_low_s", "latency_high_s", "throughput_high_percent"):
         assert found.data[column].tolist() == points.loc[found.data["point"], column].tolist()
     figure = drawn.rendered(found.draw(width))
     above, below = figure.axes
     upper, lower = drawn.marks(above, marker="o"), drawn.marks(below, marker="o")
-    assert upper[:, 0].tolist() == lower[:, 0].tolist() == list(range(22))
+    assert upper[:, 0].tolist() == lower[:, 0].tolist() == list(range(21))
     assert "(ms)" in above.get_ylabel()
     assert upper[:, 1] == pytest.approx(1e3 * found.data["latency_difference_s"])
     assert lower[:, 1] == pytest.approx(found.data["throughput_difference_percent"])
@@ -54,7 +54,7 @@ def test_every_point_in_order_with_its_interval(tmp_path: Path, width: str) -> N
     assert drawn.outside(figure) == []
     assert drawn.overlapping(figure) == []
     shown = drawn.texts(figure)
-    assert "21 classifier" in shown
+    assert "20 features.19" in shown
     percent = found.data["latency_difference_percent"].iloc[0]
     assert percent > 10
     assert f"+{percent:.0f}" in shown
@@ -82,11 +82,11 @@ def test_significance_is_marked_where_there_are_rounds_for_it(
     rows = some((0, 7, 21), rounds=10, noise=0.01)
     found, compared, _ = drawing(tmp_path, rows)
     assert found is not None
-    told = compared.set_index("point").loc[["0", "7", "21"]]
-    assert told["latency_significant"].tolist() == [True, True, False]
-    assert found.data["latency_mark"].tolist() == [SIGNIFICANT, SIGNIFICANT, UNTESTED]
+    told = compared.set_index("point").loc[["0", "7"]]
+    assert told["latency_significant"].tolist() == [True, True]
+    assert found.data["latency_mark"].tolist() == [SIGNIFICANT, SIGNIFICANT]
     figure = found.draw("page")
-    assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 3
+    assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 2
     assert [drawn.legend(figure), drawn.sentences(found.caption)] == snapshot
 
 
@@ -103,7 +103,7 @@ def test_what_is_not_significant_is_hollow(tmp_path: Path, snapshot: SnapshotAss
 def test_a_test_that_could_find_nothing_finds_nothing(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     """Six rounds cannot make a point of 21 significant: that it is not says nothing."""
     found = made(tmp_path, trials(rounds=6))
-    assert found.data["latency_mark"].tolist() == [INTERVAL] * 21 + [UNTESTED]
+    assert found.data["latency_mark"].tolist() == [INTERVAL] * 21
     assert [drawn.legend(found.draw("page")), drawn.sentences(found.caption)] == snapshot
 
 
@@ -119,7 +119,7 @@ def test_three_backends_make_three_pairs(tmp_path: Path) -> None:
     figure = drawn.rendered(found.draw("column"))
     assert drawn.legend(figure)[:3] == ["tcp:b − tcp:a", "rpc − tcp:a", "rpc − tcp:b"]  # noqa: RUF001
     places = drawn.marks(figure.axes[0], filled=False)[:, 0]
-    assert len(np.unique(places)) == 9, "none hides another"
+    assert len(np.unique(places)) == 6, "none hides another"
     assert drawn.outside(figure) == []
 
 
@@ -143,7 +143,7 @@ def test_a_single_point_and_a_run_without_throughput(tmp_path: Path) -> None:
 def test_a_chain_is_numbered_where_names_have_no_room(tmp_path: Path) -> None:
     rows, _ = example_chain.trials(example_chain.splits(2), rounds=1)
     found = made(tmp_path, rows)
-    assert len(found.data) == 253
+    assert len(found.data) == 252
     figure = drawn.rendered(found.draw("column"))
     numbers = [text.get_text() for text in figure.axes[1].get_xticklabels()]
     assert numbers[0] == "0+0"

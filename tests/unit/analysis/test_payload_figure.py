@@ -14,6 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.costs import stages
 from analysis.figures.payload_figure import payload_data, payload_drawing
 from analysis.fronts.front import front
+from analysis.points import order
 from analysis.runs.stages import stages as load_stages
 from analysis.runs.trials import load
 from tests.unit import drawn, example_chain
@@ -50,7 +51,10 @@ def test_bars_of_the_payload_and_the_edges_share(tmp_path: Path, width: str) -> 
     assert max(PAYLOAD_KIB) < high
     assert {588.0} < {float(line.get_ydata()[0]) for line in above.get_lines()}, "the input"
     shares = drawn.marks(below, marker="o")[:, 1]
-    of_tcp, of_rpc = (rows[rows["backend"] == backend].set_index("point") for backend in ("tcp", "rpc"))
+    of_tcp, of_rpc = (
+        rows[rows["backend"].isin([backend, ""])].sort_values("point", key=order).set_index("point")
+        for backend in ("tcp", "rpc")
+    )
     edge_s, server_s = (
         (of_tcp[column].fillna(0) + of_rpc[column].fillna(0)) / 2 for column in ("edge_s", "server_s")
     )

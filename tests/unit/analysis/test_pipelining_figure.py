@@ -10,6 +10,7 @@ import pytest
 
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.fronts.front import front
+from analysis.points import order
 from analysis.runs.trials import load
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, write
@@ -36,7 +37,7 @@ def test_both_throughputs_the_bound_and_the_gain(tmp_path: Path, width: str) -> 
     figure = drawn.rendered(found.draw(width))
     assert len(figure.axes) == 2, "a panel a backend"
     for axes, backend, marker in zip(figure.axes, ("tcp", "rpc"), "os", strict=True):
-        of_backend = rows[rows["backend"] == backend]
+        of_backend = rows[rows["backend"].isin([backend, ""])].sort_values("point", key=order)
         assert axes.get_ylabel().startswith(backend)
         for column, marks in (
             ("throughput_ips", drawn.marks(axes, filled=True, marker=marker)),

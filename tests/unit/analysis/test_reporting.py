@@ -200,7 +200,7 @@ def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
 
 
 def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
-    run = write(tmp_path, trials(rounds=1, backends=("rpc", "tcp:b", "tcp:a")))
+    run = write(tmp_path, trials(rounds=1, noise=0, backends=("rpc", "tcp:b", "tcp:a")))
     made = find([run], Asked())
     assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
     assert len({one.colour for one in series(made.front)}) == 3

@@ -65,7 +65,7 @@ def test_a_way_back_that_matters_has_a_line() -> None:
 
 def test_a_long_front_is_thinned_out(snapshot: SnapshotAssertion) -> None:
     rows, staged = example_chain.analysed(example_chain.splits(2, SOME))
-    rows["on_backend_front"] = True
+    rows["on_backend_front"], rows["on_fronts_of"] = True, "tcp; rpc"
     figure = utilization_figure(rows, staged)
     assert len(figure.axes[0].get_xticklabels()) == MOST_POINTS["page"]
     caption = utilization_drawing(rows, staged, (), "").caption
