@@ -77,7 +77,7 @@ def run(
     fold: Fold = None,
     input: Input = None,
     trials: Annotated[
-        int | None, typer.Option(help="Rounds: trials of each cell.  [3; 1 with --quick; 6 with --until]")
+        int | None, typer.Option(help="Rounds: trials of each cell.  [6; 1 with --quick]")
     ] = None,
     until: Annotated[
         str | None,

@@ -36,8 +36,10 @@ class Effort:
         return Effort(self.latency, (max(least, requests), seconds))
 
 
-THOROUGH = Effort(latency=(3, 1.7), throughput=(2, 1.5))
-QUICK = Effort(latency=(2, 0.3), throughput=(1, 0.3))
+THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
+"""Short, and six rounds of it by default: trials of one cell differ by more than the requests of one trial do, so that
+six short trials err less than three of the double length (docs/measuring.md)."""
+QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
 WARMUP_S = 0.2
 MAX_WARMUP_REQUESTS = 20
 
@@ -282,7 +284,9 @@ def _trial(
     pace_s = max(*steps_s, latency_s / depth)
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)
     probing_s = sum(probe.duration_s(profile) for profile in network)
-    around_s = latency_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
+    # The first round proves each cell's output by a request; later ones warm up only where requests are short.
+    warming_s = latency_s if number == 1 else latency_s * (WARMUP_S // latency_s if latency_s else 0)
+    around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 
 

@@ -13,8 +13,6 @@ from pareto.spec import SpecError, Sweep
 from pareto.store import StoreError
 
 QUICK_TRIALS = 1
-SURE_TRIALS = 6
-"""Before as many rounds nothing is sure: `analysis.statistics.median` gives no interval."""
 ENDING = ("until", "budget")
 """What decides how long a run goes on, not what it measures."""
 _AS_IT_WAS = {"input": "float32", "only": True}
@@ -37,8 +35,8 @@ def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> S
     if file is not None:
         spec.parsed({"model": "any", **fields}, str(file))  # so that a fault in the file is told as such
     fields |= options
-    if "trials" not in fields and (fields.get("quick") or fields.get("until") is not None):
-        fields["trials"] = QUICK_TRIALS if fields.get("until") is None else SURE_TRIALS
+    if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
+        fields.setdefault("trials", QUICK_TRIALS)
     return spec.sweep(fields)
 
 

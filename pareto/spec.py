@@ -114,7 +114,7 @@ class Sweep(BaseModel):
     dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
     data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
     images: int | None = Field(default=None, ge=1, le=100_000)
-    trials: int = Field(default=3, ge=1, le=MOST_TRIALS)
+    trials: int = Field(default=6, ge=1, le=MOST_TRIALS)
     until: Annotated[float | None, quantity(units.share, "until")] = Field(default=None, gt=0, lt=1)
     budget: Annotated[float | None, quantity(units.duration_s, "budget")] = Field(
         default=None, gt=0, le=MOST_BUDGET_S

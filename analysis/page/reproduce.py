@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset": "synthetic",
     "data_path": None,
     "images": None,
-    "trials": 3,
+    "trials": 6,
     "until": None,
     "budget": None,
     "batch_sizes": [1],

@@ -23,7 +23,7 @@ FACTS = {
         tuple((f"features.{i}", 100_000) for i in range(12)), 0.03, splits=tuple((i,) for i in range(12))
     )
 }
-SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25})
+SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25, "trials": 3})
 NETWORKS = {name: (library.load(name),) for name in SWEEP.netems}
 
 

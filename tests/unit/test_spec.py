@@ -23,7 +23,7 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
     assert asked.netems == ("200ms-5mbit", "none")
     assert asked.points == ("0", "7")
     assert asked.backends == ("tcp", "rpc")
-    assert asked.trials == 3
+    assert asked.trials == 6
 
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -111,10 +111,10 @@ def test_when_to_stop_is_a_share_and_a_time() -> None:
 
 
 def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> None:
-    assert request.SURE_TRIALS == LEAST_VALUES
+    assert spec.Sweep.model_fields["trials"].default == LEAST_VALUES
     for options, trials in (({}, 6), ({"quick": True}, 6), ({"trials": 2}, 2), ({"budget": "1h"}, 6)):
         assert request.sweep(None, {"model": "m", "until": "5%", **options}, None).trials == trials
-    assert request.sweep(None, {"model": "m", "budget": "1h"}, None).trials == 3
+    assert request.sweep(None, {"model": "m", "budget": "1h"}, None).trials == 6
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\nuntil: 5%\nbudget: 20min\n")
     asked = request.sweep(file, {}, None)
@@ -127,7 +127,7 @@ def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
     assert request.sweep(None, {}, tmp_path) == begun
     asked = request.sweep(None, {"until": "2%", "budget": "1h"}, tmp_path)
     assert asked == begun.model_copy(update={"until": 0.02, "budget": 3600})
-    assert asked.trials == begun.trials == 3
+    assert asked.trials == begun.trials == 6
 
 
 @pytest.mark.parametrize(
