@@ -23,18 +23,17 @@ Span = tuple[float, float]
 
 def baseline_s(run: Callable[[], object]) -> float:
     """Mean seconds of a run, without the time that it waited for a core."""
-    waits = Waits()
-    taken: list[float] = []
+    waits, runs = Waits(), 0
     began = time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < LEAST_S or len(taken) < LEAST_RUNS:
-        if taken and elapsed > MOST_S:
+    waited = waits.seconds()
+    while (elapsed := time.perf_counter() - began) < LEAST_S or runs < LEAST_RUNS:
+        if runs and elapsed > MOST_S:
             break
-        waited = waits.seconds()
-        started = time.perf_counter()
         run()
-        took = time.perf_counter() - started
-        taken.append(took - min(took, max(0.0, waits.seconds() - waited)))
-    return sum(taken) / len(taken)
+        runs += 1
+    waited = max(0.0, waits.seconds() - waited)
+    # The clock is read first and last: a wait between the two readings would count as the runs' own.
+    return (time.perf_counter() - began - waited) / runs
 
 
 def steady_s(runs: Sequence[Span]) -> float | None:
