@@ -177,6 +177,7 @@ class Crew:
         edge, *others = self._sessions
         alone = self._baselines(stage)
         self._all("usage", {role: {} for role in others}, LOAD_TIMEOUT_S)
+        strangers = self._testbed.strangers() if self._testbed.strangers is not None else None
         asked = self._sessions[edge].send(
             "trial",
             **which,
@@ -206,6 +207,7 @@ class Crew:
             served["requests"] = len(report["requests"]["throughput"]["started_s"])
             served["steady"] = 1 + report["throughput_window_requests"]
         told = self._all("usage", dict.fromkeys(others, served), LOAD_TIMEOUT_S)
+        report["strangers_percent"] = strangers.percent() if strangers is not None else None
         again = self._baselines(stage) if "requests" in report else alone
         return {
             role: {

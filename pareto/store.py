@@ -57,7 +57,14 @@ TRIAL_COLUMNS = (
     *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),
     *("edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled"),
     *("edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent"),
-    *("edge_wait_percent", "server_wait_percent", "edge_core_percent", "server_core_percent", "full_cores"),
+    *(
+        "edge_wait_percent",
+        "server_wait_percent",
+        "edge_core_percent",
+        "server_core_percent",
+        "strangers_percent",
+        "full_cores",
+    ),
     *(
         "edge_energy_j",
         "server_energy_j",

@@ -125,6 +125,7 @@ def row(
         "server_rss_bytes": server["rss_bytes"],
         **loads[EDGE],
         **loads[SERVER],
+        "strangers_percent": report.get("strangers_percent"),
         "full_cores": _full_cores(loads, report["throughput_ips"] / bound_ips),
     }
 

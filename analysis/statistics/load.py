@@ -34,9 +34,13 @@ def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Ite
     ok = trials[trials["status"] == "ok"]
     yield from _slower(ok)
     yield from _changed(stages.merge(ok[TRIAL], on=TRIAL))
-    if not shared:
-        yield from _taken(ok, "others", "other programs")
-    yield from _taken(ok, "steal", "other machines on the same hypervisor")
+    if shared:
+        yield from _taken(ok, ["strangers_percent"], "other programs than this run's")
+    else:
+        yield from _taken(ok, [f"{host}_others_percent" for host in HOSTS], "other programs")
+    yield from _taken(
+        ok, [f"{host}_steal_percent" for host in HOSTS], "other machines on the same hypervisor"
+    )
 
 
 def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -86,18 +90,21 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
         return
     reached = known["throughput_ips"] / known["throughput_bound_ips"]
     of_cells = known.assign(full=known["full_cores"] != "", reached=reached).groupby(CELL, dropna=False)
-    found = of_cells.agg(full=("full", "mean"), reached=("reached", "median")).reset_index()
+    found = of_cells.agg(
+        full=("full", "mean"), reached=("reached", "median"), strangers=("strangers_percent", "median")
+    ).reset_index()
     held = found[found["full"] > 0.5]
     if held.empty:
         return
     worst = held.loc[held["reached"].idxmin()]
-    why = (
-        ", which carry the link and all senders as well"
-        if shared
-        else ", which have more to do than the stages"
-    )
+    if (held["strangers"] > TAKEN).any():
+        why = "of which programs that are none of this run's took a part"
+    elif shared:
+        why = "which carry the link and all senders as well"
+    else:
+        why = "which have more to do than the stages"
     yield (
-        f"the throughput of {len(held)} of {len(found)} cells is held below its bound by the hosts' cores{why}; "
+        f"the throughput of {len(held)} of {len(found)} cells is held below its bound by the hosts' cores, {why}; "
         f"most at {_named(worst)}: {worst['reached']:.0%} of its bound"
     )
 
@@ -144,16 +151,17 @@ def _changed(stages: pd.DataFrame) -> Iterator[str]:
     )
 
 
-def _taken(ok: pd.DataFrame, what: str, whom: str) -> Iterator[str]:
-    percents = ok[[f"{host}_{what}_percent" for host in HOSTS]]
-    much = (percents > TAKEN).any(axis=1)
-    if not much.any():
+def _taken(ok: pd.DataFrame, columns: list[str], whom: str) -> Iterator[str]:
+    """By the columns, percents of one host's cores or of all hosts'."""
+    most = ok[columns].max(axis=1)
+    if not (most > TAKEN).any():
         return
-    index = percents.max(axis=1).idxmax()
-    host = str(percents.loc[index].idxmax()).removesuffix(f"_{what}_percent")
+    worst = most.idxmax()
+    host = str(ok.loc[worst, columns].astype(float).idxmax()).partition("_")[0]
+    whose = f"the {host}'s" if host in HOSTS else "all hosts'"
     yield (
-        f"{whom} took over {TAKEN:g} % of a host's cores in {much.sum()} of {len(ok)} trials, most at "
-        f"{_named(ok.loc[index])}: {percents.loc[index].max():.0f} % of the {host}'s"
+        f"{whom} took over {TAKEN:g} % of the hosts' cores in {(most > TAKEN).sum()} of {len(ok)} trials, most at "
+        f"{_named(ok.loc[worst])} in round {ok.loc[worst, 'round']}: {most[worst]:.0f} % of {whose}"
     )
 
 

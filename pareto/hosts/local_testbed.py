@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -21,6 +21,7 @@ from pareto.hosts import ssh
 from pareto.hosts.host import EDGE, End, Host, TestbedError, chain
 from pareto.hosts.keys import Keyring
 from pareto.hosts.local import sshd
+from pareto.hosts.local.cpu import Programs
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
@@ -82,7 +83,23 @@ def open_local(
             _facts(built),
             is_local=True,
             undo=undo.pop_all(),
+            strangers=partial(Strangers, keeper, sorted({told["core"] for told in built["hosts"].values()})),
         )
+
+
+class Strangers:
+    """What programs that are none of this run's take of the hosts' cores, from now on."""
+
+    def __init__(self, keeper: Session, cores: Sequence[int]) -> None:
+        self._keeper = keeper
+        self._cores = cores
+        self._before = self._now()
+
+    def percent(self) -> float:
+        return self._now().strangers_percent(self._before, len(self._cores))
+
+    def _now(self) -> Programs:
+        return Programs(**self._keeper.request("programs", pid=os.getpid(), cores=self._cores))
 
 
 def open_keeper() -> Session:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pareto.hosts.host import End
 from pareto.hosts.remote import Remote
@@ -31,6 +32,14 @@ class Link:
         return f"{self.near.role}-{self.far.role}"
 
 
+class Strangers(Protocol):
+    """Programs that are none of the run's."""
+
+    def percent(self) -> float:
+        """What they have taken of the hosts' cores since they are watched."""
+        ...
+
+
 @dataclass
 class Testbed:
     """`remotes` by role, in the order of the chain; `links[i]` joins the hosts i and i + 1.
@@ -46,6 +55,8 @@ class Testbed:
     facts: dict[str, Any]
     is_local: bool
     undo: ExitStack
+    strangers: Callable[[], Strangers] | None = None
+    """Begins to watch the programs that are none of the run's, where the hosts are this machine."""
 
     __test__ = False  # not a test, whatever pytest makes of the name
 

@@ -117,6 +117,7 @@ def test_a_busy_loop_on_a_hosts_core_makes_the_trial_invalid(
     assert float(row[f"{role}_slowdown"]) > spec.SLOWED
     assert float(row[f"{role}_others_percent"]) > 20
     assert float(row[f"{role}_wait_percent"]) > 10
+    assert float(row["strangers_percent"]) > 15  # of two cores
     # The bounds are those of a host that is left alone, so that the efficiency sees it.
     assert float(row["latency_bound_s"]) < 0.8 * float(row["latency_s"])
 

@@ -335,6 +335,7 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
             **ends.report,
             "weights_bytes": 99,
             "baseline_s": None,
+            "strangers_percent": None,
             "idle_power_w": None,
         }
     )
@@ -365,6 +366,18 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
     shaper = bed.links[0].shaper
     assert isinstance(shaper, Shaper)
     assert len(shaper.applied) == 1
+
+
+def test_what_strangers_take_is_watched_where_the_hosts_are_this_machine(bed: Testbed, ends: Ends) -> None:
+    class Strangers:
+        def percent(self) -> float:
+            return 17.0
+
+    bed.strangers = Strangers
+    with closing(crew_of(bed)) as crew:
+        crew.start()
+        told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    assert told["edge"]["strangers_percent"] == 17.0
 
 
 def test_workers_are_told_the_transport_and_not_its_label(bed: Testbed, ends: Ends) -> None:

@@ -6,6 +6,7 @@ Runs as root, as a child of the driver, which need not be. It speaks `pareto.jso
   tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
   `restart`, `seed` and `stats` {link}, as the relay's
+- `programs` pid, cores: what programs have had of these cores so far, and that process with all that it started
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
 - `repair`: remove these
 """
@@ -135,6 +136,9 @@ class Keeper:
     def stats(self, request: dict[str, Any]) -> Any:
         return self._relay(request).session.request("stats")
 
+    def programs(self, request: dict[str, Any]) -> dict[str, float]:
+        return asdict(cpu.programs(request["pid"], set(request["cores"])))
+
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         testbeds = [f"testbed {slot}" for slot in journal.leftovers()]
         return {"netem": qdisc.supported(), "leftovers": [*testbeds, *link_journal.leftovers()]}
@@ -191,7 +195,7 @@ def _offloads(namespace: str, interface: str) -> offload.Offloads:
 
 def main() -> None:
     keeper = Keeper()
-    ops = ("build", "shape", "restart", "seed", "stats", "examine", "repair")
+    ops = ("build", "shape", "restart", "seed", "stats", "programs", "examine", "repair")
     serve({op: getattr(keeper, op) for op in ops}, at_end=keeper.end)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from pareto.hosts.local.journal import Journal
 from pareto.jsonlines import Refused
+from pareto.worker.sensors.cores import cores
 
 PERIOD_US = 5_000
 """Length of a quota period. With the kernel's 100 ms a stage either fits or waits 75 ms: latency gets bursty."""
@@ -61,6 +66,34 @@ def siblings(number: int, sysfs: Path) -> set[int]:
         return {each for first, _, last in ranges for each in range(int(first), int(last or first) + 1)}
     except (OSError, ValueError):
         return {number}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Seconds that programs had had some cores until `at_s` on this machine's clock: all, and a tree of processes."""
+
+    at_s: float
+    all_s: float
+    ours_s: float
+
+    def strangers_percent(self, before: Programs, cores: int) -> float:
+        """What all others have had of the cores since then."""
+        others_s = (self.all_s - before.all_s) - (self.ours_s - before.ours_s)
+        return max(0.0, 100 * others_s / (self.at_s - before.at_s) / cores)
+
+
+def programs(root: int, which: set[int]) -> Programs:
+    """Of these cores, with the process `root` and all that it has started; of these, what may run there."""
+    ours_s = 0.0
+    processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.Error):
+            if which.intersection(process.cpu_affinity()):
+                times = process.cpu_times()
+                # What has ended counts with who has waited for it.
+                ours_s += times.user + times.system + times.children_user + times.children_system
+    counters = cores(Path("/proc/stat").read_text(), which)
+    return Programs(time.monotonic(), sum(sum(of[:3]) for of in counters) / os.sysconf("SC_CLK_TCK"), ours_s)
 
 
 def limit(journal: Journal, name: str, share: float) -> Path:

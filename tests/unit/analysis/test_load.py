@@ -17,7 +17,7 @@ from tests.unit import example_chain
 
 QUIET = {
     **{f"{host}_{what}_percent": 2.0 for host in load.HOSTS for what in ("others", "steal", "wait", "core")},
-    **{"edge_slowdown": 1.1, "server_slowdown": 1.05, "full_cores": ""},
+    **{"edge_slowdown": 1.1, "server_slowdown": 1.05, "full_cores": "", "strangers_percent": 2.0},
 }
 
 
@@ -88,6 +88,8 @@ def test_what_others_took_is_told_but_where_the_harness_is_one_of_them(
     loaded = some(trials, 3, server_others_percent=47.0)
     assert list(load.warnings(loaded, stages, shared=False)) == snapshot
     assert list(load.warnings(loaded, stages, shared=True)) == []
+    strangers = some(trials, 3, strangers_percent=35.0)
+    assert list(load.warnings(strangers, stages, shared=True)) == snapshot
 
 
 def test_stolen_time_is_told_everywhere(
@@ -106,6 +108,8 @@ def test_cells_that_the_cores_hold_back_are_counted(
     trials.loc[of_point, "throughput_ips"] = 0.6 * trials["throughput_bound_ips"]
     for shared in (True, False):
         assert list(load.full_cores(trials, shared=shared)) == snapshot
+    trials["strangers_percent"] = 40.0
+    assert list(load.full_cores(trials, shared=True)) == snapshot
 
 
 def test_a_cell_that_is_held_back_in_few_rounds_is_not_counted(

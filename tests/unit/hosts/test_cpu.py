@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pareto.hosts.local.cpu import LEAST_QUOTA_US, PERIOD_US, Placement, place, placement, quota, siblings
+from pareto.hosts.local.cpu import (
+    LEAST_QUOTA_US,
+    PERIOD_US,
+    Placement,
+    Programs,
+    place,
+    placement,
+    programs,
+    quota,
+    siblings,
+)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.25, 0.5, 0.99])
@@ -61,3 +73,22 @@ def test_only_processors_that_this_process_may_use_are_given(tmp_path: Path) -> 
     found = placement(2, tmp_path)
     assert set(found.hosts) <= allowed
     assert found.together == ((0, 1),)
+
+
+def test_what_others_have_had_of_some_cores() -> None:
+    before, after = Programs(10.0, 100.0, 40.0), Programs(12.0, 103.0, 41.0)
+    assert after.strangers_percent(before, 2) == pytest.approx(100 * 2.0 / (2 * 2))
+    assert (
+        Programs(12.0, 100.9, 41.0).strangers_percent(before, 2) == 0.0
+    )  # two counts, not quite of one time
+
+
+def test_a_process_and_all_that_it_starts_are_ours() -> None:
+    """Also what has ended since."""
+    core = max(os.sched_getaffinity(0))
+    spend = f"import os, time; os.sched_setaffinity(0, {{{core}}})\nwhile time.process_time() < 0.3: pass"
+    before = programs(os.getpid(), {core})
+    subprocess.run([sys.executable, "-c", spend], check=True)
+    after = programs(os.getpid(), {core})
+    assert after.ours_s - before.ours_s >= 0.28
+    assert after.all_s - before.all_s >= 0.2
