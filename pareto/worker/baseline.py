@@ -17,6 +17,9 @@ MOST_S = 0.5
 STEADY_S = 0.25
 """Shorter stretches of steady work say little: a CPU quota is spent in bursts, and one quick run is no pace."""
 
+ATTEMPTS, WAITED_S = 20, 1e-4
+"""How often two clocks are read until they are of one time, and how long a wait between them may be."""
+
 Span = tuple[float, float]
 """When a run of a stage began, and when it ended."""
 
@@ -24,16 +27,14 @@ Span = tuple[float, float]
 def baseline_s(run: Callable[[], object]) -> float:
     """Mean seconds of a run, without the time that it waited for a core."""
     waits, runs = Waits(), 0
-    began = time.perf_counter()
-    waited = waits.seconds()
+    began, waited = waits.clock()
     while (elapsed := time.perf_counter() - began) < LEAST_S or runs < LEAST_RUNS:
         if runs and elapsed > MOST_S:
             break
         run()
         runs += 1
-    waited = max(0.0, waits.seconds() - waited)
-    # The clock is read first and last: a wait between the two readings would count as the runs' own.
-    return (time.perf_counter() - began - waited) / runs
+    ended, waited_since = waits.clock()
+    return (ended - began - max(0.0, waited_since - waited)) / runs
 
 
 def steady_s(runs: Sequence[Span]) -> float | None:
@@ -61,6 +62,16 @@ class Waits:
 
     def __init__(self) -> None:
         self._quota = throttling("self")
+
+    def clock(self) -> tuple[float, float]:
+        """`time.perf_counter`, and `seconds` until then: read until nothing was waited between the two readings."""
+        waited = self.seconds()
+        for _ in range(ATTEMPTS):
+            now = time.perf_counter()
+            before, waited = waited, self.seconds()
+            if waited - before < WAITED_S:
+                break
+        return now, waited
 
     def seconds(self) -> float:
         try:
