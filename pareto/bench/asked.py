@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pareto.backends import names
 from pareto.link import library, units
 from pareto.link.profile import Profile
 from pareto.spec import SpecError
@@ -22,12 +23,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Way:
-    """threads: of rpc's agents; None where that is nothing to ask."""
+    """name: one of `WAYS`, or a variant of a backend. threads: of rpc's agents; None where that is nothing to ask."""
 
     name: str
     threads: int | None = None
     alone: bool = False
     """Whether the thread counts of rpc are compared: then each is a way."""
+
+    @property
+    def family(self) -> str:
+        """The name without its variant."""
+        return self.name.partition(names.SEPARATOR)[0]
 
     @property
     def label(self) -> str:
@@ -63,7 +69,7 @@ def asked(
     """From the command line's texts, lists with commas. Raises SpecError, link.profile.ProfileError."""
     where = _each("--places", places, lambda text: _known("--places", text, PLACES))
     many = _each("--rpc-threads", rpc_threads, lambda text: _count("--rpc-threads", text, MOST_THREADS))
-    named = _each("--ways", ways, lambda text: _known("--ways", text, WAYS))
+    named = _each("--ways", ways, _way)
     if rounds is not None and not 1 <= rounds <= 1000:
         raise SpecError(f"--rounds {rounds}: give a number from 1 to 1000")
     return Asked(
@@ -79,7 +85,7 @@ def asked(
 
 
 def _variants(name: str, threads: tuple[int, ...]) -> tuple[Way, ...]:
-    if name != "rpc":
+    if Way(name).family != "rpc":
         return (Way(name),)
     return tuple(Way(name, count, alone=len(threads) > 1) for count in threads)
 
@@ -95,6 +101,20 @@ def _each(option: str, text: str, read: Callable[[str], _T]) -> tuple[_T, ...]:
 def _known(option: str, text: str, known: tuple[str, ...]) -> str:
     if text not in known:
         raise SpecError(f"{option}: there is no {text!r}: use {', '.join(known)}")
+    return text
+
+
+def _way(text: str) -> str:
+    if text.partition(names.SEPARATOR)[0] not in names.VARIANTS:
+        return _known("--ways", text, WAYS)
+    try:
+        found = names.parse(text)
+    except ValueError as error:
+        raise SpecError(f"--ways: {error}") from None
+    if found.label:
+        raise SpecError(
+            f"--ways: {text!r} has a label, which a benchmark does not take: use {found.transport}"
+        )
     return text
 
 

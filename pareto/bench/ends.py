@@ -92,16 +92,17 @@ class Ends:
         self._undo.close()
 
     def _connect(self, spot: Spot, ways: Iterable[Way]) -> None:
-        names = {way.name: way for way in ways}
+        names = [way.name for way in ways]
         to = {"address": spot.address, "token": secrets.token_hex(16)}
-        ports = self._far.request("listen", START_TIMEOUT_S, ways=list(names), **to)
+        ports = self._far.request("listen", START_TIMEOUT_S, ways=names, **to)
         self._near.request("connect", START_TIMEOUT_S, ports=ports, **to)
-        if "rpc" in names:
+        for way in (way for way in ways if way.family == "rpc"):
             meeting = {
+                "way": way.name,
                 "hosts": [NEAR, FAR],
                 "address": spot.address,
                 "port": self._far.request("rendezvous", address=spot.address),
-                "threads": names["rpc"].threads,
+                "threads": way.threads,
             }
             self._both(
                 "join_rpc",

@@ -148,9 +148,9 @@ class Stay:
 
 
 def _groups(ways: Sequence[Way]) -> list[list[Way]]:
-    """Ways that share two programs. rpc has one agent in a process: every other thread count needs two of its own."""
-    groups: list[list[Way]] = [[way for way in ways if way.name != "rpc"]]
-    for number, way in enumerate(way for way in ways if way.name == "rpc"):
+    """Ways that share two programs. rpc has one agent in a process: every other one needs two of its own."""
+    groups: list[list[Way]] = [[way for way in ways if way.family != "rpc"]]
+    for number, way in enumerate(way for way in ways if way.family == "rpc"):
         if number == 0:
             groups[0].append(way)
         else:

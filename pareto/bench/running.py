@@ -51,7 +51,7 @@ def run(out: Console, asked: Asked, folder: Path) -> Path:
         f"{', '.join(way.label for way in asked.ways)} with {sizes}, {asked.rounds} rounds", markup=False
     )
     out.print(f"about {duration(estimate_s)}; load average before: {load[0]:.2f} on {os.cpu_count()} cores\n")
-    table.explain(out, [way.name for way in asked.ways], busy=asked.busy)
+    table.explain(out, [way.family for way in asked.ways], busy=asked.busy)
     visited = _Visits(out, asked)
     try:
         visit(asked, visited.measure)

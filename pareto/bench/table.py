@@ -18,7 +18,7 @@ from pareto.link.profile import Profile
 
 MEANING = {
     "floor": "the same bytes over a plain connected socket into a buffer that is there, one thread an end, no frames.",
-    "tcp, rpc": "this project's backends, as a sweep uses them, with a stage that computes nothing.",
+    "tcp, rpc": "this project's backends and their variants, as a sweep uses them, with a stage that computes nothing.",
     "naive": "pickle behind a length, `buf += part` (64 kB parts into a bytearray: the kindest form of it).",
     "asyncio": "what floor does, by an event loop at both ends.",
     "round trip": "from sending a payload to four bytes that answer it; median of a round's trips, then of the rounds.",

@@ -1,12 +1,13 @@
 """`python -m pareto.worker.bench`: one end of `bench transport`, told what to do over `pareto.jsonlines`.
 
-The near end sends and measures, the far end takes and answers. A way is floor, naive, asyncio, tcp or rpc.
+The near end sends and measures, the far end takes and answers. A way is floor, naive, asyncio, tcp or rpc; of the last
+two also a variant, such as tcp:4.
 
 - `facts`: what this host is
 - `listen` address, token, ways (far): the port of each way
 - `connect` address, token, ports by way (near): a connection of each
 - `rendezvous` address (far): the port of a new rpc store
-- `join_rpc` name, hosts, address, port, interface, threads: both agents meet
+- `join_rpc` way, name, hosts, address, port, interface, threads: both agents meet
 - `expect` way, nbytes, count, kept (far): get ready, and count processor time from here
 - `taken` (far): of the last order: processor time since, payloads that came, whether the last was as it should be
 - `trips` way, nbytes, count, interface (near): seconds of so many round trips; bytes that the interface sent
@@ -32,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pareto.backends import rpc
+from pareto.backends import names, rpc
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Refused, serve
 from pareto.worker import host
@@ -67,10 +68,11 @@ class End:
         address, token = request["address"], request["token"]
         ports = {}
         for way in request["ways"]:
-            if way == "tcp":
+            family = way.partition(names.SEPARATOR)[0]
+            if family == "tcp":
                 server = TcpServer(address, token)
                 self._far[way], ports[way] = ServerFar(server), server.port
-            elif way == "rpc":
+            elif family == "rpc":
                 self._far[way] = ServerFar(rpc.RpcServer())
             else:
                 listener = _FAR[way](address, token)
@@ -80,8 +82,9 @@ class End:
     def connect(self, request: dict[str, Any]) -> None:
         address, token = request["address"], request["token"]
         for way, port in request["ports"].items():
-            if way == "tcp":
-                self._near[way] = ClientNear(TcpClient(address, port, token))
+            if way.partition(names.SEPARATOR)[0] == "tcp":
+                connections = names.parse(way).connections
+                self._near[way] = ClientNear(TcpClient(address, port, token, connections))
             else:
                 self._near[way] = _NEAR[way](address, port, token)
 
@@ -90,7 +93,7 @@ class End:
         return int(self._rpc_store.getsockname()[1])
 
     def join_rpc(self, request: dict[str, Any]) -> None:
-        name, hosts = request["name"], request["hosts"]
+        way, name, hosts = request["way"], request["name"], request["hosts"]
         rpc.join(
             name,
             hosts,
@@ -98,10 +101,11 @@ class End:
             request["port"],
             request["interface"],
             self._rpc_store,
+            variant=names.parse(way).variant,
             threads=request["threads"],
         )
         for behind in hosts[hosts.index(name) + 1 :]:
-            self._near["rpc"] = ClientNear(rpc.RpcClient(behind))
+            self._near[way] = ClientNear(rpc.RpcClient(behind))
 
     def expect(self, request: dict[str, Any]) -> None:
         order = Order(**{key: request[key] for key in ("nbytes", "count", "kept")})
