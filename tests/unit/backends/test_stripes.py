@@ -1,0 +1,206 @@
+"""Messages over several connections, over loopback: what goes where, in which order it comes, and what is refused."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+
+import pytest
+import torch
+
+from pareto.backends import handshake, wire
+from pareto.backends.base import BackendError, Tensors, layout
+from pareto.backends.stripes import STRIPE, Stripes
+from pareto.backends.tcp import TcpServer
+
+LANES = 3
+HEAD = wire.HEADER.size
+TOKEN = "a token"  # noqa: S105
+
+
+class Ends:
+    """Both ends of some connections; `near` and `far` are made of what a test did not take for itself."""
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+        pairs = [self._pair() for _ in range(LANES)]
+        self.near_socks, self.far_socks = [near for near, _ in pairs], [far for _, far in pairs]
+
+    def _pair(self) -> tuple[socket.socket, socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            near = self._undo.enter_context(socket.create_connection(listener.getsockname(), 10))
+            near.settimeout(None)
+            return near, self._undo.enter_context(listener.accept()[0])
+
+    def close(self) -> None:
+        self._undo.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    with closing(Ends()) as ends:
+        yield ends
+
+
+def message(tensors: Tensors) -> tuple[bytes, list[memoryview]]:
+    return wire.Likeness(b"f" * 8, wire.form_of(tensors)).numbered(7), wire.views(tensors)
+
+
+def received(line: Stripes, tensors: Tensors) -> Tensors:
+    """The next message, which is to be like these."""
+    assert wire.header(line.head()).kind is wire.Kind.REQUEST
+    got = wire.empty(wire.form(layout(tensors)))
+    line.body(wire.form(layout(tensors)), wire.views(got))
+    return got
+
+
+def stripe(number: int, begin: int, data: bytes) -> bytes:
+    return struct.pack("!QQI", number, begin, len(data)) + data
+
+
+def whole(tensors: Tensors) -> bytes:
+    head, body = message(tensors)
+    return head + b"".join(body)
+
+
+def big(value: int, stripes: float = 10) -> Tensors:
+    return (torch.full((int(stripes * STRIPE),), value, dtype=torch.uint8),)
+
+
+def test_large_and_small_messages_come_whole_and_in_order(ends: Ends) -> None:
+    near, far = Stripes(ends.near_socks), Stripes(ends.far_socks)
+    sent = [
+        big(n) if n % 3 else (torch.arange(n + 2), torch.randn(STRIPE), torch.empty(0)) for n in range(40)
+    ]
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(lambda: [near.send(*message(tensors)) for tensors in sent])
+        for tensors in sent:
+            assert all(map(torch.equal, received(far, tensors), tensors))
+        sending.result()
+
+
+def test_a_large_message_is_shared_and_a_small_one_is_not(ends: Ends) -> None:
+    near = Stripes(ends.near_socks)
+    near.send(*message(big(1, LANES - 0.5)))
+    shares = [len(sock.recv(1 << 20)) for sock in ends.far_socks]
+    assert sum(shares) > (LANES - 0.5) * STRIPE
+    assert max(shares) < 1.1 * STRIPE
+    near.send(*message(big(1, 0.5)))
+    for sock in ends.far_socks:
+        sock.setblocking(False)
+    came = []
+    for sock in ends.far_socks:
+        with suppress(BlockingIOError):
+            came.append(len(sock.recv(1 << 20)))
+    (one,) = came
+    assert one > STRIPE / 2
+
+
+def test_a_connection_that_is_stuck_gets_nothing_and_the_others_go_on(ends: Ends) -> None:
+    stuck = ends.near_socks[1]
+    stuck.setblocking(False)
+    before = 0
+    with suppress(BlockingIOError):
+        while True:
+            before += stuck.send(bytes(1 << 16))
+    near, messages = Stripes(ends.near_socks), [big(number, 20) for number in range(10)]
+
+    def drained(sock: socket.socket) -> int:
+        total = 0
+        while part := sock.recv(1 << 20):
+            total += len(part)
+        return total
+
+    with ThreadPoolExecutor() as pool:
+        others = [pool.submit(drained, ends.far_socks[lane]) for lane in (0, 2)]
+        for tensors in messages:
+            near.send(*message(tensors))
+        near.end()
+        carried = sum(it.result() for it in others)
+        assert drained(ends.far_socks[1]) == before
+    assert carried > sum(len(whole(tensors)) for tensors in messages)
+
+
+def test_stripes_come_in_any_order_on_any_connection(ends: Ends) -> None:
+    """What comes of the next message, or of a body before its header, waits."""
+    first, second = big(1, 2.5), big(2, 0.1)
+    data = whole(first)
+    parts = [
+        stripe(0, at * STRIPE, data[at * STRIPE : (at + 1) * STRIPE]) for at in range(-(-len(data) // STRIPE))
+    ]
+    a, b, c = ends.near_socks
+    a.sendall(stripe(1, 0, whole(second)))
+    b.sendall(parts[2] + parts[1])
+    c.sendall(parts[0][:10])
+    far = Stripes(ends.far_socks)
+    with ThreadPoolExecutor() as pool:
+        receiving = pool.submit(received, far, first)
+        c.sendall(parts[0][10:])
+        assert torch.equal(receiving.result()[0], first[0])
+    assert torch.equal(received(far, second)[0], second[0])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    {
+        "too large": stripe(0, HEAD, b"")[:16] + (STRIPE + 1).to_bytes(4, "big"),
+        "empty": stripe(0, HEAD, b""),
+        "beyond its message": stripe(0, 3 * STRIPE, b"x"),
+        "over the header": stripe(0, 0, b"x"),
+        "of a message that was": stripe(0, 0, whole(big(1, 0.1))) + stripe(0, 0, b"x"),
+    }.items(),
+    ids=lambda it: it[0],
+)
+def test_a_stripe_that_cannot_be_is_refused(ends: Ends, wrong: tuple[str, bytes]) -> None:
+    kind, data = wrong
+    far, tensors = Stripes(ends.far_socks), big(1, 0.1)
+    if "was" not in kind:
+        ends.near_socks[0].sendall(stripe(0, 0, whole(tensors)[:HEAD]))
+    ends.near_socks[0].sendall(data)
+    with pytest.raises(BackendError, match=r"stripe|more came"):
+        for _ in range(2):
+            received(far, tensors)
+
+
+def test_the_stream_ends_where_all_connections_do(ends: Ends) -> None:
+    near, far, tensors = Stripes(ends.near_socks), Stripes(ends.far_socks), big(1, 0.1)
+    near.send(*message(tensors))
+    near.end()
+    received(far, tensors)
+    with pytest.raises(EOFError):
+        far.head()
+
+
+def test_an_end_in_the_middle_of_a_message_is_a_fault(ends: Ends) -> None:
+    far, tensors = Stripes(ends.far_socks), big(1, 2)
+    ends.near_socks[0].sendall(stripe(0, 0, whole(tensors)[:STRIPE]))
+    for sock in ends.near_socks:
+        sock.shutdown(socket.SHUT_WR)
+    with pytest.raises(BackendError, match="in the middle"):
+        received(far, tensors)
+
+
+def connection(server: TcpServer, place: handshake.Place) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", server.port), 10)
+    handshake.prove(sock, TOKEN, place)
+    sock.settimeout(10)
+    return sock
+
+
+@pytest.mark.parametrize("place", [(b"g" * 8, 2, 2), (b"g" * 8, 0, 65), (b"g" * 8, 0, 0)])
+def test_more_connections_than_may_go_together_are_turned_away(place: tuple[bytes, int, int]) -> None:
+    with closing(TcpServer("127.0.0.1", TOKEN)) as server, pytest.raises(handshake.Rejected):
+        connection(server, handshake.Place(*place))
+
+
+def test_connections_whose_others_never_came_are_closed_with_the_next_that_come() -> None:
+    with (
+        closing(TcpServer("127.0.0.1", TOKEN)) as server,
+        connection(server, handshake.Place(b"a" * 8, 0, 2)) as alone,
+        connection(server, handshake.Place(b"b" * 8, 0, 2)),
+        connection(server, handshake.Place(b"b" * 8, 1, 2)),
+    ):
+        assert alone.recv(1) == b""
