@@ -34,7 +34,7 @@ def transport(
     ] = None,
     rpc_threads: Annotated[
         str, typer.Option(help="Threads of rpc's agents; several, with commas, are compared.")
-    ] = "4",
+    ] = "16",
     busy: Annotated[
         bool, typer.Option("--busy", help="Also with a thread beside it that holds the interpreter's lock.")
     ] = False,

@@ -24,12 +24,14 @@ from typing import Any
 import torch
 from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
+from torch.distributed.rpc import constants
 
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
 from pareto.backends.names import RPC_CHANNELS
 from pareto.backends.pipeline import Pipeline, Request
 
-WORKER_THREADS = 4
+WORKER_THREADS = constants.DEFAULT_NUM_WORKER_THREADS
+"""As many as torch takes by itself."""
 INIT_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 300.0
 

@@ -113,6 +113,24 @@ def test_a_sweep_from_command_to_front(tmp_path: Path) -> None:
     assert again.out.splitlines()[-1] == str(run)
 
 
+def test_variants_of_a_backend_are_measured_in_one_run(tmp_path: Path) -> None:
+    """Of rpc, which has one agent in a process, too: the hosts' agents meet anew within a round."""
+    backends = ("tcp:4", "rpc:basic", "rpc")
+    job = (*SMALL, "--input", "float32", "--netem", "10ms-50mbit", "--trials", "2")
+    done = command(*job, "--backend", ",".join(backends), "--out", str(tmp_path))
+    rows = rows_in(tmp_path)
+    assert done.code == exit_code(rows), done
+    assert Counter((row["point"], row["backend"], row["round"]) for row in rows) == {
+        (point, backend, number): 1 for point in "78" for backend in backends for number in "12"
+    }
+    assert all(map(sound, rows)), [row["reason"] for row in rows]
+    many = {row["backend"]: int(row["tcp_connections"]) for row in rows if row["status"] == "ok"}
+    assert many.get("tcp:4", 4) == 4
+    assert many.get("rpc:basic", 2) <= 2
+    assert many.get("rpc", 17) >= 16
+    assert set(many) <= {row["backend"] for row in read(only_run(tmp_path) / "front.csv")}
+
+
 @dataclass(frozen=True)
 class Resumed:
     """A run that was killed and gone on with; kept: its rows before, rows: in the end."""

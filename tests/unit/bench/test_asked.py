@@ -40,6 +40,8 @@ def test_sizes_are_powers_of_ten_and_rise() -> None:
         ("sizes", ",", ""),
         ("places", "moon", "'moon'"),
         ("ways", "floor,udp", "'udp'"),
+        ("ways", "tcp:1", "'tcp:1'"),
+        ("ways", "tcp:4:a", "'tcp:4:a'"),
         ("rpc_threads", "0", "'0'"),
         ("rpc_threads", "1,many", "'many'"),
         ("rounds", 0, "0"),
@@ -62,6 +64,16 @@ def test_several_thread_counts_are_ways_of_their_own() -> None:
     assert [way.label for way in of(ways="floor,rpc", rpc_threads="1,8").ways] == ["floor", "rpc:1", "rpc:8"]
     (alone,) = of(ways="rpc", rpc_threads="8").ways
     assert (alone.label, alone.threads) == ("rpc", 8)
+
+
+def test_a_backends_variants_are_ways() -> None:
+    ways = of(ways="tcp,tcp:4,rpc,rpc:basic", rpc_threads="2").ways
+    assert [(way.label, way.family, way.threads) for way in ways] == [
+        ("tcp", "tcp", None),
+        ("tcp:4", "tcp", None),
+        ("rpc", "rpc", 2),
+        ("rpc:basic", "rpc", 2),
+    ]
 
 
 def test_rounds_are_fewer_for_a_first_look() -> None:
