@@ -18,6 +18,7 @@ from analysis.advice.validation import Validation, validate
 from analysis.advice.wording import more, percent, rate
 from analysis.errors import AnalysisError
 from analysis.naming import in_flight
+from analysis.runs.manifest import input_type
 from analysis.statistics.floor import floors
 
 
@@ -86,6 +87,7 @@ def advise(
                 profile,
                 model_error=validation.spread(objective),
                 seed=seed,
+                input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
             )
             found.append((observed, ranked, validation))
         except AnalysisError as error:

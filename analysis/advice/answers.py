@@ -17,6 +17,7 @@ from analysis.advice.wording import EDGE, SERVER, interval, more, percent, rate
 from analysis.errors import AnalysisError
 from analysis.keys import CONDITION
 from analysis.points import cuts
+from analysis.runs.manifest import input_type
 from analysis.statistics.floor import floors
 
 MOST = 50
@@ -51,6 +52,7 @@ def answers(
             break
         ok = rows[(rows["status"] == "ok") & rows["latency_s"].notna()]
         ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
+        images = input_type(manifests, str(rows["model"].iloc[0]))
         for netem in rows["netem"].unique():
             head = title(rows.iloc[0], netem)
             if ensemble is None or netem not in ensemble.observed.places:
@@ -59,7 +61,9 @@ def answers(
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front, rows.iloc[0], netem)
             try:
-                ranked = ranking(ensemble, network, objective, where, netem, among, seed=seed)
+                ranked = ranking(
+                    ensemble, network, objective, where, netem, among, seed=seed, input_type=images
+                )
             except AnalysisError as error:
                 found.append(f"{head}: {error}")
             else:

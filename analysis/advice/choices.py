@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from analysis.advice.network import Network
 from analysis.advice.observed import KEPT
 from analysis.advice.predict import Predictor
 from analysis.advice.rounds import MIN_ROUNDS
-from analysis.advice.wording import doing, duration, order, place
+from analysis.advice.wording import EDGE, SERVER, doing, duration, order, place, sent
 from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
 from analysis.fronts.where import Where
@@ -36,7 +36,7 @@ class Choice:
 
     The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
     backend: empty text where nothing crosses and all backends are the same. probability: of being the best, by rounds,
-    noise floor and what the model gets wrong (`ranking`); NaN where none holds. place, order, doing: in words
+    noise floor and what the model gets wrong (`ranking`); NaN where none holds. place, order, doing, sent: in words
     (`analysis.advice.wording`).
     """
 
@@ -46,6 +46,7 @@ class Choice:
     place: str
     order: str
     doing: str
+    sent: str
     latency_s: float
     latency_low_s: float
     latency_high_s: float
@@ -70,7 +71,8 @@ class Ranking:
     """`choices`, best first; the same in the order to which the crossovers' `cell` refers: `by_cell`.
 
     rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
-    unsure: why nothing is said of how sure it is, empty where something is.
+    unsure: why nothing is said of how sure it is, empty where something is. unmeasured: which of `all on the server`
+    and `all on the edge` have no valid trial, so that a cut was not compared with them.
     """
 
     choices: tuple[Choice, ...]
@@ -79,6 +81,7 @@ class Ranking:
     profile: str
     rounds: int
     unsure: str
+    unmeasured: tuple[str, ...] = ()
 
     @property
     def best(self) -> Choice:
@@ -116,12 +119,13 @@ def ranking(
     *,
     model_error: float = 0.0,
     seed: int = 0,
+    input_type: str = "",
 ) -> Ranking:
     """All points that satisfy `where` in this network, and are `among` these (backend, point), if it is not None.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
-    a chain) there are none.
+    a chain) there are none. input_type: dtype of the images, for the words.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
@@ -153,7 +157,7 @@ def ranking(
     (floor,) = ensemble.floor.of(["latency_s" if objective == "latency" else "throughput_ips"])
     shares = _probabilities(costs, of_rounds, central.cells["point"].to_numpy(), np.hypot(floor, wrong), seed)
     shares = np.where(rounds[kept] >= MIN_ROUNDS, shares, np.nan)
-    by_cell = _choices(central, by_round, present[:, kept], conditions, shares)
+    by_cell = _choices(central, by_round, present[:, kept], conditions, shares, input_type)
     ranked = np.argsort(costs, kind="stable")
     switches: list[Crossover] = []
     if network is not None:
@@ -162,7 +166,9 @@ def ranking(
     choices = tuple(by_cell[cell] for cell in ranked)
     best_rounds = int(rounds[kept][ranked[0]])
     unsure = _unsure(best_rounds, model_error) if math.isnan(choices[0].probability) else ""
-    return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure)
+    there = [place(row) for row in observed.cells[rounds > 0].to_dict("records")]
+    unmeasured = tuple(end for end in (SERVER, EDGE) if not any(it.startswith(end) for it in there))
+    return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured)
 
 
 def _unsure(rounds: int, model_error: float) -> str:
@@ -176,11 +182,26 @@ def _unsure(rounds: int, model_error: float) -> str:
 def answer(ranked: Ranking, objective: str, sure: str) -> str:
     """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
     if sure == TOSS_UP and len(ranked.contenders) > 1:
-        named = [f"{c.place} ({c.figure(objective)}, p {c.probability:.2f})" for c in ranked.contenders]
-        return f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
+        named = [
+            f"{it.place} ({', '.join(filter(None, (it.sent, it.figure(objective))))}, p {it.probability:.2f})"
+            for it in ranked.contenders
+        ]
+        text = f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
+        return text + _not_compared(ranked, ranked.contenders)
     p = f"(p {ranked.best.probability:.2f}) " if ranked.sure == "likely" else ""
     probably = f"probably {p}" if sure == "likely" else ""
-    return f"{probably}{ranked.best.order}: {ranked.best.figure(objective)}"
+    sends = f" ({ranked.best.sent})" if ranked.best.sent else ""
+    text = f"{probably}{ranked.best.order}{sends}: {ranked.best.figure(objective)}"
+    return text + _not_compared(ranked, [ranked.best])
+
+
+def _not_compared(ranked: Ranking, named: Sequence[Choice]) -> str:
+    """What a cut should be compared with and cannot be; nothing where none is named, or nothing is missing."""
+    has_cut = any(not choice.place.startswith((EDGE, SERVER)) for choice in named)
+    if not (has_cut and ranked.unmeasured):
+        return ""
+    have = "have" if len(ranked.unmeasured) > 1 else "has"
+    return f", but {' and '.join(ranked.unmeasured)} {have} no valid trial to compare with"
 
 
 def _probabilities(
@@ -215,6 +236,7 @@ def _choices(
     present: npt.NDArray[np.bool_],
     conditions: Mapping[str, float],
     shares: Floats,
+    input_type: str,
 ) -> tuple[Choice, ...]:
     figures = []
     for middle, of_rounds in (
@@ -232,6 +254,7 @@ def _choices(
             place(row),
             order(row),
             doing(row),
+            sent(row, input_type),
             *map(float, of_cell),
         )
         for row, of_cell in zip(

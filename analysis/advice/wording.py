@@ -72,6 +72,31 @@ def order(row: Mapping[Hashable, Any]) -> str:
     return f"cut at {where}"
 
 
+def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
+    """What a request sends: `a uint8 image of 151 kB`, `sends 98 kB`; nothing where nothing crosses, or in a chain.
+
+    input_type: dtype of the images, empty where it is not known.
+    """
+    points = cuts(row["point"])
+    if not row["payload_bytes"] > 0 or (len(points) > 1 and set(points) != {0}):
+        return ""
+    size = nbytes(row["payload_bytes"])
+    if set(points) != {0} or not input_type:
+        return f"sends {size}"
+    many = int(row["batch_size"])
+    return (
+        f"a {input_type} image of {size}" if many == 1 else f"{many} {input_type} images of {size} together"
+    )
+
+
+def nbytes(count: float) -> str:
+    """`98 kB`, `1.6 MB`: three digits."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB")):
+        if count >= scale:
+            return f"{_digits(count / scale, 3)} {unit}"
+    return f"{_digits(count / 1e3, 3)} kB"
+
+
 def doing(row: Mapping[Hashable, Any]) -> str:
     """What pays: `keeping all on the edge`, `sending the input to the server`, `a cut at 7 (features.6)`."""
     told = order(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,16 @@ def within(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
+    """The dtype of the images that runs fed a model with; empty text where they do not say, or not the same.
+
+    A run that is older than the choice had float32.
+    """
+    told = [(it, section(it, "models", model)) for it in manifests]
+    found = {of.get("input") or within(it, "sweep", "input") or "float32" for it, of in told if of}
+    return str(found.pop()) if len(found) == 1 else ""
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:

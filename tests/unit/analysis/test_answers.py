@@ -34,12 +34,12 @@ def test_each_profile_has_its_sentence_and_the_figures_are_measured():
     median_s = rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()
     assert duration(median_s) in slow
     assert re.search(r"net at slow: .* edge", slow)
-    assert re.search(r"net at middle: .* 1 over tcp: 55", middle)
+    assert re.search(r"net at middle: .* 1 over tcp \(sends 150 kB\): 55", middle)
     gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", middle)
     truth = world.latency_s(world.PROFILES["middle"], "tcp")
     assert float(gains[1]) == pytest.approx(100 * (1 - truth[1] / truth[4]), abs=0.5)
     assert float(gains[2]) == pytest.approx(100 * (1 - truth[1] / truth[0]), abs=0.5)
-    assert re.search(r"net at fast: .* 1 over tcp: 2", fast)
+    assert re.search(r"net at fast: .* 1 over tcp \(sends 150 kB\): 2", fast)
 
 
 def test_each_kind_of_sentence_in_words(snapshot):
@@ -86,7 +86,7 @@ def test_all_on_the_server_and_below_what_rate_it_is_not():
     gain_s = world.EDGE_S[1] + server[1] - server[0]
     rate_bps = 8 * 450e3 / GOODPUT / (gain_s - world.B_S_PER_BYTE * 450e3)
     below = re.search(
-        r"server over tcp: .*predicted: .* 1 over tcp .* below (\d+) Mbit/s \(95 %: \d+ to \d+ Mbit/s\)$",
+        r"server over tcp \(.*\): .*predicted: .* 1 over tcp .* below (\d+) Mbit/s \(95 %: \d+ to \d+ Mbit/s\)$",
         fast,
     )
     assert float(below[1]) == pytest.approx(rate_bps / 1e6, rel=0.01)
@@ -122,7 +122,10 @@ def test_few_rounds_and_ties_are_told():
     rows = world.trials(backends=("tcp",), noise=0.001)
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
     _, middle, _ = told(both)
-    assert re.search(r"1 over tcp:a \(\S+ ms, p 0.\d+\) .* 1 over tcp:b \(\S+ ms, p 0.\d+\)$", middle)
+    assert re.search(
+        r"1 over tcp:a \(sends 150 kB, \S+ ms, p 0.\d+\) .* 1 over tcp:b \(sends 150 kB, \S+ ms, p 0.\d+\)$",
+        middle,
+    )
 
 
 def test_what_is_likely_is_probable():
@@ -138,7 +141,7 @@ def test_what_is_likely_is_probable():
 
 def test_throughput():
     *_, fast = told(world.trials(noise=0.001, backends=("tcp",)), objective="throughput")
-    assert re.search(r" 1 over tcp: 100 images/s, 6 .* 20 % ", fast)
+    assert re.search(r" 1 over tcp \(sends 150 kB\): 100 images/s, 6 .* 20 % ", fast)
 
 
 def test_a_constraint():
@@ -159,6 +162,45 @@ def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
     assert middle == snapshot
     cells["feasible"] &= cells["point"] != "4"
     assert "2 over rpc" in told(rows, front=cells)[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch_size", "words"),
+    [
+        ({"input": "uint8"}, 1, "(a uint8 image of 600 kB)"),
+        ({}, 1, "(a float32 image of 600 kB)"),
+        ({"input": "uint8"}, 8, "(8 uint8 images of 600 kB together)"),
+        (None, 1, "(sends 600 kB)"),
+    ],
+)
+def test_it_says_what_is_sent(dtype, batch_size, words):
+    rows = world.trials(noise=0.001, server_s=world.SERVER_S / 10).assign(batch_size=batch_size)
+    rows = rows[rows["point"].isin(["0", "4"])]
+    manifest = world.manifest() | (
+        {} if dtype is None else {"models": {"net": {"weights": "seeded", **dtype}}}
+    )
+    *_, fast = answers(rows, world.stages(rows), [manifest])
+    assert f"send the input to the server over tcp {words}: " in fast
+
+
+@pytest.mark.parametrize(
+    ("points", "missing"),
+    [
+        ("12", "all on the server and all on the edge have no valid trial"),
+        ("012", "all on the edge has no valid trial"),
+        ("124", "all on the server has no valid trial"),
+        ("0124", ""),
+    ],
+)
+@pytest.mark.parametrize("noise", [0.001, 0.05])
+def test_a_cut_that_was_not_compared_with_an_end_says_so(points, missing, noise):
+    rows = world.trials(noise=noise)
+    _, middle, _ = told(rows[rows["point"].isin(list(points))])
+    assert ("1 over tcp" in middle, "no valid trial" in middle) == (True, bool(missing))
+    assert missing in middle
+    if noise < 0.01:
+        _, constrained, _ = told(rows[rows["point"].isin(list(points))], where="payload_bytes > 0")
+        assert ("no valid trial" in constrained) == bool(missing), "what is ruled out was measured"
 
 
 def test_conditions_without_a_valid_trial_say_so(snapshot):
