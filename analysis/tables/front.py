@@ -26,9 +26,10 @@ def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where:
     Columns: backend, point, name, latency, its bound and efficiency, throughput (images/s), its efficiency and its gain
     over one request in flight, which step sets its bound, which was busiest, energy (J per image), top-1 accuracy, p,
     the probability that the point is on its backend's front (empty with too few rounds), and p all, of being on that of
-    all backends, where there are several. What was not measured has no column. Nor, for want of room beside what sets
-    the bound, have: the busiest step in a chain, and with energy or top-1; the gain with both of these, and with both
-    the busiest step and p all; p all with energy or top-1. A star marks the points on the front of all backends
+    all backends, where there are several; the latency under load if it is an objective. What was not measured has no
+    column. Nor, for want of room beside what sets the bound, have: the busiest step in a chain, and with energy, top-1
+    or the latency under load; the gain with this one, with both energy and top-1, and with both the busiest step and
+    p all; p all with energy or top-1. A star marks the points on the front of all backends
     together. Takes the frame of `analysis.front`, and the `objectives` and the constraint that it was made with: a
     table of others than the usual ones says so. Fits the width of the console it is printed to, shortening
     names first.
@@ -49,11 +50,13 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     energy_of, which = str(points["energy_of"].iloc[0]), energy.judged_by(rows)
     has_bound_by, has_top1 = points["bound_by"].ne("").any(), points["top1"].notna().any()
     chain = hosts(str(first["point"]))
-    has_busiest = points["busiest"].ne("").any() and len(chain) == 2 and not (energy_of or has_top1)
+    has_loaded = "loaded-latency" in objectives
+    has_busiest = points["busiest"].ne("").any() and len(chain) == 2
+    has_busiest = has_busiest and not (energy_of or has_top1 or has_loaded)
     several = rows.loc[(rows["rounds"] > 0) & rows["backend"].ne(""), "backend"].nunique() > 1
     has_overall = several and not (has_bound_by and (energy_of or has_top1))
     has_gain = points["pipeline_gain"].notna().any() and not (
-        has_bound_by and ((energy_of and has_top1) or (has_busiest and has_overall))
+        has_loaded or (has_bound_by and ((energy_of and has_top1) or (has_busiest and has_overall)))
     )
     notes = [
         f"front of {', '.join(objectives)}" if set(objectives) != set(DEFAULT) else "",
@@ -62,6 +65,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         ANY_NOTE if (points["backend"] == "").any() else "",
         "eff = share of the physical bound",
         f"p = probability of being on the backend's front{', p all = on that of all' if has_overall else ''}",
+        "loaded = latency at these images/s" if has_loaded else "",
         "gain = images/s as a multiple of those with one in flight" if has_gain else "",
         "bound by = the step that sets the bound of images/s" if has_bound_by else "",
         "busiest = the step that was busy for the greatest share of the time, %" if has_busiest else "",
@@ -82,6 +86,8 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     table.add_column("name", min_width=4)
     for header in (f"latency\n{unit}", f"bound\n{unit}", "eff\n%", "img\n/s", "eff\n%"):
         table.add_column(header, justify="right", no_wrap=True)
+    if has_loaded:
+        table.add_column(f"loaded\n{unit}", justify="right", no_wrap=True)
     if has_gain:
         table.add_column("gain\nx", justify="right", no_wrap=True)
     if has_bound_by:
@@ -103,6 +109,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
                 figure(row["latency_efficiency"] * 100, 0),
                 figure(row["throughput_ips"], 2),
                 figure(row["throughput_efficiency"] * 100, 0),
+                *([figure(row["loaded_latency_s"] * scale, time_digits)] if has_loaded else []),
                 *([figure(row["pipeline_gain"], 1)] if has_gain else []),
                 *([short_step(row["bound_by"], len(chain)) or "-"] if has_bound_by else []),
                 *([_busiest(row, len(chain))] if has_busiest else []),

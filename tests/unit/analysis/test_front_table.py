@@ -127,6 +127,19 @@ def test_the_table_names_the_busiest_step_beside_it(tmp_path: Path) -> None:
     assert "12.3" not in text, "no room for the gain beside p all"
 
 
+def test_the_latency_under_load_is_shown_where_the_front_is_of_it(tmp_path: Path) -> None:
+    rows = [row | FULL | {"loaded_latency_s": 2 * row["latency_s"]} for row in trials()]
+    made = front(load([write(tmp_path, rows)]), ("loaded-latency", "throughput"), resamples=50)
+    console = Console(width=80, color_system=None, record=True, file=io.StringIO())
+    console.print(front_table(made, ("loaded-latency", "throughput")))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    shown = next(line.split() for line in text.splitlines() if "21*" in line)
+    latency_ms = 1e3 * made.loc[made["point"] == "21", "latency_s"].min()
+    assert f"{2 * latency_ms:.2f}" in shown
+    assert "loaded" not in printed(analysed(tmp_path / "usual", rows))
+
+
 def test_two_hosts_have_one_link(snapshot: SnapshotAssertion) -> None:
     rows, _ = example_chain.analysed([(3,), (5,)], rounds=3)
     rows[["probability", "probability_all"]] = 1.0, 0.5
