@@ -140,6 +140,13 @@ def run(
         str | None,
         typer.Option(help="both, or edge: both directions shaped on the edge, with netem alone.  [both]"),
     ] = None,
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            help="Fresh workers: never, each round, or every N rounds.  [never]",
+            metavar="never|round|N",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="For weights, inputs and the order of trials.  [0]")
     ] = None,
@@ -182,6 +189,7 @@ def run(
         "slowdown": slowdown,
         "sample": sample,
         "shape_at": shape_at,
+        "restart": restart,
         "seed": seed,
         "quick": quick,
     }

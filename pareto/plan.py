@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pareto import bounds
 from pareto.link import probe
@@ -41,6 +41,8 @@ THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
 six short trials err less than three of the double length (docs/measuring.md)."""
 QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
 WARMUP_S = 0.2
+RESTART_S = 8.0
+"""Until fresh workers are ready: programs start, load the model, connect, the links are shaped."""
 MAX_WARMUP_REQUESTS = 20
 
 
@@ -195,7 +197,24 @@ def make(
         for cell in _order(sweep, models, networks, number)
         if number <= last[cell.condition] and (cell, number) not in done
     ]
-    return Plan(tuple(trials), sweep.trials)
+    return Plan(_with_restarts(sweep, trials), sweep.trials)
+
+
+def starts_anew(sweep: Sweep, number: int) -> bool:
+    """Whether a round begins with fresh workers."""
+    every = sweep.restart_rounds
+    return number == 1 or (every is not None and (number - 1) % every == 0)
+
+
+def _with_restarts(sweep: Sweep, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """The first trial of a round with fresh workers waits for them; those of the first round are there already."""
+    before = [0, *(trial.round for trial in trials)]
+    return tuple(
+        replace(trial, estimate_s=trial.estimate_s + RESTART_S)
+        if trial.round not in (1, was) and starts_anew(sweep, trial.round)
+        else trial
+        for trial, was in zip(trials, before, strict=False)
+    )
 
 
 def last_rounds(
@@ -225,7 +244,7 @@ def further(
         for cell in _order(sweep, models, networks, number)
         if numbers.get(cell.condition) == number
     ]
-    return Plan(tuple(trials), sweep.trials)
+    return Plan(_with_restarts(sweep, trials), sweep.trials)
 
 
 def _order(
@@ -284,8 +303,10 @@ def _trial(
     pace_s = max(*steps_s, latency_s / depth)
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)
     probing_s = sum(probe.duration_s(profile) for profile in network)
-    # The first round proves each cell's output by a request; later ones warm up only where requests are short.
-    warming_s = latency_s if number == 1 else latency_s * (WARMUP_S // latency_s if latency_s else 0)
+    # Fresh workers prove each cell's output by a request; later they warm up only where requests are short.
+    warming_s = latency_s * (WARMUP_S // latency_s if latency_s else 0)
+    if starts_anew(sweep, number):
+        warming_s = max(warming_s, latency_s)
     around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 

@@ -109,11 +109,13 @@ class Runner:
         now: Callable[[], float] = time.monotonic,
         slowed: float = SLOWED,
         seed: int = 0,
+        restart_rounds: int | None = None,
+        starts: int = 0,
     ) -> None:
         """`networks`: by name, the profile of each link. `now`: seconds on a clock that only goes forward.
 
         `slowed`: how many times as long as alone a stage may take in a valid trial. `seed`: of what chance does on the
-        links.
+        links. `restart_rounds`: after how many the workers are started anew. `starts`: how often they were before.
         """
         self._workers = workers
         self._store = store
@@ -126,12 +128,19 @@ class Runner:
         self._failures = 0
         self._now = now
         self._seed = seed
+        self._restart_rounds = restart_rounds
+        self._start = starts + 1
+        self._round: int | None = None
         self._began = datetime.now(timezone.utc), now()
         self.clock = clock
 
     def run(self, plan: Plan) -> None:
         """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
         for trial in plan.trials:
+            is_next = self._round not in (None, trial.round)
+            if self._restart_rounds and is_next and (trial.round - 1) % self._restart_rounds == 0:
+                self._start_anew()
+            self._round = trial.round
             self._watcher.started(trial)
             row = self._attempt(trial, plan)
             self._store.append_trial(row)
@@ -144,9 +153,15 @@ class Runner:
             self._failures = self._failures + 1 if row["status"] == "failed" else 0
             if self._failures == MAX_FAILURES_IN_A_ROW:
                 raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
-            if self._failures:  # the next trial starts with fresh workers
-                self._workers.close()
-                self._last_probes.clear()
+            if self._failures:
+                self._start_anew()
+
+    def _start_anew(self) -> None:
+        """The next trial starts with fresh workers; their links are shaped and their connections opened anew."""
+        self._workers.close()
+        self._last_probes.clear()
+        self._shaped = ""
+        self._start += 1
 
     def _attempt(self, trial: Trial, plan: Plan) -> Row:
         began = self._now()
@@ -154,6 +169,7 @@ class Runner:
             **_named(trial, self._store.run),
             "point_name": trial.cell.point_name,
             "started_at": self._date(),
+            "restart": self._start,
         }
         try:
             row |= self._measure(trial, plan)

@@ -31,6 +31,8 @@ a virtual machine with noisy neighbours; one that shares its core with a busy lo
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
+NEVER, EACH_ROUND = "never", "round"
+"""When workers are started anew; or a number of rounds."""
 ALONG = "+"
 """Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
 
@@ -139,11 +141,17 @@ class Sweep(BaseModel):
     rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.0003, ge=0, lt=10)
     slowdown: float = Field(default=SLOWED, gt=1)
     shape_at: Literal["both", "edge"] = "both"
+    restart: Annotated[str, BeforeValidator(str), Field(pattern=r"^(never|round|[1-9][0-9]{0,3})$")] = NEVER
     quick: bool = False
 
     @property
     def link_tolerance(self) -> Tolerance:
         return Tolerance(self.rtt_tolerance, self.rtt_floor, self.tolerance)
+
+    @property
+    def restart_rounds(self) -> int | None:
+        """After how many rounds the workers are started anew; None: never."""
+        return None if self.restart == NEVER else 1 if self.restart == EACH_ROUND else int(self.restart)
 
     @property
     def simulated(self) -> bool:

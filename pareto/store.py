@@ -74,7 +74,7 @@ TRIAL_COLUMNS = (
         "server_gpu_percent",
     ),
     *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
-    *("started_at", "wall_s"),
+    *("started_at", "wall_s", "restart"),
 )
 _CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
 STAGE_COLUMNS = (
@@ -174,6 +174,10 @@ class Store:
 
     def rows(self) -> list[dict[str, str]]:
         return self._read("trials.csv")
+
+    def starts(self) -> int:
+        """How often workers were started for it."""
+        return max((int(row["restart"] or 0) for row in self.rows()), default=0)
 
     def done(self) -> frozenset[tuple[Cell, int]]:
         """Cells and rounds that were measured. A failed trial was not: it is missing, and is done again."""

@@ -237,6 +237,8 @@ def _measure(
                 now,
                 sweep.slowdown,
                 sweep.seed,
+                sweep.restart_rounds,
+                store.starts(),
             )
             for part in parts:
                 progress.expect(part)

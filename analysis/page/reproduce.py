@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "rtt_floor": 0.0003,
     "slowdown": 1.5,
     "shape_at": "both",
+    "restart": "never",
     "quick": False,
 }
 """What is not worth saying, by the manifest's keys. The harness has its own, which a test holds against these."""

@@ -40,10 +40,11 @@ COLUMNS = (
     "edge_energy_j", "server_energy_j", "edge_active_energy_j", "server_active_energy_j",
     "edge_gpu_percent", "server_gpu_percent",
     "edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s",
-    "started_at", "wall_s",
+    "started_at", "wall_s", "restart",
 )
 # Runs made before these were written lack them: there they are empty, as not measured.
 LATER = (
+    "restart",
     "probed_latency_bound_s", "probed_throughput_bound_ips", "loaded_rate_bps", "link_seed",
     "edge_slowdown", "server_slowdown",
     "edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent",

@@ -40,6 +40,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
             Clock(),
             simulation.clock,
             sweep.slowdown,
+            restart_rounds=sweep.restart_rounds,
         )
         runner.run(plan.make(sweep, facts, networks))
     finally:

@@ -218,3 +218,11 @@ def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
     carried_s = plan.RELAY_S_PER_BYTE * (1000 + quick.result_bytes)
     shared = plan.reach(cut, quick, [still], cores=1)
     assert shared == pytest.approx(0.002 / (0.004 + 2 * sends_s + carried_s))
+
+
+def test_fresh_workers_cost_their_start_in_each_round_that_has_them() -> None:
+    never, each, second = (
+        make(sweep(netem="none", trials=4, restart=when)).estimate_s for when in ("never", "round", "2")
+    )
+    assert each - never > 2.9 * plan.RESTART_S
+    assert second - never == pytest.approx(plan.RESTART_S, rel=0.5)

@@ -314,3 +314,24 @@ def test_a_link_without_chance_needs_no_seed(store: Store) -> None:
     run(crew, store)
     assert not hasattr(crew, "seeds")
     assert store.rows()[0]["link_seed"] == ""
+
+
+def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(store: Store) -> None:
+    """Three rounds of two cells: a start each round, every two rounds, never; a session before had two starts."""
+    trials = tuple(replace(TRIAL, round=1 + n // 2) for n in range(6))
+    for every, starts, closed in ((1, [3, 3, 4, 4, 5, 5], 2), (2, [3, 3, 3, 3, 4, 4], 1), (None, [3] * 6, 0)):
+        crew, follower = StandInCrew(), Follower(False)
+        runner = Runner(
+            cast(Workers, crew),
+            store,
+            {NONE.name: (NONE,)},
+            Tolerance(),
+            follower,
+            Clock(),
+            restart_rounds=every,
+            starts=2,
+        )
+        runner.run(Plan(trials, 3))
+        assert [row["restart"] for row in follower.rows] == starts
+        assert crew.closed == closed
+    assert store.starts() == 5

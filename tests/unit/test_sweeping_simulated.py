@@ -28,6 +28,8 @@ def job(tmp_path: Path) -> tuple[str, ...]:
         MODEL,
         "--netem",
         "10ms-50mbit",
+        "--trials",
+        "3",
         "--figures",
         "none",
         "--out",
