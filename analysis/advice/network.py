@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.costs.overhead import GOODPUT
 from analysis.errors import AnalysisError
 
+ROUNDING = 1e-9
+OWN_APART = 0.25
+"""By so much a link that is not emulated may differ from run to run and be the same: others use it, too."""
 CHANGING = ("trace", "loss", "reorder", "limit_bytes")
 """What a direction may have that keeps TCP from running at one rate: there the arithmetic says nothing."""
 
@@ -30,35 +34,56 @@ class Network:
         if not all(0 <= delay < math.inf for delay in delays) or not all(rate > 0 for rate in rates):
             raise AnalysisError("a network has delays of 0 or more and rates above 0")
 
-    def same(self, other: Network) -> bool:
-        """Whether both are one network, but for rounding."""
+    def same(self, other: Network, apart: float = ROUNDING) -> bool:
+        """Whether both are one network: no figure of theirs is that share apart."""
         return all(
-            math.isclose(mine, theirs, rel_tol=1e-9)
+            math.isclose(mine, theirs, rel_tol=apart)
             for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
         )
+
+
+UNSHAPED = Network(0.0, math.inf)
 
 
 def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> dict[str, Network]:
     """The profiles of some runs, by name, that are one constant delay and rate each way.
 
     Left out are those whose rate changes or that TCP does not fill (trace, token bucket, loss, reordering, a short
-    queue), and chains. Jitter counts with its mean. Where two runs mean different things by one name it is left out,
-    too, or with `strict` raises `AnalysisError`.
+    queue), and chains. Jitter counts with its mean. Real hosts' own link, where nothing is emulated on it, is as the
+    run measured it before its first trial. Where two runs mean different things by one name it is left out, too, or
+    with `strict` raises `AnalysisError`.
     """
     found: dict[str, Network] = {}
     unclear = set()
     for manifest in manifests:
-        profiles = manifest.get("profiles")
+        profiles, own = manifest.get("profiles"), _own(manifest)
         for name, profile in profiles.items() if isinstance(profiles, Mapping) else ():
             network = _constant(profile)
             if network is None:
                 continue
-            if not found.setdefault(name, network).same(network):
+            apart = ROUNDING
+            if own is not None and network == UNSHAPED:
+                network, apart = own, OWN_APART
+            if not found.setdefault(name, network).same(network, apart):
                 unclear.add(name)
                 if not strict:
                     continue
                 raise AnalysisError(f"the runs mean different links by {name!r}: analyse them one by one")
     return {name: network for name, network in found.items() if name not in unclear}
+
+
+def _own(manifest: Mapping[str, Any]) -> Network | None:
+    """The one link between a run's real hosts as it is, as its last session measured it."""
+    sessions = manifest.get("sessions")
+    for session in reversed(sessions if isinstance(sessions, list) else []):
+        bare = session.get("bare_links") if isinstance(session, Mapping) else None
+        if isinstance(bare, Mapping) and len(bare) == 1:
+            (link,) = bare.values()
+            delay_s = (link.get("rtt_s") or 0.0) / 2
+            rates = ((link.get(way) or math.inf) / GOODPUT for way in ("rate_bps", "rate_back_bps"))
+            out_bps, back_bps = rates
+            return Network(delay_s, out_bps, delay_s, back_bps)
+    return None
 
 
 def _constant(profile: Any) -> Network | None:

@@ -105,6 +105,17 @@ def test_jitter_spreads_delays_within_its_bounds(net: Net, relay: Relay) -> None
     assert sum(delay > 0.019 for delay in delays) <= 4  # but for a machine that stands still
 
 
+def test_a_seed_loses_the_same_packets_again(net: Net, relay: Relay) -> None:
+    """By their number, however fast they come."""
+    relay.apply({"delay_s": 0.005, "loss": 0.2, "duplicate": 0.1})
+    came = []
+    for seed, gap_s in ((5, 0.0), (5, 0.001), (6, 0.0)):
+        assert relay.result("seed", seed=seed) == {"seeded": True}
+        came.append([arrival.number for arrival in datagrams(net, 200, gap_s=gap_s)])
+    assert came[0] == came[1] != came[2]
+    assert 120 < len(set(came[0])) < 200
+
+
 def test_jitter_keeps_the_order(net: Net, relay: Relay) -> None:
     relay.apply({"delay_s": 0.02, "jitter_s": 0.02, "jitter_correlation": 0.3})
     assert [arrival.number for arrival in datagrams(net, 300, gap_s=0.0002)] == list(range(300))

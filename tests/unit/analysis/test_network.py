@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from analysis.advice.network import Network, networks
+from analysis.costs.overhead import GOODPUT
 from analysis.errors import AnalysisError
 from tests.unit import simulated_network as world
 
@@ -30,3 +33,21 @@ def test_profiles_that_change_or_lose_are_not_networks():
     for wrong in ((-1, 1e6), (0.1, 0), (np.inf, 1e6), (np.nan, 1e6)):
         with pytest.raises(AnalysisError):
             Network(*wrong)
+
+
+def test_a_real_link_without_emulation_is_what_was_measured_before_the_run():
+    bare = {"rtt_s": 0.012, "rate_bps": 40e6 * GOODPUT, "rate_back_bps": None}
+    manifest = {
+        "profiles": {"none": {}, "slow": {"edge_to_server": {"delay_s": 0.1}}},
+        "sessions": [{"bare_links": {"edge-server": bare}}],
+    }
+    found = networks([manifest])
+    assert found["none"].same(Network(0.006, 40e6, 0.006))
+    assert found["slow"].same(Network(0.1, math.inf))
+    later = {**manifest, "sessions": [{"bare_links": {"edge-server": {**bare, "rtt_s": 0.013}}}]}
+    assert networks([manifest, later])["none"] == found["none"]  # the link of another day
+    elsewhere = {**manifest, "sessions": [{"bare_links": {"edge-server": {**bare, "rtt_s": 0.05}}}]}
+    with pytest.raises(AnalysisError):
+        networks([manifest, elsewhere])
+    chain = {**manifest, "sessions": [{"bare_links": {"a-b": bare, "b-c": bare}}]}
+    assert networks([chain])["none"].same(Network(0.0, math.inf))
