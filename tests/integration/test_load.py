@@ -158,4 +158,4 @@ def test_figures_of_load_are_there_for_a_trial_that_nothing_disturbs(
         for what in ("steal", "others", "wait", "core"):
             assert float(row[f"{role}_{what}_percent"]) >= 0
         assert 0 < float(row[f"{role}_core_percent"]) <= 100
-    assert float(row["throughput_ips"]) <= 1.03 * float(row["throughput_bound_ips"])
+    assert float(row["throughput_ips"]) <= 1.1 * float(row["throughput_bound_ips"])

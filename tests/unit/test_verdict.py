@@ -178,8 +178,11 @@ def test_the_server_is_judged_as_the_edge_is() -> None:
 
 def test_a_throughput_just_over_its_bound_was_no_steady_state() -> None:
     most = row(report())["throughput_bound_ips"]
+    for length_s, status in ((0.2, "ok"), (0.4, "ok"), (2.0, "invalid")):
+        told = report(throughput_ips=1.07 * most, throughput_window=[3.0, 3.0 + length_s])
+        assert row(told)["status"] == status
     assert row(report(throughput_ips=1.02 * most))["status"] == "ok"
-    assert row(report(throughput_ips=1.04 * most))["status"] == "invalid"
+    assert row(report(throughput_ips=1.05 * most))["status"] == "invalid"
 
 
 def test_where_nothing_crosses_nothing_is_invented() -> None:

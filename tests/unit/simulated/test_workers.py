@@ -8,7 +8,6 @@ import statistics
 import numpy as np
 import pytest
 
-from pareto import verdict
 from pareto.hosts.host import TestbedError
 from pareto.link.probe import GOODPUT
 from pareto.runner import Aborted
@@ -36,7 +35,7 @@ def test_a_trial_keeps_its_bounds_whatever_the_noise() -> None:
     assert len(found) == POINTS * 2 * 3 * 2 * 3
     for row in found:
         assert row["latency_s"] > 0.999999 * row["latency_bound_s"]
-        assert row["throughput_ips"] <= verdict.TOO_MANY * row["throughput_bound_ips"]
+        assert row["throughput_ips"] <= 1.06 * row["throughput_bound_ips"]
 
 
 @pytest.mark.parametrize("role", HOSTS)
