@@ -92,12 +92,12 @@ def front_drawing(
         name,
         lambda width: front_figure(rows, attainment=attainment, width=width),
         rows[[column for column in DATA if column in rows]],
-        f"Latency against throughput of every partition point. {conditions} {key(rows, attainment)}",
+        f"Latency against throughput of every partition point. {conditions} {key(rows, attainment, loaded=True)}",
     )
 
 
-def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
-    """What the marks mean, of those that there are, in sentences."""
+def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> str:
+    """What the marks mean, of those that there are, in sentences. `loaded`: as of `Plane.draw`."""
     told = ["Up and left is better."]
     if in_plane(rows):
         told.append(
@@ -128,7 +128,7 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> str:
     ranged = known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)
     if ranged.any():
         told.append("A thin cross is the range over the rounds: they are too few for an interval.")
-    if len(under_load(rows)):
+    if loaded and len(under_load(rows)):
         told.append(
             "Latency is of one request alone, throughput of many in flight: the stroke at the end of a dotted line is "
             "the point's median latency while that throughput was measured."

@@ -64,9 +64,11 @@ def test_the_key_tells_what_is_drawn(snapshot: SnapshotAssertion) -> None:
         "one round": key(few.assign(rounds=1)),
         "a condition": key(met),
         "other objectives": key(other, surfaces(other)),
-        "under load": key(crafted(loaded_latency_s=0.05)),
+        "under load": key(crafted(loaded_latency_s=0.05), loaded=True),
     }
     assert {name: drawn.sentences(text) for name, text in keys.items()} == snapshot
+    assert "dotted" in front_drawing(crafted(loaded_latency_s=0.05), (), "").caption
+    assert "dotted" not in key(crafted(loaded_latency_s=0.05)), "several panels have no such lines"
 
 
 def test_what_is_sure_is_full_what_may_be_is_half_and_the_rest_hollow() -> None:
