@@ -40,6 +40,7 @@ from analysis.statistics import load
 from analysis.statistics.drift import drifts
 from analysis.statistics.floor import floors
 from analysis.statistics.floor import sentences as noise_floors
+from analysis.statistics.levels import sentences as spreads
 from analysis.statistics.stability import warnings
 from analysis.tables import latex
 
@@ -132,6 +133,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
     ]
     found.verdicts += verdicts(found.paired)
     found.notes += noise_floors(floors(known.trials))
+    found.notes += spreads(known.trials, [run.folder for run in known.runs])
     if rows.empty:
         found.notes.append("no trial has ended yet: nothing to show")
     for key, shown in rows.groupby(FIGURE, dropna=False):

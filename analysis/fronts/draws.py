@@ -20,7 +20,7 @@ from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.naming import backends
 from analysis.neutral import NONE
-from analysis.statistics import posterior
+from analysis.statistics import levels, posterior
 from analysis.statistics.floor import OF, UNKNOWN, Floor, Floors
 from analysis.statistics.posterior import FAIR_CHANCE
 
@@ -38,7 +38,8 @@ class Draws:
     rows: as in `analysis.fronts.cells.cells`, with `feasible`. values: resamples x cells x objectives, for intervals of
     what a whole front is worth and where it lies. feasible: resamples x cells, whether a cell satisfies the constraint
     in that resample. measured: rounds x cells x objectives. may_hold: for so many draws, whether it satisfies the
-    constraint in truth. floor: of each objective, what identical treatments differ by (`analysis.statistics.floor`).
+    constraint in truth. floor: of each objective, what identical treatments differ by (`analysis.statistics.floor`),
+    and what whole runs do, where there are several (`analysis.statistics.levels`).
     """
 
     rows: pd.DataFrame
@@ -129,6 +130,7 @@ def conditions(
         found = resampled(of_condition, drawn, resamples, seed)
         values = found.values | _made(found.values, members, asked)
         measured = found.measured | _made(found.measured, members, asked)
+        in_rounds = np.stack([measured[objective.column] for objective in objectives], axis=2)
         constants = {name: members[name].to_numpy() for name in where.columns}
         shape = values[objectives[0].column].shape
         yield Draws(
@@ -136,11 +138,18 @@ def conditions(
             objectives,
             np.stack([values[objective.column] for objective in objectives], axis=2),
             np.broadcast_to(where.within(where.over_backends(members, constants | values)), shape),
-            np.stack([measured[objective.column] for objective in objectives], axis=2),
+            in_rounds,
             partial(_may_hold, where, members, constants, measured, seed),
-            _floor(floors or {}, members).of([objective.column for objective in objectives]),
+            np.hypot(
+                _floor(floors or {}, members).of([objective.column for objective in objectives]),
+                levels.of_runs(_logs(in_rounds), found.run),
+            ),
             seed,
         )
+
+
+def _logs(measured: Floats) -> Floats:
+    return np.log(np.where(measured > 0, measured, np.nan))
 
 
 def _floor(floors: Floors, members: pd.DataFrame) -> Floor:

@@ -25,14 +25,15 @@ rounds decide is seldom near one half."""
 class Resampled:
     """`cells`: backend and point, sorted, one row a cell with an ok trial. `values`: by column, resamples x cells.
 
-    `measured`: by column, rounds x cells. `rounds`: how many each cell has. The same row of every array of `values` is
-    the same draw of rounds: compare within it.
+    `measured`: by column, rounds x cells; `run`: of which each is. `rounds`: how many each cell has. The same row of
+    every array of `values` is the same draw of rounds: compare within it.
     """
 
     cells: pd.DataFrame
     values: dict[str, Floats]
     measured: dict[str, Floats]
     rounds: Ints
+    run: Ints
 
 
 def number(resamples: int, rounds: int) -> int:
@@ -66,6 +67,12 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
     count = block.max(initial=-1) + 1
     rng = np.random.default_rng(seed)
     weights = rng.standard_exponential((number(resamples, count), count))
+    run = np.zeros(count, dtype=np.int64)
+    run[block] = pd.factorize(ok["run"])[0]
+    if (
+        run.any()
+    ):  # what passed while one run was made slowed all of it: whole runs are drawn, and rounds in them
+        weights *= rng.standard_exponential((len(weights), run.max() + 1))[:, run]
     values, tables = {}, {}
     for column in columns:
         table = np.full((len(places), count), np.nan)
@@ -74,7 +81,7 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
         tables[column] = table.T
         values[column] = np.stack([_medians(measured, weights) for measured in table], axis=1)
     cells = names.iloc[places].reset_index(drop=True)
-    return Resampled(cells, values, tables, np.bincount(place, minlength=len(places)))
+    return Resampled(cells, values, tables, np.bincount(place, minlength=len(places)), run)
 
 
 def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:

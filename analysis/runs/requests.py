@@ -63,6 +63,28 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
     )
 
 
+MOST_SEEN = 200
+"""Trials that tell how requests of one trial differ: more take time and tell the same."""
+
+
+def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
+    """Of the latencies of a trial's requests, the usual variance of their logarithms; and how many a trial has.
+
+    From `MOST_SEEN` of the valid trials, evenly spaced; NaN without files.
+    """
+    files_of = _files(folders(runs))
+    ok = trials[trials["status"] == "ok"]
+    variances, counts = [], []
+    for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
+        file = files_of.get(_stem({str(key): value for key, value in row.items()}), {}).get(
+            (row["run"], row["round"])
+        )
+        if file is not None and len(latencies := _latencies_s(file)) > 1:
+            variances.append(np.log(latencies).var(ddof=1))
+            counts.append(len(latencies))
+    return (float(np.mean(variances)), float(np.median(counts))) if counts else (np.nan, np.nan)
+
+
 def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
     """Every file of requests: by the cell that its name begins with, then by run and round."""
     found: dict[str, dict[tuple[str, int], Path]] = {}
