@@ -130,6 +130,6 @@ def nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
     for column, word in WORDS.items():
         sides: list[Mapping[Any, None]] = [dict.fromkeys(side[column]) for side in (first, other)]
         if not sides[0].keys() & sides[1].keys():
-            has = (", ".join(map(str, side)) or "none" for side in sides)
+            has = (", ".join(filter(None, map(str, side))) or "none" for side in sides)
             return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"

@@ -64,6 +64,15 @@ def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAsser
     assert [str(refused.value) for refused in (other_profiles, no_valid_point)] == snapshot
 
 
+def test_runs_over_other_backends_share_the_point_where_nothing_crosses(tmp_path: Path) -> None:
+    a, b = measured("a"), measured("b", backends=("rpc",))
+    found = compared(tmp_path, a, b)
+    assert found.differences[["backend", "point"]].to_numpy().tolist() == [["", str(POINTS - 1)]]
+    assert (found.only_first, found.only_second) == (["backend tcp"], ["backend rpc"])
+    with pytest.raises(AnalysisError, match="no backend in common: tcp in A, rpc in B"):
+        compared(tmp_path / "cuts", at(a, 3, 4), at(b, *range(3, POINTS)))
+
+
 @pytest.mark.parametrize(
     ("points", "text"),
     [
