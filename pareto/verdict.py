@@ -29,8 +29,8 @@ LOADED_SHARE, LOADED_S = 0.03, 0.004
 longer at payloads from 73 to 727 ms."""
 TCP = "tcp"
 MATTERS = 0.05
-"""A slowed stage makes a trial invalid if it makes up this share of the latency. Small stages take up to 1.9 times as
-long as alone by themselves, for other data was in the caches."""
+"""A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
+times as long as alone by themselves, for other data was in the caches."""
 
 
 def row(
