@@ -40,7 +40,7 @@ TOO_NOISY = 0.05
 FAIR_CHANCE = 0.05
 """What has less is no competitor: however noisy, it decides nothing."""
 NO_CHANCE = 0.001
-"""What has less is behind, however noisy the others are."""
+"""What has less is behind, and what lacks less is ahead, however noisy the others are."""
 _TINY = 1e-12
 
 Ints = npt.NDArray[np.int64]
@@ -120,7 +120,8 @@ class Draws:
         """Shares of the draws, one a cell, as probabilities: NaN where they do not hold.
 
         That is where too little is known of the noise (`LEAST_FREEDOM`), or it is too large: neither this cell nor half
-        of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. What is surely behind is so anyway.
+        of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. What is surely behind, or ahead, is so
+        anyway.
         """
         if self.freedom < LEAST_FREEDOM:
             return np.full(len(shares), np.nan)
@@ -129,7 +130,8 @@ class Draws:
         holds = errors <= TOO_NOISY
         if rivals.any() and np.median(errors[rivals]) > TOO_NOISY:
             holds[:] = False
-        return np.where(holds | (shares < NO_CHANCE), shares, np.nan)
+        clear = (shares < NO_CHANCE) | (shares > 1 - NO_CHANCE)
+        return np.where(holds | clear, shares, np.nan)
 
 
 def draws(
