@@ -120,7 +120,7 @@ class Draws:
         """Shares of the draws, one a cell, as probabilities: NaN where they do not hold.
 
         That is where too little is known of the noise (`LEAST_FREEDOM`), or it is too large: neither this cell nor half
-        of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. What is surely behind, or ahead, is so
+        of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. What is surely behind or ahead is so
         anyway.
         """
         if self.freedom < LEAST_FREEDOM:
