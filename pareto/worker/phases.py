@@ -228,8 +228,11 @@ def window(phase: Phase) -> tuple[tuple[float, float], int]:
 
 
 def loaded(phase: Phase) -> Sequence[Sample]:
-    """The requests whose completions `rate` counts: their latencies are those under load."""
-    return steady(phase)[1:]
+    """The requests that began when `depth - 1` others were in flight: their latencies are those under load.
+
+    The first `depth` of a phase find fewer before them, and are quicker for it.
+    """
+    return phase.samples[phase.depth :]
 
 
 def p95_s(samples: Sequence[Sample]) -> float | None:

@@ -144,7 +144,7 @@ def test_a_chain_has_a_stage_on_each_host_that_takes_part() -> None:
         True,
         True,
     ]
-    assert all(row["latency_s"] >= row["latency_bound_s"] for row in found)
+    assert all(row["latency_s"] >= 0.999999 * row["latency_bound_s"] for row in found)
 
 
 def test_a_host_that_the_chain_has_not_is_refused() -> None:
