@@ -17,8 +17,8 @@ OVERHEAD_S = 0.17
 
 
 SENDING_S = 0.0017
-"""What a request costs a host's core beyond its stage, for each link: threads, queues, sockets. In the example it was
-1.7 to 1.9 ms of the edge's processor time at 31 to 301 kB."""
+"""What a request costs a host's core beyond its stage, for each link: threads, queues, sockets. At most points
+of the example it was 1.7 to 1.9 ms of the edge's processor time."""
 RELAY_S_PER_BYTE = 38e-9
 """What a byte costs the relay: 0.47 core at 100 Mbit/s."""
 
