@@ -85,7 +85,8 @@ def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -
     """What the kernel says of the connections on which a peer acknowledged something between two looks; empty if
     there is none. Names as in trials.csv.
 
-    Segments and rates are of all of them together, times of the one on which most was acknowledged.
+    Segments are of all of them together, times and the rate of the one on which most was acknowledged: the latest rates
+    of several are of different moments, and their sum may be above the link's.
     """
 
     def since(inode: int, field: Callable[[Connection], int | None]) -> int | None:
@@ -104,7 +105,7 @@ def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -
         "tcp_cwnd_packets": _sum(after[inode].cwnd_packets for inode in used),
         "tcp_rtt_s": most.rtt_s,
         "tcp_min_rtt_s": most.min_rtt_s,
-        "tcp_delivery_rate_bps": _sum(after[inode].delivery_rate_bps for inode in used),
+        "tcp_delivery_rate_bps": most.delivery_rate_bps,
     }
 
 

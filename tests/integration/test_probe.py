@@ -78,7 +78,7 @@ def link(workers: tuple[Worker, Worker], ports: dict[str, int], relay: Relay) ->
     def shape(out: dict[str, Any], back: dict[str, Any]) -> Probe:
         relay.apply(out, back)
         server.ask("usage")  # a worker whose driver says nothing for 30 s ends
-        edge.ask("connect", **RUN, **ports)
+        edge.ask("connect", **RUN, **ports, backends=[])
         return functools.partial(edge.ask, "probe")
 
     return shape

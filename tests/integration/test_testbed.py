@@ -231,8 +231,6 @@ def test_each_link_of_a_chain_has_its_own_profile(chain: Testbed) -> None:
         probers.shape(first, ONE)
         probers.shape(second, OTHER)
         assert (off(first, ONE), off(second, OTHER)) == ("", "")
-        forwarded = [link.shaper.facts()["relay"]["dropped"] for link in chain.links]
-        assert forwarded == [0, 0]
         passing = min(probers.reach_s(EDGE, SERVER) for _ in range(10))
         assert passing == pytest.approx(0.07, abs=0.005)
         probers.shape(first, load("none"))
