@@ -113,11 +113,12 @@ def columns(role: str, series: Series | None, told: Mapping[str, Any], batch_siz
         for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
     }
     row[f"{role}_throttled"] = None if bits is None else hex(int(bits))
-    row |= {
-        f"{role}_{name}_percent": share and 100 * share
-        for name, field in (("steal", "steal_s"), ("others", "others_s"), ("wait", "waited_s"))
-        for share in [device_series.share(series, field, window)]
+    shares = {
+        "steal": device_series.share(series, "steal_s", window),
+        "others": None if _held_back(series, window) else device_series.share(series, "others_s", window),
+        "wait": device_series.share(series, "waited_s", window),
     }
+    row |= {f"{role}_{name}_percent": share and 100 * share for name, share in shares.items()}
     steady, requests = told.get("throughput_window"), told.get("throughput_window_requests")
     if steady is not None and requests:
         row[f"{role}_core_percent"] = _core_percent(series, steady)
@@ -133,7 +134,18 @@ def _core_percent(series: Series, window: tuple[float, float]) -> float | None:
     busy = device_series.share(series, "busy_s", window)
     if busy is None:
         return None
-    return min(100.0, 100 * (busy + (device_series.share(series, "throttled_s", window) or 0.0)))
+    if held_back := _held_back(series, window):
+        busy -= device_series.share(series, "others_s", window) or 0.0
+    return min(100.0, 100 * (busy + held_back))
+
+
+def _held_back(series: Series, window: tuple[float, float]) -> float:
+    """The share of a window in which a CPU quota held the host back.
+
+    Where it did, what others had of the cores is not known: the kernel counts that by looking at every tick, its own
+    programs' time exactly, and a quota begins anew in step with the ticks.
+    """
+    return device_series.share(series, "throttled_s", window) or 0.0
 
 
 def throttling(role: str, series: Series | None, told: Mapping[str, Any]) -> str:

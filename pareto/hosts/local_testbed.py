@@ -83,7 +83,10 @@ def open_local(
             _facts(built),
             is_local=True,
             undo=undo.pop_all(),
-            strangers=partial(Strangers, keeper, sorted({told["core"] for told in built["hosts"].values()})),
+            # Under a quota the kernel's ticks do not tell (`pareto.devices`).
+            strangers=partial(Strangers, keeper, sorted({told["core"] for told in built["hosts"].values()}))
+            if edge_cpu == 1
+            else None,
         )
 
 

@@ -70,9 +70,9 @@ def test_a_trials_columns() -> None:
         "edge_gpu_percent": None,
         "edge_gpu_memory_bytes": None,
         "edge_steal_percent": pytest.approx(5.0),
-        "edge_others_percent": pytest.approx(50.0),
+        "edge_others_percent": None,
         "edge_wait_percent": None,
-        "edge_core_percent": pytest.approx(80.0),
+        "edge_core_percent": pytest.approx(100 * (1.5 - 1.0 + 0.9) / 3),
         "edge_energy_j": pytest.approx((70.0 - 10.0) / (5 * 4)),
     }
 
@@ -88,10 +88,17 @@ def test_the_active_energy_is_what_is_above_idle() -> None:
 
 
 def test_a_core_is_full_where_it_is_busy_or_a_quota_is_used_up() -> None:
-    spent = {**SERIES, "throttled_s": [0.7 * at for at in SERIES["at_s"]]}
+    spent = {**SERIES, "throttled_s": [0.9 * at for at in SERIES["at_s"]]}
     assert devices.columns(EDGE, spent, TOLD, 1)["edge_core_percent"] == 100.0
     free = {**SERIES, "throttled_s": [None] * 7}
     assert devices.columns(EDGE, free, TOLD, 1)["edge_core_percent"] == pytest.approx(50.0)
+
+
+def test_what_others_had_is_not_known_under_a_quota() -> None:
+    """The kernel samples it at its ticks, and the quota begins anew in step with these."""
+    free = {**SERIES, "throttled_s": [0.0] * 7}
+    assert devices.columns(EDGE, free, TOLD, 1)["edge_others_percent"] == pytest.approx(50.0)
+    assert devices.columns(EDGE, SERIES, TOLD, 1)["edge_others_percent"] is None
 
 
 def test_energy_is_of_the_steady_part_alone() -> None:
