@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -96,28 +97,38 @@ def changed(crew: Crew, bed: Testbed, file: str, was: str, now: str) -> Iterator
 
 @contextmanager
 def busy_loop(core: int | None) -> Iterator[None]:
-    """Somebody else's program on that core."""
-    program = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    """Somebody else's program on that core: no descendant of this process, which is the run's driver here."""
+    program = (
+        "import os, sys\n"
+        "if pid := os.fork(): print(pid, flush=True); sys.exit()\n"
+        f"os.close(1); os.sched_setaffinity(0, {{{core}}})\n"
+        "while True: pass"
+    )
+    started = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    try:
         yield
-        process.kill()
+    finally:
+        os.kill(int(started.stdout), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("role", [EDGE, SERVER])
-def test_a_busy_loop_on_a_hosts_core_makes_the_trial_invalid(
+def test_a_busy_loop_on_a_hosts_core_is_never_silent(
     crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path, role: str
 ) -> None:
-    """It is there before the trial, and never pauses: no baseline is without it."""
+    """It is there before the trial, and never pauses: no baseline is without it.
+
+    The kernel may give a short stage the core at once whenever it wakes: then nothing is slower, and it is told only.
+    """
     with busy_loop(bed.remotes[role].host.core):
-        row, _ = measured(crew, prepared, tmp_path)
-    assert row["status"] == "invalid"
+        row, warned = measured(crew, prepared, tmp_path)
+    assert float(row[f"{role}_others_percent"]) > 20
+    assert float(row["strangers_percent"]) > 15  # of two cores
+    if row["status"] == "ok":
+        assert any("other programs" in line for line in warned), warned
+        return
     assert f"the {role}'s stage" in row["reason"]
     assert float(row[f"{role}_slowdown"]) > spec.SLOWED
-    assert float(row[f"{role}_others_percent"]) > 20
     assert float(row[f"{role}_wait_percent"]) > 10
-    assert float(row["strangers_percent"]) > 15  # of two cores
     # The bounds are those of a host that is left alone, so that the efficiency sees it.
     assert float(row["latency_bound_s"]) < 0.8 * float(row["latency_s"])
 
