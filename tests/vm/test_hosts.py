@@ -41,6 +41,7 @@ def tiny():
 SWEEP = (
     *("--netem", "50ms-5mbit", "--points", "1", "--only", "--trials", "1", "--quick"),
     *("--figures", "none", "--rtt-floor", "25ms", "--rtt-tolerance", "20%", "--tolerance", "20%"),
+    *("--slowdown", "100"),
 )
 # How long the emulated processor may take to end what is left, and to look whether it has.
 SLACK_S = 15.0
@@ -142,7 +143,7 @@ def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
         wait_until(lambda: rows(out) or process.poll() is not None, 600)
         shaped = shaping(pi)  # the next trial is at work
         said = process.communicate(timeout=660)
-    assert process.returncode == 0, said
+    assert process.returncode == 0, ([row["reason"] for row in rows(out)], said)
     # As another reader than ours sees it: SSH and all others pass by.
     assert "qdisc prio 7061: root" in shaped
     assert "delay 50ms rate 5Mbit" in shaped
