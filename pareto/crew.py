@@ -24,7 +24,7 @@ from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
 from pareto.spec import AUTO, Cell
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
 WARM_TIMEOUT_S = 120.0
 MAX_WARM_UPS = 5
