@@ -200,9 +200,8 @@ def make(
     return Plan(_with_restarts(sweep, trials), sweep.trials)
 
 
-def starts_anew(sweep: Sweep, number: int) -> bool:
-    """Whether a round begins with fresh workers."""
-    every = sweep.restart_rounds
+def starts_anew(every: int | None, number: int) -> bool:
+    """Whether a round begins with fresh workers, where so many rounds share them; None: all do."""
     return number == 1 or (every is not None and (number - 1) % every == 0)
 
 
@@ -211,7 +210,7 @@ def _with_restarts(sweep: Sweep, trials: Sequence[Trial]) -> tuple[Trial, ...]:
     before = [0, *(trial.round for trial in trials)]
     return tuple(
         replace(trial, estimate_s=trial.estimate_s + RESTART_S)
-        if trial.round not in (1, was) and starts_anew(sweep, trial.round)
+        if trial.round not in (1, was) and starts_anew(sweep.restart_rounds, trial.round)
         else trial
         for trial, was in zip(trials, before, strict=False)
     )
@@ -305,7 +304,7 @@ def _trial(
     probing_s = sum(probe.duration_s(profile) for profile in network)
     # Fresh workers prove each cell's output by a request; later they warm up only where requests are short.
     warming_s = latency_s * (WARMUP_S // latency_s if latency_s else 0)
-    if starts_anew(sweep, number):
+    if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
     around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)

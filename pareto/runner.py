@@ -16,7 +16,7 @@ from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.fate import seed_of
 from pareto.link.profile import Profile
-from pareto.plan import Plan, Trial
+from pareto.plan import Plan, Trial, starts_anew
 from pareto.spec import SLOWED, Cell
 from pareto.store import Row, Store
 
@@ -138,7 +138,7 @@ class Runner:
         """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
         for trial in plan.trials:
             is_next = self._round not in (None, trial.round)
-            if self._restart_rounds and is_next and (trial.round - 1) % self._restart_rounds == 0:
+            if is_next and starts_anew(self._restart_rounds, trial.round):
                 self._start_anew()
             self._round = trial.round
             self._watcher.started(trial)

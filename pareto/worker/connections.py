@@ -9,16 +9,14 @@ Of TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at
 from __future__ import annotations
 
 import contextlib
-import functools
 import ipaddress
-import operator
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pareto.jsonlines import Refused
 
@@ -26,7 +24,6 @@ _INFO_BYTES = 512
 _ESTABLISHED = 1
 _UNKNOWN_MIN_RTT = 0xFFFFFFFF
 _STATE, _U32, _U64 = "=B", "=I", "=Q"
-_T = TypeVar("_T", int, float)
 
 
 @dataclass(frozen=True)
@@ -109,10 +106,10 @@ def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -
     }
 
 
-def _sum(figures: Iterable[_T | None]) -> _T | None:
+def _sum(figures: Iterable[int | None]) -> int | None:
     """None where none is known."""
     known = [figure for figure in figures if figure is not None]
-    return functools.reduce(operator.add, known) if known else None
+    return sum(known) if known else None
 
 
 def require_congestion(name: str) -> None:
