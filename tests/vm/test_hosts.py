@@ -143,7 +143,7 @@ def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
         wait_until(lambda: rows(out) or process.poll() is not None, 600)
         shaped = shaping(pi)  # the next trial is at work
         said = process.communicate(timeout=660)
-    assert process.returncode in (0, 1), said
+    assert process.returncode == 0, ([row["reason"] for row in rows(out)], said)
     # As another reader than ours sees it: SSH and all others pass by.
     assert "qdisc prio 7061: root" in shaped
     assert "delay 50ms rate 5Mbit" in shaped
@@ -151,9 +151,7 @@ def test_a_sweep_over_both_backends(lab: Lab, tmp_path: Path) -> None:
         ("1", backend) for backend in ("tcp", "rpc")
     }
     for row in rows(out):
-        # The emulated processor may be late, and the trial be left out for it; the link is what was asked.
-        assert row["status"] in ("ok", "invalid"), row["reason"]
-        assert "link" not in row["reason"], row["reason"]
+        assert row["status"] == "ok", row["reason"]
         assert float(row["latency_s"]) >= float(row["latency_bound_s"])
     (manifest,) = out.glob("*/manifest.json")
     (session,) = json.loads(manifest.read_text())["sessions"]
