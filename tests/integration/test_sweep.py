@@ -207,7 +207,8 @@ def test_a_run_is_gone_on_with_as_it_was_begun(resumed: Resumed) -> None:
 def test_what_tcp_did(resumed: Resumed) -> None:
     for row in resumed.rows:
         assert row["congestion"] == "reno"
-        assert int(row["tcp_retransmits"]) >= 0
+        # Many connections together may overflow the queue.
+        assert row["tcp_retransmits"] == "0" or row["backend"] == "rpc"
         assert 0.0095 < float(row["tcp_min_rtt_s"]) < 0.02
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0

@@ -212,8 +212,10 @@ def test_a_refused_profile_leaves_the_session_usable(bed: Testbed) -> None:
     assert shaper.apply(load("none"))["shaper"] == "relay"
 
 
-ONE = Profile("one", Direction(0.01, 50e6), Direction(0.02, 20e6))
-OTHER = Profile("other", Direction(0.04, 8e6), Direction(0.0, 12e6))
+ROOM = 8 << 20
+"""More than a probe sends: nothing is dropped."""
+ONE = Profile("one", Direction(0.01, 50e6, limit_bytes=ROOM), Direction(0.02, 20e6, limit_bytes=ROOM))
+OTHER = Profile("other", Direction(0.04, 8e6, limit_bytes=ROOM), Direction(0.0, 12e6, limit_bytes=ROOM))
 
 
 def test_each_link_of_a_chain_has_its_own_profile(chain: Testbed) -> None:
@@ -231,6 +233,8 @@ def test_each_link_of_a_chain_has_its_own_profile(chain: Testbed) -> None:
         probers.shape(first, ONE)
         probers.shape(second, OTHER)
         assert (off(first, ONE), off(second, OTHER)) == ("", "")
+        forwarded = [link.shaper.facts()["relay"]["dropped"] for link in chain.links]
+        assert forwarded == [0, 0]
         passing = min(probers.reach_s(EDGE, SERVER) for _ in range(10))
         assert passing == pytest.approx(0.07, abs=0.005)
         probers.shape(first, load("none"))
