@@ -14,8 +14,6 @@ from pareto.spec import ALONG, AUTO, MOST_IN_FLIGHT, Cell, Condition, Sweep
 
 OVERHEAD_S = 0.17
 """Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
-
-
 SENDING_S = 0.0017
 """What a request costs a host's core beyond its stage, for each link: threads, queues, sockets. At most points
 of the example it was 1.7 to 1.9 ms of the edge's processor time."""

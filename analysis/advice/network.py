@@ -80,8 +80,8 @@ def _own(manifest: Mapping[str, Any]) -> Network | None:
         if isinstance(bare, Mapping) and len(bare) == 1:
             (link,) = bare.values()
             delay_s = (link.get("rtt_s") or 0.0) / 2
-            rates = ((link.get(way) or math.inf) / GOODPUT for way in ("rate_bps", "rate_back_bps"))
-            out_bps, back_bps = rates
+            ways = ("rate_bps", "rate_back_bps")
+            out_bps, back_bps = ((link.get(way) or math.inf) / GOODPUT for way in ways)
             return Network(delay_s, out_bps, delay_s, back_bps)
     return None
 

@@ -69,9 +69,8 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
     weights = rng.standard_exponential((number(resamples, count), count))
     run = np.zeros(count, dtype=np.int64)
     run[block] = pd.factorize(ok["run"])[0]
-    if (
-        run.any()
-    ):  # what passed while one run was made slowed all of it: whole runs are drawn, and rounds in them
+    # What passed while one run was made slowed all of it: whole runs are drawn, and rounds in them.
+    if run.any():
         weights *= rng.standard_exponential((len(weights), run.max() + 1))[:, run]
     values, tables = {}, {}
     for column in columns:

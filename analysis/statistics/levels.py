@@ -15,10 +15,10 @@ import pandas as pd
 from analysis.keys import CELL
 from analysis.runs.folders import Runs
 from analysis.runs.requests import spread_within
+from analysis.statistics.floor import OF
 from analysis.statistics.median import Floats
 
 Ints = npt.NDArray[np.int64]
-OF = ["model", "setup"]
 
 
 @dataclass(frozen=True)
