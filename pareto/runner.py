@@ -213,7 +213,7 @@ class Runner:
                 for row in stages.rows(cell, crossings, told, samples)
             )
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        row = verdict.row(cell, crossings, told, probes, samples, self._slowed)
+        row = verdict.row(cell, crossings, told, probes, samples, self._slowed, self._tolerance)
         row["link_seed"] = link_seed
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in counts):

@@ -8,7 +8,7 @@ from typing import Any
 
 from pareto import bounds, devices, stages
 from pareto.hosts.host import EDGE, ROLES, SERVER
-from pareto.link.probe import GOODPUT, Probed
+from pareto.link.probe import GOODPUT, Probed, Tolerance
 from pareto.link.units import show_rate
 from pareto.spec import SLOWED, Cell
 from pareto.store import Row
@@ -24,10 +24,11 @@ FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
 LONG_S = 0.02
 """Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
-LOADED_SHARE, LOADED_S = 0.03, 0.004
-"""By so much the fastest transfer of a trial may be longer than the link's probes say. Those of tcp were 0.8 to 1.5 ms
-longer at payloads from 73 to 727 ms."""
+LOADED_SHARE, LOADED_S = 0.01, 0.004
+"""By so much more than a reading of the link may be off, the fastest transfer of a trial may be longer than its probes
+say. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
 TCP = "tcp"
+_USUAL = Tolerance()
 MATTERS = 0.05
 """A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
 times as long as alone by themselves, for other data was in the caches."""
@@ -40,12 +41,13 @@ def row(
     probes: Mapping[str, tuple[Probed, Probed]],
     samples: Mapping[str, devices.Series] | None = None,
     slowed: float = SLOWED,
+    tolerance: Tolerance = _USUAL,
 ) -> Row:
     """The trial's row, without what names the trial, and without times.
 
     told: by role in the order of the chain, what `pareto.worker.trial.run` returned on the edge, and the others' usage.
     probes: of each link by name, before and after. samples: what each host's sensors told. slowed: how many
-    times as long as alone a stage may take.
+    times as long as alone a stage may take. tolerance: how far a reading of a link may be off.
     """
     samples = samples or {}
     report, server = told[EDGE], told[SERVER]
@@ -74,7 +76,7 @@ def row(
         *_bytes_faults(told, crossings, requests),
         _latency_fault(report["latency_s"], probed_bound_s),
         _throughput_fault(report["throughput_ips"], probed_bound_ips, report.get("throughput_window")),
-        _load_fault(cell, probed, networks_s),
+        _load_fault(cell, probed, networks_s, tolerance),
         _parts_fault(networks_s),
         *_slow_stages(told, slowdowns, slowed),
         *(devices.throttling(role, samples.get(role), told[role]) for role in told),
@@ -158,7 +160,9 @@ def _loaded_rate_bps(crossings: Sequence[bounds.Crossing], networks_s: Sequence[
     return 8 * crossings[0].payload_bytes / transfer_s if transfer_s > 0 else None
 
 
-def _load_fault(cell: Cell, crossings: Sequence[bounds.Crossing], networks_s: Sequence[float]) -> str:
+def _load_fault(
+    cell: Cell, crossings: Sequence[bounds.Crossing], networks_s: Sequence[float], tolerance: Tolerance
+) -> str:
     """A link that is right when it is probed and slower while the hosts compute.
 
     By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
@@ -169,7 +173,8 @@ def _load_fault(cell: Cell, crossings: Sequence[bounds.Crossing], networks_s: Se
     (crossing,) = crossings
     expected_s = crossing.occupied_s[0] / GOODPUT
     took_s = 8 * crossing.payload_bytes / loaded
-    if took_s <= (1 + LOADED_SHARE) * expected_s + LOADED_S:
+    allowed_s = (LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
+    if took_s <= expected_s + allowed_s:
         return ""
     return (
         f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import spec, verdict
 from pareto.bounds import Crossing
-from pareto.link.probe import GOODPUT, Probed, Reading, judge
+from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.spec import Cell
 from pareto.store import TRIAL_COLUMNS
@@ -461,6 +461,18 @@ def test_a_link_that_is_right_when_probed_and_slow_under_load(
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
     assert "during the trial" not in verdict.row(it, [lossy], told, probes)["reason"]
+
+
+def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
+    exact = Reading(0.2, 5e6 * GOODPUT, None)
+    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
+    for slower, late_s, tolerance in (
+        (0.08, 0.0, Tolerance(rate_fraction=0.08)),
+        (0.0, 0.02, Tolerance(rtt_floor_s=0.02)),
+    ):
+        told = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s), "server": USAGE}
+        assert "during the trial" in verdict.row(CELL, [CROSSING], told, probes)["reason"]
+        assert not verdict.row(CELL, [CROSSING], told, probes, tolerance=tolerance)["reason"]
 
 
 def test_a_short_transfer_tells_no_rate() -> None:
