@@ -36,6 +36,18 @@ def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
     return snapshot.with_defaults(matcher=portable)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cases", type=int, default=10_000, metavar="N", help="how many cases each fuzzer tries (10000)"
+    )
+
+
+@pytest.fixture
+def cases(request: pytest.FixtureRequest) -> int:
+    """How many cases a fuzzer tries: few enough for every run of the suite, or as many as `--cases` says."""
+    return int(request.config.getoption("--cases"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # The processes of one run share a folder, through the environment that they inherit.
     folder = os.environ.get("PARETO_TEST_LOCKS") or tempfile.mkdtemp(prefix="pytest-locks-")
