@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
+from pareto.backends.door import Door
 from pareto.backends.line import Line
-from pareto.backends.names import MOST_CONNECTIONS
 from pareto.backends.pipeline import Pipeline, Request, said
 from pareto.backends.stripes import Stripes
 
@@ -103,13 +103,7 @@ def _connected(address: str, port: int, token: str, connections: int) -> list[so
     group = secrets.token_bytes(8)
 
     def connect(number: int) -> socket.socket:
-        sock = socket.create_connection((address, port), handshake.TIMEOUT_S)
-        try:
-            handshake.prove(sock, token, handshake.Place(group, number, connections))
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        return handshake.connected(address, port, token, handshake.Place(group, number, connections))
 
     with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
         tried = [pool.submit(connect, number) for number in range(connections)]
@@ -127,43 +121,22 @@ class TcpServer:
     """
 
     def __init__(self, address: str, token: str) -> None:
-        self._token = token
         self.served: tuple[Stage, Client | None] | None = None
-        self._listener = socket.create_server((address, 0), backlog=MOST_CONNECTIONS)
         self._gathering: dict[int, socket.socket] = {}
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
-        self._at_the_door = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._door = threading.Lock()
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="tcp-accept", daemon=True).start()
+        self._together = threading.Lock()
+        self._door = Door(address, token, self._converse, "tcp")
+        self.address, self.port = self._door.address
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
         self.served = (stage, onward)
 
     def close(self) -> None:
-        self._listener.close()
+        self._door.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, peer = self._listener.accept()
-            except OSError:
-                return  # closed
-            self._at_the_door.acquire()
-            admit = functools.partial(self._admit, sock, peer[0])
-            threading.Thread(target=admit, name="tcp-receive", daemon=True).start()
-
-    def _admit(self, sock: socket.socket, peer: str) -> None:
-        """Let one connection in; with the last of those that belong together, converse."""
-        try:
-            place = handshake.admit(sock, self._token)
-        except (OSError, EOFError, handshake.Rejected) as error:
-            print(f"tcp: turned {peer} away: {error}", file=sys.stderr)
-            sock.close()
-            return
-        finally:
-            self._at_the_door.release()
+    def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
+        """With the last of the connections that belong together the conversation begins."""
         if place.of == 1:
             _Conversation(Line(sock), self).run()
         elif socks := self._gathered(sock, place):
@@ -171,11 +144,13 @@ class TcpServer:
 
     def _gathered(self, sock: socket.socket, place: handshake.Place) -> list[socket.socket]:
         """All that belong together, in their order, if this is the last of them; else none yet."""
-        with self._door:
+        with self._together:
             if place.group != self._group:
                 for left_over in self._gathering.values():  # whoever began with them did not get through
                     left_over.close()
                 self._group, self._gathering = place.group, {}
+            if (given_up := self._gathering.get(place.number)) is not None:  # it was let in too late to know
+                given_up.close()
             self._gathering[place.number] = sock
             if len(self._gathering) < place.of:
                 return []

@@ -18,6 +18,7 @@ import time
 from typing import TypedDict
 
 from pareto.backends import handshake
+from pareto.backends.door import Door
 from pareto.link.probe import GOODPUT
 from pareto.worker import arrivals
 from pareto.worker import datagrams as udp
@@ -60,23 +61,21 @@ class Reading(TypedDict):
 
 
 class ProbeServer:
-    """The answering end, a thread that sleeps between probes. Takes one connection at a time, with the token."""
+    """The answering end: a thread for each connection that knows the token, which sleeps between probes."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._token = token
-        self._listener = socket.create_server((address, 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="probe", daemon=True).start()
+        self._door = Door(address, token, self._converse, "probe")
+        self.port = self._door.port
 
-    def _accept(self) -> None:
-        while True:
-            sock, _ = self._listener.accept()
-            with sock:
-                try:
-                    handshake.admit(sock, self._token)
-                    _answer(sock)
-                except (OSError, EOFError, handshake.Rejected) as error:
-                    print(f"probe: {error}", file=sys.stderr)
+    def close(self) -> None:
+        self._door.close()
+
+    def _converse(self, sock: socket.socket, _: handshake.Place) -> None:
+        with sock:
+            try:
+                _answer(sock)
+            except (OSError, EOFError, ValueError) as error:
+                print(f"probe: {error}", file=sys.stderr)
 
 
 def _answer(sock: socket.socket) -> None:
@@ -106,8 +105,7 @@ class ProbeClient:
     """The asking end, on the edge."""
 
     def __init__(self, address: str, port: int, token: str) -> None:
-        self._sock = socket.create_connection((address, port), handshake.TIMEOUT_S)
-        handshake.prove(self._sock, token)
+        self._sock = handshake.connected(address, port, token)
         arrivals.stamp(self._sock)
         self._sock.settimeout(TIMEOUT_S)
 

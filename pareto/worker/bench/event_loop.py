@@ -17,8 +17,7 @@ class LoopNear:
     """Sends and waits in coroutines of a loop that is its own; connects as a thread does."""
 
     def __init__(self, address: str, port: int, token: str) -> None:
-        self._sock = socket.create_connection((address, port), handshake.TIMEOUT_S)
-        handshake.prove(self._sock, token)
+        self._sock = handshake.connected(address, port, token)
         self._sock.setblocking(False)
         self._loop = asyncio.new_event_loop()
         self._answer = memoryview(bytearray(len(ANSWER)))

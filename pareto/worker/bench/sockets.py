@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pareto.backends import handshake
+from pareto.backends.door import Door
 from pareto.worker.bench.way import ANSWER, Order, timed
 
 CHUNK = 1 << 16
@@ -26,8 +27,7 @@ class SocketNear:
     """One thread that sends and waits; what sending is, is the way's."""
 
     def __init__(self, address: str, port: int, token: str) -> None:
-        self._sock = socket.create_connection((address, port), handshake.TIMEOUT_S)
-        handshake.prove(self._sock, token)
+        self._sock = handshake.connected(address, port, token)
         self._answer = memoryview(bytearray(len(ANSWER)))
 
     def begin(self, payload: Tensor) -> None:
@@ -80,14 +80,12 @@ class Listener:
     """A far end with one connection and one thread: it takes what is expected, as its way does, and answers."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._token = token
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._count = 0
         self._last: Tensor | None = None
         self._buffer = bytearray(1)
-        self._listener = socket.create_server((address, 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._run, name=type(self).__name__, daemon=True).start()
+        self._door = Door(address, token, self._run, type(self).__name__)
+        self.port = self._door.port
 
     def expect(self, order: Order) -> None:
         self._count, self._last = 0, None
@@ -97,16 +95,15 @@ class Listener:
         return self._count, self._last
 
     def close(self) -> None:
-        self._listener.close()
+        self._door.close()
 
-    def _run(self) -> None:
+    def _run(self, sock: socket.socket, _: handshake.Place) -> None:
+        self._door.close()  # it is one connection's
         try:
-            sock, _ = self._listener.accept()
             with sock:
-                handshake.admit(sock, self._token)
                 while True:
                     self._follow(sock, self._orders.get())
-        except (OSError, EOFError, handshake.Rejected) as error:
+        except (OSError, EOFError) as error:
             print(f"{threading.current_thread().name}: {error}", file=sys.stderr)
 
     def _follow(self, sock: socket.socket, order: Order) -> None:

@@ -184,8 +184,7 @@ def test_an_end_in_the_middle_of_a_message_is_a_fault(ends: Ends) -> None:
 
 
 def connection(server: TcpServer, place: handshake.Place) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", server.port), 10)
-    handshake.prove(sock, TOKEN, place)
+    sock = handshake.connected("127.0.0.1", server.port, TOKEN, place)
     sock.settimeout(10)
     return sock
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
+from pareto.backends.door import Door
 from pareto.backends.line import Line
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 
@@ -222,16 +224,13 @@ class Frozen:
     """A next host that lets us in and then does not read until told."""
 
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        with ThreadPoolExecutor() as pool:
-            port = self._listener.getsockname()[1]
-            connecting = pool.submit(TcpClient, "127.0.0.1", port, TOKEN)
-            self._sock, _ = self._listener.accept()
-            handshake.admit(self._sock, TOKEN)
-            self._sock.settimeout(20)
-            self._line = Line(self._sock)
-            self.client = connecting.result(60)
+        came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._door = Door("127.0.0.1", TOKEN, lambda sock, _: came.put(sock), "frozen")
+        self._door._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        self.client = TcpClient("127.0.0.1", self._door.port, TOKEN)
+        self._sock = came.get(timeout=60)
+        self._sock.settimeout(20)
+        self._line = Line(self._sock)
 
     def read(self, takes: Layout) -> tuple[int, Tensor]:
         """A request's number, and its first element."""
@@ -249,7 +248,7 @@ class Frozen:
 
     def close(self) -> None:
         self._sock.close()
-        self._listener.close()
+        self._door.close()
 
 
 @pytest.fixture
@@ -321,17 +320,17 @@ def test_only_who_knows_the_token_gets_in(server: Listening, snapshot: SnapshotA
 
 def test_another_version_does_not_get_in(server: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        proof, place = handshake._proof, handshake._PLACE.pack(*handshake.ALONE)
+        nonce = handshake.exactly(sock, handshake.NONCE_BYTES)
         with monkeypatch.context() as patch:
             patch.setattr(handshake, "VERSION", handshake.VERSION + 1)
-            nonce = sock.recv(32, socket.MSG_WAITALL)
-            newer = proof(TOKEN, nonce + place)
-        sock.sendall(newer + place)
+            newer = handshake.answer(TOKEN, nonce, handshake.ALONE)
+        sock.sendall(newer)
+        assert handshake.exactly(sock, 2) == handshake.REFUSAL
         assert sock.recv(1) == b""
 
 
 def test_it_listens_on_its_address_only(server: Listening) -> None:
-    assert server._listener.getsockname()[0] == "127.0.0.1"
+    assert server.address == "127.0.0.1"
 
 
 def test_a_size_from_the_network_never_decides_what_is_allocated(

@@ -323,8 +323,7 @@ class Asked:
     """An exchange as far as the server's readiness, by hand."""
 
     def __init__(self, server: ProbeServer) -> None:
-        self.tcp = socket.create_connection(("127.0.0.1", server.port), 30)
-        handshake.prove(self.tcp, "t")
+        self.tcp = handshake.connected("127.0.0.1", server.port, "t")
         self.tcp.settimeout(30)
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))

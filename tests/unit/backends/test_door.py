@@ -1,0 +1,233 @@
+"""Who gets in, and that whoever does not holds up nobody: over loopback."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+
+import pytest
+
+from pareto.backends import door, handshake
+from pareto.backends.door import Door
+from pareto.backends.handshake import ALONE, Place, Rejected
+from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.worker.bench.sockets import FloorFar, FloorNear
+from pareto.worker.probe import ProbeClient, ProbeServer
+
+HERE = "127.0.0.1"
+TOKEN = "a token"  # noqa: S105
+STRANGERS = 100
+
+ENDS = {
+    "tcp": (TcpServer, TcpClient),
+    "tcp:64": (TcpServer, lambda *to: TcpClient(*to, 64)),
+    "probe": (ProbeServer, ProbeClient),
+    "bench": (FloorFar, FloorNear),
+}
+
+
+@pytest.fixture
+def undo() -> Iterator[ExitStack]:
+    with ExitStack() as undo:
+        yield undo
+
+
+@pytest.fixture
+def came() -> queue.SimpleQueue[tuple[socket.socket, Place]]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def opened(came: queue.SimpleQueue[tuple[socket.socket, Place]], undo: ExitStack) -> Door:
+    made = Door(HERE, TOKEN, lambda *who: came.put(who), "test")
+    undo.callback(made.close)
+    return made
+
+
+def stranger(port: int, undo: ExitStack, address: str = HERE) -> tuple[socket.socket, bytes]:
+    """A connection that is at the door, and the nonce that it was given."""
+    sock = undo.enter_context(socket.create_connection((HERE, port), 30, (address, 0)))
+    return sock, handshake.exactly(sock, handshake.NONCE_BYTES)
+
+
+def is_waiting(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def is_let_go(sock: socket.socket) -> bool:
+    """Waits for the end of the connection, or that something else comes."""
+    sock.settimeout(30)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is turned away for being slow, as long as the test lasts."""
+    monkeypatch.setattr(door, "ADMIT_S", 200.0)
+    monkeypatch.setattr(handshake, "TIMEOUT_S", 200.0)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("says", [b"", b"x"], ids=["silent", "began to answer"])
+def test_strangers_hold_up_nobody(kind: str, says: bytes, undo: ExitStack) -> None:
+    server, client = ENDS[kind]
+    listening = undo.enter_context(closing(server(HERE, TOKEN)))
+    crowd = [stranger(listening.port, undo)[0] for _ in range(STRANGERS)]
+    for sock in crowd:
+        sock.sendall(says)
+    client(HERE, listening.port, TOKEN).close()
+    assert all(map(is_waiting, crowd))
+
+
+def test_a_handshake_is_bounded_in_all_and_not_by_the_byte(
+    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "ADMIT_S", 0.2)
+    monkeypatch.setattr(door, "_rtt_s", lambda _: 0.0)
+    sock, nonce = stranger(opened.port, undo)
+    said = 0
+    with suppress(ConnectionError):
+        for byte in handshake.answer("another token", nonce, ALONE):
+            sock.settimeout(0.02)
+            with suppress(TimeoutError):
+                if sock.recv(1) == b"":
+                    break
+            sock.sendall(bytes([byte]))
+            said += 1
+    assert said < handshake.ANSWER_BYTES
+
+
+def test_a_long_round_trip_gets_the_time_that_it_takes(
+    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "ADMIT_S", 0.0)
+    monkeypatch.setattr(door, "_rtt_s", lambda _: 0.0)
+    assert is_let_go(stranger(opened.port, undo)[0])
+    monkeypatch.setattr(door, "_rtt_s", lambda _: 2.0)
+    handshake.connected(HERE, opened.port, TOKEN).close()
+
+
+def test_the_kernel_tells_the_round_trip(undo: ExitStack) -> None:
+    with socket.create_server((HERE, 0)) as listener:
+        undo.enter_context(socket.create_connection(listener.getsockname(), 30))
+        with listener.accept()[0] as sock:
+            assert 0 < door._rtt_s(sock) < 10
+
+
+@pytest.mark.usefixtures("patient")
+def test_where_too_many_wait_the_oldest_of_those_that_crowd_goes(
+    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST_WAITING", 4)
+    alone, nonce = stranger(opened.port, undo)
+    crowd = [stranger(opened.port, undo, "127.0.0.2")[0] for _ in range(6)]
+    assert all(map(is_let_go, crowd[:3]))
+    assert all(map(is_waiting, [alone, *crowd[3:]]))
+    alone.setblocking(True)
+    alone.sendall(handshake.answer(TOKEN, nonce, ALONE))
+    assert handshake.exactly(alone, 2) == handshake.WELCOME
+
+
+def test_who_was_let_go_without_a_verdict_comes_again(undo: ExitStack) -> None:
+    with socket.create_server((HERE, 0)) as listener:
+
+        def answer() -> None:
+            listener.accept()[0].close()
+            sock, _ = listener.accept()
+            undo.enter_context(sock)
+            sock.sendall(bytes(handshake.NONCE_BYTES))
+            said = handshake.exactly(sock, handshake.ANSWER_BYTES)
+            assert handshake.checked(TOKEN, bytes(handshake.NONCE_BYTES), said) == ALONE
+            sock.sendall(handshake.WELCOME)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        handshake.connected(HERE, listener.getsockname()[1], TOKEN).close()
+        answering.join()
+
+
+def test_who_is_let_go_each_time_gives_up(monkeypatch: pytest.MonkeyPatch, opened: Door) -> None:
+    monkeypatch.setattr(handshake, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(door, "ADMIT_S", -60.0)
+    with pytest.raises(Rejected, match="without an answer"):
+        handshake.connected(HERE, opened.port, TOKEN)
+
+
+def test_a_listener_that_says_nothing_is_given_up_in_all_and_not_by_the_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "TIMEOUT_S", 0.3)
+    stop = threading.Event()
+    with socket.create_server((HERE, 0)) as listener:
+
+        def dribble() -> None:
+            with listener.accept()[0] as sock, suppress(ConnectionError):
+                while not stop.wait(0.02):
+                    sock.sendall(b"x")
+
+        dribbling = threading.Thread(target=dribble)
+        dribbling.start()
+        with pytest.raises((TimeoutError, Rejected)):
+            handshake.connected(HERE, listener.getsockname()[1], TOKEN)
+        stop.set()
+        dribbling.join()
+
+
+WRONG: dict[str, Callable[[bytes], bytes]] = {
+    "another's answer": lambda nonce: handshake.answer(TOKEN, bytes(len(nonce)), ALONE),
+    "another token": lambda nonce: handshake.answer("another", nonce, ALONE),
+    "another place than was proven": lambda nonce: handshake.answer(TOKEN, nonce, ALONE)[:-1] + b"\2",
+    "more than go together": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 0, 65)),
+    "beyond its group": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 2, 2)),
+    "nothing": lambda nonce: bytes(handshake.ANSWER_BYTES),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_answer_is_refused_and_the_door_stays_open(
+    opened: Door, came: queue.SimpleQueue[object], undo: ExitStack, wrong: str
+) -> None:
+    sock, nonce = stranger(opened.port, undo)
+    sock.sendall(WRONG[wrong](nonce))
+    assert handshake.exactly(sock, 2) == handshake.REFUSAL
+    assert is_let_go(sock)
+    handshake.connected(HERE, opened.port, TOKEN).close()
+    came.get(timeout=30)
+    assert came.empty()
+
+
+def test_each_connection_has_its_own_nonce(opened: Door, undo: ExitStack) -> None:
+    assert len({stranger(opened.port, undo)[1] for _ in range(8)}) == 8
+
+
+def test_a_flood_fills_no_log(
+    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(door, "SAY_S", 1000.0)
+    for _ in range(50):
+        sock, _ = stranger(opened.port, undo)
+        sock.sendall(bytes(handshake.ANSWER_BYTES))
+        assert handshake.exactly(sock, 2) == handshake.REFUSAL
+        is_let_go(sock)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_closing_turns_everybody_away_and_frees_the_port(opened: Door, undo: ExitStack) -> None:
+    sock, _ = stranger(opened.port, undo)
+    opened.close()
+    assert is_let_go(sock)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HERE, opened.port), 30)
