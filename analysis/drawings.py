@@ -29,6 +29,11 @@ from analysis.points import cuts
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure shows: all backends and codecs of it."""
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
+KINDS = (
+    *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
+    *("pipelining", "best-map", "link-asked"),
+)
+"""What figures and tables in LaTeX show: how their files' names begin."""
 MOST_CONDITIONS = 12
 """Of more conditions the figures of each are drawn only when asked for: they take seconds each."""
 

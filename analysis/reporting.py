@@ -3,20 +3,20 @@ done again."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from analysis import notes, page
+from analysis import files, notes, page
 from analysis.advice.answers import answers
 from analysis.comparing.paired import paired
 from analysis.comparing.verdicts import verdicts
 from analysis.costs.overhead import overhead
 from analysis.drawings import (
     FIGURE,
+    KINDS,
     MOST_CONDITIONS,
     asked_for,
     drawings,
@@ -46,8 +46,16 @@ from analysis.tables import latex
 
 FIGURES = ("auto", "all", "none")
 MADE = ".made"
-"""Beside a report: the files that it wrote, so that the next one takes away these and no others."""
+"""Beside a report: the files that it wrote, so that the next one leaves the user's own. It may lie: see `_clear`."""
 TABLES = ("front.csv", "hypervolume.csv", "attainment.csv", "overhead.csv", "paired.csv", "drift.csv")
+PAGE = "report.html"
+MOST_MADE = 10_000_000
+"""Bytes."""
+_OURS = re.compile(
+    "|".join(map(re.escape, (*TABLES, PAGE)))
+    + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|csv|txt|tex)"
+)
+"""The name of everything that a report writes beneath its folder, but `MADE`."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +92,22 @@ def report(runs: Runs, out: Path | None = None, wanted: Asked | None = None) -> 
     meant = folders(runs)
     if out is None and len(meant) > 1:
         raise AnalysisError(f"{len(meant)} runs are joined: say where their report goes")
-    out, wanted = out or meant[0], wanted or Asked()
+    if out is None:
+        out = meant[0].resolve() if meant[0].is_symlink() else meant[0]
+    wanted = wanted or Asked()
+    _refuse_links(out)
     found = find(meant, wanted)
-    out.mkdir(parents=True, exist_ok=True)
+    files.make(out)
     _clear(out)
     tables = (found.front, found.hypervolumes, found.attainment, found.overhead, found.paired, found.drifts)
     for table, file in zip(tables, TABLES, strict=True):
         if file == "front.csv" or not table.empty:
-            _write(table, out / file, found)
+            found.files.append(files.write_table(out / file, table))
     if wanted.figures != "none":
         _draw(found, out / "figures", wanted)
-    page.write(found, out / "report.html")
-    found.files.append(out / "report.html")
+    found.files.append(page.write(found, out / PAGE))
     names = (str(path.relative_to(out)) for path in found.files)
-    (out / MADE).write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
+    files.write(out / MADE, "".join(f"{name}\n" for name in names))
     return found
 
 
@@ -158,7 +168,7 @@ def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
     found.files += save_all(drawings(found, each=each), folder, wanted.widths)
     if each:
         for name, rows, pairs in tabled(found):
-            folder.mkdir(exist_ok=True)
+            files.make(folder)
             if rows["on_backend_front"].any():
                 found.files.append(
                     latex.save("front", name, latex.front_latex(rows, testbeds(found)), folder)
@@ -167,13 +177,34 @@ def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
                 found.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))
 
 
+def is_ours(name: str) -> bool:
+    """Whether a report may write, and so take away, what is called so beneath its folder."""
+    return _OURS.fullmatch(name) is not None
+
+
+def _refuse_links(out: Path) -> None:
+    """Raise `files.NoPlainFile` before anything is written, if a link, FIFO or folder is among what may be."""
+    for where, prefix in ((out, ""), (out / "figures", "figures/")):
+        if (there := files.kind(where)) not in ("", "a folder"):
+            raise files.NoPlainFile(
+                f"{where} is {there}, no folder to write a report into: remove it, or write elsewhere (--out)"
+            )
+        for name in files.names(where):
+            if name == MADE or is_ours(prefix + name):
+                files.refuse_link(where / name)
+
+
 def _clear(out: Path) -> None:
-    """Take away what an earlier report left: it may have answered another question. Nothing that it did not write."""
-    made = out / MADE
-    for line in made.read_text(encoding="utf-8").splitlines() if made.exists() else ():
-        path = out / line
-        if path.resolve().is_relative_to(out.resolve()):
-            path.unlink(missing_ok=True)
+    """Take away what an earlier report left: it may have answered another question.
+
+    What it wrote is in `MADE`. The folder may be somebody else's, so of that list only what a report writes is gone.
+    """
+    try:
+        made = files.read(out, MADE, most_bytes=MOST_MADE).decode("utf-8")
+    except (OSError, files.NoPlainFile, UnicodeDecodeError):
+        return
+    for name in filter(is_ours, made.splitlines()):
+        files.remove(out / name)
 
 
 def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
@@ -185,8 +216,3 @@ def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "profiles": {name: alike[0] for name, alike in told.items() if all(it == alike[0] for it in alike)}
     }
-
-
-def _write(table: pd.DataFrame, path: Path, found: Findings) -> None:
-    table.to_csv(path, index=False, float_format="%.9g", lineterminator="\n")
-    found.files.append(path)

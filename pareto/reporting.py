@@ -57,7 +57,12 @@ def show(
     from analysis.tables.front import front_table
     from analysis.tables.overhead import overhead_table
 
-    target = out or (folders[0] if len(folders) == 1 else _joined(folders))
+    if (target := out or (folders[0] if len(folders) == 1 else None)) is None:
+        target = _joined(folders)
+    elif target.is_symlink():
+        target = (
+            target.resolve()
+        )  # the user named it so; a link that lies in a run's folder is another matter
     try:
         made = report(folders, target, asked)
     except OSError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis import files
 from analysis.figures import style
 from analysis.naming import file_stem, in_flight
 
@@ -42,16 +43,13 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
 
     `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / file_stem(drawing.kind, *drawing.name)
+    stem = files.make(folder) / file_stem(drawing.kind, *drawing.name)
     written = []
     for width in widths:
         suffix = "" if width == PAGE else f"-{width}"
         written += style.save(drawing.draw(width), stem.with_name(stem.name + suffix))
     data, caption = (stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "txt"))
-    drawing.data.to_csv(data, index=False, float_format="%.9g", lineterminator="\n")
-    caption.write_text(f"{drawing.caption}\n", encoding="utf-8", newline="\n")
-    return [*written, data, caption]
+    return [*written, files.write_table(data, drawing.data), files.write(caption, f"{drawing.caption}\n")]
 
 
 def save_all(drawings: Iterable[Drawing], folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import textwrap
@@ -22,6 +23,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
+from analysis import files
 from analysis.errors import AnalysisError
 from analysis.naming import backends
 from analysis.neutral import NONE
@@ -72,6 +74,7 @@ _RC: dict[Any, Any] = {
     "legend.fontsize": 7.5,
     "legend.frameon": False,
     "hatch.linewidth": 0.4,
+    "text.parse_math": False,  # a name may have dollars in it
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
     "figure.dpi": 100,
     "savefig.dpi": 300,
@@ -335,8 +338,9 @@ def _plain_fonts() -> Iterator[None]:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `<stem>.pdf` and `<stem>.png`, the same bytes for the same figure."""
-    pdf, png = stem.with_name(stem.name + ".pdf"), stem.with_name(stem.name + ".png")
+    pdf, png = io.BytesIO(), io.BytesIO()
     with styled(), _plain_fonts():
-        figure.savefig(pdf, metadata={"CreationDate": None})
-        figure.savefig(png)
-    return [pdf, png]
+        figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+        figure.savefig(png, format="png")
+    written = {".pdf": pdf, ".png": png}
+    return [files.write(stem.with_name(stem.name + suffix), of.getvalue()) for suffix, of in written.items()]

@@ -11,6 +11,7 @@ from string import Template
 
 import pandas as pd
 
+from analysis import files
 from analysis.findings import Findings, Run
 from analysis.page.costs import hypervolumes, overhead
 from analysis.page.environment import environment
@@ -49,8 +50,7 @@ def write(findings: Findings, path: Path) -> Path:
         data=embedded({"backends": shown.backends, "charts": shown.charts}),
         script=script,
     )
-    path.write_bytes(text.encode("utf-8", errors="replace"))
-    return path
+    return files.write(path, text)
 
 
 def _asset(name: str) -> str:

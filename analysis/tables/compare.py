@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from analysis import files
 from analysis.comparing.between_runs import Comparison
 from analysis.keys import CONDITION
 from analysis.naming import (
@@ -55,12 +56,11 @@ def compare_table(comparison: Comparison) -> RenderableType:
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
     """Write `compare.csv`, every point, and `compare-fronts.csv`, every condition; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name, frame in (("compare.csv", comparison.differences), ("compare-fronts.csv", comparison.fronts)):
-        frame.to_csv(folder / name, index=False, float_format="%.9g", lineterminator="\n")
-        made.append(folder / name)
-    return made
+    files.make(folder)
+    tables = {"compare.csv": comparison.differences, "compare-fronts.csv": comparison.fronts}
+    for name in tables:
+        files.refuse_link(folder / name)
+    return [files.write_table(folder / name, table) for name, table in tables.items()]
 
 
 def _listed(head: str, lines: Sequence[str]) -> RenderableType:

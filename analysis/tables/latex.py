@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis import files
 from analysis.comparing.paired import ALL
 from analysis.figures.drawing import conditions
 from analysis.fronts import energy
@@ -153,10 +154,7 @@ def escaped(text: object) -> str:
 
 def save(kind: str, name: Sequence[str], latex: str, folder: Path) -> Path:
     """Write `<kind>-<name>.tex`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{file_stem(kind, *name)}.tex"
-    path.write_text(latex, encoding="ascii", newline="\n")
-    return path
+    return files.write(files.make(folder) / f"{file_stem(kind, *name)}.tex", latex)
 
 
 def _table(columns: Iterable[Column], starts: Sequence[bool], told: Iterable[str], label: str) -> str:

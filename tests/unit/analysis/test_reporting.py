@@ -20,6 +20,7 @@ from analysis.figures.style import series
 from analysis.findings import Findings
 from analysis.naming import file_stem
 from analysis.reporting import Asked, asked, find, report
+from analysis.runs.schema import LINK_COLUMNS, STAGE_COLUMNS
 from analysis.tables.front import front_table
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, with_energy, write
@@ -112,11 +113,62 @@ def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> 
     assert len(list((run / "figures").iterdir())) > 20
     report(run, wanted=Asked(figures="none", where="backend == tcp"))
     assert {path.name for path in (run / "figures").iterdir()} == {"notes.md", "front-page.png"}
-    (run / ".made").write_text("../elsewhere\n")
-    (run.parent / "elsewhere").touch()
-    report(run, wanted=TABLES)
-    assert (run.parent / "elsewhere").exists(), "a list that names what is not beneath it is not obeyed"
     assert own[2].read_bytes() == trials_then
+
+
+def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", trials(rounds=1)[:2])
+    kept = ["manifest.json", "link.csv", "stages.csv", "requests/one.parquet", "figures/mine.png", ".bashrc"]
+    for name in kept[1:]:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("data" if name.endswith("t") else "")
+    (run / "stages.csv").write_text(",".join(STAGE_COLUMNS) + "\n")
+    (run / "link.csv").write_text(",".join(LINK_COLUMNS) + "\n")
+    (tmp_path / "elsewhere").touch()
+    (run / "figures" / "front-old.png").touch()
+    lies = ["../elsewhere", "trials.csv", "figures/../trials.csv", str(tmp_path / "elsewhere"), *kept]
+    before = {name: (run / name).read_bytes() for name in ("trials.csv", *kept)}
+    (run / ".made").write_text("\n".join([*lies, "figures/front-old.png"]))
+    report(run, wanted=TABLES)
+    assert {name: (run / name).read_bytes() for name in before} == before
+    assert (tmp_path / "elsewhere").exists()
+    assert not (run / "figures" / "front-old.png").exists(), "it was a report's, by its name"
+
+
+def test_all_that_is_written_is_known_by_its_name(whole: Findings) -> None:
+    folder = whole.runs[0].folder
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {name for name in written if not reporting.is_ours(name)} == {
+        "trials.csv",
+        "manifest.json",
+        ".made",
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["front.csv", "report.html", ".made", "figures", "figures/front-x.png", "drift.csv"]
+)
+def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, name: str) -> None:
+    run = write(tmp_path / "run", trials(rounds=1)[:2])
+    victim = tmp_path / "victim"
+    if name == "figures":
+        victim.mkdir()
+    else:
+        victim.write_text("mine")
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(victim)
+    before = sorted(run.rglob("*"))
+    with pytest.raises(AnalysisError, match=f"{name} is a link") as refused:
+        report(run)
+    assert "\n" not in str(refused.value)
+    assert sorted(run.rglob("*")) == before, "refused before anything was written"
+    assert not list(victim.iterdir()) if name == "figures" else victim.read_text() == "mine"
+
+
+def test_a_run_that_the_user_names_by_a_link_is_reported_on(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", trials(rounds=1)[:2])
+    (tmp_path / "latest").symlink_to("run")
+    assert report(tmp_path / "latest", wanted=TABLES).files[0] == run / "front.csv"
 
 
 def test_several_runs_need_a_place(tmp_path: Path) -> None:

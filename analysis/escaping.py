@@ -1,0 +1,60 @@
+"""Text that somebody else may have written, as it is shown in a terminal or opened by a spreadsheet.
+
+HTML is escaped by `analysis.page.markup`, LaTeX by `analysis.tables.latex`; figures have no mathematics in their text
+(`analysis.figures.style`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # Whoever only prints must not pay for pandas.
+    import pandas as pd
+
+_FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
+"""What a cell begins with that a spreadsheet computes; the last four are their wide forms."""
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
+"""Unicode's categories of what moves the cursor, turns the direction of writing, or cannot be encoded at all."""
+
+
+def terminal(text: str) -> str:
+    """The text with every character that is not shown as itself written as an escape, such as `\\x1b`.
+
+    Line breaks stay. Nothing that is left can colour, move, rename or answer for a terminal, nor fail to be encoded.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character == "\n" or unicodedata.category(character) not in _UNSEEN
+        else _escape(character)
+        for character in text
+    )
+
+
+def short(text: str, most: int = 300) -> str:
+    """The text in one line, cut to so many characters."""
+    line = " ".join(text[: 4 * most].split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
+
+
+def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
+    """The frame with an apostrophe before every text that a spreadsheet would take for a formula."""
+    texts = [name for name, kind in table.dtypes.items() if not _is_number(kind)]
+    found = {name: table[name].map(_no_formula) for name in texts}
+    changed = {name: column for name, column in found.items() if not column.equals(table[name])}
+    return table.assign(**{str(name): column for name, column in changed.items()}) if changed else table
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _is_number(kind: Any) -> bool:
+    return kind.kind in "biuf"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

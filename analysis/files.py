@@ -1,0 +1,158 @@
+"""Files in folders that somebody else may have made: beneath a folder no link is followed, nothing but plain files is
+read, and what is written comes into its place whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.errors import AnalysisError
+from analysis.escaping import spreadsheet
+
+MOST_BYTES = 1 << 30
+"""Of one file. The largest that a run writes has a row a trial: a million trials are 0.6 GB."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class NoPlainFile(AnalysisError):
+    """Where a plain file (or a folder) is expected, there is something else: a link, a FIFO, a device."""
+
+
+def kind(path: Path) -> str:
+    """What is in a place, links not followed: `a file`, `a folder`, `a link`, `a FIFO`; empty text for nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    return _KINDS.get(stat.S_IFMT(mode), "a file")
+
+
+def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a file beneath a folder: `read(run, "requests", "one.parquet")`.
+
+    The folder itself is named by the user, through links if he likes; of `names` none may be one. Raises `NoPlainFile`
+    for a link, FIFO or device, and for a file that is larger than `most_bytes`; OSError.
+    """
+    path = folder.joinpath(*names)
+    with _beneath(folder, *names[:-1]) as at:
+        _refuse_other(path, os.stat(names[-1], dir_fd=at, follow_symlinks=False).st_mode)
+        # Who swaps it for a FIFO now holds nobody up.
+        opened = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    with os.fdopen(opened, "rb") as file:
+        about = os.fstat(file.fileno())
+        _refuse_other(path, about.st_mode)
+        content = file.read(most_bytes + 1) if about.st_size <= most_bytes else None
+    if content is None or len(content) > most_bytes:
+        raise NoPlainFile(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
+    return content
+
+
+def names(folder: Path, *below: str) -> list[str]:
+    """What is in a folder beneath a folder, sorted; nothing if there is none. Raises `NoPlainFile`, OSError."""
+    try:
+        with _beneath(folder, *below) as at:
+            return sorted(os.listdir(at))  # noqa: PTH208 - of a descriptor
+    except FileNotFoundError:
+        return []
+
+
+def make(folder: Path) -> Path:
+    """Make a folder that is to be written into, if it is not there. Raises `NoPlainFile` for a link to one; OSError."""
+    if (there := kind(folder)) not in ("", "a folder"):
+        raise NoPlainFile(f"{folder} is {there}, no folder: remove it, or write elsewhere (--out)")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write(path: Path, content: bytes | str) -> Path:
+    """Write a file into a folder that is there, instead of one that had its name; returns its path.
+
+    It is written beside its place and renamed, so that nobody reads half of it. Neither the folder nor the file may be
+    a link: raises `NoPlainFile` then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
+    """
+    if isinstance(content, str):
+        content = content.encode("utf-8", errors="replace")
+    refuse_link(path)
+    draft = f".{path.name}.new"
+    with _itself(path.parent) as at:
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=at)  # of a report that was killed
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(draft, flags, 0o666, dir_fd=at), "wb") as file:
+                file.write(content)
+            os.replace(draft, path.name, src_dir_fd=at, dst_dir_fd=at)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(draft, dir_fd=at)
+            raise
+    return path
+
+
+def write_table(path: Path, table: pd.DataFrame) -> Path:
+    """`write` a frame as CSV: numbers with nine digits, text so that no spreadsheet runs it."""
+    text = spreadsheet(table).to_csv(index=False, float_format="%.9g", lineterminator="\n")
+    return write(path, text)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise `NoPlainFile` if what is to be written is there, and is no plain file."""
+    if (there := kind(path)) not in ("", "a file"):
+        raise NoPlainFile(
+            f"{path} is {there}, and nothing is written through one: remove it, or write elsewhere (--out)"
+        )
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there; of a link itself, never what it points to. Raises `NoPlainFile`, OSError."""
+    with suppress(FileNotFoundError), _itself(path.parent) as at:
+        os.unlink(path.name, dir_fd=at)
+
+
+@contextmanager
+def _itself(folder: Path) -> Iterator[int]:
+    """A descriptor of a folder that is no link, wherever it lies."""
+    named = folder.name not in ("", "..")
+    with _beneath(folder.parent, folder.name) if named else _beneath(folder) as at:
+        yield at
+
+
+@contextmanager
+def _beneath(folder: Path, *names: str) -> Iterator[int]:
+    """A descriptor of the folder that is reached by these names, none of them a link. Raises `NoPlainFile`, OSError."""
+    at, path = os.open(folder, _FOLDER), folder
+    try:
+        for name in names:
+            path = path / name
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode):
+                raise NoPlainFile(f"{path} is {_named(mode)}, no folder")
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+        yield at
+    finally:
+        os.close(at)
+
+
+def _refuse_other(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise NoPlainFile(f"{path} is {_named(mode)}, no plain file")
+
+
+def _named(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "a file")

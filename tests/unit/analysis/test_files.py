@@ -1,0 +1,124 @@
+"""Files in folders that somebody else has made."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import files
+from analysis.files import NoPlainFile
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    path = tmp_path / "victim"
+    path.write_text("mine")
+    return path
+
+
+def odd(path: Path, what: str, victim: Path) -> None:
+    """Something that is no plain file."""
+    if what == "link":
+        path.symlink_to(victim)
+    elif what == "dangling link":
+        path.symlink_to(victim.parent / "nothing")
+    elif what == "FIFO":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+
+
+ODD = ["link", "dangling link", "FIFO", "folder", "socket"]
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_nothing_but_a_plain_file_is_read(tmp_path: Path, victim: Path, what: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    odd(run / "file", what, victim)
+    with pytest.raises(NoPlainFile, match=r"file is a (link|FIFO|folder|socket)") as refused:
+        files.read(run, "file")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path) -> None:
+    inner = tmp_path / "real" / "requests"
+    inner.mkdir(parents=True)
+    (inner / "one").write_text("1")
+    (tmp_path / "named").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "elsewhere").symlink_to(inner)
+    assert files.read(tmp_path / "named", "requests", "one") == b"1"
+    assert files.names(tmp_path / "named", "requests") == ["one"]
+    assert files.names(tmp_path / "named", "nowhere") == []
+    with pytest.raises(NoPlainFile, match="elsewhere is a link"):
+        files.read(tmp_path / "real", "elsewhere", "one")
+    with pytest.raises(NoPlainFile, match="elsewhere is a link"):
+        files.names(tmp_path / "real", "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        files.read(tmp_path / "real", "requests", "two")
+
+
+def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert files.read(tmp_path, "file", most_bytes=5) == b"12345"
+    with pytest.raises(NoPlainFile, match="larger"):
+        files.read(tmp_path, "file", most_bytes=4)
+    with path.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(NoPlainFile, match="larger"):
+        files.read(tmp_path, "file")
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_nothing_is_written_through_what_is_no_plain_file(tmp_path: Path, victim: Path, what: str) -> None:
+    path = tmp_path / "out.csv"
+    odd(path, what, victim)
+    with pytest.raises(NoPlainFile, match=r"out\.csv"):
+        files.write(path, "evil")
+    assert victim.read_text() == "mine"
+    assert files.kind(path) == f"a {what.split()[-1]}"
+
+
+def test_a_file_comes_into_its_place_whole(tmp_path: Path, victim: Path) -> None:
+    path = tmp_path / "out.csv"
+    os.link(victim, path)
+    (tmp_path / ".out.csv.new").symlink_to(victim)
+    files.write(path, "new \ud800")
+    assert path.read_text() == "new ?"
+    assert victim.read_text() == "mine", "neither by a hard link nor by one in the draft's place"
+    assert sorted(os.listdir(tmp_path)) == ["out.csv", "victim"]  # noqa: PTH208
+
+
+def test_a_folder_that_is_a_link_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(NoPlainFile, match="link is a link"):
+        files.make(tmp_path / "link")
+    with pytest.raises(NoPlainFile, match="link is a link"):
+        files.write(tmp_path / "link" / "file", "")
+    assert not list((tmp_path / "real").iterdir())
+    monkeypatch.chdir(files.make(tmp_path / "a" / "b"))
+    assert [files.write(Path(name), "x").read_text() for name in ("here", "../above")] == ["x", "x"]
+
+
+def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "link").symlink_to(victim)
+    files.remove(tmp_path / "link")
+    files.remove(tmp_path / "link")
+    assert files.kind(tmp_path / "link") == ""
+    assert victim.exists()
+
+
+def test_a_table_s_text_is_no_formula(tmp_path: Path) -> None:
+    table = pd.DataFrame({"model": ["=1+1", "net"], "difference_s": [-0.5, 0.25], "point": ["3+7", "all"]})
+    path = files.write_table(tmp_path / "table.csv", table)
+    assert path.read_text().splitlines() == ["model,difference_s,point", "'=1+1,-0.5,3+7", "net,0.25,all"]
+    assert table["model"][0] == "=1+1"
