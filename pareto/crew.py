@@ -70,9 +70,15 @@ class Crew:
         self._bare: dict[str, probe.Reading] = {}
         self._token = ""
         self._devices = Devices(testbed, sample_s) if sample_s else None
-        self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
         """By network and link, what the shaper read back."""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return self._testbed.links
+
+    def lost(self) -> str:
+        return self._testbed.lost()
 
     def start(self) -> None:
         """Start the workers; they are connected once the links are shaped."""

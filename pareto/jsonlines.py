@@ -36,7 +36,7 @@ def serve(
     at_end: Callable[[], None] | None = None,
     silence_limit_s: float = SILENCE_LIMIT_S,
 ) -> None:
-    """Answer requests on stdin until it ends, SIGTERM comes or the driver falls silent; never returns.
+    """Answer requests on stdin until it ends, SIGTERM or SIGHUP comes, or the driver falls silent; never returns.
 
     `handlers` run in the main thread, one at a time, in order. `at_end` runs once, in whichever thread sees
     the end first, possibly beside a handler: it must guard what it shares.
@@ -65,8 +65,13 @@ def serve(
         finally:
             end()
 
+    def end_by_signal(number: int, _: object) -> None:
+        os.write(2, f"ended by {signal.Signals(number).name}\n".encode())
+        threading.Thread(target=end).start()
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides; Ctrl-C reaches us as end of file
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=end).start())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_by_signal)
     threading.Thread(target=read, name="control", daemon=True).start()
     while True:
         request = requests.get()

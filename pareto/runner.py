@@ -21,6 +21,8 @@ from pareto.spec import SLOWED, Cell
 from pareto.store import Row, Store
 
 MAX_FAILURES_IN_A_ROW = 5
+MAX_REBUILDS = 3
+"""How often in a row a testbed that was lost is built again and the trial done again; then the trial has failed."""
 MOST_READINGS = 4
 """Of a link before a trial is judged by the last: a link that is off is so in each, a hiccup in one or two."""
 RECENT_S = 2.0
@@ -37,7 +39,11 @@ class Workers(Protocol):
     Its methods raise way.FAULTS, and TestbedError when the hosts cannot work together at all.
     """
 
-    links: tuple[Link, ...]
+    @property
+    def links(self) -> tuple[Link, ...]: ...
+
+    def lost(self) -> str:
+        """Why the testbed is gone, after a fault; empty where it is not, or comes back by itself."""
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None: ...
 
@@ -73,6 +79,9 @@ class Watcher(Protocol):
 
     def finished(self, trial: Trial, row: Row) -> None: ...
 
+    def rebuilds(self, reason: str, times: int) -> None:
+        """The testbed was lost and is built again, so many times in a row, for the trial that was begun."""
+
 
 @dataclass
 class Clock:
@@ -88,6 +97,8 @@ class Clock:
     driver_cpu: float = 0.0
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
+    rebuilt: list[Row] = field(default_factory=list)
+    """Each time that the testbed was built again: when, for which trial, why."""
 
     @property
     def pace(self) -> float:
@@ -125,7 +136,7 @@ class Runner:
         self._watcher = watcher
         self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
         self._shaped = ""
-        self._failures = 0
+        self._failures = self._rebuilds = 0
         self._now = now
         self._seed = seed
         self._restart_rounds = restart_rounds
@@ -164,6 +175,22 @@ class Runner:
         self._start += 1
 
     def _attempt(self, trial: Trial, plan: Plan) -> Row:
+        """The trial's row. Where the testbed is lost meanwhile, the trial is done again on another."""
+        while True:
+            row = self._try(trial, plan)
+            lost = self._workers.lost() if row.get("status") == "failed" else ""
+            if not lost:
+                self._rebuilds = 0
+                return row
+            row["reason"] = lost
+            if self._rebuilds == MAX_REBUILDS:
+                return row
+            self._rebuilds += 1
+            self.clock.rebuilt.append({"at": self._date(), "trial": _id(trial), "reason": lost})
+            self._watcher.rebuilds(lost, self._rebuilds)
+            self._start_anew()
+
+    def _try(self, trial: Trial, plan: Plan) -> Row:
         began = self._now()
         row = {
             **_named(trial, self._store.run),
@@ -258,7 +285,7 @@ class Runner:
                 "model": trial.cell.model,
                 "netem": profile.name,
                 "link": link.name,
-                "trial": f"{trial.cell.id}-r{trial.round:02d}",
+                "trial": _id(trial),
                 "when": when,
                 "verdict": "off" if probed.fault else "ok",
                 "reason": probed.fault,
@@ -314,6 +341,10 @@ def link_facts(
         }
         for name, network in networks.items()
     }
+
+
+def _id(trial: Trial) -> str:
+    return f"{trial.cell.id}-r{trial.round:02d}"
 
 
 def _named(trial: Trial, run: str) -> Row:

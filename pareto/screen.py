@@ -21,7 +21,7 @@ from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile
 from pareto.link.words import describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
-from pareto.runner import Clock
+from pareto.runner import MAX_REBUILDS, Clock
 from pareto.spec import AUTO, MOST_ROUNDS, Cell, Sweep
 from pareto.store import Row
 from pareto.verdict import REACHED
@@ -157,6 +157,16 @@ class Progress:
             self._out.print(
                 f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {escape(row['reason'])}"
             )
+        self._tell_progress(trial)
+
+    def rebuilds(self, reason: str, times: int) -> None:
+        self._out.print(
+            f"attention: {reason}: the testbed is built again, and the trial done again ({times} of at most "
+            f"{MAX_REBUILDS} times in a row)",
+            markup=False,
+        )
+
+    def _tell_progress(self, trial: Trial) -> None:
         tenth = 10 * self._ended // len(self._plan.trials)
         if not self._out.is_terminal and tenth > self._told:
             self._told = tenth

@@ -222,7 +222,7 @@ def _measure(
             if isinstance(workers, Crew) and not bed.is_local:
                 session["bare_links"] = _bare_links(console, workers, sweep, networks)
         except FAULTS as error:
-            raise TestbedError(f"the workers did not start: {error}") from error
+            raise TestbedError(f"the workers did not start: {bed.lost() or error}") from error
         store.drop_failed()
         manifest["sessions"] = [*manifest.get("sessions", []), session]
         store.write_manifest(manifest)
@@ -253,6 +253,7 @@ def _measure(
             session["shaping"] = {link.name: _if_there(link.shaper.facts) for link in bed.links}
             session["sampling"] = _if_there(workers.sampling)
             session["trials"] = clock.trials
+            session["rebuilt"] = clock.rebuilt
             session["measuring_s"] = round(clock.measuring, 3)
             session["probing_s"] = round(clock.probing, 3)
             session["watching_s"] = round(clock.watching, 3)

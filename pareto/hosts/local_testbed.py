@@ -1,19 +1,24 @@
 """The testbed that is made of namespaces on this machine.
 
 The privileged half is a child process (`pareto.hosts.local`), through sudo where the driver is not root. It
-takes everything down when the driver ends, whichever way.
+takes everything down when the driver ends, whichever way, and where a part of the testbed is gone: a testbed
+lives as a whole or not at all. Then another is built in its place (`LocalTestbed.revive`).
 """
 
 from __future__ import annotations
 
 import getpass
 import os
+import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,14 +29,58 @@ from pareto.hosts.local import sshd
 from pareto.hosts.local.cpu import Programs
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
-from pareto.hosts.session import Heartbeat, PipeWire, Session
+from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.way import FAULTS
+from pareto.hosts.way import FAULTS, Unreachable
 
 BUILD_TIMEOUT_S = 60.0
+CHECK_TIMEOUT_S = 3.0
+"""A keeper that lives answers within this."""
+EXPLAIN_S = 1.0
+"""How long after a connection the keeper may find out what else is gone."""
+
+
+@dataclass
+class LocalTestbed(Testbed):
+    """build: makes another of its kind. Raises TestbedError."""
+
+    keeper: Session = field(kw_only=True)
+    build: Callable[[], LocalTestbed] = field(kw_only=True)
+
+    __test__ = False
+
+    def lost(self) -> str:
+        """What has happened to it; empty where all its parts are there. Within some seconds."""
+        deadline, words = time.monotonic() + EXPLAIN_S, ""
+        while True:
+            try:
+                self.keeper.request("check", CHECK_TIMEOUT_S)
+            except (SessionError, SessionLost, TimeoutError) as fault:
+                return str(fault)
+            if not words:
+                words = next(filter(None, (remote.way.loss() for remote in self.remotes.values())), "")
+            if not words or time.monotonic() > deadline:
+                return words
+            time.sleep(0.05)
+
+    def revive(self) -> None:
+        """Make sure that all hosts answer; where one does not, build all anew. Raises Unreachable."""
+        words = self.lost()
+        if not words:
+            try:
+                for remote in self.remotes.values():
+                    remote.renew()
+                return
+            except Unreachable as fault:
+                words = str(fault)
+        self.close()
+        try:
+            vars(self).update(vars(self.build()))
+        except TestbedError as error:
+            raise Unreachable(f"{words}; it could not be built again: {error}") from error
 
 
 def open_local(
@@ -42,17 +91,25 @@ def open_local(
     shaper: str = "auto",
     shape_at: str = "both",
     tcp: TcpSettings | None = None,
-) -> Testbed:
+) -> LocalTestbed:
     """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
 
     `shaper`: `netem`, `relay`, `none`: plain links that cannot be shaped, or `auto`: netem where the kernel has it.
     `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
     with netem alone.
     """
+    build = partial(
+        open_local, hosts=hosts, edge_cpu=edge_cpu, threads=threads, shaper=shaper, shape_at=shape_at, tcp=tcp
+    )
     key, public = ssh.new_key()
     keyring = Keyring.of(key)
     with ExitStack() as undo:
-        keeper = open_keeper()
+        remotes: dict[str, Remote] = {}
+        keeper, process = _open_keeper()
+        end = os.pidfd_open(process.pid)
+        watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
+        watch.start()
+        undo.callback(watch.join)
         undo.callback(keeper.close)
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
@@ -68,14 +125,13 @@ def open_local(
                 tcp=asdict(tcp or TcpSettings()),
             )
             logins = {name: _login(name, told) for name, told in built["hosts"].items()}
-            remotes = {}
             for name, told in built["hosts"].items():
                 remotes[name] = Remote(_host(name, told, threads), ssh.Ssh(logins[name], keyring))
                 undo.callback(remotes[name].close)
             links = _links(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
-        return Testbed(
+        return LocalTestbed(
             remotes,
             links,
             heartbeat,
@@ -83,6 +139,8 @@ def open_local(
             _facts(built),
             is_local=True,
             undo=undo.pop_all(),
+            keeper=keeper,
+            build=build,
             # Under a quota the kernel's ticks do not tell (`pareto.devices`).
             strangers=partial(Strangers, keeper, sorted({told["core"] for told in built["hosts"].values()}))
             if edge_cpu == 1
@@ -107,7 +165,24 @@ class Strangers:
 
 def open_keeper() -> Session:
     """Start the privileged half: `pareto.hosts.local`."""
-    return Session("local testbed", PipeWire(_keeper_command(), cwd=REPOSITORY, preexec_fn=os.setpgrp))
+    return _open_keeper()[0]
+
+
+def _open_keeper() -> tuple[Session, subprocess.Popen[bytes]]:
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
+    wire = PipeWire(_keeper_command(), cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
+    return Session("local testbed", wire), wire.process
+
+
+def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
+    """Wait for the keeper's end, told by its pidfd, and close the connections to its hosts.
+
+    Whoever waits for an answer hears of it at once, also where no last packet gets here. `remotes` may grow meanwhile.
+    """
+    select.select([end], [], [])
+    os.close(end)
+    for remote in list(remotes.values()):
+        remote.close()
 
 
 def require_local() -> None:

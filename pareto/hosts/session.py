@@ -10,14 +10,17 @@ import itertools
 import json
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 HEARTBEAT_S = 5.0
 MEANWHILE_S = 1.0
+ENDING_S = 0.5
+"""How long a process that has closed its output may take to end."""
 
 
 class SessionError(Exception):
@@ -125,12 +128,18 @@ class Session:
 
 
 class PipeWire:
-    """A child process. `close` gives it `grace_s` to end by itself after end of file."""
+    """A child process. `close` gives it `grace_s` to end by itself after end of file.
 
-    def __init__(self, argv: Sequence[str], *, grace_s: float = 10.0, **popen: Any) -> None:
+    errors: a file for its stderr; without it, that is this process's own.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, grace_s: float = 10.0, errors: IO[bytes] | None = None, **popen: Any
+    ) -> None:
         self._grace_s = grace_s
+        self._errors = errors
         self.process = subprocess.Popen(  # noqa: S603  (argv is built by the callers, no shell)
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **popen
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, **popen
         )
         assert self.process.stdin is not None and self.process.stdout is not None  # noqa: S101
         self._in = self.process.stdin.fileno()
@@ -159,10 +168,27 @@ class PipeWire:
             self.process.wait()
 
     def last_words(self) -> str:
-        return ""
+        """What it wrote on stderr, or the signal that killed it."""
+        try:
+            status = self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            status = 0
+        if status < 0:
+            return ending(status)
+        if self._errors is None:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
 
     def _kill(self) -> None:
         self.process.kill()
+
+
+def ending(status: int) -> str:
+    """How a process ended, from `Popen.returncode`."""
+    if status >= 0:
+        return f"exit status {status}"
+    return f"killed by signal {-status}" + (": out of memory?" if -status == signal.SIGKILL else "")
 
 
 class Heartbeat:

@@ -63,6 +63,10 @@ class Ssh:
     def open(self, command: str, log: str) -> ChannelWire:
         return ChannelWire(self._start(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
 
+    def loss(self) -> str:
+        words = self._connection.loss()
+        return f"{self.login}: {words}" if words else ""
+
     def renew(self) -> None:
         with contextlib.suppress(Unreachable):
             if self.run("true", timeout_s=ANSWER_S).status == 0:

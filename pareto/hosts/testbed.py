@@ -60,6 +60,10 @@ class Testbed:
 
     __test__ = False  # not a test, whatever pytest makes of the name
 
+    def lost(self) -> str:
+        """Why it is gone for good, as far as it cannot come back by itself; empty: it is not."""
+        return ""
+
     def revive(self) -> None:
         """Log in again where a host was lost, waiting for it. Raises Unreachable."""
         deadline = time.monotonic() + RETURN_TIMEOUT_S

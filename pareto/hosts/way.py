@@ -59,6 +59,9 @@ class Way(Protocol):
     def open(self, command: str, log: str) -> Wire:
         """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
 
+    def loss(self) -> str:
+        """Why the connection to the host is lost; empty where it lives."""
+
     def renew(self) -> None:
         """Make sure that the host answers, logging in again where it does not. Raises Unreachable."""
 
@@ -141,6 +144,9 @@ class Here:
     def open(self, command: str, log: str) -> Wire:
         # A group of its own: Ctrl-C is for the driver, which then closes the pipes.
         return _LoggedPipe(_shell(command), log)
+
+    def loss(self) -> str:
+        return ""
 
     def renew(self) -> None: ...
 

@@ -166,6 +166,9 @@ class Workers:
 
     def close(self) -> None: ...
 
+    def lost(self) -> str:
+        return ""
+
     def facts(self) -> dict[str, Any]:
         packages = {name: version(name) for name in ("torch", "torchvision")}
         return {

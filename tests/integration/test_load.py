@@ -65,6 +65,8 @@ class Watcher:
 
     def finished(self, trial: Trial, row: object) -> None: ...
 
+    def rebuilds(self, reason: str, times: int) -> None: ...
+
 
 def measured(crew: Crew, prepared: Prepared, out: Path) -> tuple[Mapping[str, str], list[str]]:
     """The row of a trial, and what its report warns of."""

@@ -258,15 +258,23 @@ def test_every_address_of_a_chain_is_reached_with_its_congestion_control(chain: 
     assert run(chain, "middle1", "ls /sys/class/net; cat /proc/net/dev").count("data1:") == 1
 
 
-def test_a_relay_that_dies_takes_one_link_with_it() -> None:
+def test_a_testbed_that_has_lost_a_part_is_built_again() -> None:
+    """It lives as a whole or not at all: who waits for one of its hosts hears of it at once."""
     with closing(open_local(hosts=3)) as bed:
-        first, second = bed.links
         for link in bed.links:
             link.shaper.apply(load("none"))
-        descendants(os.getpid(), "--edge middle1 --server server")[-1].kill()
-        with pytest.raises(SessionError, match="relay middle1-server"):
-            second.shaper.apply(OTHER)
-        assert first.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
+        waiting = bed.remotes[EDGE].way.open("sleep 600", "/dev/null")
+        relay = descendants(os.getpid(), "--edge middle1 --server server")[-1]
+        relay.kill()
+        assert waiting.receive(20.0) == b""
+        assert "the relay between middle1 and server ended: killed by signal 9" in bed.lost()
+        before = descendants(os.getpid(), "pareto.link.relay")
+        assert ended(before)
+        bed.revive()
+        assert bed.lost() == ""
+        for link in bed.links:
+            assert link.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
+        assert run(bed, "middle1", "echo hi") == "hi"
 
 
 DRIVER = """

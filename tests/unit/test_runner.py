@@ -23,7 +23,7 @@ from pareto.hosts.way import Unreachable
 from pareto.link.probe import STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import MAX_FAILURES_IN_A_ROW, Aborted, Clock, Runner, Workers, link_row
+from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, Clock, Runner, Workers, link_row
 from pareto.spec import Cell
 from pareto.store import Row, Store
 from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
@@ -47,6 +47,10 @@ class StandInCrew:
     readings: list[Probed] = field(default_factory=list)
     dropped: list[int | None] = field(default_factory=lambda: [None])
     closed: int = 0
+    gone: str = ""
+
+    def lost(self) -> str:
+        return self.gone
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
         if self.faults:
@@ -85,6 +89,10 @@ class Follower:
     is_live: bool
     seen: list[Any] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    rebuilt: list[tuple[str, int]] = field(default_factory=list)
+
+    def rebuilds(self, reason: str, times: int) -> None:
+        self.rebuilt.append((reason, times))
 
     def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
         self.seen.append(latest)
@@ -213,6 +221,24 @@ def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
     assert [row["status"] for row in store.rows()] == ["failed", "ok", "ok"]
     assert store.rows()[0]["reason"] == "pi ended: killed by signal 9"
     assert crew.closed == 1
+
+
+def test_a_trial_is_done_again_where_its_testbed_was_lost(store: Store) -> None:
+    crew = StandInCrew(faults=[SessionLost("edge ended")] * 2, gone="its relay was killed")
+    follower = run(crew, store, trials=2)
+    assert [(row["round"], row["status"]) for row in store.rows()] == [("1", "ok"), ("2", "ok")]
+    assert follower.rebuilt == [("its relay was killed", 1), ("its relay was killed", 2)]
+    assert crew.closed == 2  # the workers are started anew on what is built
+    assert [row["restart"] for row in store.rows()] == ["3", "3"]
+
+
+def test_a_testbed_that_is_lost_again_and_again_is_given_up(store: Store) -> None:
+    crew = StandInCrew(faults=[SessionLost("edge ended")] * 99, gone="its relay was killed")
+    with pytest.raises(Aborted, match="its relay was killed"):
+        run(crew, store, trials=8)
+    assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
+    assert {row["reason"] for row in store.rows()} == {"its relay was killed"}
+    assert 99 - len(crew.faults) == MAX_REBUILDS + MAX_FAILURES_IN_A_ROW
 
 
 def test_losses_are_shares_of_what_was_sent() -> None:

@@ -6,9 +6,13 @@ Runs as root, as a child of the driver, which need not be. It speaks `pareto.jso
   tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
   `restart`, `seed` and `stats` {link}, as the relay's
+- `check`: fails where a part of the testbed is gone
 - `programs` pid, cores: what programs have had of these cores so far, and that process with all that it started
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
 - `repair`: remove these
+
+Where a part is gone (a process that ended or was stopped, a namespace, an interface) it says which on stderr, takes
+the rest down and ends: a testbed lives as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import os
 import pwd
 import secrets
+import select
 import subprocess
 import sys
 import tempfile
@@ -26,12 +31,38 @@ from pathlib import Path
 from typing import Any
 
 from pareto.hosts.local import cpu, journal, network, sshd
-from pareto.hosts.session import Heartbeat, PipeWire, Session
+from pareto.hosts.session import Heartbeat, PipeWire, Session, ending
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.jsonlines import Refused, serve
 from pareto.link import journal as link_journal
 from pareto.link import offload, qdisc
 from pareto.link.profile import Profile
+
+WATCH_S = 1.0
+"""How often it is looked whether all is there; a process that ends is noticed at once."""
+
+
+@dataclass
+class Part:
+    """A process that the testbed is made of. errors: a file whose last line may say why it ended.
+
+    pauses: at how many looks in a row it was found stopped.
+    """
+
+    name: str
+    process: subprocess.Popen[bytes]
+    errors: Path | None = None
+    pauses: int = 0
+
+    def fault(self) -> str:
+        """Why it no longer works; empty where it does."""
+        status = self.process.poll()
+        if status is not None:
+            said = self.errors.read_text(errors="replace").splitlines() if self.errors is not None else []
+            return f"{self.name} ended: {said[-1] if said and status >= 0 else ending(status)}"
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        self.pauses = self.pauses + 1 if stat.rpartition(")")[2].split()[0] == "T" else 0
+        return f"{self.name} is stopped (SIGSTOP)" if self.pauses > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +80,8 @@ class Keeper:
         self._lock = threading.Lock()  # the end may come while `build` is at work
         self._ended = False
         self._journal: journal.Journal | None = None
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._parts: list[Part] = []
+        self._places: tuple[network.Place, ...] = ()
         self._relays: list[Relay] = []
         self._heartbeat = Heartbeat()
 
@@ -85,7 +117,7 @@ class Keeper:
                 core,
                 group,
             )
-            self._processes.append(server.process)
+            self._parts.append(Part(f"the sshd of {host.name}", server.process, server.log))
             hosts[host.name] = {
                 "address": host.management_address,
                 "port": sshd.PORT,
@@ -103,6 +135,8 @@ class Keeper:
                 ends = [(spaces[end.role], end.interface) for end in (link.near, link.far)]
                 session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, placed.rest)
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
+        self._places = network.places(net)
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
         return {
             "hosts": hosts,
             "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
@@ -136,6 +170,9 @@ class Keeper:
     def stats(self, request: dict[str, Any]) -> Any:
         return self._relay(request).session.request("stats")
 
+    def check(self, request: dict[str, Any]) -> None:
+        self._look()
+
     def programs(self, request: dict[str, Any]) -> dict[str, float]:
         return asdict(cpu.programs(request["pid"], set(request["cores"])))
 
@@ -155,14 +192,34 @@ class Keeper:
 
     def end(self) -> None:
         with self._lock:
+            if self._ended:
+                return
             self._ended = True
-            for process in self._processes:
-                process.kill()
-            for process in self._processes:
-                process.wait()
+            for part in self._parts:
+                part.process.kill()
+            for part in self._parts:
+                part.process.wait()
             if self._journal is not None:
                 self._journal.undo()
                 link_journal.repair()  # helpers that were killed with their namespaces leave a line there
+
+    def _watch(self) -> None:
+        ends = [os.pidfd_open(part.process.pid) for part in self._parts]
+        while True:
+            select.select(ends, [], [], WATCH_S)
+            self._look()
+
+    def _look(self) -> None:
+        """End where a part of the testbed is gone."""
+        with self._lock:
+            if self._ended:
+                return
+            parts: list[Part | network.Place] = [*self._parts, *self._places]
+            fault = next(filter(None, (part.fault() for part in parts)), "")
+        if fault:
+            self.end()
+            os.write(2, f"{fault}\n".encode())
+            os._exit(1)
 
     def _cache(self, host: str, user: pwd.struct_passwd) -> Path:
         """Where the host keeps what is shipped to it: on disk, since weights can be as large as /run."""
@@ -182,7 +239,7 @@ class Keeper:
             *[sys.executable, "-B", "-m", "pareto.link.relay", "--edge", near, "--server", far],
         ]
         wire = PipeWire(argv)
-        self._processes.append(wire.process)
+        self._parts.append(Part(f"the relay between {near} and {far}", wire.process))
         relay = Session(f"relay {near}-{far}", wire)
         self._heartbeat.add(relay)
         return relay
@@ -195,7 +252,7 @@ def _offloads(namespace: str, interface: str) -> offload.Offloads:
 
 def main() -> None:
     keeper = Keeper()
-    ops = ("build", "shape", "restart", "seed", "stats", "programs", "examine", "repair")
+    ops = ("build", "shape", "restart", "seed", "stats", "check", "programs", "examine", "repair")
     serve({op: getattr(keeper, op) for op in ops}, at_end=keeper.end)
 
 

@@ -13,7 +13,9 @@ host is reached by mistake.
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ from pareto.jsonlines import Refused
 DATA, ONWARD = "data0", "data1"
 MANAGEMENT = "mgmt0"
 PREFIX = 30
+
+_SIOCGIFFLAGS, _IFF_UP = 0x8913, 1
 
 _SYSCTLS = {
     # One connection's cwnd must not leak into the next through the route cache.
@@ -70,6 +74,55 @@ class Link:
 class Network:
     hosts: tuple[Host, ...]
     links: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace by its name and its inode, and the interfaces that must be up there, seen by a socket in it."""
+
+    name: str
+    number: int
+    interfaces: tuple[str, ...]
+    socket: socket.socket
+
+    def fault(self) -> str:
+        """What of it is gone; empty where all is there."""
+        if _number(self.name) != self.number:
+            return f"the namespace {self.name} is gone"
+        for interface in self.interfaces:
+            try:
+                request = struct.pack("16s16x", interface.encode())
+                flags = struct.unpack_from("H", fcntl.ioctl(self.socket, _SIOCGIFFLAGS, request), 16)[0]
+            except OSError:
+                return f"the interface {interface} in {self.name} is gone"
+            if not flags & _IFF_UP:
+                return f"the interface {interface} in {self.name} is down"
+        return ""
+
+
+def places(network: Network) -> tuple[Place, ...]:
+    """All that the network is made of, to look at now and then."""
+    interfaces = {
+        host.namespace: (MANAGEMENT, *(end.interface for end in host.ends)) for host in network.hosts
+    }
+    for link in network.links:
+        if link.relay_namespace is not None:
+            interfaces[link.relay_namespace] = (link.near.role, link.far.role)
+    return tuple(_place(namespace, of) for namespace, of in interfaces.items())
+
+
+def _place(namespace: str, interfaces: tuple[str, ...]) -> Place:
+    with inside(namespace):
+        inside_it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    return Place(namespace, _number(namespace), interfaces, inside_it)
+
+
+def _number(namespace: str) -> int:
+    """The inode of a namespace; 0 where there is none of the name."""
+    try:
+        return Path("/run/netns", namespace).stat().st_ino
+    except OSError:
+        return 0
 
 
 def sysctls(tcp: TcpSettings) -> dict[str, str]:

@@ -49,6 +49,7 @@ class Server:
 
     process: subprocess.Popen[bytes]
     host_key: str
+    log: Path
 
 
 def start(
@@ -85,10 +86,11 @@ def start(
         *isolate,
         *[program, "-D", "-e", "-f", str(config)],
     ]
-    with (folder / "sshd.log").open("wb") as log:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+    log = folder / "sshd.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: S603
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    return Server(process, public)
+    return Server(process, public, log)
 
 
 def binary() -> str | None:
