@@ -73,7 +73,7 @@ def run(
     console = screen.console()
     simulation = simulated.Simulation(simulated.load(sweep.testbed), began) if sweep.simulated else None
     if simulation is None and not dry_run:
-        testbeds.require(sweep.testbed)
+        testbeds.require(sweep.testbed, sweep.edge_cpu)
     links = request.links(sweep)
     networks = _networks(sweep, links)
     store = Store.resume(resume) if resume is not None else None

@@ -6,6 +6,8 @@ from contextlib import closing
 
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import TestbedError
+from pareto.hosts.local import cpu
+from pareto.hosts.local.rights import OWN
 from pareto.hosts.local_testbed import open_keeper, require_local
 from pareto.hosts.session import SessionError, SessionLost
 
@@ -21,20 +23,23 @@ def findings(*, repair: bool) -> list[Finding]:
 
 def _findings(*, repair: bool) -> list[Finding]:
     try:
-        require_local()
+        rights = require_local()
     except TestbedError as error:
         return [Finding("needs", str(error), "install or permit what is named", fatal=True)]
-    found = [Finding("needs", "an OpenSSH server, and root or sudo")]
-    with closing(open_keeper()) as keeper:
-        facts = keeper.request("examine", REPAIR_TIMEOUT_S)
-        if facts["netem"]:
-            found.append(Finding("link", "this kernel has sch_netem"))
-        else:
-            found.append(
-                Finding("link", "this kernel has no sch_netem: a relay process shapes the link instead")
-            )
+    found = [Finding("needs", f"an OpenSSH server is there, and the right to make networks: {rights.kind}")]
+    shares = cpu.shares_refused() if rights.kind == OWN else ""
+    if shares:
+        found.append(Finding("edge-cpu", shares))
+    keeper = open_keeper(rights)
+    with closing(keeper.session) as session:
+        facts = session.request("examine", REPAIR_TIMEOUT_S)
+        relay = "a relay process shapes the link instead"
+        if rights.kind == OWN:
+            relay += ", without real-time scheduling: how late it is stands in each run"
+        link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
+        found.append(Finding("link", link))
         if repair:
-            lines = keeper.request("repair", REPAIR_TIMEOUT_S)
+            lines = session.request("repair", REPAIR_TIMEOUT_S)
             return [*found, *(Finding("repaired", line) for line in lines or ["nothing was left behind"])]
     left = facts["leftovers"]
     return [

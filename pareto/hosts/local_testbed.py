@@ -1,8 +1,9 @@
 """The testbed that is made of namespaces on this machine.
 
-The privileged half is a child process (`pareto.hosts.local`), through sudo where the driver is not root. It
-takes everything down when the driver ends, whichever way, and where a part of the testbed is gone: a testbed
-lives as a whole or not at all. Then another is built in its place (`LocalTestbed.revive`).
+The privileged half is a child process (`pareto.hosts.local`). Where the driver is not root, it is root of a user
+namespace of its own, in which the whole testbed lies; or it is started through sudo (`rights`). It takes everything
+down when the driver ends, whichever way, and where a part of the testbed is gone: a testbed lives as a whole or not
+at all. Then another is built in its place (`LocalTestbed.revive`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import getpass
 import os
 import select
-import shutil
-import subprocess
+import shlex
 import sys
 import tempfile
 import threading
@@ -22,11 +22,13 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import psutil
+
 from pareto.hosts import ssh
 from pareto.hosts.host import EDGE, End, Host, TestbedError, chain
 from pareto.hosts.keys import Keyring
-from pareto.hosts.local import sshd
-from pareto.hosts.local.cpu import Programs
+from pareto.hosts.local import cpu, rights, tcp_pipe
+from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
@@ -34,13 +36,15 @@ from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.way import FAULTS, Unreachable
+from pareto.hosts.way import FAULTS, Here, Unreachable
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0
 """A keeper that lives answers within this."""
 EXPLAIN_S = 1.0
 """How long after a connection the keeper may find out what else is gone."""
+_ENTER = ("nsenter", "--user", "--mount", "--net", "--pid", "--preserve-credentials")
+"""The user may enter a user namespace that he made, and is root there."""
 
 
 @dataclass
@@ -105,26 +109,26 @@ def open_local(
     keyring = Keyring.of(key)
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
-        keeper, process = _open_keeper()
-        end = os.pidfd_open(process.pid)
+        keeper = open_keeper(require_local(edge_cpu))
+        end = os.pidfd_open(keeper.pid)
         watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
         watch.start()
         undo.callback(watch.join)
-        undo.callback(keeper.close)
+        undo.callback(keeper.session.close)
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
-        heartbeat.add(keeper)
+        heartbeat.add(keeper.session)
         try:
-            built = keeper.request(
+            built = keeper.session.request(
                 "build",
                 BUILD_TIMEOUT_S,
                 hosts=[{"name": it, "cpu_share": edge_cpu if it == EDGE else 1.0} for it in chain(hosts)],
-                user=getpass.getuser(),
+                user="" if keeper.inside else getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
                 tcp=asdict(tcp or TcpSettings()),
             )
-            logins = {name: _login(name, told) for name, told in built["hosts"].items()}
+            logins = {name: _login(name, told, keeper.inside) for name, told in built["hosts"].items()}
             for name, told in built["hosts"].items():
                 remotes[name] = Remote(_host(name, told, threads), ssh.Ssh(logins[name], keyring))
                 undo.callback(remotes[name].close)
@@ -139,10 +143,10 @@ def open_local(
             _facts(built),
             is_local=True,
             undo=undo.pop_all(),
-            keeper=keeper,
+            keeper=keeper.session,
             build=build,
             # Under a quota the kernel's ticks do not tell (`pareto.devices`).
-            strangers=partial(Strangers, keeper, sorted({told["core"] for told in built["hosts"].values()}))
+            strangers=partial(Strangers, sorted({told["core"] for told in built["hosts"].values()}))
             if edge_cpu == 1
             else None,
         )
@@ -151,27 +155,13 @@ def open_local(
 class Strangers:
     """What programs that are none of this run's take of the hosts' cores, from now on."""
 
-    def __init__(self, keeper: Session, cores: Sequence[int]) -> None:
-        self._keeper = keeper
+    def __init__(self, cores: Sequence[int]) -> None:
         self._cores = cores
-        self._before = self._now()
+        self._before = cpu.programs(os.getpid(), set(cores))
 
     def percent(self) -> float:
-        return self._now().strangers_percent(self._before, len(self._cores))
-
-    def _now(self) -> Programs:
-        return Programs(**self._keeper.request("programs", pid=os.getpid(), cores=self._cores))
-
-
-def open_keeper() -> Session:
-    """Start the privileged half: `pareto.hosts.local`."""
-    return _open_keeper()[0]
-
-
-def _open_keeper() -> tuple[Session, subprocess.Popen[bytes]]:
-    errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
-    wire = PipeWire(_keeper_command(), cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
-    return Session("local testbed", wire), wire.process
+        now = cpu.programs(os.getpid(), set(self._cores))
+        return now.strangers_percent(self._before, len(self._cores))
 
 
 def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
@@ -185,34 +175,54 @@ def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
         remote.close()
 
 
-def require_local() -> None:
-    """Find out before anything else whether the local testbed can be built. Raises TestbedError."""
-    if sshd.binary() is None:
+@dataclass(frozen=True)
+class Keeper:
+    """The privileged half.
+
+    pid: of the child process. inside: argv prefix of what is to run in its namespaces; empty where they are the
+    driver's.
+    """
+
+    session: Session
+    pid: int
+    inside: tuple[str, ...]
+
+
+def open_keeper(rights: Rights) -> Keeper:
+    """Start the privileged half: `pareto.hosts.local`. Raises TestbedError."""
+    # -B: root must not leave its bytecode in the user's tree.
+    argv = [*rights.prefix, sys.executable, "-B", "-m", "pareto.hosts.local"]
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
+    wire = PipeWire(argv, cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
+    session, pid = Session("local testbed", wire), wire.process.pid
+    if rights.kind != OWN:
+        return Keeper(session, pid, ())
+    try:
+        session.request("own", uid=os.getuid())
+        (first,) = psutil.Process(pid).children()
+    except (*FAULTS, psutil.Error, ValueError) as error:
+        session.close()
+        raise TestbedError(f"the local testbed did not start: {error}") from error
+    return Keeper(session, pid, (*_ENTER, f"--target={first.pid}", "--"))
+
+
+def require_local(edge_cpu: float = 1.0) -> Rights:
+    """Find out before anything else whether the local testbed can be built, and by which right. Raises TestbedError."""
+    if rights.sshd() is None:
         raise TestbedError(
             "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server)"
         )
-    if os.geteuid() == 0:
-        return
-    sudo = shutil.which("sudo")
-    if sudo is None:
-        raise TestbedError("the local testbed makes network namespaces: run as root, or install sudo")
-    # Ask for the password, if one is needed, while there is a terminal in the foreground to ask on.
-    ask = [sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"]
-    errors = None if sys.stdin.isatty() else subprocess.DEVNULL
-    if subprocess.run(ask, check=False, stderr=errors).returncode:  # noqa: S603
-        raise TestbedError(
-            "the local testbed makes network namespaces: run as root, or as a user whom sudo lets"
-        )
+    try:
+        return rights.find(cpu.shares_refused() if edge_cpu < 1 else "")
+    except Forbidden as forbidden:
+        raise TestbedError(str(forbidden)) from None
 
 
-def _keeper_command() -> list[str]:
-    """argv of the privileged half. `-B`: root must not leave its bytecode in the user's tree."""
-    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    return [*as_root, sys.executable, "-B", "-m", "pareto.hosts.local"]
-
-
-def _login(name: str, told: dict[str, Any]) -> Login:
-    return Login(name, told["address"], told["port"], told["user"], told["host_key"])
+def _login(name: str, told: dict[str, Any], inside: Sequence[str]) -> Login:
+    there = (told["address"], told["port"])
+    pipe = [sys.executable, "-I", "-S", "-B", tcp_pipe.__file__, *map(str, there)]
+    proxy = shlex.join([*inside, *pipe]) if inside else ""
+    return Login(name, *there, told["user"], told["host_key"], proxy_command=proxy)
 
 
 def _host(name: str, told: dict[str, Any], threads: int) -> Host:
@@ -230,7 +240,7 @@ def _host(name: str, told: dict[str, Any], threads: int) -> Host:
 
 def _links(
     built: dict[str, Any],
-    keeper: Session,
+    keeper: Keeper,
     remotes: Mapping[str, Remote],
     logins: Mapping[str, Login],
     keyring: Keyring,
@@ -246,11 +256,16 @@ def _links(
             raise TestbedError(
                 f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
             )
-        return tuple(Link(near, far, RelayShaper(keeper, number)) for number, (near, far) in enumerate(ends))
+        return tuple(
+            Link(near, far, RelayShaper(keeper.session, number)) for number, (near, far) in enumerate(ends)
+        )
     starts = {}
     shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
     for name in {role: None for roles in shaping for role in roles}:
-        as_root = Remote(remotes[name].host, ssh.Ssh(replace(logins[name], user="root"), keyring))
+        host = remotes[name].host
+        space = [*keeper.inside, "nsenter", f"--net=/run/netns/{built['hosts'][name]['namespace']}", "--"]
+        login = replace(logins[name], user="root")
+        as_root = Remote(host, Here(space) if keeper.inside else ssh.Ssh(login, keyring))
         undo.callback(as_root.close)
         starts[name] = partial(as_root.start_privileged, as_root=True)
     links = []

@@ -30,6 +30,7 @@ class Remote:
         settings = {
             "OMP_NUM_THREADS": str(self.host.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "TORCHINDUCTOR_CACHE_DIR": f"{self.host.folder}/inductor",
             "TP_SOCKET_IFNAME": self.host.data_interface,
             "GLOO_SOCKET_IFNAME": self.host.data_interface,
         }

@@ -12,12 +12,15 @@ from pareto.hosts.testbed import Testbed
 from pareto.link.profile import Profile
 
 
-def require(name: str) -> None:
-    """Find out before anything else whether the testbed can be had. Raises TestbedError."""
+def require(name: str, edge_cpu: float = 1.0) -> None:
+    """Find out before anything else whether the testbed can be had. Raises TestbedError.
+
+    edge_cpu: the share of a core that a local edge is to get.
+    """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import require_local
 
-        require_local()
+        require_local(edge_cpu)
     else:
         inventory.load(Path(name)).roles  # noqa: B018  (raises where one is missing)
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -69,7 +69,10 @@ class Way(Protocol):
 
 
 class Here:
-    """This machine, as one host of a testbed: no SSH to itself."""
+    """This machine, as one host of a testbed: no SSH to itself. prefix: of each command's argv."""
+
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self._shell = [*prefix, "/bin/sh", "-c"]
 
     def __str__(self) -> str:
         return "this machine"
@@ -83,8 +86,8 @@ class Here:
         on_line: Callable[[str], None] | None = None,
     ) -> Outcome:
         process = subprocess.Popen(  # noqa: S603  (the command is built by the callers)
-            _shell(command),
-            cwd=Path.home(),
+            [*self._shell, command],
+            cwd=_home(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,7 +146,7 @@ class Here:
 
     def open(self, command: str, log: str) -> Wire:
         # A group of its own: Ctrl-C is for the driver, which then closes the pipes.
-        return _LoggedPipe(_shell(command), log)
+        return _LoggedPipe([*self._shell, command], log)
 
     def loss(self) -> str:
         return ""
@@ -157,7 +160,7 @@ class _LoggedPipe(PipeWire):
     """A child process whose last words are in a file."""
 
     def __init__(self, argv: list[str], log: str) -> None:
-        super().__init__(argv, cwd=Path.home(), preexec_fn=os.setpgrp)
+        super().__init__(argv, cwd=_home(), preexec_fn=os.setpgrp)
         self._log = Path(log)
 
     def _kill(self) -> None:
@@ -178,5 +181,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _shell(command: str) -> list[str]:
-    return ["/bin/sh", "-c", command]
+def _home() -> Path:
+    """The user's; not everybody in a container has one."""
+    home = Path.home()
+    return home if home.is_dir() else Path("/")

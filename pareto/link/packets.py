@@ -37,9 +37,9 @@ def open_interface(name: str) -> socket.socket:
     try:
         for option in (_VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING):
             raw.setsockopt(_SOL_PACKET, option, 1)
-        # A burst waits in the kernel while the relay is busy; being root lifts rmem_max.
-        raw.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
-        raw.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
+        # A burst waits in the kernel while the relay is busy.
+        _set_buffer(raw, _SO_RCVBUFFORCE, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        _set_buffer(raw, _SO_SNDBUFFORCE, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         # Frames are addressed to the far end, not to this interface.
         promiscuous = struct.pack("iHH8x", socket.if_nametoindex(name), _MR_PROMISC, 0)
         raw.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, promiscuous)
@@ -49,6 +49,14 @@ def open_interface(name: str) -> socket.socket:
         raw.close()
         raise
     return raw
+
+
+def _set_buffer(raw: socket.socket, force: int, ask: int, size: int) -> None:
+    """The machine's root lifts its rmem_max and wmem_max; that of a user namespace gets what they permit."""
+    try:
+        raw.setsockopt(socket.SOL_SOCKET, force, size)
+    except PermissionError:
+        raw.setsockopt(socket.SOL_SOCKET, ask, size)
 
 
 def lost(raw: socket.socket) -> int:

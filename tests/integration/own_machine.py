@@ -96,9 +96,11 @@ def _script(cgroups: Mapping[Path, Path]) -> Iterator[str]:
 def _own_cgroup() -> dict[Path, Path]:
     """The root of those with CPU quotas, if this kernel has them, and a group that is to stand for it."""
     try:
-        parent, _ = cpu._cpu_controller()
+        parent, version = cpu._cpu_controller()
     except Refused:
         return {}
+    if version == 2:
+        (parent / "cgroup.subtree_control").write_text("+cpu")
     for left in parent.glob(f"{_CGROUP}*"):
         if not Path("/proc", left.name.removeprefix(_CGROUP)).exists():
             _remove_cgroup(left)

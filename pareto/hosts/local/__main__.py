@@ -1,13 +1,14 @@
 """`python -m pareto.hosts.local`: builds the local testbed and keeps it until its stdin ends.
 
-Runs as root, as a child of the driver, which need not be. It speaks `pareto.jsonlines`:
+Runs as root, as a child of the driver, which need not be; or as root of a user namespace of its own, which the driver
+has put it into. It speaks `pareto.jsonlines`:
 
+- `own` {uid}: first, where it is in a namespace of its own, made by the user with that number
 - `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay|none,
   tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
   `restart`, `seed` and `stats` {link}, as the relay's
 - `check`: fails where a part of the testbed is gone
-- `programs` pid, cores: what programs have had of these cores so far, and that process with all that it started
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
 - `repair`: remove these
 
@@ -30,7 +31,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pareto.hosts.local import cpu, journal, network, sshd
+from pareto.hosts.local import cpu, journal, network, own, sshd
 from pareto.hosts.session import Heartbeat, PipeWire, Session, ending
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.jsonlines import Refused, serve
@@ -79,11 +80,15 @@ class Keeper:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # the end may come while `build` is at work
         self._ended = False
+        self._own: own.OwnNamespace | None = None
         self._journal: journal.Journal | None = None
         self._parts: list[Part] = []
         self._places: tuple[network.Place, ...] = ()
         self._relays: list[Relay] = []
         self._heartbeat = Heartbeat()
+
+    def own(self, request: dict[str, Any]) -> None:
+        self._own = own.OwnNamespace(request["uid"])
 
     def build(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -103,7 +108,8 @@ class Keeper:
             shaper = "netem" if qdisc.supported() else "relay"
         relay = shaper == "relay"
         net = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
-        user = pwd.getpwnam(request["user"])
+        user = pwd.getpwnam(request["user"] if self._own is None else own.ACCOUNT)
+        accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         hosts = {}
         placed = cpu.placement(len(wanted))
         for host, asked, core in zip(net.hosts, wanted, placed.hosts, strict=True):
@@ -112,7 +118,7 @@ class Keeper:
             server = sshd.start(
                 host,
                 self._journal.folder / host.name,
-                [user.pw_name, "root"],
+                accounts,
                 request["public_key"],
                 core,
                 group,
@@ -120,8 +126,9 @@ class Keeper:
             self._parts.append(Part(f"the sshd of {host.name}", server.process, server.log))
             hosts[host.name] = {
                 "address": host.management_address,
-                "port": sshd.PORT,
+                "port": accounts.port,
                 "user": user.pw_name,
+                "namespace": host.namespace,
                 "host_key": server.host_key,
                 "data_address": host.ends[0].address,
                 "data_interface": host.ends[0].interface,
@@ -173,9 +180,6 @@ class Keeper:
     def check(self, request: dict[str, Any]) -> None:
         self._look()
 
-    def programs(self, request: dict[str, Any]) -> dict[str, float]:
-        return asdict(cpu.programs(request["pid"], set(request["cores"])))
-
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         testbeds = [f"testbed {slot}" for slot in journal.leftovers()]
         return {"netem": qdisc.supported(), "leftovers": [*testbeds, *link_journal.leftovers()]}
@@ -202,6 +206,8 @@ class Keeper:
             if self._journal is not None:
                 self._journal.undo()
                 link_journal.repair()  # helpers that were killed with their namespaces leave a line there
+            if self._own is not None:
+                self._own.close()
 
     def _watch(self) -> None:
         ends = [os.pidfd_open(part.process.pid) for part in self._parts]
@@ -228,7 +234,8 @@ class Keeper:
         folder = Path(tempfile.gettempdir()) / name
         self._journal.note("folder", str(folder))
         folder.mkdir(mode=0o700)
-        os.chown(folder, user.pw_uid, user.pw_gid)
+        if self._own is None:
+            os.chown(folder, user.pw_uid, user.pw_gid)
         return folder
 
     def _start_relay(self, namespace: str, near: str, far: str, cores: Sequence[int]) -> Session:
@@ -252,7 +259,7 @@ def _offloads(namespace: str, interface: str) -> offload.Offloads:
 
 def main() -> None:
     keeper = Keeper()
-    ops = ("build", "shape", "restart", "seed", "stats", "check", "programs", "examine", "repair")
+    ops = ("own", "build", "shape", "restart", "seed", "stats", "check", "examine", "repair")
     serve({op: getattr(keeper, op) for op in ops}, at_end=keeper.end)
 
 

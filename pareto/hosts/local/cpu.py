@@ -97,18 +97,32 @@ def programs(root: int, which: set[int]) -> Programs:
 
 
 def limit(journal: Journal, name: str, share: float) -> Path:
-    """A cgroup whose members get `share` of one core; returns the file that takes their pids."""
+    """A cgroup whose members get `share` of one core; returns the file that takes their pids. Raises Refused."""
     parent, version = _cpu_controller()
     group = parent / f"pareto{journal.slot}-{name}"
     journal.note("cgroup", str(group))
-    group.mkdir()
     quota_us, period_us = quota(share)
-    if version == 2:
-        (group / "cpu.max").write_text(f"{quota_us} {period_us}")
-    else:
-        (group / "cpu.cfs_period_us").write_text(str(period_us))
-        (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+    try:
+        if version == 2 and "cpu" not in _words(parent / "cgroup.subtree_control"):
+            (parent / "cgroup.subtree_control").write_text("+cpu")
+        group.mkdir()
+        if version == 2:
+            (group / "cpu.max").write_text(f"{quota_us} {period_us}")
+        else:
+            (group / "cpu.cfs_period_us").write_text(str(period_us))
+            (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+    except OSError as error:
+        raise Refused(f"--edge-cpu: no share of a core is to be had in {parent}: {error.strerror}") from None
     return group / "cgroup.procs"
+
+
+def shares_refused() -> str:
+    """Why this process, as it is, can give no share of a core; empty where it can."""
+    try:
+        _cpu_controller()
+    except Refused as refused:
+        return str(refused)
+    return ""
 
 
 def quota(share: float) -> tuple[int, int]:
@@ -117,18 +131,46 @@ def quota(share: float) -> tuple[int, int]:
     return quota_us, max(PERIOD_US, round(quota_us / share))
 
 
-def _cpu_controller() -> tuple[Path, int]:
-    """Where a cgroup with a CPU quota can be made, and the cgroup version there."""
-    for line in Path("/proc/mounts").read_text().splitlines():
+def _cpu_controller(proc: Path = Path("/proc")) -> tuple[Path, int]:
+    """Where this process may make a cgroup with a CPU quota, and the cgroup version there. Raises Refused.
+
+    At the top; else in the nearest of the groups it is in that is the user's, delegated to him by who is root.
+    """
+    top, version = _cpu_hierarchy(proc)
+    if os.access(top / "cgroup.procs", os.W_OK):
+        return top, version
+    own = top / _own_group(proc, version).lstrip("/")
+    for group in [own, *own.parents]:
+        if not group.is_relative_to(top):
+            break
+        # A group of version 2 that has processes itself gives no shares to the groups in it.
+        shares = version == 1 or "cpu" in _words(group / "cgroup.subtree_control")
+        if shares and os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK):
+            return group, version
+    raise Refused(
+        "--edge-cpu needs a cgroup with a CPU quota, and none is delegated to this user: run it as root, or by "
+        "systemd-run --user --scope -p Delegate=yes ./pareto.sh ..."
+    )
+
+
+def _cpu_hierarchy(proc: Path) -> tuple[Path, int]:
+    for line in (proc / "mounts").read_text().splitlines():
         _, mount, kind, options, *_ = line.split()
         if kind == "cgroup" and "cpu" in options.split(","):
             return Path(mount), 1
     unified = Path("/sys/fs/cgroup")
     if "cpu" not in _words(unified / "cgroup.controllers"):
         raise Refused("--edge-cpu needs the cgroup cpu controller, and this kernel has none mounted")
-    if "cpu" not in _words(unified / "cgroup.subtree_control"):
-        (unified / "cgroup.subtree_control").write_text("+cpu")
     return unified, 2
+
+
+def _own_group(proc: Path, version: int) -> str:
+    """As /proc/self/cgroup says: hierarchy, controllers, path."""
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") if version == 1 else not controllers:
+            return path
+    return "/"
 
 
 def _words(path: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from pareto.hosts.local import rights
 from pareto.hosts.local.network import Host
 from pareto.jsonlines import Refused
 
 PORT = 22
-_BINARIES = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd")
 
 _CONFIG = """\
 Port {port}
@@ -44,6 +43,18 @@ LogLevel ERROR
 
 
 @dataclass(frozen=True)
+class Accounts:
+    """names: of the users who may log in, by `port`.
+
+    run_as: argv prefix of an sshd that is one of them, where it cannot be root.
+    """
+
+    names: tuple[str, ...]
+    port: int = PORT
+    run_as: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Server:
     """A running sshd; killing `process` ends it and everything started through it."""
 
@@ -53,10 +64,15 @@ class Server:
 
 
 def start(
-    host: Host, folder: Path, users: Sequence[str], client_key: str, core: int, cgroup_procs: Path | None
+    host: Host,
+    folder: Path,
+    accounts: Accounts,
+    client_key: str,
+    core: int,
+    cgroup_procs: Path | None,
 ) -> Server:
     """Start sshd in `host`'s namespace, on `core`, in the cgroup that `cgroup_procs` feeds."""
-    program = binary()
+    program = rights.sshd()
     if program is None:
         raise Refused("no sshd on this machine")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
@@ -69,11 +85,11 @@ def start(
     config = folder / "sshd_config"
     config.write_text(
         _CONFIG.format(
-            port=PORT,
+            port=accounts.port,
             address=host.management_address,
             folder=folder,
-            users=" ".join(dict.fromkeys(users)),
-            pam="yes" if any(map(_is_locked, users)) else "no",
+            users=" ".join(dict.fromkeys(accounts.names)),
+            pam="no" if accounts.run_as else "yes" if any(map(_is_locked, accounts.names)) else "no",
         )
     )
     # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
@@ -84,6 +100,7 @@ def start(
         *["taskset", "--cpu-list", str(core)],
         *(["sh", "-c", f'echo $$ > {cgroup_procs} && exec "$@"', "sh"] if cgroup_procs else []),
         *isolate,
+        *accounts.run_as,
         *[program, "-D", "-e", "-f", str(config)],
     ]
     log = folder / "sshd.log"
@@ -91,11 +108,6 @@ def start(
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: S603
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return Server(process, public, log)
-
-
-def binary() -> str | None:
-    """Where OpenSSH's server is; it refuses to run unless it is called by its full path."""
-    return next((path for path in _BINARIES if Path(path).exists()), None)
 
 
 def bound_to_parent(namespace: str) -> list[str]:

@@ -51,6 +51,9 @@ def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
     assert told["OMP_NUM_THREADS"] == "3"
     assert told["TP_SOCKET_IFNAME"] == told["GLOO_SOCKET_IFNAME"] == "lo"
     assert told["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert told["TORCHINDUCTOR_CACHE_DIR"].startswith(
+        remote.host.folder
+    )  # torch makes it when it is imported
 
 
 def test_its_options_go_to_it(remote: Remote, tmp_path: Path) -> None:

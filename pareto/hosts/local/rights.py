@@ -1,0 +1,110 @@
+"""By which right this process makes the local testbed: found out before anything heavy, by the standard library alone.
+
+As root; else as root of a user namespace of its own, which anybody may make where the kernel lets him; else by sudo.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT, OWN, SUDO = "root", "a user namespace of its own", "sudo"
+SSHD = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd")
+
+_APART = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+_OWN = ("unshare", "--user", "--map-root-user", *_APART)
+"""When its first process dies, the kernel ends everything in it and takes its networks away."""
+# AppArmor lets some make namespaces and forbids them every mount in there.
+_TRY = "mount -t tmpfs tmpfs /run"
+_TRY_OWN = f"{_TRY} && exec unshare --user --map-user=1 --map-group=1 true"
+"""The second user namespace is for sshd: see `own`."""
+_TRY_S = 10.0
+_CAPABILITIES = {"NET_ADMIN": 12, "SYS_ADMIN": 21}
+"""What root needs for it, by the number in capabilities(7)."""
+_FILE = "--testbed FILE (SSH hosts), which needs neither"
+
+
+class Forbidden(Exception):
+    """No way to make the local testbed: what is missing, and what to do about it, in one line."""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """kind: ROOT, OWN or SUDO. prefix: of the argv of a program that is to have them."""
+
+    kind: str
+    prefix: tuple[str, ...]
+
+
+def find(own_lacks: str = "") -> Rights:
+    """The rights that there are. own_lacks: what is needed and a user namespace would not give, in words.
+
+    With a terminal, sudo may ask for a password. Raises Forbidden.
+    """
+    lacking = [] if os.geteuid() else [f"CAP_{name}" for name in _lacking()]
+    if os.geteuid() == 0 and not lacking:
+        refusal = _refusal("unshare", *_APART, "sh", "-c", _TRY)
+        if not refusal:
+            return Rights(ROOT, _with_writable_sysctls())
+        raise Forbidden(
+            f"the local testbed makes network namespaces, and this machine refuses them to root ({refusal}): in a "
+            f"container, docker run --security-opt apparmor=unconfined; or {_FILE}"
+        )
+    refusal = "" if own_lacks else _refusal(*_OWN, "sh", "-c", _TRY_OWN)
+    if not own_lacks and not refusal:
+        return Rights(OWN, _OWN)
+    if os.geteuid() and _sudo():
+        return Rights(SUDO, ("sudo", "-n"))
+    if own_lacks:
+        raise Forbidden(own_lacks)
+    if os.geteuid() == 0:
+        adds = " ".join(f"--cap-add {name.removeprefix('CAP_')}" for name in lacking)
+        raise Forbidden(
+            f"the local testbed makes network namespaces, and this container has no {' and no '.join(lacking)}, and no "
+            f"user namespaces in their place ({refusal}): docker run {adds} ..., or {_FILE}"
+        )
+    raise Forbidden(
+        "the local testbed makes network namespaces, and this user may make no user namespace for them "
+        f"({refusal}) and has no sudo: permit one of the two, or run as root, or name SSH hosts by --testbed FILE"
+    )
+
+
+def sshd() -> str | None:
+    """Where OpenSSH's server is; it refuses to run unless it is called by its full path."""
+    return next((path for path in SSHD if Path(path).exists()), None)
+
+
+def _lacking() -> list[str]:
+    (line,) = (it for it in Path("/proc/self/status").read_text().splitlines() if it.startswith("CapEff:"))
+    effective = int(line.split()[1], 16)
+    return [name for name, number in _CAPABILITIES.items() if not effective >> number & 1]
+
+
+def _refusal(*argv: str) -> str:
+    """Why a command that makes namespaces and uses them fails; empty where it does not."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TRY_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return words[-1].strip() if done.returncode else ""
+
+
+def _with_writable_sysctls() -> tuple[str, ...]:
+    """Docker mounts /proc/sys read-only, also where it gives the capabilities: a /proc of the program's own is not."""
+    read_only = os.statvfs("/proc/sys").f_flag & os.ST_RDONLY
+    return ("unshare", "--mount-proc") if read_only else ()
+
+
+def _sudo() -> bool:
+    """Whether sudo lets this user; asks for the password while there is a terminal in the foreground to ask on."""
+    sudo = shutil.which("sudo")
+    if sudo is None:
+        return False
+    ask = [sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"]
+    errors = None if sys.stdin.isatty() else subprocess.DEVNULL
+    return subprocess.run(ask, check=False, stderr=errors).returncode == 0  # noqa: S603
