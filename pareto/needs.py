@@ -1,0 +1,71 @@
+"""What a command needs of this machine before anything is installed, by the standard library alone.
+
+`python -m pareto.needs ARGUMENTS`, run by pareto.sh with the arguments that it was given, prints the package that is
+missing, if one is; it fails in one line where the command could not run whatever is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pareto.hosts.local import rights
+
+_BUILDS = (["run"], ["netem", "check"], ["bench", "transport"])
+"""The commands that build a testbed on this machine, unless another is named."""
+_NOT_RUN = {"--help", "-h", "--version", "--dry-run"}
+_NAMED = re.compile(r"^testbed: *['\"]?([^'\"#\s]+)", re.MULTILINE)
+
+
+def local_testbed(arguments: Sequence[str]) -> bool:
+    """Whether a command line builds the local testbed; where that cannot be told, it does not say so."""
+    words = list(arguments)
+    if words and words[0].startswith("-"):
+        words.insert(0, "run")
+    builds = any(words[: len(command)] == command for command in _BUILDS)
+    if not builds or _NOT_RUN.intersection(words):
+        return False
+    return (_value(words, "--testbed") or _saved(words) or "local") == "local"
+
+
+def _saved(words: Sequence[str]) -> str:
+    """What a sweep's file, or the folder of a run that goes on, says of the testbed."""
+    try:
+        if folder := _value(words, "--resume"):
+            manifest = Path(folder, "manifest.json")
+            return (
+                str(json.loads(manifest.read_text())["sweep"]["testbed"]) if manifest.is_file() else "unknown"
+            )
+        sweep = next((word for word in words[1:] if word.endswith((".yaml", ".yml"))), "")
+        found = _NAMED.search(Path(sweep).read_text()) if sweep else None
+        return found[1] if found else ""
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return "unknown"  # the command itself says what is wrong with it
+
+
+def _value(words: Sequence[str], option: str) -> str:
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == option:
+            return after
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def main() -> None:
+    if not local_testbed(sys.argv[1:]):
+        return
+    try:
+        rights.find()
+    except rights.Forbidden as forbidden:
+        print(f"error: {forbidden}", file=sys.stderr)
+        sys.exit(2)
+    if rights.sshd() is None:
+        print("openssh-server")
+
+
+if __name__ == "__main__":
+    main()
