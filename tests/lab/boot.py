@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pareto.hosts.local import sshd
+from pareto.hosts.local import rights
 from tests import REPOSITORY
 from tests.lab.disk import MIRRORED, OWN, Disk, mirrored
 
@@ -78,7 +78,7 @@ def _commands(disk: Disk, name: str) -> Iterator[list[str]]:
     yield ["mount", "-t", "devpts", "-o", "newinstance,gid=5,mode=620,ptmxmode=666", "devpts", "/dev/pts"]
     yield ["mount", "-o", "remount,bind,ro", "/"]
     yield ["mkdir", "/run/sshd"]
-    yield ["exec", sshd.binary() or "sshd", "-D", "-e"]
+    yield ["exec", rights.sshd() or "sshd", "-D", "-e"]
 
 
 def _read_only(source: str, target: str) -> Iterator[list[str]]:
