@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from analysis.escaping import terminal
 from pareto import RESULTS, cli_analysis, cli_bench
 
 BEGAN = time.monotonic()
@@ -400,7 +401,7 @@ def _is_expected(error: Exception) -> bool:
 
 
 def _complain(message: str) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {terminal(' '.join(message.split()))}", file=sys.stderr)
     return 2
 
 

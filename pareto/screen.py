@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from analysis.escaping import terminal
 from pareto.device_series import throttled_now
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile
@@ -30,10 +32,18 @@ REDRAW_HZ = 1.0
 LISTED_FAULTS = 10
 
 
+class _Console(Console):
+    """A terminal gets no control code from a text, whoever wrote it: a host, a results folder, the name of a file."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(terminal(segment.text), segment.style)
+
+
 def console() -> Console:
-    """Standard output; a log gets 80 columns and no control codes."""
+    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours."""
     # No emoji: "tcp:b: 2 ms" has one to rich.
-    out = Console(highlight=False, soft_wrap=False, emoji=False)
+    out = _Console(highlight=False, soft_wrap=False, emoji=False)
     if not out.is_terminal:
         out.width = 80
     return out

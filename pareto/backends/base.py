@@ -23,6 +23,17 @@ class BackendError(Exception):
     """The peer refused, answered nonsense, or is gone."""
 
 
+MOST_S = 86_400.0
+"""Beyond a day, what a peer says that something took is nonsense."""
+
+
+def check_seconds(seconds: Sequence[float]) -> None:
+    """Raises BackendError for what a peer cannot have measured: NaN, negative, infinite, absurd."""
+    for each in seconds:
+        if not 0.0 <= each <= MOST_S:
+            raise BackendError(f"the peer says that something took {each:g} s")
+
+
 @dataclass(frozen=True)
 class Reply:
     """A result, and what the later hosts' own clocks say about it. Durations in seconds.

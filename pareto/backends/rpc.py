@@ -26,7 +26,7 @@ from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
 from torch.distributed.rpc import constants
 
-from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
+from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors, check_seconds
 from pareto.backends.names import RPC_CHANNELS
 from pareto.backends.pipeline import Pipeline, Request
 
@@ -139,7 +139,9 @@ class RpcClient:
             raise self._fault(error) from error
         if isinstance(answer, str):
             raise BackendError(f"{self._peer} says: {answer}")
-        return Reply(request_id, *answer)
+        tensors, stages_s, serialize_s = answer
+        check_seconds([*stages_s, serialize_s])
+        return Reply(request_id, tensors, stages_s, serialize_s)
 
     def warm(self, nbytes: int) -> None:
         try:

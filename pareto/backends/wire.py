@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pareto.backends.base import BackendError, Layout, Tensors
+from pareto.backends.base import BackendError, Layout, Tensors, check_seconds
 
 MAGIC = b"PRT1"
 VERSION = 2
@@ -204,5 +204,6 @@ def header(data: memoryview) -> Header:
         raise BackendError(f"unknown kind of message {kind}")
     if stages > MAX_STAGES:
         raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
+    check_seconds(seconds)
     *stages_s, serialize_s = seconds
     return Header(_KINDS[kind], request_id, fingerprint, tuple(stages_s[:stages]), serialize_s, tensors, size)

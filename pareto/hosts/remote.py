@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pareto.hosts import privileged, shipping
 from pareto.hosts.host import Host
+from pareto.hosts.reports import Reports
 from pareto.hosts.session import Session
 from pareto.hosts.way import Way
 
@@ -56,4 +57,4 @@ class Remote:
         words = '"killed by signal $((status - 128))$([ $status -ne 137 ] || echo ": out of memory?")"'
         killed = f"[ $status -le 128 ] || echo {words} >>{shlex.quote(log)}"
         script = f"{{ {command}; }} 2>{shlex.quote(log)}; status=$?; {killed}"
-        return Session(self.host.name, self.way.open(script, log))
+        return Session(self.host.name, self.way.open(script, log), Reports(module).check)

@@ -1,13 +1,15 @@
 """The driver's end of the control protocol: requests to one program on one host, and its replies.
 
 The program's end is `pareto.jsonlines`. A session lives on an SSH channel (`ssh.ChannelWire`) or on the pipes of
-a child process; closing it ends the program.
+a child process; closing it ends the program. Whatever the program sends: what a session returns is JSON of bounded size
+that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import select
 import signal
@@ -17,8 +19,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Protocol
 
+from analysis.escaping import short, terminal
+
 HEARTBEAT_S = 5.0
 MEANWHILE_S = 1.0
+MOST_LINE_BYTES = 16 << 20
+"""Of a reply. The longest, of a trial's sensors or of its requests, has one or two MB."""
+MOST_DEPTH = 32
+"""Of values within values in a reply."""
+MOST_WORDS = 1000
+"""Letters of what a program says is wrong."""
 ENDING_S = 0.5
 """How long a process that has closed its output may take to end."""
 
@@ -28,7 +38,11 @@ class SessionError(Exception):
 
 
 class SessionLost(Exception):
-    """The program or the way to it is gone; nothing more can be asked of it."""
+    """The program or the way to it is gone, or it speaks nonsense; nothing more can be asked of it."""
+
+
+Check = Callable[[str, Any], None]
+"""Given a request's name and what was replied: raises ValueError where that cannot be."""
 
 
 class Wire(Protocol):
@@ -48,12 +62,15 @@ class Wire(Protocol):
 class Session:
     """Requests to one program, answered in order."""
 
-    def __init__(self, name: str, wire: Wire) -> None:
+    def __init__(self, name: str, wire: Wire, check: Check | None = None) -> None:
         self.name = name
         self._wire = wire
+        self._check = check
         self._ids = itertools.count(1)
         self._pending = b""
-        self._replies: dict[int, dict[str, Any]] = {}
+        self._asked: dict[int, str] = {}
+        """The requests that have no reply yet."""
+        self._replies: dict[int, tuple[str, dict[str, Any]]] = {}
         self._writing = threading.Lock()
         self._loss: SessionLost | None = None
 
@@ -64,6 +81,7 @@ class Session:
     def send(self, op: str, **fields: Any) -> int:
         """Ask without waiting; the number returned goes to `wait`."""
         number = next(self._ids)
+        self._asked[number] = op
         self._write({"id": number, "op": op, **fields})
         return number
 
@@ -71,6 +89,7 @@ class Session:
         """The answer to request `number`; `meanwhile` is called about once a second until it is there."""
         deadline = time.monotonic() + timeout_s
         while number not in self._replies:
+            self.check()
             if meanwhile is None or deadline - time.monotonic() < MEANWHILE_S:
                 self._read(deadline)
                 continue
@@ -78,9 +97,14 @@ class Session:
                 self._read(time.monotonic() + MEANWHILE_S)
             except TimeoutError:
                 meanwhile()
-        reply = self._replies.pop(number)
+        op, reply = self._replies.pop(number)
         if not reply["ok"]:
-            raise SessionError(f"{self.name}: {reply['error']}")
+            raise SessionError(f"{self.name}: {terminal(short(reply['error'], MOST_WORDS))}")
+        if self._check is not None:
+            try:
+                self._check(op, reply["result"])
+            except ValueError as error:
+                raise SessionError(f"{self.name}: its report on {op} cannot be: {error}") from None
         return reply["result"]
 
     def ping(self) -> None:
@@ -91,7 +115,7 @@ class Session:
             self._loss = lost
 
     def check(self) -> None:
-        """Raises SessionLost where a ping found out that it is."""
+        """Raises SessionLost where that is known already."""
         if self._loss is not None:
             raise self._loss
 
@@ -118,13 +142,64 @@ class Session:
         if not part:
             raise self._lost()
         *lines, self._pending = (self._pending + part).split(b"\n")
-        for line in lines:
-            reply = json.loads(line)
-            self._replies[reply["id"]] = reply
+        try:
+            for line in lines:
+                number, reply = _reply(line)
+                if number not in self._asked:
+                    raise ValueError(f"a reply to no request: {_excerpt(line)}")
+                self._replies[number] = self._asked.pop(number), reply
+            if len(self._pending) > MOST_LINE_BYTES:
+                raise ValueError(f"a line of more than {MOST_LINE_BYTES >> 20} MB")
+        except ValueError as error:
+            self._pending = b""
+            self._replies.clear()
+            self._loss = SessionLost(f"{self.name} sends what is no reply: {error}")
+            raise self._loss from None
 
     def _lost(self) -> SessionLost:
         words = self._wire.last_words().strip().splitlines()
-        return SessionLost(f"{self.name} ended" + (f": {words[-1]}" if words else ""))
+        return SessionLost(
+            f"{self.name} ended" + (f": {terminal(short(words[-1], MOST_WORDS))}" if words else "")
+        )
+
+
+def _reply(line: bytes) -> tuple[int, dict[str, Any]]:
+    """A reply and the number of its request. Raises ValueError, in one line."""
+    if len(line) > MOST_LINE_BYTES:
+        raise ValueError(f"a line of {len(line)} bytes, at most {MOST_LINE_BYTES >> 20} MB are one")
+    try:
+        reply = _shown(json.loads(line, parse_constant=_constant))
+    except (ValueError, RecursionError):
+        raise ValueError(_excerpt(line)) from None
+    match reply:
+        case {"id": int(number), "ok": True, "result": _} | {"id": int(number), "ok": False, "error": str()}:
+            if not isinstance(number, bool):
+                return number, reply
+    raise ValueError(_excerpt(line))
+
+
+def _constant(name: str) -> float:
+    """Infinite is what some figures may be (`hosts.reports`); what is no number, none."""
+    if name == "Infinity":
+        return math.inf
+    raise ValueError
+
+
+def _excerpt(line: bytes) -> str:
+    return terminal(short(line[:100].decode(errors="replace")))
+
+
+def _shown(value: Any, depth: int = 0) -> Any:
+    """The same, with nothing in its texts that would move a terminal. Raises ValueError where it is nested too deep."""
+    if depth > MOST_DEPTH:
+        raise ValueError
+    if isinstance(value, str):
+        return terminal(value)
+    if isinstance(value, list):
+        return [_shown(part, depth + 1) for part in value]
+    if isinstance(value, dict):
+        return {terminal(key): _shown(part, depth + 1) for key, part in value.items()}
+    return value
 
 
 class PipeWire:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import plan, screen, spec
+from pareto import cli, plan, screen, spec
 from pareto.link import library
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
@@ -294,3 +295,28 @@ def test_a_log_shows_no_sensors(out: Console) -> None:
 def test_labels_of_backends_are_not_taken_for_emoji(capsys: pytest.CaptureFixture[str]) -> None:
     screen.console().print("tcp:a and tcp:b: 2 ms", markup=False)
     assert capsys.readouterr().out == "tcp:a and tcp:b: 2 ms\n"
+
+
+def test_no_text_from_elsewhere_moves_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A title, colours, the cursor, an answer typed in the user's name, a direction; and what cannot be encoded."""
+    hostile = "\x1b]0;mine\x07\x1b[31m\x1b[2J\x9b6n\r\u202e\ud800"
+    table = Table.grid()
+    table.add_row(hostile)
+    out = screen.console()
+    out.print(hostile, markup=False)
+    out.print(table)
+    assert cli._complain(hostile) == 2
+    for shown in capsys.readouterr():
+        assert "mine" in shown
+        assert all(character.isprintable() for character in shown.replace("\n", ""))
+
+
+def test_colours_of_our_own_stay() -> None:
+    out = screen._Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    out.print("[bold]best[/bold]")
+    assert text_of(out) == "\x1b[1mbest\x1b[0m\n"
+
+
+def text_of(out: Console) -> str:
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,8 +11,9 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import wire
-from pareto.backends.base import BackendError
+from pareto.backends.base import MOST_S, BackendError
 from pareto.backends.line import AHEAD, Line
+from pareto.backends.rpc import RpcClient
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -63,6 +65,27 @@ def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None
         assert got == wire.Header(
             wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, tensors=1, body_bytes=16
         )
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, MOST_S + 1])
+def test_seconds_that_cannot_be_are_refused(seconds: float, snapshot: SnapshotAssertion) -> None:
+    form = wire.form_of((torch.ones(4),))
+    for stages_s, serialize_s in (((0.1, seconds), 0.0), ((), seconds)):
+        head = wire.reply(form, 1, stages_s, serialize_s)[: wire.HEADER.size]
+        with pytest.raises(BackendError) as refused:
+            wire.header(memoryview(head))
+        assert str(refused.value) == snapshot
+    client = RpcClient("server")
+    client._in_flight.append((1, Answered(((), (0.1, seconds), 0.0))))
+    with pytest.raises(BackendError):
+        client.receive()
+
+
+class Answered:
+    """A future that has a value."""
+
+    def __init__(self, value: object) -> None:
+        self.wait = lambda: value
 
 
 def test_a_reply_tells_of_seven_later_stages_at_most(snapshot: SnapshotAssertion) -> None:

@@ -84,8 +84,9 @@ def test_meanwhile_is_called_each_second_until_the_answer_is_there(clock: Clock)
 def test_an_answer_that_is_there_needs_nothing_meanwhile(clock: Clock) -> None:
     called: list[int] = []
     asked = Session("pi", Awaited(clock, [(0.0, reply(1, "first") + reply(2, "second"))]))
-    assert asked.wait(asked.send("usage"), 60.0, lambda: called.append(1)) == "first"
-    assert asked.wait(asked.send("usage"), 60.0, lambda: called.append(2)) == "second"
+    one, two = asked.send("usage"), asked.send("usage")
+    assert asked.wait(one, 60.0, lambda: called.append(1)) == "first"
+    assert asked.wait(two, 60.0, lambda: called.append(2)) == "second"
     assert called == []
 
 
@@ -176,3 +177,77 @@ def test_nothing_is_written_after_the_end() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+NONSENSE = {
+    "no JSON": b"Segmentation fault\n",
+    "nothing": b"\n",
+    "no UTF-8": b"\xff\xfe\n",
+    "no object": b"[1]\n",
+    "NaN": b'{"id": 1, "ok": true, "result": NaN}\n',
+    "minus infinity": b'{"id": 1, "ok": true, "result": [-Infinity]}\n',
+    "deep": b'{"id": 1, "ok": true, "result": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    "a little deep": b'{"id": 1, "ok": true, "result": ' + b"[" * 40 + b"]" * 40 + b"}\n",
+    "no id": b'{"ok": true, "result": 1}\n',
+    "the id of no request": reply(7, 1),
+    "an id that is a text": b'{"id": "1", "ok": true, "result": 1}\n',
+    "an id that is true": b'{"id": true, "ok": true, "result": 1}\n',
+    "twice": reply(1, 1) + reply(1, 1),
+    "neither well nor ill": b'{"id": 1, "ok": "yes", "result": 1}\n',
+    "no result": b'{"id": 1, "ok": true}\n',
+    "an error that is no text": b'{"id": 1, "ok": false, "error": {}}\n',
+    "a number that no host can count to": b'{"id": 1, "ok": true, "result": ' + b"9" * 5000 + b"}\n",
+    "codes": b"\x1b]0;mine\x07\x1b[2J" + b"x" * 200_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_program_that_sends_nonsense_is_lost_and_stays_so(clock: Clock, nonsense: str) -> None:
+    asked = Session("pi", Awaited(clock, [(0.1, NONSENSE[nonsense]), (0.2, reply(1, "late"))]))
+    number = asked.send("trial")
+    with pytest.raises(SessionLost, match=r"^pi sends what is no reply: ") as lost:
+        asked.wait(number)
+    assert str(lost.value).isprintable()
+    assert len(str(lost.value)) < 1000
+    with pytest.raises(SessionLost):
+        asked.wait(number)
+
+
+def test_a_line_without_an_end_is_not_waited_for(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MOST_LINE_BYTES", 1000)
+    for arrives in ([(0.0, b"[" * 600)] * 2, [(0.0, b'"' + b"x" * 1000 + b'"\n')]):
+        asked = Session("pi", Awaited(clock, list(arrives)))
+        with pytest.raises(SessionLost):
+            asked.request("trial")
+
+
+def test_what_a_program_says_can_be_shown(clock: Clock) -> None:
+    hostile = "\x1b]0;mine\x07\n\u202e" + "x" * 200_000
+    refused = json.dumps({"id": 1, "ok": False, "error": hostile}).encode() + b"\n"
+    with pytest.raises(SessionError) as error:
+        Session("pi", Awaited(clock, [(0.0, refused)])).request("trial")
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 2000
+    told = Session("pi", Awaited(clock, [(0.0, reply(1, {hostile: [hostile, 1.5, None]}))])).request("facts")
+    ((key, (text, *rest)),) = told.items()
+    assert "\x1b" not in key + text
+    assert rest == [1.5, None]
+
+
+def test_last_words_can_be_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Awaited, "last_words", lambda _: "\x1b[2J" + "x" * 200_000)
+    with pytest.raises(SessionLost, match="pi ended: ") as lost:
+        Session("pi", Awaited(clock, [(0.0, b"")])).request("trial")
+    assert str(lost.value).isprintable()
+    assert len(str(lost.value)) < 2000
+
+
+def test_a_report_that_cannot_be_is_refused_with_the_requests_name(clock: Clock) -> None:
+    def check(op: str, result: object) -> None:
+        if result != 1:
+            raise ValueError("it is 2")
+
+    asked = Session("pi", Awaited(clock, [(0.0, reply(1, 1)), (0.0, reply(2, 2))]), check)
+    assert asked.request("warm") == 1
+    with pytest.raises(SessionError, match=r"^pi: its report on warm cannot be: it is 2$"):
+        asked.request("warm")

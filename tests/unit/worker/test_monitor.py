@@ -16,6 +16,7 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.hosts.reports import Reports
 from pareto.worker.sensors.instruments import Sample
 from pareto.worker.sensors.sampling import Sampler
 from tests import REPOSITORY
@@ -364,3 +365,14 @@ def test_sampling_that_has_failed_does_not_look_like_none() -> None:
         with pytest.raises(RuntimeError) as failed:
             ask()
         assert isinstance(failed.value.__cause__, OSError)
+
+
+def test_all_that_it_reports_is_declared(monitor: Program, bare_monitor: Program) -> None:
+    """The driver takes nothing else (`pareto.hosts.reports`)."""
+    check = Reports("pareto.worker.monitor").check
+    for program in (monitor, bare_monitor):
+        check("latest", program.result("latest"))
+        check("begin", program.result("begin", pid=os.getpid(), interval_s=INTERVAL_S, gpu=None))
+        check("idle", program.result("idle", seconds=3 * INTERVAL_S))
+        for op in ("latest", "collect", "cost"):
+            check(op, program.result(op))

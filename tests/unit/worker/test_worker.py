@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import resource
 import statistics
 import time
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.base import BackendError
+from pareto.hosts.reports import Reports
 from pareto.jsonlines import Refused
 from pareto.worker import device, host
 from pareto.worker.__main__ import Worker, _layout
@@ -440,3 +442,30 @@ def test_a_stages_baseline_is_its_own_and_leaves_no_trace_in_the_trial(pair: Cha
     assert pair.server.usage({"requests": 0, "steady": 0})["trial_window"] is None
     pair.trial(0)
     assert pair.server.baseline({"cuts": [0], "position": 1, **which}) is not None
+
+
+def test_all_that_it_reports_is_declared(pair: Chain, loading: dict[str, Any]) -> None:
+    """The driver takes nothing else (`pareto.hosts.reports`)."""
+
+    def check(op: str, result: Any) -> Any:
+        Reports("pareto.worker").check(op, json.loads(json.dumps(result)))
+        return result
+
+    which = {"batch_size": 1, "backend": "tcp"}
+    check("facts", pair.edge.facts({}))
+    check("load", pair.edge.load(loading))
+    check("listen", Worker(device.named("cpu")).listen({"address": "127.0.0.1", "token": "t"}))
+    check("warm", pair.edge.warm({"backend": "tcp", "nbytes": 1000}))
+    asked = {"bulk_out": 100_000, "bulk_back": 100_000, "sample_out": 3, "sample_back": 3, "message": 10}
+    for more in ({}, {"datagrams": True}, {"bulk_out": 0, "sample_out": 0}, {"bulk_out": 1}):
+        check("probe", pair.edge.probe({**asked, **more}))
+    for cut in (0, 5, LAST):
+        for staged in pair.stage(cut):
+            check("stage", staged)
+        check("baseline", pair.server.baseline({"cuts": [cut], "position": 1, **which}))
+        check("usage", pair.server.usage({}))
+        report = check("trial", pair.trial(cut))
+        steady = 1 + report["throughput_window_requests"]
+        served = {"requests": len(report["requests"]["throughput"]["started_s"]), "steady": steady}
+        check("usage", pair.server.usage(served))
+        check("usage", pair.edge.usage(served))
