@@ -1,5 +1,12 @@
 import sys
 
-from pareto.cli import main
+from pareto.last_resort import guarded
 
-sys.exit(main())
+
+def _main() -> int:
+    from pareto.cli import main
+
+    return main()
+
+
+sys.exit(guarded(_main))

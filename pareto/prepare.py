@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,8 +20,8 @@ from pareto.datasets import feeding
 from pareto.datasets.dataset import DatasetError
 from pareto.datasets.feed import Feed
 from pareto.plan import ModelFacts
-from pareto.spec import AUTO, Sweep
-from partitions import memory, proof, registry, weights
+from pareto.spec import AUTO, SpecError, Sweep
+from partitions import memory, proof, registry, scratch, weights
 from partitions import model as partitioned
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
@@ -94,10 +94,16 @@ def _input(name: str, sweep: Sweep) -> str:
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:
-    """Make everything for a model. Raises weights.WeightsError, DatasetError."""
+    """Make everything for a model. Raises weights.WeightsError, DatasetError, SpecError."""
     try:
-        with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
-            return _prepare(recipe(name, sweep), sweep, Path(folder))
+        with scratch.folder() as folder:
+            return _prepare(recipe(name, sweep), sweep, folder)
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise SpecError(
+            f"cannot prepare {name}: {why}; its files need room in {os.environ.get('TMPDIR', '/tmp')} for a moment: "  # noqa: S108
+            "make some, or name another folder by TMPDIR"
+        ) from error
     finally:
         memory.give_back_freed()
 

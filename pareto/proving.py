@@ -7,16 +7,14 @@ import functools
 import gc
 import itertools
 import math
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from torch import Tensor, fx
 
-from partitions import memory, points, proof, weights
+from partitions import memory, points, proof, scratch, weights
 from partitions import model as partitioned
 from partitions.graph import propagate
 from partitions.model import PartitionedModel
@@ -127,8 +125,8 @@ def _loaded(recipe: Recipe) -> Iterator[PartitionedModel]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
-            made = weights.make(recipe.name, "seeded", 0, Path(folder))
+        with scratch.folder() as folder:
+            made = weights.make(recipe.name, "seeded", 0, folder)
             model = partitioned.load(recipe, made.path)
         yield model
     finally:

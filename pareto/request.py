@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pareto import spec
-from pareto.hosts.inventory import THIS_MACHINE
-from pareto.link.profile import Profile
-from pareto.spec import SpecError, Sweep
-from pareto.store import StoreError
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.link import library
+from pareto.link.profile import Profile, ProfileError
+from pareto.spec import ALONG, SpecError, Sweep
+from pareto.store import MANIFEST, StoreError, read_manifest
 
 QUICK_TRIALS = 1
 ENDING = ("until", "budget")
 """What decides how long a run goes on, not what it measures."""
 _AS_IT_WAS = {"input": "float32", "only": True}
 """What a run was made with that is older than the option."""
+_FIELDS = {field.alias or name: name for name, field in Sweep.model_fields.items()}
+"""By option."""
 
 
 def run_folder(run: Path, out: Path) -> Path:
@@ -61,11 +65,25 @@ def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
     return [spec.profiles(name, many) for name in sweep.netems]
 
 
+def resume_command(folder: Path, sweep: Sweep) -> str:
+    """What the user types to go on with a run: its folder, and what that is not believed about."""
+    given = [f"--{option.replace('_', '-')} {shlex.quote(it)}" for option, it in _elsewhere(sweep).items()]
+    return " ".join(["./pareto.sh --resume", shlex.quote(str(folder)), *given])
+
+
 def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
+    """Nothing that the folder says is run, read, logged in to or imported before the user has named it too."""
     if file is not None:
         raise SpecError("--resume takes its settings from the run: leave the sweep file out")
-    recorded = _AS_IT_WAS | json.loads((folder / "manifest.json").read_text())["sweep"]
-    begun = spec.sweep(recorded)
+    manifest = str(folder / MANIFEST)
+    begun = spec.parsed(_AS_IT_WAS | read_manifest(folder)["sweep"], manifest)
+    elsewhere = _elsewhere(begun)
+    if missing := [option for option in elsewhere if option not in options]:
+        which = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
+        raise SpecError(
+            f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
+            f"as in {resume_command(folder, begun)}"
+        )
     asked = spec.parsed({"model": begun.models, **options})
     from pareto.prepare import canonical
     from partitions.registry import UnknownModel
@@ -73,16 +91,61 @@ def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     try:
         asked = canonical(asked)
     except UnknownModel as error:
-        raise SpecError(str(error)) from None
-    keys = {field.alias or name: name for name, field in Sweep.model_fields.items()}
+        raise SpecError(str(error) if "model" in options else f"{manifest}: {error}") from None
     for option in (option for option in options if option not in ENDING):
-        then, now = (getattr(which, keys[option]) for which in (begun, asked))
+        then, now = (_by_name(option, getattr(which, _FIELDS[option])) for which in (begun, asked))
         if then != now:
             raise SpecError(
                 f"{folder} was made with other settings: {option} was {_shown(then)}, not {_shown(now)}; "
                 "leave the option out, or start a new run"
             )
-    return begun.model_copy(update={option: getattr(asked, option) for option in ENDING if option in options})
+    taken = [option for option in options if option in (*ENDING, *elsewhere)]
+    whole = begun.model_copy(update={_FIELDS[option]: getattr(asked, _FIELDS[option]) for option in taken})
+    try:
+        return spec.checked(whole)
+    except (SpecError, ProfileError) as error:
+        raise SpecError(f"{manifest}: {error}") from None
+
+
+def _elsewhere(sweep: Sweep) -> dict[str, str]:
+    """The options by which a sweep names what lies outside of it: files that are run or read, and hosts."""
+    values = {option: getattr(sweep, _FIELDS[option]) for option in _OUTSIDE}
+    return {option: _shown(value) for option, value in values.items() if _OUTSIDE[option](value)}
+
+
+def _by_name(option: str, value: Any) -> Any:
+    """What must be the same in a run that goes on. A file may have moved: what is in it is compared later."""
+    if option == "model":
+        from partitions.user_file import is_reference, name_of
+
+        return tuple(name_of(model) if is_reference(model) else model for model in value)
+    if option == "netem":
+        return tuple(ALONG.join(_profile(part) for part in netem.split(ALONG)) for netem in value)
+    return "a file" if option in _OUTSIDE and _OUTSIDE[option](value) else value
+
+
+def _profile(name: str) -> str:
+    return Path(name).stem if library.is_file(name) else name
+
+
+def _models_outside(models: tuple[str, ...]) -> bool:
+    from partitions.user_file import is_reference
+
+    return any(map(is_reference, models))
+
+
+def _networks_outside(netems: tuple[str, ...]) -> bool:
+    return any(library.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG)))
+
+
+_OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
+    "model": _models_outside,
+    "netem": _networks_outside,
+    "weights": lambda source: source not in ("seeded", "pretrained"),
+    "data_path": lambda path: path is not None,
+    "testbed": lambda name: name not in (THIS_MACHINE, SIMULATED),
+}
+"""Options whose value may name a file or hosts, and whether a value does."""
 
 
 def _shown(value: Any) -> str:

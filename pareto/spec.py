@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from pareto.backends import names
 from pareto.hosts.host import MAX_HOSTS
@@ -24,6 +33,8 @@ MOST_IN_FLIGHT = 64
 MOST_TRIALS = 1000
 MOST_ROUNDS = 100
 """None is added beyond to become sure: a spread that this many do not tame is the machine's to mend."""
+MOST_LISTED = 1000
+"""Of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
 SLOWED = 1.5
 """A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
@@ -92,10 +103,11 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_each_once), Field(min_length=1)]
-Numbers = Annotated[
-    tuple[int, ...], BeforeValidator(_listed), AfterValidator(_each_once), Field(min_length=1)
-]
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 200
+_SOME = Field(min_length=1, max_length=MOST_LISTED)
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_each_once), _SOME]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(_listed), AfterValidator(_each_once), _SOME]
 
 
 class Sweep(BaseModel):
@@ -106,7 +118,7 @@ class Sweep(BaseModel):
     models: Names = Field(alias="model")
     netems: Names = Field(default=("none",), alias="netem")
     backends: Names = Field(default=BACKENDS, alias="backend")
-    points: Annotated[tuple[str, ...], BeforeValidator(_selectors), Field(min_length=1)] = ("all",)
+    points: Annotated[tuple[str, ...], BeforeValidator(_selectors), _SOME] = ("all",)
     only: bool = False
     granularity: Literal["block", "op"] = "block"
     live_tensors: int = Field(default=1, ge=1, le=8)
@@ -122,9 +134,9 @@ class Sweep(BaseModel):
         default=None, gt=0, le=MOST_BUDGET_S
     )
     batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
-    depths: Annotated[
-        tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), Field(min_length=1)
-    ] = Field(default=(AUTO,), alias="in_flight")
+    depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = Field(
+        default=(AUTO,), alias="in_flight"
+    )
     congestion: Literal["cubic", "bbr", "reno"] | None = None
     initial_window: int | None = Field(default=None, ge=1, le=1000)
     slow_start_after_idle: bool = False
@@ -143,6 +155,15 @@ class Sweep(BaseModel):
     shape_at: Literal["both", "edge"] = "both"
     restart: Annotated[str, BeforeValidator(str), Field(pattern=r"^(never|round|[1-9][0-9]{0,3})$")] = NEVER
     quick: bool = False
+
+    @field_validator("*")
+    @classmethod
+    def _printable(cls, value: Any) -> Any:
+        """Names are shown in terminals, and become those of files."""
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str | Path) and not str(text).isprintable():
+                raise ValueError("has a character that cannot be printed")
+        return value
 
     @property
     def link_tolerance(self) -> Tolerance:
@@ -223,7 +244,11 @@ def parsed(fields: dict[str, Any], source: str = "") -> Sweep:
 
 def sweep(fields: dict[str, Any]) -> Sweep:
     """A checked sweep from options' names and values. Raises SpecError, link.profile.ProfileError."""
-    asked = parsed(fields)
+    return checked(parsed(fields))
+
+
+def checked(asked: Sweep) -> Sweep:
+    """The sweep, whose values fit together. Raises SpecError, link.profile.ProfileError."""
     for backend in asked.backends:
         try:
             names.parse(backend)
@@ -296,4 +321,5 @@ def _first_fault(error: ValidationError, source: str) -> str:
     name = option if source else f"--{option.replace('_', '-')}"
     if fault["type"] == "missing":
         return f"{where}{name} is missing: say which model to sweep, as in --model mobilenetv2"
-    return f"{where}{name} {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+    words = fault["msg"].removeprefix("Value error, ")
+    return f"{where}{name} {_SHOWN.repr(fault['input'])}: {words[0].lower()}{words[1:]}"

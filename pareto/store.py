@@ -2,7 +2,8 @@
 every probe of the links.
 
 trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row cut short
-by a crash is dropped on the next opening.
+by a crash is dropped on the next opening. One process at a time writes to a run's folder. What lies in a folder may be
+anybody's: no link in it is followed, and nothing is believed of it that was not checked.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pareto import plain_files
+from pareto.plain_files import StoreError as StoreError
 from pareto.spec import ALONG, Cell
 
 TRIAL_COLUMNS = (
@@ -107,104 +114,197 @@ LINK_COLUMNS = (
     *("asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps"),
     *("asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s"),
 )
+MANIFEST = "manifest.json"
+MOST_MANIFEST_BYTES = 64 << 20
+MOST_TABLE_BYTES = 1 << 30
+MOST_LETTERS = 2000
+"""Of a reason: what a host said may be a page."""
 _FILES = {"trials.csv": TRIAL_COLUMNS, "stages.csv": STAGE_COLUMNS, "link.csv": LINK_COLUMNS}
 Row = dict[str, Any]
 
 
-class StoreError(ValueError):
-    """A results folder that cannot be used: one line that says why."""
+class _Manifest(BaseModel):
+    """What others than `analysis` read in a manifest, as far as it decides what a run goes on with."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    sweep: dict[str, Any]
+    models: dict[str, dict[str, Any]] = {}
+    profiles: dict[str, dict[str, Any]] = {}
+    testbed_hosts: dict[str, Any] | None = None
+    sessions: list[dict[str, Any]] = []
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a run's manifest says. Raises StoreError."""
+    path = folder / MANIFEST
+    content = plain_files.content(path, MOST_MANIFEST_BYTES)
+    try:
+        manifest = json.loads(content.decode())
+        _Manifest.model_validate(manifest)
+    except UnicodeDecodeError:
+        raise StoreError(f"{path} is not a run's manifest: it is not UTF-8") from None
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "the whole"
+        raise StoreError(f"{path} is not a run's manifest: {where}: {fault['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not a run's manifest: {error}") from None
+    return dict(manifest)
 
 
 class Store:
-    """One run's folder, open for appending."""
+    """One run's folder, open for appending until it is closed: by this process alone.
 
-    def __init__(self, folder: Path) -> None:
+    Every method raises StoreError where the folder cannot be read or written.
+    """
+
+    def __init__(self, folder: Path, lock: int | None = None, made: Sequence[Path] = ()) -> None:
+        """`lock`: as `plain_files.locked` returns it. `made`: the folders made for it, the innermost first."""
         self.folder = folder
+        self._lock = lock
+        self._made = made
+        self._done: set[tuple[str, ...]] = set()
 
     @classmethod
     def create(cls, out: Path, run: str, manifest: Mapping[str, Any]) -> Store:
-        """A new run. Raises StoreError if the folder cannot be written."""
-        store = cls(_unused(out / run))
+        """A new run. Nothing is left of a folder that cannot be written."""
+        above = [path for path in (out, *out.parents) if not path.exists()]
+        store = None
         try:
-            (store.folder / "requests").mkdir(parents=True)
+            if above:
+                out.mkdir(parents=True, exist_ok=True)
+            folder = _new_folder(out / run)
+            store = cls(folder, None, (folder, *above))
+            store._lock = plain_files.locked(folder)
+            (folder / "requests").mkdir()
             store.write_manifest(manifest)
-            _append(store.folder / "trials.csv", [TRIAL_COLUMNS])
-            _append(store.folder / "stages.csv", [STAGE_COLUMNS])
-            _append(store.folder / "link.csv", [LINK_COLUMNS])
-        except OSError as error:
-            raise StoreError(
-                f"cannot write results to {out}: {error.strerror} (choose another --out)"
-            ) from None
+            for name, columns in _FILES.items():
+                plain_files.append(folder / name, _csv([columns]), new=True)
+        except BaseException as error:
+            if store is not None:
+                store.close()
+            else:
+                _remove_empty(above)
+            if not isinstance(error, OSError | StoreError):
+                raise
+            why = error.strerror if isinstance(error, OSError) else error
+            raise StoreError(f"cannot write results to {out}: {why} (choose another --out)") from None
+        return store
+
+    @classmethod
+    def read(cls, folder: Path) -> Store:
+        """A run that was begun, to look at only."""
+        store = cls(folder)
+        store._check()
         return store
 
     @classmethod
     def resume(cls, folder: Path) -> Store:
-        """A run that was begun. Raises StoreError."""
-        if not (folder / "manifest.json").exists() or not (folder / "trials.csv").exists():
-            raise StoreError(f"{folder} is not a run to resume: it has no manifest.json or no trials.csv")
-        store = cls(folder)
+        """A run that was begun. Raises StoreError also where another process writes to it."""
+        if not (folder / MANIFEST).is_file():
+            raise StoreError(f"{folder} is not a run to resume: it has no {MANIFEST}")
+        store = cls(folder, plain_files.locked(folder))
         try:
-            for name, columns in _FILES.items():
-                _drop_torn_line(folder / name)
-                with (folder / name).open(newline="") as file:
-                    if next(csv.reader(file), None) != list(columns):
-                        raise StoreError(
-                            f"{folder / name} has other columns than this version writes: start a new run"
-                        )
-        except OSError as error:
-            raise StoreError(f"cannot write to {folder}: {error.strerror}") from None
+            store._check()
+            for name in _FILES:
+                plain_files.drop_torn_line(folder / name)
+        except BaseException:
+            store.close()
+            raise
         return store
 
-    def discard_if_empty(self) -> None:
-        """Remove the folder of a run that measured nothing."""
-        if not self.rows():
-            shutil.rmtree(self.folder)
+    def _check(self) -> None:
+        """That it is a run's folder, and every row of it one."""
+        read_manifest(self.folder)
+        for name in ("requests", "devices"):
+            path = self.folder / name
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                raise StoreError(f"{path} is not a folder of a run's: a link, or a file")
+        for name in _FILES:
+            self._read(name)
+        self.done()
+        self.starts()
+        self._done = {_trial(row) for row in self.rows() if row["status"] != "failed"}
+
+    def close(self) -> None:
+        """Let go of the folder. One that was made for a run that measured nothing is removed."""
+        if self._made and not self.has_rows:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove_empty(self._made[1:])
+        if self._lock is not None:
+            with suppress(OSError):
+                (self.folder / plain_files.LOCK).unlink()
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a trial of which something is known, if only that it failed. Also of a broken folder."""
+        try:
+            return bool(self.rows())
+        except StoreError:
+            return (self.folder / "trials.csv").exists()
 
     @property
     def run(self) -> str:
         return self.folder.name
 
     def manifest(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / "manifest.json").read_text()))
+        return read_manifest(self.folder)
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        draft = self.folder / "manifest.json.new"
-        draft.write_text(json.dumps(manifest, indent=2) + "\n")
-        draft.rename(self.folder / "manifest.json")
+        plain_files.replace(self.folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 
     def rows(self) -> list[dict[str, str]]:
         return self._read("trials.csv")
 
     def starts(self) -> int:
         """How often workers were started for it."""
-        return max((int(row["restart"] or 0) for row in self.rows()), default=0)
+        with self._sound_rows() as rows:
+            return max((int(row["restart"] or 0) for row in rows), default=0)
 
     def done(self) -> frozenset[tuple[Cell, int]]:
         """Cells and rounds that were measured. A failed trial was not: it is missing, and is done again."""
-        return frozenset((_cell(row), int(row["round"])) for row in self.rows() if row["status"] != "failed")
+        with self._sound_rows() as rows:
+            return frozenset((_cell(row), int(row["round"])) for row in rows if row["status"] != "failed")
+
+    @contextmanager
+    def _sound_rows(self) -> Iterator[list[dict[str, str]]]:
+        try:
+            yield self.rows()
+        except StoreError:
+            raise
+        except ValueError as error:
+            path = self.folder / "trials.csv"
+            raise StoreError(f"{path} has a row that is no trial's: {error}") from None
 
     def append_trial(self, row: Row) -> None:
-        _append(self.folder / "trials.csv", [_line(row, TRIAL_COLUMNS)])
+        """Raises StoreError also for a trial that has a row."""
+        line = _line(row, TRIAL_COLUMNS)
+        trial = _trial(dict(zip(TRIAL_COLUMNS, line, strict=True)))
+        if trial in self._done:
+            raise StoreError(f"{self.folder} has a row already for {', '.join(trial)}: none is written twice")
+        plain_files.append(self.folder / "trials.csv", _csv([line]))
+        if row["status"] != "failed":
+            self._done.add(trial)
 
     def append_stages(self, rows: Iterable[Row]) -> None:
         """What each host did in a trial. Before the trial's own row: without that they do not count."""
-        _append(self.folder / "stages.csv", [_line(row, STAGE_COLUMNS) for row in rows])
+        plain_files.append(self.folder / "stages.csv", _csv([_line(row, STAGE_COLUMNS) for row in rows]))
 
     def append_link(self, row: Row) -> None:
-        _append(self.folder / "link.csv", [_line(row, LINK_COLUMNS)])
+        plain_files.append(self.folder / "link.csv", _csv([_line(row, LINK_COLUMNS)]))
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Every request of a trial, in order: requests/<cell>-r<round>.parquet."""
         import pyarrow as pa
-        from pyarrow import parquet
 
         tables = [
             pa.table({"phase": [phase] * len(columns["started_s"]), **columns}, schema=_request_schema(pa))
             for phase, columns in phases.items()
         ]
-        parquet.write_table(
-            pa.concat_tables(tables), self.folder / "requests" / f"{cell.id}-r{number:02d}.parquet"
-        )
+        self._write_table("requests", f"{cell.id}-r{number:02d}", pa.concat_tables(tables))
 
     def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """What each host's sensors said during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
@@ -212,7 +312,6 @@ class Store:
         A column that a host has no sensor for may be left out. Nothing is written if no host has any.
         """
         import pyarrow as pa
-        from pyarrow import parquet
 
         if not series:
             return
@@ -224,28 +323,48 @@ class Store:
             samples = len(columns["at_s"])
             absent = dict.fromkeys(schema.names, [None] * samples)
             tables.append(pa.table({**absent, "host": [role] * samples, **columns}, schema=schema))
-        folder = self.folder / "devices"
-        folder.mkdir(exist_ok=True)
-        parquet.write_table(pa.concat_tables(tables), folder / f"{cell.id}-r{number:02d}.parquet")
+        self._write_table("devices", f"{cell.id}-r{number:02d}", pa.concat_tables(tables))
+
+    def _write_table(self, folder: str, name: str, table: Any) -> None:
+        from pyarrow import BufferOutputStream, parquet
+
+        content = BufferOutputStream()
+        parquet.write_table(table, content)
+        path = self.folder / folder / f"{name}.parquet"
+        with plain_files.written(path):
+            path.parent.mkdir(exist_ok=True)
+        plain_files.replace(path, content.getvalue(), durable=False)
 
     def drop_failed(self) -> None:
         """Make room for the trials that are done again: each cell has one row a round."""
         kept = [row for row in self.rows() if row["status"] != "failed"]
         self._replace("trials.csv", kept)
-        done = {_trial(row) for row in kept}
-        self._replace("stages.csv", [row for row in self._read("stages.csv") if _trial(row) in done])
+        self._replace("stages.csv", [row for row in self._read("stages.csv") if _trial(row) in self._done])
 
     def _read(self, name: str) -> list[dict[str, str]]:
-        with (self.folder / name).open(newline="") as file:
-            return list(csv.DictReader(file))
+        """The whole rows: one that a crash cut short, or that is being written, is not there."""
+        path, columns = self.folder / name, _FILES[name]
+        content = plain_files.content(path, MOST_TABLE_BYTES)
+        try:
+            lines = csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))
+            if next(lines, None) != list(columns):
+                raise StoreError(f"{path} has other columns than this version writes: start a new run")
+            rows = []
+            for line in lines:
+                if len(line) != len(columns):
+                    raise StoreError(
+                        f"{path}:{lines.line_num}: damaged: {len(line)} cells, where a row has {len(columns)}"
+                    )
+                rows.append(dict(zip(columns, line, strict=True)))
+            return rows
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise StoreError(f"{path} is damaged: {error}") from None
 
     def _replace(self, name: str, rows: Sequence[Mapping[str, str]]) -> None:
-        if len(rows) == len(self._read(name)):
-            return
-        draft, columns = self.folder / f"{name}.new", _FILES[name]
-        draft.unlink(missing_ok=True)
-        _append(draft, [columns, *([row[column] for column in columns] for row in rows)])
-        draft.rename(self.folder / name)
+        columns = _FILES[name]
+        if len(rows) < len(self._read(name)):
+            lines = [columns, *([row[column] for column in columns] for row in rows)]
+            plain_files.replace(self.folder / name, _csv(lines))
 
 
 def _trial(row: Mapping[str, str]) -> tuple[str, ...]:
@@ -299,31 +418,29 @@ def _line(row: Row, columns: tuple[str, ...]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Empty for what was not measured; six digits are more than any of these measurements has."""
+    """Empty for what was not measured; six digits are more than any of these measurements has. A reason is one line."""
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())[:MOST_LETTERS]
 
 
-def _append(path: Path, lines: Iterable[Iterable[str]]) -> None:
+def _csv(lines: Iterable[Iterable[str]]) -> bytes:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(lines)
-    with path.open("a", newline="") as file:
-        file.write(buffer.getvalue())
-        file.flush()
-        os.fsync(file.fileno())
+    return buffer.getvalue().encode(errors="backslashreplace")
 
 
-def _drop_torn_line(path: Path) -> None:
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
+def _remove_empty(folders: Iterable[Path]) -> None:
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
-def _unused(folder: Path) -> Path:
-    candidate, number = folder, 2
-    while candidate.exists():
-        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
-    return candidate
+def _new_folder(folder: Path) -> Path:
+    """A new folder of that name, or with a number after it where there is one. Raises OSError."""
+    for number in count(1):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        with suppress(FileExistsError):
+            candidate.mkdir()
+            return candidate
+    raise AssertionError

@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
@@ -31,7 +31,7 @@ from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, Clock, Runner, link_facts
 from pareto.spec import ALONG, SpecError, Sweep, profiles
 from pareto.stopping import Stopping
-from pareto.store import Store
+from pareto.store import Store, StoreError
 from partitions import model as partitioned
 from partitions.graph import UntraceableModel
 from partitions.registry import UnknownModel
@@ -70,14 +70,31 @@ def run(
 
     Raises SpecError, StoreError, TestbedError.
     """
+    with ExitStack() as held:
+        store = None
+        if resume is not None:
+            store = held.enter_context(closing(Store.read(resume) if dry_run else Store.resume(resume)))
+        return _run(sweep, out, store, held, dry_run=dry_run, began=began, figures=figures)
+
+
+def _run(
+    sweep: Sweep,
+    out: Path,
+    store: Store | None,
+    held: ExitStack,
+    *,
+    dry_run: bool,
+    began: float,
+    figures: str,
+) -> int:
+    """`held`: what is let go of when the run is over."""
     console = screen.console()
     simulation = simulated.Simulation(simulated.load(sweep.testbed), began) if sweep.simulated else None
     if simulation is None and not dry_run:
         testbeds.require(sweep.testbed, sweep.edge_cpu)
     links = request.links(sweep)
     networks = _networks(sweep, links)
-    store = Store.resume(resume) if resume is not None else None
-    clock, code = Clock(), 0
+    clock, code, can_write = Clock(), 0, True
     real: dict[str, Prepared] = {}
     try:
         sweep = canonical(sweep)
@@ -116,7 +133,8 @@ def run(
     if dry_run:
         return 0
     if store is None:
-        store = Store.create(out, _run_name(sweep, prepared, networks), _manifest(sweep, prepared, networks))
+        name, manifest = _run_name(sweep, prepared, networks), _manifest(sweep, prepared, networks)
+        store = held.enter_context(closing(Store.create(out, name, manifest)))
     stopping = Stopping(
         sweep,
         plan.last_rounds(sweep, facts, networks, done),
@@ -145,24 +163,36 @@ def run(
                     )
                 )
                 _measure(console, sweep, networks, to_do, rest, stopping, store, clock, bed, workers, now)
-    except TestbedError:
-        store.discard_if_empty()
-        raise
     except KeyboardInterrupt:
         of = f" of {len(to_do.trials)}" if sweep.until is sweep.budget is None else ""
         console.print(f"interrupted: {clock.trials}{of} trials are kept")
         code = 130
-    except Aborted as error:
-        console.print(f"error: {error}", markup=False)
-        code = 1
+    except (Aborted, StoreError, TestbedError) as error:
+        if isinstance(error, TestbedError) and not clock.trials:
+            raise
+        console.print(f"error: {error}", markup=False, soft_wrap=True)
+        code, can_write = 1, not isinstance(error, StoreError)
+    except Exception:
+        if store.has_rows:
+            _tell_how_to_go_on(console, store, sweep)
+        raise
+    if not store.has_rows:
+        return code
     if code:
-        console.print(f"go on with: ./pareto.sh --resume {store.folder}", soft_wrap=True)
+        _tell_how_to_go_on(console, store, sweep)
     took_s = time.monotonic() - began
     screen.summary(console, clock, now() - began, None if simulation is None else took_s)
+    if not can_write:
+        return code
     from analysis.reporting import Asked
 
     reporting.show(console, [store.folder], Asked(figures=figures))
     return code or int(any(row["status"] != "ok" for row in store.rows()))
+
+
+def _tell_how_to_go_on(console: Console, store: Store, sweep: Sweep) -> None:
+    how = request.resume_command(store.folder, sweep)
+    console.print(f"go on with: {how}", markup=False, soft_wrap=True)
 
 
 def _networks(sweep: Sweep, links: int) -> Networks:

@@ -94,7 +94,18 @@ def load(reference: str) -> Entry:
     assert match, reference  # noqa: S101
     file = Path(match["file"]).expanduser().resolve()
     attribute = match["attribute"] or _only_registered(_module(file), file)
-    return read(file, attribute, re.sub(r"[^\w.-]", "_", f"{file.stem}.{attribute}"))
+    return read(file, attribute, _name(file, attribute))
+
+
+def name_of(reference: str) -> str:
+    """The name of the model that path/to/file.py:build names; the file is neither run nor looked at."""
+    match = _REFERENCE.fullmatch(reference)
+    assert match, reference  # noqa: S101
+    return _name(Path(match["file"]), match["attribute"] or "")
+
+
+def _name(file: Path, attribute: str) -> str:
+    return re.sub(r"[^\w.-]", "_", f"{file.stem}.{attribute}")
 
 
 def read(file: Path, attribute: str, name: str) -> Entry:

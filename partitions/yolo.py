@@ -7,13 +7,13 @@ import copy
 import importlib
 import importlib.util
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from . import scratch
 from .entry import Entry, UnknownModel
 from .structure import with_forward
 
@@ -75,9 +75,9 @@ def _untouched() -> Iterator[None]:
     libraries, and puts its own torch.save in place of torch's. It logs to what then is stdout.
     """
     environment, save = dict(os.environ), torch.save
-    with tempfile.TemporaryDirectory(prefix="pareto-") as folder:
+    with scratch.folder() as folder:
         os.environ |= {
-            "YOLO_CONFIG_DIR": folder,
+            "YOLO_CONFIG_DIR": str(folder),
             "YOLO_OFFLINE": "1",
             "YOLO_AUTOINSTALL": "0",
             "YOLO_VERBOSE": "0",

@@ -10,6 +10,7 @@ from pareto.hosts.local import cpu
 from pareto.hosts.local.rights import OWN
 from pareto.hosts.local_testbed import open_keeper, require_local
 from pareto.hosts.session import SessionError, SessionLost
+from partitions import scratch
 
 REPAIR_TIMEOUT_S = 60.0
 
@@ -22,10 +23,13 @@ def findings(*, repair: bool) -> list[Finding]:
 
 
 def _findings(*, repair: bool) -> list[Finding]:
+    repaired = [f"{path}: removed" for path in scratch.remove_left()] if repair else []
+    left = [str(path) for path in scratch.left()]
     try:
         rights = require_local()
     except TestbedError as error:
-        return [Finding("needs", str(error), "install or permit what is named", fatal=True)]
+        lacking = Finding("needs", str(error), "install or permit what is named", fatal=True)
+        return [lacking, *_repaired(repaired), *_left(left)]
     found = [Finding("needs", f"an OpenSSH server is there, and the right to make networks: {rights.kind}")]
     shares = cpu.shares_refused() if rights.kind == OWN else ""
     if shares:
@@ -39,11 +43,14 @@ def _findings(*, repair: bool) -> list[Finding]:
         link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
         found.append(Finding("link", link))
         if repair:
-            lines = session.request("repair", REPAIR_TIMEOUT_S)
-            return [*found, *(Finding("repaired", line) for line in lines or ["nothing was left behind"])]
-    left = facts["leftovers"]
-    return [
-        *found,
-        *(Finding("left behind", line, "./pareto.sh doctor --repair") for line in left),
-        *([] if left else [Finding("left behind", "nothing")]),
-    ]
+            repaired += session.request("repair", REPAIR_TIMEOUT_S)
+            return [*found, *_repaired(repaired or ["nothing was left behind"])]
+    return [*found, *(_left([*left, *facts["leftovers"]]) or [Finding("left behind", "nothing")])]
+
+
+def _repaired(lines: list[str]) -> list[Finding]:
+    return [Finding("repaired", line) for line in lines]
+
+
+def _left(lines: list[str]) -> list[Finding]:
+    return [Finding("left behind", line, "./pareto.sh doctor --repair") for line in lines]

@@ -40,11 +40,16 @@ def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
     text = name_or_path.strip()
     if text in names(directory):
         return read(directory / f"{text}.yaml")
-    if "/" in text or text.endswith((".yaml", ".yml")):
+    if is_file(text):
         return read(Path(text))
     if text == "none":
         return Profile("none")
     return Profile(text, _from_name(text, directory))
+
+
+def is_file(name: str) -> bool:
+    """Whether it names a profile's file by its path."""
+    return "/" in name or name.strip().endswith((".yaml", ".yml"))
 
 
 def _from_name(name: str, directory: Path) -> Direction:

@@ -173,11 +173,11 @@ def test_drops_are_counted_only_where_somebody_counts(
     assert store.rows()[0]["dropped_packets"] == said
 
 
-def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(store: Store) -> None:
+def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
     slow = StandInCrew(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
     networks = {NONE.name: (NONE,)}
     for slowed, status in ((spec.SLOWED, "invalid"), (9.0, "ok")):
-        follower = Follower(False)
+        follower, store = Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(cast(Workers, slow), store, networks, Tolerance(), follower, Clock(), slowed=slowed)
         runner.run(Plan((TRIAL,), 1))
         assert follower.rows[-1]["status"] == status
@@ -249,13 +249,16 @@ def test_losses_are_shares_of_what_was_sent() -> None:
     assert (row["asked_loss"], row["asked_loss_back"]) == pytest.approx((0.1, 0.25))
 
 
-def test_a_probe_that_is_off_is_taken_again_at_most_thrice(store: Store, snapshot: SnapshotAssertion) -> None:
+def test_a_probe_that_is_off_is_taken_again_at_most_thrice(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     off = Probed(Reading(0.3, None, None), "RTT 300 ms, asked 0 ms")
-    run(StandInCrew(readings=[off] * 3), store)
-    assert store.rows()[0]["status"] == "ok"
-    run(StandInCrew(readings=[off] * 4), store)
-    assert store.rows()[1]["status"] == "invalid"
-    assert store.rows()[1]["reason"] == snapshot
+    stores = [Store.create(tmp_path, "run", {}) for _ in range(2)]
+    for store, times in zip(stores, (3, 4), strict=True):
+        run(StandInCrew(readings=[off] * times), store)
+    (good,), (bad,) = (store.rows() for store in stores)
+    assert (good["status"], bad["status"]) == ("ok", "invalid")
+    assert bad["reason"] == snapshot
 
 
 class Played(StandInCrew):
@@ -313,7 +316,7 @@ class Seeded(StandInCrew):
 
 @pytest.mark.parametrize("takes_seeds", [True, False])
 def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
-    store: Store, takes_seeds: bool
+    store: Store, tmp_path: Path, takes_seeds: bool
 ) -> None:
     lossy = Profile("lossy", Direction(0.01, 1e7, loss=0.01))
     crew = Seeded()
@@ -331,7 +334,8 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
     else:
         assert told == [""] * 4
     other = Seeded()
-    Runner(cast(Workers, other), store, network, Tolerance(), Follower(False), Clock(), seed=4).run(plan)
+    its = Store.create(tmp_path, "other", {})
+    Runner(cast(Workers, other), its, network, Tolerance(), Follower(False), Clock(), seed=4).run(plan)
     assert other.seeds[0] != first
 
 
@@ -342,11 +346,12 @@ def test_a_link_without_chance_needs_no_seed(store: Store) -> None:
     assert store.rows()[0]["link_seed"] == ""
 
 
-def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(store: Store) -> None:
+def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path: Path) -> None:
     """Three rounds of two cells: a start each round, every two rounds, never; a session before had two starts."""
-    trials = tuple(replace(TRIAL, round=1 + n // 2) for n in range(6))
+    cells = CELL, replace(CELL, backend="rpc")
+    trials = tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2, 3) for cell in cells)
     for every, starts, closed in ((1, [3, 3, 4, 4, 5, 5], 2), (2, [3, 3, 3, 3, 4, 4], 1), (None, [3] * 6, 0)):
-        crew, follower = StandInCrew(), Follower(False)
+        crew, follower, store = StandInCrew(), Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(
             cast(Workers, crew),
             store,
@@ -360,4 +365,4 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(store: S
         runner.run(Plan(trials, 3))
         assert [row["restart"] for row in follower.rows] == starts
         assert crew.closed == closed
-    assert store.starts() == 5
+        assert store.starts() == max(starts)

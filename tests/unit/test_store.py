@@ -41,6 +41,12 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path, "run", {"sweep": {}})
 
 
+def reopened(store: Store) -> Store:
+    """As by another process, later."""
+    store.close()
+    return Store.resume(store.folder)
+
+
 def test_the_columns_are_the_documented_ones(store: Store) -> None:
     readme = (REPOSITORY / "results" / "README.md").read_text()
     files = (("trials.csv", TRIAL_COLUMNS), ("stages.csv", STAGE_COLUMNS), ("link.csv", LINK_COLUMNS))
@@ -76,7 +82,7 @@ def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> N
     store.append_trial(trial(2))
     path = store.folder / "trials.csv"
     path.write_bytes(path.read_bytes()[:-25])
-    again = Store.resume(store.folder)
+    again = reopened(store)
     assert again.done() == {(CELL, 1)}
     again.append_trial(trial(2))
     with path.open(newline="") as file:
@@ -86,7 +92,7 @@ def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> N
 def test_resuming_does_failed_trials_again_but_keeps_invalid_ones(store: Store) -> None:
     for number, status in enumerate(("ok", "failed", "invalid"), 1):
         store.append_trial(trial(number, status))
-    again = Store.resume(store.folder)
+    again = reopened(store)
     assert again.done() == {(CELL, 1), (CELL, 3)}
     again.drop_failed()
     assert [row["status"] for row in again.rows()] == ["ok", "invalid"]
@@ -119,7 +125,7 @@ def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None
         store.append_stages([stage(number, "edge", utilization=0.5), stage(number, "server")])
         if number < 3:
             store.append_trial(trial(number, "failed" if number == 1 else "ok"))
-    again = Store.resume(store.folder)
+    again = reopened(store)
     again.drop_failed()
     assert hosts_of(again) == [("2", "edge"), ("2", "server")]
 
@@ -204,18 +210,20 @@ def test_not_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
 
 def test_a_run_of_another_version_is_not_gone_on_with(store: Store, snapshot: SnapshotAssertion) -> None:
     """Its columns are others: rows of two kinds in one table would shift each other's figures."""
+    store.append_trial(trial(1))
     trials = store.folder / "trials.csv"
     trials.write_text(trials.read_text().replace(",dropped_packets", ""))
     with pytest.raises(StoreError) as refused:
-        Store.resume(store.folder)
+        reopened(store)
     assert str(trials) in str(refused.value)
     assert str(refused.value) == snapshot
 
 
 def test_a_run_that_measured_nothing_leaves_nothing(store: Store) -> None:
     store.append_trial(trial(1))
-    store.discard_if_empty()
+    store.close()
     assert store.folder.exists()
-    other = Store.create(store.folder.parent, "other", {})
-    other.discard_if_empty()
-    assert not other.folder.exists()
+    other = Store.create(store.folder.parent / "made" / "for it", "other", {})
+    other.append_link({"model": "m"})
+    other.close()
+    assert not (store.folder.parent / "made").exists()

@@ -84,7 +84,7 @@ def test_a_run_older_than_a_default_goes_on_as_it_was_begun(tmp_path: Path, job:
     trials_file = path.with_name("trials.csv")
     kept = trials_file.read_text().splitlines(keepends=True)[:-1]
     trials_file.write_text("".join(kept))
-    assert command("--resume", str(path.parent), "--figures", "none").code == 0
+    assert command("--resume", str(path.parent), "--model", MODEL, "--figures", "none").code == 0
     assert sorted(row["point"] for row in read(tmp_path)) == sorted(row["point"] for row in rows)
 
 
@@ -96,7 +96,8 @@ def test_what_failed_is_done_again_and_the_rest_stays(tmp_path: Path, job: tuple
     kept = [row for row in first if row["status"] == "ok"]
     assert 0 < len(kept) < len(first) == POINTS * 2 * 3
     for _ in range(9):
-        if command("--resume", str(only_run(tmp_path)), "--figures", "none").code == 0:
+        again = ("--resume", str(only_run(tmp_path)), "--model", MODEL, "--testbed", testbed)
+        if command(*again, "--figures", "none").code == 0:
             break
     rows = read(tmp_path)
     assert rows[: len(kept)] == kept
@@ -109,10 +110,10 @@ def test_what_failed_is_done_again_and_the_rest_stays(tmp_path: Path, job: tuple
     assert command(*calm).code == 0
     (whole,) = (tmp_path / "whole").iterdir()
     with (whole / "trials.csv").open(newline="") as file:
-        again = list(csv.DictReader(file))
+        calmly = list(csv.DictReader(file))
     names = ("point", "backend", "round", "latency_s", "throughput_ips")
     assert sorted(tuple(row[it] for it in names) for row in rows) == sorted(
-        tuple(row[it] for it in names) for row in again
+        tuple(row[it] for it in names) for row in calmly
     )
 
 
@@ -124,7 +125,8 @@ def test_a_world_that_changed_is_another_run(
     world.write_text(f"{SLOW}\nseed: 1\n")
     assert command(*job, "--testbed", f"simulated:{world}", "--trials", "1").code == 0
     world.write_text(f"{SLOW}\nseed: 2\n")
-    refused = command("--resume", str(only_run(tmp_path)))
+    named = ("--model", MODEL, "--testbed", f"simulated:{world}")
+    refused = command("--resume", str(only_run(tmp_path)), *named)
     assert (refused.code, "start a new run" in refused.err) == (2, True)
 
 

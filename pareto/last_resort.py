@@ -1,0 +1,128 @@
+"""What the user sees of a fault of the program's own: one line, and the place of a log file that has the rest.
+
+It imports nothing but the standard library, so that it is there when an installation is broken.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pareto import __version__
+
+MOST_LETTERS = 300
+"""Of what a fault says of itself."""
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The exit code of a command, which shows the user no traceback, whatever happens; os.EX_SOFTWARE for a fault."""
+    threading.excepthook = _in_thread
+    sys.unraisablehook = _unraisable
+    try:
+        code = command()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:  # whoever read it has seen enough: `pareto report ... | head`
+        code = 128 + signal.SIGPIPE
+    except Exception as error:
+        code = os.EX_SOFTWARE
+        tell(error)
+    # From here on nothing has to be put back; what the interpreter says of a Ctrl-C while it ends is a traceback.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    _flush()
+    return code
+
+
+def tell(error: BaseException) -> None:
+    """A line for the user, on stderr."""
+    with suppress(OSError):
+        print(f"error: {_line(error)}", file=sys.stderr)
+
+
+def _line(error: BaseException) -> str:
+    """What happened, where the whole is written, and what to do with it."""
+    words = " ".join(str(error).split())[:MOST_LETTERS]
+    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    shown = "".join(it if it.isprintable() else "?" for it in what)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    told = f"a fault in pareto itself, or in this installation: {shown}{place}"
+    log = _written(error)
+    if log is None:
+        return f"{told}; no log file could be written: report this line and the command"
+    return f"{told}; report it with {log}, which says all that is known of it"
+
+
+def _written(error: BaseException) -> Path | None:
+    """The log file; None where none can be written."""
+    text = "\n".join(
+        (
+            f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {sys.argv!r}",
+            f"folder: {_here()}",
+            "",
+            "".join(traceback.format_exception(error)),
+        )
+    )
+    name = f"pareto-error-{time.strftime('%Y%m%d-%H%M%S')}-"
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            file, path = tempfile.mkstemp(prefix=name, suffix=".log", dir=folder)
+            try:
+                with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as log:
+                    log.write(text)
+            except OSError:
+                Path(path).unlink()
+                raise
+            return Path(path)
+    return None
+
+
+def _folders() -> list[Path]:
+    """Where a log may lie, the best first: what is in the last is gone when the machine starts anew."""
+    found = []
+    with suppress(RuntimeError):  # no home
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        found.append(Path(state) / "pareto")
+    with suppress(OSError):
+        found.append(Path(tempfile.gettempdir()))
+    return found
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "removed"
+
+
+def _in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        tell(args.exc_value)
+
+
+def _unraisable(args: sys.UnraisableHookArgs) -> None:
+    """What a destructor raises changes nothing: it is not worth a word."""
+
+
+def _flush() -> None:
+    """Or else the interpreter does when it ends, and says in several lines that it could not."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,131 @@
+"""Files in a run's folder: written whole or not at all, by one process at a time, and no link in it is followed.
+
+A folder may be anybody's, and disks become full.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+LOCK = ".lock"
+
+
+class StoreError(ValueError):
+    """A results folder that cannot be used: one line that says why."""
+
+
+def append(path: Path, content: bytes, *, new: bool = False) -> None:
+    """All of it, on disk; where there is no room for all, nothing. Raises StoreError."""
+    with written(path):
+        file = opened(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if new else 0))
+        try:
+            size = os.fstat(file).st_size
+            try:
+                _write(file, content)
+                os.fsync(file)
+            except BaseException:
+                os.ftruncate(file, size)
+                raise
+        finally:
+            os.close(file)
+
+
+def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """All of it in place of what was there, or nothing. durable: on disk when this returns. Raises StoreError."""
+    draft = path.with_name(f"{path.name}.new")
+    with written(path):
+        draft.unlink(missing_ok=True)
+        file = opened(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            _write(file, content)
+            if durable:
+                os.fsync(file)
+            draft.rename(path)
+        except BaseException:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+        finally:
+            os.close(file)
+
+
+def _write(file: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """For what writes to `path`: raises its OSErrors as StoreErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def opened(path: Path, flags: int) -> int:
+    """A plain file's descriptor. Raises OSError, StoreError for a link or whatever else is no plain file."""
+    if path.is_symlink():
+        raise StoreError(f"{path} is a link: none is followed in a run's folder")
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StoreError(f"{path} is no plain file")
+    return file
+
+
+def content(path: Path, most_bytes: int) -> bytes:
+    """Of a plain file that is no larger. Raises StoreError."""
+    try:
+        with os.fdopen(opened(path, os.O_RDONLY), "rb") as file:
+            content = file.read(most_bytes + 1)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > most_bytes:
+        raise StoreError(f"{path} is larger than {most_bytes >> 20} MiB: no run writes that")
+    return content
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut off what a crash left of a last line. Raises StoreError."""
+    with written(path), os.fdopen(opened(path, os.O_RDWR), "r+b") as table:
+        data = table.read()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            table.truncate(whole)
+
+
+def locked(folder: Path) -> int:
+    """The descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
+
+    Raises StoreError where another process has it.
+    """
+    path = folder / LOCK
+    with written(path):
+        while True:
+            lock = opened(path, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock).st_ino == path.lstat().st_ino:
+                    os.ftruncate(lock, 0)
+                    os.pwrite(lock, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+                    return lock
+            except BlockingIOError:
+                holder = "".join(filter(str.isprintable, os.pread(lock, 80, 0).decode(errors="ignore")))
+                os.close(lock)
+                raise StoreError(
+                    f"another pareto writes to {folder} ({holder or 'of an unknown name'}): wait for its end, or end it"
+                ) from None
+            except FileNotFoundError:  # whoever had it let go of it, and removed it, meanwhile
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
