@@ -218,7 +218,8 @@ def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | N
     """Where the time went, and what cannot be trusted. simulated_in_s: how long a simulation took, if it was one."""
     if not clock.trials:
         return
-    share, probing = clock.measuring / wall_s, clock.probing / wall_s
+    # A simulated host that is lost takes no time.
+    share, probing = (spent_s / wall_s if wall_s else 0.0 for spent_s in (clock.measuring, clock.probing))
     what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
     if simulated_in_s is None:
         driver = clock.driver_cpu / clock.watching if clock.watching else 0.0

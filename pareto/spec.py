@@ -31,6 +31,7 @@ BACKENDS = ("tcp", "rpc")
 """Those that a sweep takes by itself; `backends.names` has all of them."""
 MOST_IN_FLIGHT = 64
 MOST_TRIALS = 1000
+MOST_IMAGES = 100_000
 MOST_ROUNDS = 100
 """None is added beyond to become sure: a spread that this many do not tame is the machine's to mend."""
 MOST_LISTED = 1000
@@ -127,7 +128,7 @@ class Sweep(BaseModel):
     input: Literal["auto", "uint8", "float32"] = AUTO
     dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
     data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
-    images: int | None = Field(default=None, ge=1, le=100_000)
+    images: int | None = Field(default=None, ge=1, le=MOST_IMAGES)
     trials: int = Field(default=6, ge=1, le=MOST_TRIALS)
     until: Annotated[float | None, quantity(units.share, "until")] = Field(default=None, gt=0, lt=1)
     budget: Annotated[float | None, quantity(units.duration_s, "budget")] = Field(
@@ -259,8 +260,8 @@ def checked(asked: Sweep) -> Sweep:
             raise SpecError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
     for name in asked.netems:
         profiles(name)
-    if any(size < 1 for size in asked.batch_sizes):
-        raise SpecError("--batch-size counts images: 1 or more")
+    if not all(1 <= size <= MOST_IMAGES for size in asked.batch_sizes):
+        raise SpecError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
     if (asked.dataset == "synthetic") != (asked.data_path is None):
         raise SpecError(
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"

@@ -140,8 +140,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     content = plain_files.content(path, MOST_MANIFEST_BYTES)
     try:
-        manifest = json.loads(content.decode())
-        _Manifest.model_validate(manifest)
+        manifest = _Manifest.model_validate(json.loads(content.decode()))
     except UnicodeDecodeError:
         raise StoreError(f"{path} is not a run's manifest: it is not UTF-8") from None
     except ValidationError as error:
@@ -150,7 +149,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(f"{path} is not a run's manifest: {where}: {fault['msg']}") from None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not a run's manifest: {error}") from None
-    return dict(manifest)
+    return manifest.model_dump()
 
 
 class Store:

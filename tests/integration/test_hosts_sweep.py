@@ -168,7 +168,7 @@ def test_three_faults_cost_three_trials(lab: Lab, tmp_path: Path, impatient: tup
     assert all(reason and "\n" not in reason and "Traceback" not in reason for reason in reasons)
     assert said.count("failed: squeezenet1_1") >= 3
 
-    done = command("--resume", str(only_run(out)), "--figures", "none")
+    done = command("--resume", str(only_run(out)), "--testbed", str(lab.testbed()), "--figures", "none")
     rows = rows_in(out)
     assert done.code == exit_code(rows), done
     assert all(map(sound, rows)), done

@@ -1,0 +1,313 @@
+"""Going on with a run whose folder may be anybody's: what it names is neither run nor read, nothing in it believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareto import request, spec
+from pareto.store import TRIAL_COLUMNS
+from partitions import registry
+from tests.program import Ended, command
+
+EVIL = """
+from pathlib import Path
+from torch import nn
+
+Path(__file__).with_name("ran").touch()
+
+def build():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+"""
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a model of one's own, on one's own network and simulated testbed, with a row missing."""
+    home = tmp_path_factory.mktemp("stranger")
+    (home / "net_of_test_request.py").write_text(EVIL)
+    (home / "slow.yaml").write_text("edge_to_server: {delay: 1ms}\n")
+    (home / "world.yaml").write_text("hosts: {edge: {gflops: 0.02}}\n")
+    done = command(
+        *named(home), "--trials", "2", "--backend", "tcp", "--figures", "none", "--out", f"{home}/out"
+    )
+    assert done.code == 0, done.err
+    (run,) = (home / "out").iterdir()
+    table = run / "trials.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
+    return home
+
+
+def named(home: Path) -> tuple[str, ...]:
+    """What the run names outside of its folder."""
+    model, world = f"{home}/net_of_test_request.py:build", f"simulated:{home}/world.yaml"
+    return "--model", model, "--netem", f"{home}/slow.yaml", "--testbed", world
+
+
+@pytest.fixture
+def home(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same elsewhere, as in a process of its own: its model has not run yet."""
+    monkeypatch.setattr(registry, "_adopted", {})
+    home = tmp_path / "home"
+    shutil.copytree(begun, home)
+    (home / "ran").unlink()
+    manifest = run_of(home) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(str(begun), str(home)))
+    return home
+
+
+def run_of(home: Path) -> Path:
+    (run,) = (home / "out").iterdir()
+    return run
+
+
+def line_of(done: Ended) -> str:
+    assert done.code == 2, done
+    (line,) = done.err.splitlines()
+    assert line.startswith("error: ")
+    assert "Traceback" not in done.out
+    return line
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_nothing_that_a_folder_names_is_run(home: Path, more: tuple[str, ...]) -> None:
+    line = line_of(command("--resume", str(run_of(home)), *more))
+    assert not (home / "ran").exists()
+    assert all(option in line for option in ("--model", "--netem", "--testbed"))
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("model", "models", ["alexnet", "NET.py:build"]),
+        ("netem", "netems", ["wifi", "wifi+NET.yaml"]),
+        ("netem", "netems", ["net.yml+wifi"]),
+        ("weights", "weights", "NET.pth"),
+        ("data_path", "data_path", "NET"),
+        ("testbed", "testbed", "NET.yaml"),
+        ("testbed", "testbed", "simulated:NET.yaml"),
+    ],
+)
+def test_each_option_that_may_name_a_file_must_be_given_again(
+    tmp_path: Path, option: str, field: str, value: Any
+) -> None:
+    """A FIFO, which would be waited at for ever if it were opened."""
+    text = json.dumps(value).replace("NET", f"{tmp_path}/net")
+    for ending in (".py", ".yaml", ".pth", ""):
+        os.mkfifo(tmp_path / f"net{ending}")
+    recorded = spec.sweep({"model": "alexnet"}).model_dump(mode="json") | {field: json.loads(text)}
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": recorded}))
+    with pytest.raises(spec.SpecError) as refused:
+        request.sweep(None, {}, tmp_path)
+    assert f"give --{option.replace('_', '-')} again" in str(refused.value)
+
+
+def test_it_goes_on_with_the_users_own_files_wherever_they_are(home: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for file in ("net_of_test_request.py", "slow.yaml", "world.yaml"):
+        (home / file).rename(moved / file)
+    done = command("--resume", str(run_of(home)), *named(moved), "--figures", "none")
+    assert done.code == 0, done.err
+    assert len((run_of(home) / "trials.csv").read_text().splitlines()) == 1 + 3 * 2
+    (moved / "slow.yaml").write_text("edge_to_server: {delay: 2ms}\n")
+    assert "slow" in line_of(command("--resume", str(run_of(home)), *named(moved)))
+
+
+def test_what_is_said_of_going_on_can_be_typed(home: Path) -> None:
+    (home / "world.yaml").write_text("hosts: {edge: {gflops: 0.02}}\nfaults: {failed: 100%}\n")
+    options = ("--trials", "3", "--figures", "none", "--out", f"{home}/again")
+    done = command(*named(home), *options)
+    assert done.code == 1
+    (line,) = (line for line in done.out.splitlines() if line.startswith("go on with: ./pareto.sh "))
+    again = command(*line.split()[4:], "--dry-run")
+    assert again.code == 0, again.err
+
+
+def of(change: Callable[[Manifest], object]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        manifest = json.loads(path.read_text())
+        change(manifest)
+        path.write_text(json.dumps(manifest))
+
+    return write
+
+
+def with_field(field: str, value: Any) -> Callable[[Path], None]:
+    return of(lambda manifest: manifest["sweep"].update({field: value}))
+
+
+def of_bytes(content: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(content) and None
+
+
+def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def replace(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replace
+
+
+MALFORMED: dict[str, Callable[[Path], None]] = {
+    "empty": of_bytes(b""),
+    "cut": lambda path: path.write_text(path.read_text()[:700]) and None,
+    "no JSON": of_bytes(b"model: alexnet\n"),
+    "not UTF-8": of_bytes(b'{"sweep": "\xff\xfe"}'),
+    "UTF-16": of_bytes('{"sweep": {}}'.encode("utf-16")),
+    "zero bytes": of_bytes(bytes(4096)),
+    "a list": of_bytes(b"[]"),
+    "a number": of_bytes(b"7"),
+    "null": of_bytes(b"null"),
+    "a text": of_bytes(b'"sweep"'),
+    "an empty mapping": of_bytes(b"{}"),
+    "deep": of_bytes(b"[" * 100_000),
+    "deep in a mapping": of_bytes(b'{"sweep": ' * 50_000),
+    "a number of 10000 digits": of_bytes(b'{"sweep": {"seed": ' + b"9" * 10_000 + b"}}"),
+    "no sweep": of(lambda manifest: manifest.pop("sweep")),
+    "sweep is null": of(lambda manifest: manifest.update(sweep=None)),
+    "sweep is a list": of(lambda manifest: manifest.update(sweep=[1])),
+    "sweep is a text": of(lambda manifest: manifest.update(sweep="alexnet")),
+    "no models in the sweep": of(lambda manifest: manifest["sweep"].pop("models")),
+    "an unknown key": with_field("evil", 1),
+    "no model": with_field("models", []),
+    "a model that is a number": with_field("models", 3),
+    "models that are lists": with_field("models", [["alexnet"]]),
+    "an unknown model": with_field("models", ["nonexistent"]),
+    "a model with an ESC": with_field("models", ["alex\x1b[2Jnet"]),
+    "a model with a line break": with_field("models", ["alexnet\nssh-rsa"]),
+    "too many models": with_field("models", [f"model{number}" for number in range(5000)]),
+    "an unknown network": with_field("netems", ["fiveg"]),
+    "a network that is null": with_field("netems", None),
+    "networks for more links": with_field("netems", ["wifi+wifi"]),
+    "an unknown backend": with_field("backends", ["udp"]),
+    "a backend that is a mapping": with_field("backends", {"tcp": 1}),
+    "an infinite batch": with_field("batch_sizes", [float("inf")]),
+    "a batch of none": with_field("batch_sizes", [0]),
+    "a batch of 10^30": with_field("batch_sizes", [10**30]),
+    "points that are a number": with_field("points", 1.5),
+    "a point with an ESC": with_field("points", ["\x1b"]),
+    "a depth of 10^9": with_field("depths", ["1000000000"]),
+    "NaN trials": with_field("trials", float("nan")),
+    "negative trials": with_field("trials", -1),
+    "10^9 trials": with_field("trials", 10**9),
+    "a testbed that is a list": with_field("testbed", ["local"]),
+    "a testbed with a zero byte": with_field("testbed", "lab\0.yaml"),
+    "a data path that is a number": with_field("data_path", 4),
+    "the home of nobody": with_field("data_path", "~nobody-of-this-name"),
+    "more hosts than there can be": with_field("hosts", 10**6),
+    "models are a list": of(lambda manifest: manifest.update(models=[])),
+    "a model that is null": of(lambda manifest: manifest.update(models=dict.fromkeys(manifest["models"]))),
+    "another graph": of(lambda manifest: next(iter(manifest["models"].values())).update(graph_digest=[7])),
+    "profiles are a text": of(lambda manifest: manifest.update(profiles="wifi")),
+    "profiles are missing": of(lambda manifest: manifest.pop("profiles")),
+    "sessions are a number": of(lambda manifest: manifest.update(sessions=3)),
+    "sessions are texts": of(lambda manifest: manifest.update(sessions=["one"])),
+    "hosts are a list": of(lambda manifest: manifest.update(testbed_hosts=["pi"])),
+    "a folder": instead(Path.mkdir),
+    "a FIFO": instead(os.mkfifo),
+    "a link": instead(lambda path: path.symlink_to("trials.csv")),
+    "a link to a device": instead(lambda path: path.symlink_to("/dev/zero")),
+    "a link to nothing": instead(lambda path: path.symlink_to("nowhere")),
+    "too large": lambda path: os.truncate(path, 65 << 20),
+}
+
+
+def rows_of(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        table = path.with_name("trials.csv")
+        table.write_text("".join(change(table.read_text().splitlines(keepends=True))))
+
+    return write
+
+
+def with_cell(column: str, value: str) -> Callable[[Path], None]:
+    def change(lines: list[str]) -> list[str]:
+        cells = lines[1].split(",")
+        cells[TRIAL_COLUMNS.index(column)] = value
+        return [lines[0], ",".join(cells), *lines[2:]]
+
+    return rows_of(change)
+
+
+def linked(name: str) -> Callable[[Path], None]:
+    """A link to what would be cut off, appended to, or filled with files."""
+
+    def write(path: Path) -> None:
+        target = path.parent.parent.parent / "target"
+        its = path.with_name(name)
+        if its.is_dir():
+            shutil.rmtree(its)
+            target.mkdir()
+        else:
+            target.write_bytes(its.read_bytes() + b"without a last line break")
+            its.unlink()
+        its.symlink_to(target)
+
+    return write
+
+
+DAMAGED: dict[str, Callable[[Path], None]] = {
+    "a round that is a text": with_cell("round", "one"),
+    "a round of 10^5000": with_cell("round", "9" * 5000),
+    "a point that is none": with_cell("point", "a+b"),
+    "a batch that is a text": with_cell("batch_size", ""),
+    "a start that is a text": with_cell("restart", "often"),
+    "a long reason": with_cell("reason", "x" * 200_000),
+    "too few cells": rows_of(lambda lines: [lines[0], "a,b\n"]),
+    "too many cells": rows_of(lambda lines: [lines[0], lines[1][:-1] + ",,,\n"]),
+    "other columns": rows_of(lambda lines: [lines[0].replace("round", "rounds"), *lines[1:]]),
+    "no header": rows_of(lambda lines: lines[1:]),
+    "empty": rows_of(lambda lines: []),
+    "not UTF-8": lambda path: path.with_name("trials.csv").write_bytes(b"\xff\n") and None,
+    "none": lambda path: path.with_name("trials.csv").unlink(),
+    "a FIFO": lambda path: instead(os.mkfifo)(path.with_name("link.csv")),
+    "trials are a link": linked("trials.csv"),
+    "stages are a link": linked("stages.csv"),
+    "links are a link": linked("link.csv"),
+    "requests are a link": linked("requests"),
+    "the lock is a link": lambda path: path.with_name(".lock").symlink_to(path.parents[2] / "target"),
+    "the lock is a folder": lambda path: path.with_name(".lock").mkdir(),
+}
+assert len(MALFORMED) + len(DAMAGED) > 75
+
+
+@pytest.fixture
+def hostile(home: Path) -> Iterator[Callable[[Callable[[Path], None]], str]]:
+    """The line that `--resume` says of a run that was changed."""
+    target = home / "target"
+
+    def refused(change: Callable[[Path], None]) -> str:
+        change(run_of(home) / "manifest.json")
+        before = target.read_bytes() if target.is_file() else None
+        files = sorted(run_of(home).rglob("*"))
+        line = line_of(command("--resume", str(run_of(home)), *named(home), "--figures", "none"))
+        assert line.isprintable()
+        assert len(line) < 1500
+        assert sorted(run_of(home).rglob("*")) == files
+        assert (target.read_bytes() if target.is_file() else None) == before
+        assert not target.is_dir() or not any(target.iterdir())
+        return line
+
+    return refused
+
+
+@pytest.mark.parametrize("change", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_manifest_is_one_line(
+    hostile: Callable[[Callable[[Path], None]], str], home: Path, change: Callable[[Path], None]
+) -> None:
+    assert str(run_of(home)) in hostile(change)
+
+
+@pytest.mark.parametrize("change", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_table_is_one_line_and_no_link_is_followed(
+    hostile: Callable[[Callable[[Path], None]], str], home: Path, change: Callable[[Path], None]
+) -> None:
+    assert str(run_of(home)) in hostile(change)
