@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pareto.link.probe import GOODPUT, OWN, STILL, Reading, Span, arriving_share, delay_range_s
-from pareto.link.profile import MAX_RATE_BPS, Bucket, Direction, Profile
+from pareto.link.profile import Bucket, Direction, Profile
+from pareto.link.trace import MAX_RATE_BPS
 
 
 @dataclass(frozen=True)

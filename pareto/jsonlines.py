@@ -1,7 +1,8 @@
 """The control protocol's far end: one JSON object a line on stdin and stdout, life tied to stdin.
 
 A request is ``{"id": 7, "op": "apply", ...}``; its reply is ``{"id": 7, "ok": true, "result": ...}`` or
-``{"id": 7, "ok": false, "error": "..."}``. ``{"op": "ping"}`` keeps the program alive and gets no reply.
+``{"id": 7, "ok": false, "error": "..."}``. ``{"op": "ping"}`` keeps the program alive and gets no reply. What is no
+such line ends the program, as end of file does.
 
 Every program the driver starts on a host speaks this: worker, link helper, relay, testbed. It travels to the
 hosts with them and needs the standard library only.
@@ -12,22 +13,30 @@ from __future__ import annotations
 import json
 import os
 import queue
+import reprlib
 import select
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Handler = Callable[[dict[str, Any]], Any]
 
 SILENCE_LIMIT_S = 30.0
 """A driver that said nothing for this long is gone, even if its TCP connection does not know yet."""
+MAX_WAITING_BYTES = 64 << 20
+"""What may come in and not be answered yet, a line that has not ended included: the longest, which sets two traces of
+as many steps as there may be, has half as much."""
 
 
 class Refused(Exception):
     """A request that cannot be met, for a reason the user can act on: reported without a traceback."""
+
+
+class ProtocolError(Exception):
+    """What came in is not what a driver sends: one line on what is wrong."""
 
 
 def serve(
@@ -39,11 +48,13 @@ def serve(
     """Answer requests on stdin until it ends, SIGTERM or SIGHUP comes, or the driver falls silent; never returns.
 
     `handlers` run in the main thread, one at a time, in order. `at_end` runs once, in whichever thread sees
-    the end first, possibly beside a handler: it must guard what it shares.
+    the end first, possibly beside a handler: it must guard what it shares. It runs on every way out, whatever is
+    raised; only a program that is killed does not get there.
     """
-    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[tuple[dict[str, Any], int]] = queue.SimpleQueue()
     replies = _private_stdout()
     ending = threading.Lock()
+    taken_bytes = answered_bytes = 0
 
     def end() -> None:
         if not ending.acquire(blocking=False):
@@ -55,13 +66,18 @@ def serve(
             os._exit(0)
 
     def read() -> None:
+        nonlocal taken_bytes
         try:
             for line in _lines(sys.stdin.fileno(), silence_limit_s):
-                request = json.loads(line)
-                if request.get("op") != "ping":
-                    requests.put(request)
-        except ValueError:
-            print(f"not a JSON line on stdin: {line!r:.200}", file=sys.stderr)
+                request = parse(line)
+                if request.get("op") == "ping":
+                    continue
+                taken_bytes += len(line)
+                if taken_bytes - answered_bytes > MAX_WAITING_BYTES:
+                    raise ProtocolError("more requests wait than are answered")
+                requests.put((request, len(line)))
+        except ProtocolError as error:
+            print(error, file=sys.stderr)
         finally:
             end()
 
@@ -71,41 +87,69 @@ def serve(
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides; Ctrl-C reaches us as end of file
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end_by_signal)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` leaves SIGHUP
+            signal.signal(number, end_by_signal)
     threading.Thread(target=read, name="control", daemon=True).start()
-    while True:
-        request = requests.get()
-        reply = json.dumps({"id": request.get("id"), **_answer(handlers, request)})
-        try:
-            _write_all(replies, reply.encode() + b"\n")
-        except OSError:
-            end()
-
-
-def _answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> dict[str, Any]:
-    op = request.pop("op", None)
-    request.pop("id", None)
-    handler = handlers.get(op or "")
-    if handler is None:
-        return {"ok": False, "error": f"unknown request {op!r}"}
     try:
-        return {"ok": True, "result": handler(request)}
-    except Refused as refusal:
-        return {"ok": False, "error": str(refusal)}
-    except Exception as error:
-        traceback.print_exc()
-        return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        while True:
+            request, size = requests.get()
+            reply = answer(handlers, request)
+            answered_bytes += size
+            _write_all(replies, reply)
+    except OSError:  # nobody reads the replies any more
+        pass
+    finally:
+        end()
+        threading.Event().wait()  # where another thread is ending: it exits
 
 
-def _lines(fd: int, silence_limit_s: float) -> Any:
-    """Lines from `fd` until end of file, or until nothing came for `silence_limit_s`."""
-    pending = b""
+def parse(line: bytes) -> dict[str, Any]:
+    """The request in a line. Raises ProtocolError."""
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProtocolError(f"not a JSON line on stdin: {line[:200]!r}") from None
+    if not isinstance(request, dict):
+        raise ProtocolError(f"not a request on stdin: {line[:200]!r}")
+    return request
+
+
+def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
+    """The reply's line to a request, whatever its handler raises short of the end."""
+    op, number = request.pop("op", None), request.pop("id", None)
+    if not isinstance(number, (int, str)):
+        number = None
+    handler = handlers.get(op) if isinstance(op, str) else None
+    reply: dict[str, Any]
+    if handler is None:
+        reply = {"ok": False, "error": f"unknown request {reprlib.repr(op)}"}
+    else:
+        try:
+            reply = {"ok": True, "result": handler(request)}
+        except Refused as refusal:
+            reply = {"ok": False, "error": str(refusal)}
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+    return json.dumps({"id": number, **reply}).encode() + b"\n"
+
+
+def _lines(fd: int, silence_limit_s: float) -> Iterator[bytes]:
+    """Lines from `fd` until end of file, or until nothing came for `silence_limit_s`. Raises ProtocolError."""
+    parts: list[bytes] = []
+    waiting_bytes = 0
     while select.select([fd], [], [], silence_limit_s)[0]:
         part = os.read(fd, 65536)
         if not part:
             return
-        *lines, pending = (pending + part).split(b"\n")
-        yield from lines
+        *ended, rest = part.split(b"\n")
+        for line in ended:
+            yield b"".join([*parts, line])
+            parts, waiting_bytes = [], 0
+        parts.append(rest)
+        waiting_bytes += len(rest)
+        if waiting_bytes > MAX_WAITING_BYTES:
+            raise ProtocolError(f"a line of more than {MAX_WAITING_BYTES} bytes on stdin")
     print(f"nothing heard from the driver for {silence_limit_s:g} s", file=sys.stderr)
 
 

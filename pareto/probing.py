@@ -10,7 +10,8 @@ from pareto.hosts.session import Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
-from pareto.link.profile import MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, Direction, Profile
+from pareto.link.profile import Direction, Profile
+from pareto.link.trace import MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS
 from pareto.link.units import show_delay, show_rate
 
 TIMEOUT_S = 120.0

@@ -160,9 +160,10 @@ class NetemShaper:
             asked[role] = session.send(
                 "apply",
                 interface=self._ends[role].interface,
+                address=self._ends[role].address,
                 peer=self._ends[peer].address if self._filtered else None,
                 egress=ways[role].to_dict(),
-                ingress=None if peer in self._sessions else ways[peer].to_dict(),
+                ingress={} if peer in self._sessions else ways[peer].to_dict(),
                 filtered=self._filtered,
                 patience_s=self._patience_s,
                 **shared,

@@ -3,11 +3,12 @@
 ``python -m pareto.link`` runs as root and speaks `pareto.jsonlines`:
 
 - ``supported`` answers ``{"netem": true}`` where the kernel has sch_netem.
-- ``apply {"interface": "data0", "egress": {"delay_s": 0.2, "rate_bps": 5e6}}`` shapes what leaves, as
-  `pareto.link.profile.Direction` says. Also: ``ingress``, a direction for what arrives; ``bucket`` with a
-  `Bucket`'s fields for netem+tbf; ``offset_s`` where traces begin; ``peer``, the other host's IPv4 address, and
-  ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the interface;
-  ``patience_s``, how long to wait for another helper that still has the interface.
+- ``apply {"interface": "data0", "address": "192.168.7.1", "egress": {"delay_s": 0.2, "rate_bps": 5e6}}`` shapes what
+  leaves, as `pareto.link.profile.Direction` says. `address` is this host's data address, which the interface must
+  carry: the loopback and any other interface are refused. Also: ``ingress``, a direction for what arrives;
+  ``bucket`` with a `Bucket`'s fields for netem+tbf; ``offset_s`` where traces begin; ``peer``, the other host's IPv4
+  address, and ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the
+  interface; ``patience_s``, how long to wait for another helper that still has the interface.
   It answers what is in force, read back from the kernel: ``{"shaper": "netem", "scope": "interface", "egress":
   {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "restored_root": null,
   "without_effect": []}``: the kind of a qdisc by somebody else that comes back at the end, and what netem takes and
@@ -18,10 +19,14 @@
   takes no seed.
 - ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
   were put on, and where the traces are. netem counts the packets that it is asked to lose as dropped, too.
-- ``restore`` puts every interface back as it was found. So do end of file, SIGTERM, and 30 s without a word from
-  the driver (`jsonlines.SILENCE_LIMIT_S`).
+- ``restore`` puts every interface back as it was found. So do end of file, SIGTERM, SIGHUP, 30 s without a word from
+  the driver (`jsonlines.SILENCE_LIMIT_S`), a line that is no request, and whatever ends or hangs the process that
+  works: another one waits for that (`pareto.link.guard`).
 
-``python -m pareto.link --repair`` undoes what helpers that were killed left behind, and says what it did.
+`pareto.link.requests` declares the fields of each, their types and bounds; what is not as declared is refused.
+
+``python -m pareto.link --repair`` undoes what helpers that were killed left behind, and says what it did. So does the
+next ``apply``.
 """
 
 from __future__ import annotations
@@ -30,59 +35,94 @@ import argparse
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto import jsonlines
-from pareto.link import journal, qdisc
-from pareto.link.interface import Interface, Wanted
+from pareto.link import guard, journal, qdisc, schema
+from pareto.link.interface import Interface
 from pareto.link.netem import QdiscError
-from pareto.link.profile import ProfileError
+from pareto.link.requests import Apply, Nothing, Restart, Seed, Stats
 
 RETRY_S = 0.5
 
+_Wanted = TypeVar("_Wanted")
+
 
 class Helper:
-    """The interfaces touched."""
+    """The interfaces touched. `interface` makes what shapes the one of a name."""
 
-    def __init__(self) -> None:
+    def __init__(self, interface: Callable[[str], Interface] = Interface) -> None:
+        self._make = interface
         self._interfaces: dict[str, Interface] = {}
         self._lock = threading.Lock()
 
-    def supported(self, request: dict[str, Any]) -> dict[str, bool]:
+    def supported(self, _: Nothing) -> dict[str, bool]:
         return {"netem": qdisc.supported()}
 
-    def apply(self, request: dict[str, Any]) -> dict[str, Any]:
-        wanted = Wanted.from_request(request)
-        deadline = time.monotonic() + float(request.get("patience_s") or 0.0)
+    def apply(self, wanted: Apply) -> dict[str, Any]:
+        deadline = time.monotonic() + wanted.patience_s
         while True:
             try:
                 with self._lock:
-                    return self._of(request).apply(wanted)
+                    for line in journal.repair_here():
+                        print(line, file=sys.stderr)
+                    return self._of(wanted.interface).apply(wanted)
             except journal.Occupied:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_S)
 
-    def restart(self, request: dict[str, Any]) -> dict[str, Any]:
+    def restart(self, wanted: Restart) -> dict[str, Any]:
         with self._lock:
             for interface in self._interfaces.values():
-                interface.play(float(request["position_s"]))
+                interface.play(wanted.position_s)
         return {}
 
-    def seed(self, request: dict[str, Any]) -> dict[str, bool]:
+    def seed(self, wanted: Seed) -> dict[str, bool]:
         with self._lock:
-            return {"seeded": self._of(request).seed(int(request["egress"]), int(request["ingress"]))}
+            return {"seeded": self._of(wanted.interface).seed(wanted.egress, wanted.ingress)}
 
-    def stats(self, request: dict[str, Any]) -> dict[str, Any]:
+    def stats(self, wanted: Stats) -> dict[str, Any]:
         with self._lock:
-            interface = self._of(request)
+            interface = self._of(wanted.interface)
             return {"dropped": interface.drops(), "position_s": interface.position_s}
 
-    def restore(self, request: dict[str, Any]) -> dict[str, Any]:
+    def restore(self, _: Nothing) -> dict[str, Any]:
         with self._lock:
             return {"left": [line for each in self._interfaces.values() for line in each.restore()]}
+
+    def handlers(self) -> dict[str, jsonlines.Handler]:
+        """Each request by its name, held to what is declared."""
+        return {
+            "supported": self._handler(Nothing, self.supported),
+            "apply": self._handler(Apply, self.apply),
+            "restart": self._handler(Restart, self.restart),
+            "seed": self._handler(Seed, self.seed),
+            "stats": self._handler(Stats, self.stats),
+            "restore": self._handler(Nothing, self.restore, in_a_fault=True),
+        }
+
+    def _handler(
+        self, declared: type[_Wanted], handler: Callable[[_Wanted], Any], *, in_a_fault: bool = False
+    ) -> jsonlines.Handler:
+        """Refuses without a traceback what the user can act on, and while a trace's fault is not told yet."""
+
+        def handle(request: dict[str, Any]) -> Any:
+            fault = self.faults()
+            try:
+                answer = handler(schema.read(declared, request)) if not fault or in_a_fault else None
+            except NetlinkError as error:
+                raise jsonlines.Refused(f"the kernel refused: {qdisc.said(error)}") from None
+            except (schema.ProfileError, QdiscError, OSError) as error:
+                raise jsonlines.Refused(str(error)) from None
+            if fault:
+                raise jsonlines.Refused(fault)
+            return answer
+
+        return handle
 
     def faults(self) -> str:
         """Why traces stopped by themselves, told once."""
@@ -99,29 +139,17 @@ class Helper:
             except Exception as error:  # the others still want restoring
                 print(f"could not restore {interface.name}: {error}", file=sys.stderr)
 
-    def _of(self, request: dict[str, Any]) -> Interface:
-        name = str(request.get("interface"))
+    def _of(self, name: str) -> Interface:
         qdisc.index_of(name)
-        return self._interfaces.setdefault(name, Interface(name))
+        if name not in self._interfaces:
+            self._interfaces[name] = self._make(name)
+        return self._interfaces[name]
 
 
-def _answering(helper: Helper, op: str) -> jsonlines.Handler:
-    """The handler, refusing without a traceback what the user can act on, and in a trace's fault."""
-    handler = getattr(helper, op)
-
-    def handle(request: dict[str, Any]) -> Any:
-        fault = helper.faults()
-        try:
-            answer = handler(request) if not fault or op == "restore" else None
-        except NetlinkError as error:
-            raise jsonlines.Refused(f"the kernel refused: {qdisc.said(error)}") from None
-        except (ProfileError, QdiscError, OSError) as error:
-            raise jsonlines.Refused(str(error)) from None
-        if fault:
-            raise jsonlines.Refused(fault)
-        return answer
-
-    return handle
+def work() -> None:
+    """Answer requests on stdin until it ends; never returns."""
+    helper = Helper()
+    jsonlines.serve(helper.handlers(), at_end=helper.end)
 
 
 def main() -> None:
@@ -134,9 +162,7 @@ def main() -> None:
     if parser.parse_args().repair:
         print("\n".join(journal.repair()) or "nothing to repair")
         return
-    helper = Helper()
-    ops = ("supported", "apply", "restart", "seed", "stats", "restore")
-    jsonlines.serve({op: _answering(helper, op) for op in ops}, at_end=helper.end)
+    guard.run(work, journal.repair_here)
 
 
 if __name__ == "__main__":

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from pyroute2 import IPRoute
 
 from pareto.link import journal, netem, offload, player, qdisc, steering
 from pareto.link.journal import Journal
 from pareto.link.netem import Layer, Netem, Prio, QdiscError, Tbf
 from pareto.link.player import Player, Track
-from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, ProfileError
+from pareto.link.profile import NETEM, NETEM_TBF, Direction
+from pareto.link.requests import Apply, parsed
 from pareto.link.snapshot import Snapshot
 from pareto.link.steering import Scope
 from pareto.link.tc import TrafficControl
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """How an interface is to be shaped. `offset_s` is where traces begin."""
-
-    egress: Direction
-    ingress: Direction
-    bucket: Bucket | None = None
-    peer: str | None = None
-    filtered: bool = False
-    offset_s: float = 0.0
-
-    @classmethod
-    def from_request(cls, request: Mapping[str, Any]) -> Wanted:
-        """Raises ProfileError."""
-        try:
-            bucket = Bucket(**request["bucket"]) if request.get("bucket") else None
-            offset_s = float(request.get("offset_s") or 0.0)
-        except TypeError as error:
-            raise ProfileError(f"not a shape: {error}") from None
-        return cls(
-            Direction.from_dict(request.get("egress") or {}),
-            Direction.from_dict(request.get("ingress") or {}),
-            bucket,
-            request.get("peer"),
-            bool(request.get("filtered")),
-            offset_s,
-        )
-
-    @property
-    def shaped(self) -> bool:
-        return self.egress.shaped or self.ingress.shaped
+_IFF_LOOPBACK = 0x8  # linux/if.h
 
 
 class Interface:
@@ -59,8 +30,9 @@ class Interface:
         self._player: Player | None = None
         self._tracks: tuple[Track | None, Track | None] = (None, None)
 
-    def apply(self, wanted: Wanted) -> dict[str, Any]:
+    def apply(self, wanted: Apply) -> dict[str, Any]:
         """Shape it; returns what is in force, as read back from the kernel."""
+        refuse_unless_it_carries(self.name, wanted.address)
         if not wanted.shaped:
             return self._unshape()
         scope = steering.scope(self.name, wanted.peer, wanted.filtered)
@@ -152,7 +124,7 @@ class Interface:
             "without_effect": [],
         }
 
-    def _shape(self, found: Journal, wanted: Wanted, scope: Scope) -> dict[str, Any]:
+    def _shape(self, found: Journal, wanted: Apply, scope: Scope) -> dict[str, Any]:
         anew = scope != self._scope
         self._scope = scope
         with TrafficControl() as control:
@@ -181,7 +153,7 @@ class Interface:
         return told
 
     def _shape_egress(
-        self, control: TrafficControl, found: Journal, wanted: Wanted, scope: Scope, anew: bool
+        self, control: TrafficControl, found: Journal, wanted: Apply, scope: Scope, anew: bool
     ) -> Track | None:
         index = found.before.index
         if Snapshot.read(control, index) != found.before.root:  # else it was not touched yet
@@ -200,7 +172,7 @@ class Interface:
         return track
 
     def _shape_ingress(
-        self, control: TrafficControl, found: Journal, wanted: Wanted, scope: Scope, anew: bool
+        self, control: TrafficControl, found: Journal, wanted: Apply, scope: Scope, anew: bool
     ) -> Track | None:
         there = steering.ingress_qdisc(control, found.before.index)
         if there is not None and not found.before.ingress and wanted.ingress.shaped:
@@ -230,7 +202,22 @@ class Interface:
             self._player = None
 
 
-def _without_effect(wanted: Wanted) -> list[str]:
+def refuse_unless_it_carries(name: str, address: str) -> None:
+    """Raises QdiscError where the interface is this host's loopback, or has not that address."""
+    index = qdisc.index_of(name)
+    with IPRoute() as ip:
+        (link,) = ip.get_links(index)
+        told = [
+            entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr(index=index)
+        ]
+    if link["flags"] & _IFF_LOOPBACK:
+        raise QdiscError(f"{name} is this host's loopback, which everything here uses: it is not shaped")
+    if parsed(address) not in {parsed(each) for each in told if each}:
+        has = ", ".join(told) or "none"
+        raise QdiscError(f"{name} does not carry the data address {address} (it has {has}): it is not shaped")
+
+
+def _without_effect(wanted: Apply) -> list[str]:
     """What netem takes and does not do: it takes the remainder of a correlated number by twice the jitter, and the
     correlation is gone. Measured: none at 5 ms, whatever is asked.
     """
@@ -238,7 +225,7 @@ def _without_effect(wanted: Wanted) -> list[str]:
     return ["jitter_correlation"] if correlated else []
 
 
-def _chain(direction: Direction, wanted: Wanted) -> list[Layer]:
+def _chain(direction: Direction, wanted: Apply) -> list[Layer]:
     if direction.trace is None:
         return netem.layers(direction, wanted.bucket)
     return player.chain(direction, wanted.offset_s)

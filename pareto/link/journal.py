@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pareto.link.netem import QdiscError
 FOLDER = Path("/run/pareto-link")
 
 _CLONE_NEWNET = 0x40000000
+_TRIES = 1000
 
 
 class Occupied(QdiscError):
@@ -40,9 +41,12 @@ class Journal:
 
     def note(self, before: Found) -> None:
         """Write down more about how it was, before that is changed."""
-        path = _path(self.interface)
-        draft, lock = _draft(self.interface, before)
-        draft.rename(path)
+        while True:
+            draft, lock = _draft(self.interface, before)
+            with contextlib.suppress(FileNotFoundError):  # see `claim`
+                draft.rename(_path(self.interface))
+                break
+            os.close(lock)
         os.close(self._lock)  # of the file that was there; the new one was locked before it had the name
         self._lock, self.before = lock, before
 
@@ -66,12 +70,19 @@ def claim(interface: str) -> Journal:
         try:
             # Unlike a rename it never replaces what another program put there meanwhile.
             _path(interface).hardlink_to(draft)
-        except FileExistsError:
+        except (
+            FileExistsError,
+            FileNotFoundError,
+        ):  # or `repair` took our draft for somebody's who was killed
             os.close(lock)
             continue
         finally:
-            draft.unlink()
-        return Journal(interface, lock, before)
+            draft.unlink(missing_ok=True)
+        if found.look(interface) == before:
+            return Journal(interface, lock, before)
+        # Another program, which shaped it when we looked, has put it back in between.
+        _remove(_path(interface))
+        os.close(lock)
 
 
 def recover(interface: str) -> None:
@@ -107,8 +118,17 @@ def repair() -> list[str]:
 
     A line on each. What belongs to a program that is alive stays.
     """
+    return _repaired(_files())
+
+
+def repair_here() -> list[str]:
+    """As `repair`, for the interfaces of this network namespace alone: also where others cannot be seen from here."""
+    return _repaired(path for path in _files() if path.name.startswith(f"{_namespace_here()}-"))
+
+
+def _repaired(paths: Iterable[Path]) -> list[str]:
     lines = []
-    for path in _files():
+    for path in paths:
         lock = try_lock(path)
         if lock is None:
             continue
@@ -117,6 +137,11 @@ def repair() -> list[str]:
         except Exception as error:  # the others still want repairing, and this one its next try
             lines.append(f"{path.name}: could not be put back: {error}")
         finally:
+            os.close(lock)
+    for draft in FOLDER.glob(".[0-9]*"):
+        lock = try_lock(draft)
+        if lock is not None:
+            _remove(draft)
             os.close(lock)
     return lines
 
@@ -144,14 +169,29 @@ def _repair(path: Path) -> str:
 
 def _draft(interface: str, before: Found) -> tuple[Path, int]:
     """A file that is complete, on disk and locked, under a name that nobody looks for."""
-    FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
-    path = FOLDER / f".{_namespace_here()}-{interface}.{os.getpid()}"
+    path = FOLDER / f".{_namespace_here()}-{interface}.{os.getpid()}-{threading.get_ident()}"
     record = {"namespace": _namespace_here(), "interface": interface, "found": before.to_dict()}
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(file, json.dumps(record).encode())
-    os.fsync(file)
-    fcntl.flock(file, fcntl.LOCK_EX)
+    file = _made(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with open(file, "wb", closefd=False) as draft:
+            draft.write(json.dumps(record).encode())
+        os.fsync(file)
+    except BaseException:
+        os.close(file)
+        _remove(path)
+        raise
     return path, file
+
+
+def _made(path: Path) -> int:
+    """The new file, open, in a folder that others take away whenever it is empty."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileExistsError):
+            FOLDER.mkdir(mode=0o755, parents=True)
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    raise QdiscError(f"{FOLDER} cannot be made: is there something else of that name?")
 
 
 def try_lock(path: Path) -> int | None:
@@ -176,7 +216,7 @@ def _record(path: Path) -> dict[str, Any]:
 
 
 def _remove(path: Path) -> None:
-    path.unlink()
+    path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # others are in it
         FOLDER.rmdir()
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from pareto.link import tc
-from pareto.link.profile import MAX_RATE_BPS, Bucket, Direction, Gilbert
+from pareto.link.profile import Bucket, Direction, Gilbert
+from pareto.link.trace import MAX_RATE_BPS
 
 PACKET_BYTES = 1514
 TBF_NETEM_LIMIT = 1000  # packets: tc's default, which published experiments have

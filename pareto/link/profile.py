@@ -10,13 +10,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import Annotated, Any
 
-from pareto.link.trace import Step, Trace
+from pareto.link import schema
+from pareto.link.schema import NAME, Bounds
+from pareto.link.schema import ProfileError as ProfileError
+from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
 
-MAX_DELAY_S = 60.0
-MIN_RATE_BPS = 1e3
-MAX_RATE_BPS = 34e9  # netem's rate is a 32-bit number of bytes a second: it wraps at 34.36 Gbit/s
 MAX_LIMIT_BYTES = 1 << 30
 QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
 """The queue in front of a line where a profile sets no limit: twice what the link holds in a round trip, at least what
@@ -26,21 +26,20 @@ are in time. docs/emulation.md has the reasons."""
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
 
-class ProfileError(ValueError):
-    """A profile that cannot be used: one line that says what is wrong and what to do."""
+_RATE = Bounds(
+    MIN_RATE_BPS,
+    MAX_RATE_BPS,
+    "bit/s",
+    "is out of range: 1kbit to 34gbit; leave it out for no limit",
+)
+RATE = Annotated[float, _RATE]
+SHARE = Annotated[float, Bounds(0, 1, words="is not a share of packets: 0% to 100%")]
+BYTES = Annotated[int, Bounds(1514, MAX_LIMIT_BYTES, "bytes", "is out of range: one packet (1514b) to 1gib")]
 
 
 def check_rate(rate_bps: float) -> None:
     """Raises ProfileError for a rate that cannot be emulated."""
-    if not MIN_RATE_BPS <= rate_bps <= MAX_RATE_BPS:
-        raise ProfileError(
-            f"rate {rate_bps:g} bit/s is out of range: 1kbit to 34gbit; leave it out for no limit"
-        )
-
-
-def _probability(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ProfileError(f"{name} {value:.4g} is not a share of packets: 0% to 100%")
+    _RATE.check("rate", rate_bps)
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,13 @@ class Gilbert:
     E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 39 (1960); E. O. Elliott, BSTJ 42 (1963).
     """
 
-    good_to_bad: float
-    bad_to_good: float
-    in_bad: float = 1.0
-    in_good: float = 0.0
+    good_to_bad: SHARE
+    bad_to_good: SHARE
+    in_bad: SHARE = 1.0
+    in_good: SHARE = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            _probability(f"loss {name}", value)
+        schema.check(self, "loss ")
         if not self.good_to_bad or not self.bad_to_good:
             raise ProfileError(
                 "loss good_to_bad and bad_to_good must be more than 0: the model changes states"
@@ -85,47 +83,30 @@ class Direction:
     Raises ProfileError for values that no link here can have.
     """
 
-    delay_s: float = 0.0
-    rate_bps: float | None = None
-    jitter_s: float = 0.0
-    jitter_correlation: float = 0.0
-    loss: float | Gilbert = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    limit_bytes: int | None = None
+    delay_s: DELAY = 0.0
+    rate_bps: RATE | None = None
+    jitter_s: DELAY = 0.0
+    jitter_correlation: SHARE = 0.0
+    loss: SHARE | Gilbert = 0.0
+    duplicate: SHARE = 0.0
+    reorder: SHARE = 0.0
+    corrupt: SHARE = 0.0
+    limit_bytes: BYTES | None = None
     trace: Trace | None = None
-    queue_bytes: int | None = None
+    queue_bytes: BYTES | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.delay_s <= MAX_DELAY_S:
-            raise ProfileError(f"delay {self.delay_s:g} s is out of range: 0 to {MAX_DELAY_S:g} s")
-        if self.rate_bps is not None:
-            check_rate(self.rate_bps)
-        for name in ("jitter_correlation", "duplicate", "reorder", "corrupt"):
-            _probability(name, getattr(self, name))
-        if not isinstance(self.loss, Gilbert):
-            _probability("loss", self.loss)
-        if self.trace is not None:
-            if self.delay_s or self.rate_bps is not None:
-                raise ProfileError("a trace gives delay and rate: leave both out beside it")
-            if any(
-                step.delay_s > MAX_DELAY_S or (step.rate_bps or 0) > MAX_RATE_BPS for step in self.trace.steps
-            ):
-                raise ProfileError(f"a trace's delay is at most {MAX_DELAY_S:g} s, its rate at most 34gbit")
-        if not 0 <= self.jitter_s <= self.delay_s and not (self.trace and self.jitter_s >= 0):
+        schema.check(self)
+        if self.trace is not None and (self.delay_s or self.rate_bps is not None):
+            raise ProfileError("a trace gives delay and rate: leave both out beside it")
+        if self.jitter_s > self.delay_s and not self.trace:
             raise ProfileError(f"jitter {self.jitter_s:g} s must be at most the delay, {self.delay_s:g} s")
         if self.jitter_correlation and not self.jitter_s:
             raise ProfileError("jitter_correlation needs jitter")
         if self.reorder and not (self.delay_s or self.trace):
             raise ProfileError("reorder needs a delay: without one no packet can be overtaken")
-        if self.limit_bytes is not None:
-            if not 1514 <= self.limit_bytes <= MAX_LIMIT_BYTES:
-                raise ProfileError(
-                    f"limit {self.limit_bytes} bytes is out of range: one packet (1514b) to 1gib"
-                )
-            if not self.limited:
-                raise ProfileError("limit needs a rate: without one nothing waits")
+        if self.limit_bytes is not None and not self.limited:
+            raise ProfileError("limit needs a rate: without one nothing waits")
 
     @property
     def waiting_bytes(self) -> int | None:
@@ -172,19 +153,7 @@ class Direction:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Direction:
         """The inverse of `to_dict`. Raises ProfileError."""
-        _only(fields, *(field.name for field in fields_of(cls)))
-        values = dict(fields)
-        try:
-            if isinstance(values.get("loss"), Mapping):
-                values["loss"] = Gilbert(**values["loss"])
-            if values.get("trace") is not None:
-                trace = dict(values["trace"])
-                values["trace"] = Trace(**trace | {"steps": tuple(Step(**step) for step in trace["steps"])})
-            return cls(**values)
-        except ProfileError:
-            raise
-        except (TypeError, KeyError, ValueError) as error:
-            raise ProfileError(f"not a direction: {error}") from None
+        return schema.read(cls, fields)
 
 
 @dataclass(frozen=True)
@@ -193,16 +162,11 @@ class Bucket:
     `latency_s`, as tc computes it, and drops what does not fit.
     """
 
-    burst_bytes: int = 32 << 10
-    latency_s: float = 0.4
+    burst_bytes: BYTES = 32 << 10
+    latency_s: Annotated[float, Bounds(0, MAX_DELAY_S, "s", above=True)] = 0.4
 
     def __post_init__(self) -> None:
-        if not 1514 <= self.burst_bytes <= MAX_LIMIT_BYTES:
-            raise ProfileError(f"burst {self.burst_bytes} bytes is out of range: one packet (1514b) to 1gib")
-        if not 0 < self.latency_s <= MAX_DELAY_S:
-            raise ProfileError(
-                f"latency {self.latency_s:g} s is out of range: more than 0, up to {MAX_DELAY_S:g} s"
-            )
+        schema.check(self)
 
 
 @dataclass(frozen=True)
@@ -213,15 +177,14 @@ class Profile:
     do, and not by netem itself. `offset_s` is where traces begin.
     """
 
-    name: str
+    name: NAME = ""
     edge_to_server: Direction = Direction()
     server_to_edge: Direction = Direction()
     bucket: Bucket | None = None
-    offset_s: float = 0.0
+    offset_s: POSITION = 0.0
 
     def __post_init__(self) -> None:
-        if self.offset_s < 0:
-            raise ProfileError(f"offset {self.offset_s:g} s is before the trace's beginning")
+        schema.check(self)
         if self.bucket is not None:
             if not any(way.limited for way in self.directions):
                 raise ProfileError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
@@ -308,20 +271,4 @@ class Profile:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
         """Raises ProfileError."""
-        _only(fields, *(field.name for field in fields_of(cls)))
-        bucket = fields.get("bucket")
-        return cls(
-            str(fields.get("name", "")),
-            Direction.from_dict(fields.get("edge_to_server") or {}),
-            Direction.from_dict(fields.get("server_to_edge") or {}),
-            Bucket(**bucket) if bucket else None,
-            float(fields.get("offset_s", 0.0)),
-        )
-
-
-def _only(fields: Mapping[str, Any], *known: str) -> None:
-    if not isinstance(fields, Mapping):
-        raise ProfileError(f"expected the fields {', '.join(known)}, not {fields!r}")
-    for key in fields:
-        if key not in known:
-            raise ProfileError(f"unknown field {key!r}: use {', '.join(known)}")
+        return schema.read(cls, fields)

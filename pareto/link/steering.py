@@ -65,13 +65,14 @@ def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
     """
     ssh = _ssh()
     shared = ssh is not None and _leaves_through(interface, ssh[0])
-    if peer is not None and (filtered or shared):
+    if peer is not None:
         try:
             peer = str(ipaddress.IPv4Address(peer))
         except ValueError:
-            raise QdiscError(
-                f"{_why(interface, shared)}, which is by IPv4 address: {peer!r} is none"
-            ) from None
+            why = (
+                _why(interface, shared) if filtered or shared else f"what comes to {interface} is told apart"
+            )
+            raise QdiscError(f"{why}, which is by IPv4 address: {peer!r} is none") from None
     if (filtered or shared) and peer is None:
         raise QdiscError(f"{_why(interface, shared)}: say which host that is, or use another data interface")
     if not (filtered or shared):
@@ -88,8 +89,12 @@ def _why(interface: str, shared: bool) -> str:
 def _ssh() -> tuple[str, int] | None:
     """The client's address and the server's port of the SSH session that started this program, if one did."""
     connection = os.environ.get("SSH_CONNECTION") or _before_sudo()
-    parts = connection.split()
-    return (parts[0], int(parts[3])) if len(parts) == 4 else None
+    try:
+        client, _, _, port = connection.split()
+        ipaddress.ip_address(client.partition("%")[0])
+        return client, int(port)
+    except ValueError:  # a variable, which anybody may set
+        return None
 
 
 def _before_sudo() -> str:

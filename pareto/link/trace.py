@@ -7,9 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import inf, isfinite
+from math import inf
+from typing import Annotated
+
+from pareto.link.schema import NAME, Bounds, ProfileError, check
 
 MAX_STEPS = 200_000
+MAX_DELAY_S = 60.0
+MIN_RATE_BPS = 1e3
+MAX_RATE_BPS = 34e9  # netem's rate is a 32-bit number of bytes a second: it wraps at 34.36 Gbit/s
+MIN_STEP_S = 1e-3
+"""No step is shorter: whoever plays a trace does something for each."""
+MAX_POSITION_S = 1e7
+"""About four months: floats still tell microseconds apart, and nothing runs longer."""
+
+DELAY = Annotated[float, Bounds(0, MAX_DELAY_S, "s")]
+POSITION = Annotated[float, Bounds(0, MAX_POSITION_S, "s")]
 
 # More than sums of floats are off, less than anything that is sent or timed.
 _ROUNDING = 1e-12  # of a number of bits
@@ -21,38 +34,42 @@ _ROUNDING_S = 1e-9
 class Step:
     """From `at_s` on: delay in seconds, rate in bit/s on the wire (None: not limited; 0: nothing passes)."""
 
-    at_s: float
-    delay_s: float
-    rate_bps: float | None
+    at_s: POSITION
+    delay_s: DELAY
+    rate_bps: Annotated[float, Bounds(0, MAX_RATE_BPS, "bit/s", "is out of range: 0 to 34gbit")] | None
 
 
 @dataclass(frozen=True)
 class Trace:
     """Steps in order, the first at 0, and the time after which they begin again. `name` says where it came from.
 
-    All positions are seconds since the trace's own beginning; those at or past the period wrap. Raises ValueError.
+    All positions are seconds since the trace's own beginning; those at or past the period wrap. Raises ProfileError.
     """
 
-    name: str
-    period_s: float
+    name: NAME
+    period_s: POSITION
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
+        check(self, "a trace's ")
+        if len(self.steps) > MAX_STEPS:
+            raise ProfileError(f"a trace of {len(self.steps)} steps is too long: {MAX_STEPS} at most")
+        for step in self.steps:
+            check(step, "a step's ")
         at = [step.at_s for step in self.steps]
         if not at or at[0] != 0:
-            raise ValueError("a trace begins at time 0")
-        if len(at) > MAX_STEPS:
-            raise ValueError(f"a trace of {len(at)} steps is too long: {MAX_STEPS} at most")
-        ends = [*at[1:], self.period_s]
-        if not (isfinite(self.period_s) and all(end > begin for begin, end in zip(at, ends, strict=True))):
-            raise ValueError("the times of a trace must rise, and end before its period")
-        if not all(0 <= step.delay_s < inf and 0 <= (step.rate_bps or 0) < inf for step in self.steps):
-            raise ValueError("the delays and rates of a trace are 0 or more")
+            raise ProfileError("a trace begins at time 0")
+        if not all(end > begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True)):
+            raise ProfileError("the times of a trace must rise, and end before its period")
+        # Sums of such times are off by less than what is allowed here.
+        least_s = min(end - begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True))
+        if least_s < MIN_STEP_S - _ROUNDING_S:
+            raise ProfileError(f"a trace's step of {least_s:g} s is too short: {MIN_STEP_S:g} s at least")
         limited = [step.rate_bps is not None for step in self.steps]
         if any(limited) and not all(limited):
-            raise ValueError("a trace gives a rate in every step or in none")
+            raise ProfileError("a trace gives a rate in every step or in none")
         if all(limited) and not any(step.rate_bps for step in self.steps):
-            raise ValueError("a trace that lets nothing pass is no link")
+            raise ProfileError("a trace that lets nothing pass is no link")
 
     @property
     def limited(self) -> bool:

@@ -125,8 +125,11 @@ def test_what_was_installed_shapes_by_one_line_of_sudoers_and_knows_that_ssh_sta
     lab.host("pi").run("sed -i '/^pi /d' /etc/sudoers")
     with closing(helper(lab)) as session:
         assert set(session.request("supported")) == {"netem"}
+        shape = {"interface": MANAGEMENT, "egress": {"delay_s": 0.1}}
+        with pytest.raises(SessionError, match="does not carry the data address"):
+            session.request("apply", address="192.168.7.2", **shape)
         with pytest.raises(SessionError, match="SSH uses it too: say which host that is"):
-            session.request("apply", interface=MANAGEMENT, egress={"delay_s": 0.1}, ingress=None)
+            session.request("apply", address=lab.host("pi").address, **shape)
     assert wait_until(lambda: not lab.host("pi").pids("pareto-link"))
 
 

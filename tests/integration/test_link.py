@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
 ]
 
+ADDRESS = "10.78.0.1"
 ALL_OFF = {"tso": False, "gso": False, "gro": False}
 
 
@@ -37,7 +38,9 @@ def namespace() -> Iterator[str]:
     netns.pushns(name)
     with IPRoute() as ip:
         ip.link("add", ifname="data0", kind="veth", peer="peer0")
-        ip.link("set", index=ip.link_lookup(ifname="data0")[0], state="up")
+        index = ip.link_lookup(ifname="data0")[0]
+        ip.addr("add", index=index, address=ADDRESS, prefixlen=24)
+        ip.link("set", index=index, state="up")
     yield name
     netns.popns()
     netns.remove(name)
@@ -48,6 +51,9 @@ class Helper(Program):
 
     def __init__(self) -> None:
         super().__init__("pareto.link")
+
+    def apply(self, **fields: Any) -> dict[str, Any]:
+        return self.ask("apply", **{"interface": "data0", "address": ADDRESS} | fields)
 
 
 @pytest.fixture
@@ -69,7 +75,7 @@ def test_offloads_go_off_and_back(namespace: str) -> None:
 
 def test_an_unshaped_interface_is_not_touched(helper: Helper) -> None:
     before = offload.read("data0")
-    reply = helper.ask("apply", interface="data0", egress={})
+    reply = helper.apply(egress={})
     assert reply["result"] == {
         "shaper": "none",
         "scope": "interface",
@@ -100,9 +106,9 @@ def test_somebodys_qdisc_comes_back_also_when_shaping_fails(helper: Helper) -> N
     before = snapped()
     assert before is not None
     assert before.kind == "tbf"
-    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
+    reply = helper.apply(egress={"delay_s": 0.01})
     assert reply["ok"] == qdisc.supported()
-    reply = helper.ask("apply", interface="data0", egress={})
+    reply = helper.apply(egress={})
     assert "tbf" in reply["error"]  # unshaped it is not
     helper.close()
     assert snapped() == before
@@ -111,7 +117,7 @@ def test_somebodys_qdisc_comes_back_also_when_shaping_fails(helper: Helper) -> N
 def test_a_qdisc_that_could_not_come_back_is_left_alone(helper: Helper, snapshot: SnapshotAssertion) -> None:
     with IPRoute() as ip:
         ip.tc("add", "pfifo_fast", qdisc.index_of("data0"), handle="5:")
-    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01})
+    reply = helper.apply(egress={"delay_s": 0.01})
     assert reply["error"] == snapshot
     assert roots() == ["pfifo_fast"]
     assert not files()
@@ -120,12 +126,17 @@ def test_a_qdisc_that_could_not_come_back_is_left_alone(helper: Helper, snapshot
 def test_errors_are_one_line(helper: Helper, snapshot: SnapshotAssertion) -> None:
     requests: list[dict[str, Any]] = [
         {"interface": "nosuch0", "egress": {"delay_s": 0.01}},
-        {"egress": {}},
-        {"interface": "data0", "egress": {"jitters": 1}},
-        {"interface": "data0", "ingress": {"delay_s": -1}},
-        {"interface": "data0", "egress": {"rate_bps": 1e6}, "bucket": {"burst": 1}},
+        {"interface": None},
+        {"egress": {"jitters": 1}},
+        {"ingress": {"delay_s": -1}},
+        {"egress": {"rate_bps": 1e6}, "bucket": {"burst": 1}},
+        {"interface": "lo", "address": "127.0.0.1", "egress": {"delay_s": 0.01}},
+        {"interface": "peer0", "egress": {"delay_s": 0.01}},
+        {"address": "10.78.0.2", "egress": {"delay_s": 0.01}},
+        {"address": "data0", "egress": {"delay_s": 0.01}},
+        {"patience_s": 1e9},
     ]
-    errors = [helper.ask("apply", **fields)["error"] for fields in requests]
+    errors = [helper.apply(**fields)["error"] for fields in requests]
     assert not any("\n" in error for error in errors)
     # Which interfaces a new namespace has depends on the kernel.
     assert "\n".join(error.partition(": there are ")[0] for error in errors) == snapshot
@@ -134,7 +145,7 @@ def test_errors_are_one_line(helper: Helper, snapshot: SnapshotAssertion) -> Non
 def test_a_kernel_without_netem_is_told_and_nothing_stays(helper: Helper) -> None:
     found = offload.read("data0")
     supported = helper.ask("supported")["result"]["netem"]
-    reply = helper.ask("apply", interface="data0", egress={"delay_s": 0.01, "rate_bps": 5e6})
+    reply = helper.apply(egress={"delay_s": 0.01, "rate_bps": 5e6})
     assert reply["ok"] == supported
     if not supported:
         assert reply["error"] == qdisc.NO_NETEM
@@ -186,7 +197,7 @@ def test_one_program_shapes_an_interface(helper: Helper, snapshot: SnapshotAsser
     errors = set()
     for _ in range(2):
         for egress in ({"delay_s": 0.01}, {}):
-            reply = helper.ask("apply", interface="data0", egress=egress)
+            reply = helper.apply(egress=egress)
             errors.add(reply["error"])
         claim.note(claim.before)  # a file of its own, locked as well
     (error,) = errors
@@ -198,7 +209,7 @@ def test_one_program_shapes_an_interface(helper: Helper, snapshot: SnapshotAsser
 def test_what_a_killed_program_left_is_undone_by_the_next(helper: Helper) -> None:
     found = offload.read("data0")
     with killed():
-        helper.ask("apply", interface="data0", egress={})
+        helper.apply(egress={})
         assert offload.read("data0") == found
 
 
@@ -258,8 +269,6 @@ def test_options(namespace: str, option: str, told: str) -> None:
 @pytest.fixture
 def addressed(namespace: str) -> None:
     with IPRoute() as ip:
-        index = qdisc.index_of("data0")
-        ip.addr("add", index=index, address="10.78.0.1", prefixlen=24)
         ip.link("add", ifname="ssh0", kind="veth", peer="ssh1")
         ip.addr("add", index=qdisc.index_of("ssh0"), address="10.79.0.1", prefixlen=24)
         ip.link("set", index=qdisc.index_of("ssh0"), state="up")

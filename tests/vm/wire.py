@@ -137,7 +137,7 @@ class Helper(Program):
         super().__init__("pareto.link", environment=environment)
 
     def apply(self, **fields: Any) -> dict[str, Any]:
-        return self.ask("apply", interface="data0", **fields)
+        return self.ask("apply", interface="data0", address=HERE, **fields)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

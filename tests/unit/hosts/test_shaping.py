@@ -70,17 +70,24 @@ def helpers() -> Iterator[Helpers]:
 def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
     told = helpers.shaper(EDGE, SERVER).apply(PROFILE)
     assert told == {EDGE: {"shaper": "netem", "by": EDGE}, SERVER: {"shaper": "netem", "by": SERVER}}
-    shared = {"ingress": None, "filtered": True, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
+    shared = {"ingress": {}, "filtered": True, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
     assert helpers.asked(EDGE, "apply") == [
         {
             "interface": "eth0",
+            "address": "192.168.7.2",
             "peer": "192.168.7.1",
             "egress": {"delay_s": 0.2, "rate_bps": 5e6, "queue_bytes": 287_500},
             **shared,
         }
     ]
     assert helpers.asked(SERVER, "apply") == [
-        {"interface": "enp3s0", "peer": "192.168.7.2", "egress": {"delay_s": 0.03}, **shared}
+        {
+            "interface": "enp3s0",
+            "address": "192.168.7.1",
+            "peer": "192.168.7.2",
+            "egress": {"delay_s": 0.03},
+            **shared,
+        }
     ]
 
 

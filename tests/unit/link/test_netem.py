@@ -10,8 +10,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.link import netem, tc
 from pareto.link.netem import Netem, QdiscError, Tbf
-from pareto.link.profile import MAX_DELAY_S, MAX_RATE_BPS, Bucket, Direction, Gilbert
-from pareto.link.trace import Step, Trace
+from pareto.link.profile import Bucket, Direction, Gilbert
+from pareto.link.trace import MAX_DELAY_S, MAX_RATE_BPS, Step, Trace
 
 ALL = (1 << 32) - 1
 GREATEST = round(MAX_RATE_BPS / 8)

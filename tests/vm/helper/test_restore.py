@@ -88,7 +88,7 @@ def test_what_could_not_come_back_is_left_alone(helper: Helper, lines: list[str]
     if "filters" in reason:
         tc("filter add dev data0 parent 1: protocol ip prio 1 u32 match ip dst 1.1.1.1 flowid 1:1")
     before = told_by_tc()
-    reply = helper.reply("apply", interface="data0", egress=SLOW)
+    reply = helper.reply("apply", interface="data0", address=wire.HERE, egress=SLOW)
     assert "data0 already has a root qdisc" in reply["error"]
     assert reason in reply["error"]
     assert "\n" not in reply["error"]
@@ -126,7 +126,8 @@ def test_a_driver_that_is_killed_leaves_nothing() -> None:
         "import sys, time\n"
         "from subprocess import PIPE, Popen\n"
         "helper = Popen([sys.executable, '-m', 'pareto.link'], stdin=PIPE, stdout=PIPE)\n"
-        'helper.stdin.write(b\'{"op": "apply", "interface": "data0", "egress": {"delay_s": 0.1}}\\n\')\n'
+        'helper.stdin.write(b\'{"op": "apply", "interface": "data0", "address": "10.77.0.1", \')\n'
+        'helper.stdin.write(b\'"egress": {"delay_s": 0.1}}\\n\')\n'
         "helper.stdin.flush(); helper.stdout.readline()\n"
         "print('applied', flush=True); time.sleep(60)\n"
     )
@@ -144,7 +145,7 @@ def test_a_driver_that_is_killed_leaves_nothing() -> None:
 def test_a_qdisc_put_there_meanwhile_is_left_alone(helper: Helper) -> None:
     helper.apply(egress=SLOW)
     tc("qdisc replace dev data0 root handle 9: pfifo limit 9")
-    reply = helper.reply("apply", interface="data0", egress=SLOW)
+    reply = helper.reply("apply", interface="data0", address=wire.HERE, egress=SLOW)
     assert "data0 already has a root qdisc pfifo" in reply["error"]
     assert [kind for kind, *_ in wire.shown()] == ["pfifo"]
     tc("qdisc del dev data0 root")
@@ -164,7 +165,9 @@ def test_what_fails_half_way_leaves_nothing(helper: Helper) -> None:
     add(FOREIGN["pfifo"])
     before = told_by_tc()
     # The egress is on when the ingress turns out to be more than netem can do.
-    reply = helper.reply("apply", interface="data0", egress=SLOW, ingress={"delay_s": 5.0, "jitter_s": 5.0})
+    reply = helper.reply(
+        "apply", interface="data0", address=wire.HERE, egress=SLOW, ingress={"delay_s": 5.0, "jitter_s": 5.0}
+    )
     assert "jitter 5 s is more than netem can do" in reply["error"]
     assert told_by_tc() == before
     assert not list(journal.FOLDER.glob("*"))
@@ -173,7 +176,9 @@ def test_what_fails_half_way_leaves_nothing(helper: Helper) -> None:
 
 def test_numbers_that_do_not_fit_are_refused(helper: Helper) -> None:
     bucket = {"burst_bytes": 1 << 30, "latency_s": 0.4}
-    reply = helper.reply("apply", interface="data0", egress=Direction(0.1, 1e3).to_dict(), bucket=bucket)
+    reply = helper.reply(
+        "apply", interface="data0", address=wire.HERE, egress=Direction(0.1, 1e3).to_dict(), bucket=bucket
+    )
     assert "does not fit the kernel's 32 bits" in reply["error"]
 
 

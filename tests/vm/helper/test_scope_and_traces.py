@@ -153,7 +153,7 @@ def test_what_is_dropped_on_arrival_is_counted(helper: Helper) -> None:
 
 def test_somebodys_ingress_is_left_alone(helper: Helper) -> None:
     tc("qdisc add dev data0 clsact")
-    reply = helper.reply("apply", interface="data0", egress=SLOW, ingress=SLOW)
+    reply = helper.reply("apply", interface="data0", address=wire.HERE, egress=SLOW, ingress=SLOW)
     assert "data0 already has a clsact qdisc" in reply["error"]
     assert [kind for kind, *_ in wire.shown()] == ["clsact"]
     tc("qdisc del dev data0 clsact")

@@ -1,0 +1,237 @@
+"""What a guarded program changed is put back on every way out: by its worker, by its guard, or by both."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pareto.hosts.session import PipeWire, Session
+from tests import REPOSITORY
+from tests.program import ended, wait_until
+
+GRACE_S = 0.5
+
+PROGRAM = """
+import ctypes, os, sys, threading
+from pathlib import Path
+from pareto import jsonlines
+from pareto.link import guard
+
+changed, silence_s, grace_s = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+hangs = changed.with_name("hangs")
+lock = threading.Lock()
+
+def change(request):
+    changed.write_text("500 ms")
+    return os.getpid()
+
+def spin(request):
+    with lock:
+        hangs.touch()
+        while True:
+            pass
+
+def hold(request):
+    hangs.touch()
+    ctypes.PyDLL(None).sleep(600)  # with the interpreter's own lock
+
+def leave(request):
+    sys.exit("somewhere in a library")
+
+def die(request):
+    os._exit(3)
+
+def forget():
+    changed.unlink(missing_ok=True)
+
+def end():
+    with lock:
+        forget()
+
+def put_back():
+    if not changed.exists():
+        return []
+    forget()
+    return ["put back by the guard"]
+
+def work():
+    ops = {"change": change, "spin": spin, "hold": hold, "leave": leave, "die": die}
+    jsonlines.serve(ops, at_end=end, silence_limit_s=silence_s)
+
+guard.run(work, put_back, silence_limit_s=silence_s, grace_s=grace_s)
+"""
+
+
+class Guarded:
+    """A program that has changed something, its two processes, and what it says at its end."""
+
+    def __init__(self, folder: Path, silence_s: float = 60.0) -> None:
+        self.changed, self._words = folder / "changed", folder / "stderr"
+        argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(GRACE_S)]
+        with self._words.open("wb") as words:
+            self._wire = PipeWire(argv, cwd=REPOSITORY, stderr=words)
+        self.process = self._wire.process
+        self.session = Session("program", self._wire)
+        self.worker = psutil.Process(self.session.request("change"))
+        self.guard = psutil.Process(self.process.pid)
+        assert self.changed.exists()
+        assert self.worker.ppid() == self.process.pid
+
+    @property
+    def said(self) -> str:
+        return self._words.read_text()
+
+    def hang(self, how: str) -> None:
+        if how == "stop":
+            self.worker.suspend()
+            assert wait_until(lambda: self.worker.status() == psutil.STATUS_STOPPED)
+            return
+        self.session.send(how)
+        assert wait_until(self.changed.with_name("hangs").exists)
+
+    def close(self) -> None:
+        for process in (self.guard, self.worker):
+            if process.is_running():
+                process.kill()
+        self._wire.close()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    program = Guarded(tmp_path)
+    yield program
+    program.close()
+
+
+def end_of_file(guarded: Guarded) -> None:
+    assert guarded.process.stdin is not None
+    guarded.process.stdin.close()
+
+
+def term(guarded: Guarded) -> None:
+    guarded.guard.send_signal(signal.SIGTERM)
+
+
+def hang_up(guarded: Guarded) -> None:
+    guarded.guard.send_signal(signal.SIGHUP)
+
+
+def nonsense(guarded: Guarded) -> None:
+    guarded._wire.send(b"[1]\n")
+
+
+ENDS: list[Callable[[Guarded], None]] = [end_of_file, term, hang_up]
+
+
+@pytest.mark.parametrize("end", [*ENDS, nonsense])
+def test_a_worker_that_is_well_puts_back_itself(guarded: Guarded, end: Callable[[Guarded], None]) -> None:
+    end(guarded)
+    assert guarded.process.wait(20) == 0
+    assert not guarded.changed.exists()
+    assert "by the guard" not in guarded.said
+    assert ended([guarded.worker])
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("fault", ["spin", "hold", "stop"])
+def test_a_worker_that_hangs_is_killed_and_the_guard_puts_back(
+    guarded: Guarded, fault: str, end: Callable[[Guarded], None]
+) -> None:
+    guarded.hang(fault)
+    end(guarded)
+    assert guarded.process.wait(20) == 1
+    assert not guarded.changed.exists()
+    assert "put back by the guard" in guarded.said
+    assert ended([guarded.worker])
+
+
+def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(guarded: Guarded) -> None:
+    """Of the input too: what the driver said last is never read."""
+    guarded.hang("stop")
+    pings = b'{"op": "ping"}\n' * 100
+    assert guarded.process.stdin is not None
+    os.set_blocking(guarded.process.stdin.fileno(), False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(guarded.process.stdin.fileno(), pings)
+    guarded.process.stdin.close()
+    assert guarded.process.wait(20) == 1
+    assert not guarded.changed.exists()
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_a_driver_that_falls_silent_is_gone_whatever_the_worker_does(tmp_path: Path, hung: bool) -> None:
+    guarded = Guarded(tmp_path, silence_s=0.5)
+    if hung:
+        guarded.hang("hold")
+    assert guarded.process.wait(20) == int(hung)
+    assert not guarded.changed.exists()
+    assert "nothing heard from the driver for 0.5 s" in guarded.said
+    assert ended([guarded.worker])
+    guarded.close()
+
+
+@pytest.mark.parametrize("op", ["leave", "die"])
+def test_a_worker_that_dies_of_itself_ends_the_program_and_nothing_stays(guarded: Guarded, op: str) -> None:
+    guarded.session.send(op)
+    code = guarded.process.wait(20)
+    assert not guarded.changed.exists()
+    assert (code, "by the guard" in guarded.said) == ((1, True) if op == "die" else (0, False))
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_is_killed_leaves_nothing(guarded: Guarded, signal_: int) -> None:
+    guarded.worker.send_signal(signal_)
+    assert guarded.process.wait(20) == 1
+    assert not guarded.changed.exists()
+    assert "put back by the guard" in guarded.said
+
+
+def test_a_guard_that_is_killed_leaves_nothing(guarded: Guarded) -> None:
+    """Nor does its process group."""
+    os.kill(guarded.process.pid, signal.SIGKILL)
+    assert os.getpgid(guarded.worker.pid) != os.getpgid(guarded.process.pid)
+    assert wait_until(lambda: not guarded.changed.exists())
+    assert ended([guarded.worker])
+
+
+def test_a_guard_that_is_stopped_hides_no_silence(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path, silence_s=0.5)
+    guarded.guard.suspend()
+    assert wait_until(lambda: not guarded.changed.exists())
+    guarded.guard.resume()
+    assert guarded.process.wait(20) == 0
+    guarded.close()
+
+
+def test_a_hangup_that_whoever_started_it_ignores_is_ignored(tmp_path: Path) -> None:
+    """As under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        guarded = Guarded(tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    for process in (guarded.guard, guarded.worker):
+        process.send_signal(signal.SIGHUP)
+    assert guarded.session.request("change") == guarded.worker.pid
+    guarded.close()
+
+
+def test_a_driver_whose_replies_nobody_reads_is_gone(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", PROGRAM, str(tmp_path / "changed"), "60", str(GRACE_S)]
+    process = subprocess.Popen(argv, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdin.write(b'{"op": "change"}\n')
+    process.stdin.flush()
+    assert process.wait(20) == 0
+    assert not (tmp_path / "changed").exists()
+    process.stdin.close()

@@ -1,0 +1,105 @@
+"""The journal's files and folder while many programs come and go. What it undoes: tests/integration/test_link.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pareto.link import found, journal
+from pareto.link.netem import QdiscError
+from tests import REPOSITORY
+
+PROGRAMS, CLAIMS = 4, 600
+
+# Each program's interface is another one's, by another namespace; nothing is looked at or changed on any.
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from pareto.link import found, journal
+
+class Nothing(found.Found):
+    def put_back(self, interface):
+        return []
+
+journal.FOLDER, place, claims = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+journal._namespace_here = lambda: place
+journal.found.look = lambda interface: Nothing(1, {})
+os.fsync = lambda file: None
+failed = []
+for _ in range(claims):
+    try:
+        claim = journal.claim("lo")
+        assert claim.undo() == []
+    except Exception as error:
+        failed.append(repr(error))
+print(len(failed), *set(failed), sep="; ")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "FOLDER", tmp_path / "journal")
+    return tmp_path / "journal"
+
+
+def test_no_claim_fails_because_another_took_the_empty_folder_away(folder: Path) -> None:
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(folder), str(place), str(CLAIMS)],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for place in range(1, PROGRAMS + 1)
+    ]
+    said = [program.communicate(timeout=120)[0].strip() for program in programs]
+    assert said == ["0"] * PROGRAMS
+    assert not folder.exists()
+
+
+def test_what_was_looked_at_while_another_shaped_it_is_looked_at_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another put it back between our look and our claim: what we saw was its doing."""
+    as_it_is = found.look("lo")
+    seen = [found.Found(as_it_is.index, {name: not on for name, on in as_it_is.offloads.items()})]
+    monkeypatch.setattr(found, "look", lambda _: seen.pop() if seen else as_it_is)
+    claim = journal.claim("lo")
+    assert claim.before == as_it_is
+    claim.undo()
+    assert not folder.exists()
+
+
+def test_a_draft_of_a_program_that_was_killed_goes_with_the_next_repair(folder: Path) -> None:
+    claim = journal.claim("lo")
+    dead, file = journal._draft("other0", claim.before)
+    alive, lock = journal._draft("other1", claim.before)
+    os.close(file)
+    assert journal.repair_here() == []
+    assert (dead.exists(), alive.exists()) == (False, True)
+    os.close(lock)
+    alive.unlink()
+    claim.undo()
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(folder: Path) -> None:
+    folder.symlink_to("/nowhere/at/all")
+    with pytest.raises(QdiscError, match="cannot be made"):
+        journal.claim("lo")
+
+
+def test_a_journal_that_cannot_be_written_leaves_no_half_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        journal.claim("lo")
+    assert not folder.exists()
