@@ -75,8 +75,7 @@ class Guarded:
     def __init__(self, folder: Path, silence_s: float = 60.0) -> None:
         self.changed, self._words = folder / "changed", folder / "stderr"
         argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(GRACE_S)]
-        with self._words.open("wb") as words:
-            self._wire = PipeWire(argv, cwd=REPOSITORY, stderr=words)
+        self._wire = PipeWire(argv, cwd=REPOSITORY, errors=self._words.open("w+b"))
         self.process = self._wire.process
         self.session = Session("program", self._wire)
         self.worker = psutil.Process(self.session.request("change"))
