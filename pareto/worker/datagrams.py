@@ -38,6 +38,10 @@ _PING_BYTES = _HEADER.size + _HELD.size
 PING_WIRE_BYTES = 42 + _PING_BYTES
 """Ethernet, IPv4, UDP, payload."""
 _LENGTH = struct.Struct("!I")
+_MOST_BYTES = 1 << 16
+"""Of a JSON value."""
+_MOST_DATAGRAMS = 10_000_000
+_MOST_WAIT_S = 3600.0
 _RECEIVE_BUFFER_BYTES = 4 << 20  # a whole train, where the kernel allows as much
 _BATCH = 256  # datagrams read before looking whether time is up
 
@@ -76,6 +80,13 @@ class Order:
     train_gap_back_s: float = 0.0
     wait_s: float = 1.0
     constant: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            most = _MOST_WAIT_S if name.endswith("_s") else _MOST_DATAGRAMS
+            whole = isinstance(value, int) or name.endswith("_s")
+            if not (isinstance(value, int | float) and whole and 0 <= value <= most):
+                raise ValueError(f"{name} of an exchange of datagrams cannot be {value!r:.40}")
 
 
 class Line(NamedTuple):
@@ -235,44 +246,43 @@ class End:
 
 
 def ask(tcp: socket.socket, order: Order) -> Readings:
-    """The edge's end of an exchange. `tcp` has a timeout. Raises OSError, EOFError."""
+    """The edge's end of an exchange. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
     with _datagram_socket(tcp) as udp:
         tell(tcp, {"port": udp.getsockname()[1], "order": asdict(order)})
-        ready = told(tcp)
+        port, cookie = _readiness(told(tcp))
         pings = order.pings + 1 if order.pings else 0  # the first wakes both ends up
         echoes, sample, train = (
             Arrivals(pings),
             Arrivals(order.sample_back),
             Arrivals(order.train_back, order.skip_back, order.constant),
         )
-        peer = (tcp.getpeername()[0], ready["port"])
-        end = End(udp, peer, bytes.fromhex(ready["cookie"]), {PING: echoes, SAMPLE: sample, TRAIN: train})
+        peer = (tcp.getpeername()[0], port)
+        end = End(udp, peer, cookie, {PING: echoes, SAMPLE: sample, TRAIN: train})
         # In this order: an echo is timed while nothing else is being sent, the sample has no train before it.
         sent = end.send(PING, pings, _PING_BYTES, order.ping_gap_s)
         end.gather(order.wait_s, PING)
         end.send(SAMPLE, order.sample_out, SAMPLE_BYTES, order.sample_gap_s)
         end.send(TRAIN, order.train_out, TRAIN_BYTES, order.train_gap_out_s)
         tell(tcp, "sent")
-        report = end.until_told(tcp)  # comes when the other end has sent all
+        rate_bps, counted = _report(end.until_told(tcp))  # comes when the other end has sent all
         end.gather(order.wait_s, SAMPLE, TRAIN)
     rtts_s = [
         (echoes.at[number] - sent[number] - echoes.held[number]) / 1e9
         for number in range(1, pings)
         if number in echoes.at
     ]
-    line = Line(rtts_s, report["rate_bps"], train.rate_bps())
-    return Readings(line, report["sample"], sample.sample())
+    line = Line(rtts_s, rate_bps, train.rate_bps())
+    return Readings(line, counted, sample.sample())
 
 
 def answer(tcp: socket.socket) -> None:
-    """The server's end of one exchange. `tcp` has a timeout. Raises OSError, EOFError."""
-    asked = told(tcp)
-    order = Order(**asked["order"])
+    """The server's end of one exchange. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
+    port, order = _request(told(tcp))
     cookie = secrets.token_bytes(16)
     with _datagram_socket(tcp) as udp:
         sample = Arrivals(order.sample_out)
         train = Arrivals(order.train_out, order.skip_out, order.constant)
-        end = End(udp, (tcp.getpeername()[0], asked["port"]), cookie, {SAMPLE: sample, TRAIN: train})
+        end = End(udp, (tcp.getpeername()[0], port), cookie, {SAMPLE: sample, TRAIN: train})
         tell(tcp, {"port": udp.getsockname()[1], "cookie": cookie.hex()})
         end.until_told(tcp)
         end.gather(order.wait_s, SAMPLE, TRAIN)
@@ -302,9 +312,51 @@ def tell(tcp: socket.socket, message: Any) -> None:
 
 
 def told(tcp: socket.socket) -> Any:
-    """The next JSON value. Raises OSError, EOFError."""
+    """The next JSON value. Raises OSError, EOFError, ValueError."""
     (length,) = _LENGTH.unpack(handshake.exactly(tcp, _LENGTH.size))
-    return json.loads(handshake.exactly(tcp, length))
+    if length > _MOST_BYTES:
+        raise ValueError(f"the probe's other end sends {length} bytes where {_MOST_BYTES} are the most")
+    try:
+        return json.loads(handshake.exactly(tcp, length))
+    except RecursionError:
+        raise ValueError("the probe's other end sends values nested too deep") from None
+
+
+def _request(value: Any) -> tuple[int, Order]:
+    """The port and the order of who begins an exchange. Raises ValueError."""
+    match value:
+        case {"port": int(port), "order": dict(order)} if 0 < port < 1 << 16:
+            try:
+                return port, Order(**order)
+            except TypeError:
+                pass
+    raise _nonsense(value)
+
+
+def _readiness(value: Any) -> tuple[int, bytes]:
+    """The other end's port and cookie. Raises ValueError."""
+    match value:
+        case {"port": int(port), "cookie": str(cookie)} if 0 < port < 1 << 16 and len(cookie) == 32:
+            return port, bytes.fromhex(cookie)
+    raise _nonsense(value)
+
+
+def _report(value: Any) -> tuple[float | None, Sample | None]:
+    """What the other end counted. Raises ValueError."""
+    match value:
+        case {"rate_bps": rate, "sample": sample}:
+            is_rate = rate is None or (isinstance(rate, float) and rate > 0)
+            counts = sample.values() if isinstance(sample, dict) and set(sample) == _COUNTS else [-1]
+            if is_rate and (sample is None or all(isinstance(it, int) and it >= 0 for it in counts)):
+                return rate, sample
+    raise _nonsense(value)
+
+
+_COUNTS = set(Sample.__annotations__)
+
+
+def _nonsense(value: Any) -> ValueError:
+    return ValueError(f"the probe's other end sends nonsense: {value!r:.100}")
 
 
 def _datagram_socket(tcp: socket.socket) -> socket.socket:

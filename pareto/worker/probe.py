@@ -27,7 +27,8 @@ from pareto.worker.arrivals import Arrival
 PINGS = 5
 PING_GAP_S = udp.PING_GAP_S
 TIMEOUT_S = udp.TIMEOUT_S
-CHUNK = 1 << 16
+CHUNK, POUR = 1 << 16, 1 << 20
+"""Bytes that are received at once, and sent."""
 TCP_PAYLOAD_SHARE = GOODPUT
 UDP_PAYLOAD_SHARE = udp.TRAIN_BYTES / 1514
 _ASK = struct.Struct("!cQQ")
@@ -91,7 +92,7 @@ def _answer(sock: socket.socket) -> None:
         elif what in (b"o", b"v"):
             sock.sendall(_TOLD.pack(_rate_bps(_sink(sock, nbytes), skip, constant=what == b"o")))
         elif what == b"b":
-            sock.sendall(bytes(nbytes))
+            _pour(sock, nbytes)
         elif what == b"m":
             _sink(sock, nbytes)
             sock.sendall(_GOT_ALL)
@@ -128,7 +129,7 @@ class ProbeClient:
         message: int = 0,
         constant: bool = True,
     ) -> Reading:
-        """Take one reading; what is 0 is not measured. Raises OSError, EOFError.
+        """Take one reading; what is 0 is not measured. Raises OSError, EOFError, ValueError.
 
         `bulk_*` bytes of which the first `skip_*` do not count in the rate; `datagrams`: pings and bulk by UDP;
         `sample_*` datagrams, one each `sample_gap_s`, those of bulk one each `train_gap_*_s`; a datagram or an echo is
@@ -188,12 +189,18 @@ class ProbeClient:
             (_, _, held_ns), came_ns = _receive(self._sock)
             round_trips.append((came_ns - sent_ns[number] - held_ns) / 1e9)
         asking.join()
-        rate = _TOLD.unpack(handshake.exactly(self._sock, _TOLD.size))[0] if out[0] else None
+        rate = self._told_rate() if out[0] else None
         rate_back = None
         if back[0]:
             self._sock.sendall(_ASK.pack(b"b", back[0], 0))
             rate_back = _rate_bps(_sink(self._sock, back[0]), back[1], constant=constant)
         return udp.Line(round_trips[1:], rate, rate_back)  # the first ping wakes both ends up
+
+    def _told_rate(self) -> float:
+        (rate,) = _TOLD.unpack(handshake.exactly(self._sock, _TOLD.size))
+        if not rate > 0:  # a NaN is none either
+            raise ValueError(f"the probe's other end says that a bulk came in at {rate:g} bit/s")
+        return float(rate)
 
     def _ask(
         self, sent_ns: list[int], pings: int, gap_s: float, bulk_bytes: int, skip: int, constant: bool
@@ -232,6 +239,15 @@ def _receive(sock: socket.socket) -> tuple[tuple[bytes, int, int], int]:
         have += size
     what, nbytes, more = _ASK.unpack(message)
     return (what, nbytes, more), came_ns
+
+
+def _pour(sock: socket.socket, nbytes: int) -> None:
+    """Send so many bytes; whoever asks for them decides nothing about memory."""
+    scratch = memoryview(bytes(min(nbytes, POUR)))
+    while nbytes:
+        part = scratch[:nbytes]
+        sock.sendall(part)
+        nbytes -= len(part)
 
 
 def _sink(sock: socket.socket, nbytes: int) -> list[Arrival]:

@@ -429,3 +429,63 @@ def test_the_first_of_a_train_may_be_left_out_of_its_rate() -> None:
         for number in range(10):
             train.add(number, 1_000_000 * max(0, number - 3))
         assert train.rate_bps() == pytest.approx(bit_s)
+
+
+NONSENSE = {
+    "no JSON": b"{",
+    "no UTF-8": b"\xff",
+    "deep": b"[" * 60_000,
+    "no object": b"[]",
+    "no order": b'{"port": 9}',
+    "no port": b'{"order": {}}',
+    "a port that is none": b'{"port": 70000, "order": {}}',
+    "something that nobody orders": b'{"port": 9, "order": {"more": 1}}',
+    "NaN seconds": b'{"port": 9, "order": {"wait_s": NaN}}',
+    "endless": b'{"port": 9, "order": {"wait_s": Infinity}}',
+    "more datagrams than there is time for": b'{"port": 9, "order": {"train_back": 1000000000000}}',
+    "less than none": b'{"port": 9, "order": {"sample_out": -1}}',
+    "half of one": b'{"port": 9, "order": {"sample_out": 0.5}}',
+    "a text": b'{"port": 9, "order": {"pings": "5"}}',
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_an_exchange_that_begins_with_nonsense_is_let_go(server: ProbeServer, nonsense: str) -> None:
+    with handshake.connected("127.0.0.1", server.port, "t") as tcp:
+        tcp.settimeout(30)
+        body = NONSENSE[nonsense]
+        tcp.sendall(probe._ASK.pack(b"d", 0, 0) + len(body).to_bytes(4, "big") + body)
+        assert tcp.recv(1) == b""
+
+
+def test_a_length_from_the_other_end_never_decides_what_is_waited_for(server: ProbeServer) -> None:
+    with handshake.connected("127.0.0.1", server.port, "t") as tcp:
+        tcp.settimeout(30)
+        tcp.sendall(probe._ASK.pack(b"d", 0, 0) + b"\xff" * 4)
+        assert tcp.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rate_bps": math.nan, "sample": None},
+        {"rate_bps": -1.0, "sample": None},
+        {"rate_bps": "9", "sample": None},
+        {"rate_bps": None, "sample": {"sent": 1}},
+        {"rate_bps": None, "sample": {"sent": 1, "received": -1, "duplicates": 0, "reordered": 0}},
+        {"rate_bps": None},
+        None,
+    ],
+)
+def test_nonsense_about_what_came_is_refused(
+    client: ProbeClient, monkeypatch: pytest.MonkeyPatch, wrong: object
+) -> None:
+    tell = datagrams.tell
+
+    def lie(tcp: socket.socket, message: object) -> None:
+        is_report = isinstance(message, dict) and "rate_bps" in message
+        tell(tcp, wrong if is_report else message)
+
+    monkeypatch.setattr(datagrams, "tell", lie)
+    with pytest.raises(ValueError, match="nonsense"):
+        client.measure(0, 0, datagrams=True)

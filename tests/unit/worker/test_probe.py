@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.handshake import Rejected
+from pareto.backends.handshake import Rejected, connected
 from pareto.link.library import load
 from pareto.link.probe import Reading, judge
 from pareto.worker import arrivals, probe
@@ -151,3 +152,21 @@ def test_between_questions_a_peer_may_be_silent(server: ProbeServer, monkeypatch
     client.measure(0, 0)
     time.sleep(0.5)
     assert client.measure(0, 0)["rtt_s"] is not None
+
+
+def test_a_size_from_the_other_end_never_decides_what_is_allocated(server: ProbeServer) -> None:
+    """More than there is memory: it comes as long as somebody takes it."""
+    with connected("127.0.0.1", server.port, "t") as sock:
+        sock.sendall(probe._ASK.pack(b"b", 1 << 62, 0))
+        sock.settimeout(30)
+        for _ in range(100):
+            assert sock.recv(1 << 16)
+
+
+@pytest.mark.parametrize("rate", [math.nan, -1.0, 0.0])
+def test_a_rate_that_cannot_be_is_refused(
+    server: ProbeServer, monkeypatch: pytest.MonkeyPatch, rate: float
+) -> None:
+    monkeypatch.setattr(probe, "_rate_bps", lambda *_, **__: rate)
+    with pytest.raises(ValueError, match="bit/s"):
+        ProbeClient("127.0.0.1", server.port, "t").measure(100_000, 0)
