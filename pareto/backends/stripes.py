@@ -62,6 +62,8 @@ class _Lane:
         self.message, self.at, self.left = _HEADER.unpack(self._head)
         if not 0 < self.left <= STRIPE:
             raise BackendError(f"a stripe of {self.left} bytes came, at most {STRIPE} are one")
+        if self.at % STRIPE:
+            raise BackendError(f"a stripe came that begins at {self.at}, where none does")
         return True
 
 
@@ -83,6 +85,8 @@ class Stripes:
         """Lanes that were ready to be written to, and got nothing since."""
         self._message = -1
         """The one that is being received."""
+        self._begun: set[tuple[int, int]] = set()
+        """Stripes that have come: message, and where in it. One that comes twice would leave a hole."""
         self._ready: list[_Lane] = []
         """Lanes on which something has come."""
         self._watched = set(self._lanes)
@@ -117,6 +121,7 @@ class Stripes:
     def head(self) -> memoryview:
         """The next message's header. EOFError at the end of the stream."""
         self._message += 1
+        self._begun = {stripe for stripe in self._begun if stripe[0] >= self._message}
         head = memoryview(bytearray(wire.HEADER.size))
         self._fill([head], 0)
         return head
@@ -193,7 +198,7 @@ class Stripes:
                 self._ready = [self._lanes[fd] for fd, _ in self._in.poll()]
             lane = self._ready.pop()
             try:
-                if not lane.left and not lane.begin():
+                if not lane.left and not self._begin(lane):
                     continue
             except EOFError:
                 self._unwatch(lane.sock.fileno())
@@ -203,6 +208,15 @@ class Stripes:
             if lane.message == self._message:
                 return lane
             self._park(lane)
+
+    def _begin(self, lane: _Lane) -> bool:
+        """Whether a lane has its next stripe's header."""
+        if not lane.begin():
+            return False
+        if (lane.message, lane.at) in self._begun:
+            raise BackendError("a stripe came twice")
+        self._begun.add((lane.message, lane.at))
+        return True
 
     def _unwatch(self, fd: int) -> None:
         self._in.unregister(fd)

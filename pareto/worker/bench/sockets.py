@@ -98,7 +98,6 @@ class Listener:
         self._door.close()
 
     def _run(self, sock: socket.socket, _: handshake.Place) -> None:
-        self._door.close()  # it is one connection's
         try:
             with sock:
                 while True:
