@@ -187,8 +187,10 @@ class Store:
                 _remove_empty(above)
             if not isinstance(error, OSError | StoreError):
                 raise
-            why = error.strerror if isinstance(error, OSError) else error
-            raise StoreError(f"cannot write results to {out}: {why} (choose another --out)") from None
+            words = (
+                f"cannot write results to {out}: {error.strerror}" if isinstance(error, OSError) else error
+            )
+            raise StoreError(f"{words} (choose another --out)") from None
         return store
 
     @classmethod

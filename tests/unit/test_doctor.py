@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.inventory import Inventory, Member
 from pareto.hosts.way import Outcome, Unreachable
 from pareto.jsonlines import Refused
+from partitions import scratch
 from tests.unit import checkup_facts
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
@@ -321,3 +323,22 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch, found: list[Finding], fin
     said = io.StringIO()
     assert doctor.examine(Console(file=said, width=80), "local", repair=True) is fine
     assert f"{found[0].what}: {found[0].words}\n" in said.getvalue()
+
+
+def test_what_a_killed_preparation_left_is_named_and_removed_also_where_no_testbed_can_be_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse() -> None:
+        raise TestbedError("no sshd")
+
+    monkeypatch.setattr(local, "require_local", refuse)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"{scratch.PREFIX}abc"
+    left.mkdir()
+    needs, found = local.findings(repair=False)
+    assert (found.what, found.words) == ("left behind", str(left))
+    assert "--repair" in found.mend
+    needs, done = local.findings(repair=True)
+    assert needs.fatal
+    assert str(left) in done.words
+    assert not left.exists()

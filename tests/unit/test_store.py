@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,42 @@ def test_the_columns_are_the_documented_ones(store: Store) -> None:
 
 def test_analysis_reads_the_columns_that_are_written() -> None:
     assert [column for column in TRIAL_COLUMNS if column in COLUMNS] == list(COLUMNS)
+
+
+def test_no_row_is_written_twice(store: Store) -> None:
+    store.append_trial(trial(1, "failed"))
+    store.append_trial(trial(2))
+    again = reopened(store)
+    again.drop_failed()
+    again.append_trial(trial(1))
+    before = (store.folder / "trials.csv").read_bytes()
+    for number in (1, 2):
+        with pytest.raises(StoreError, match="none is written twice"):
+            again.append_trial(trial(number))
+    assert (store.folder / "trials.csv").read_bytes() == before
+
+
+def test_a_second_writer_is_refused_until_the_first_is_done(store: Store) -> None:
+    store.append_trial(trial(1))
+    torn = b"half a ro"
+    with (store.folder / "trials.csv").open("ab") as file:
+        file.write(torn)
+    with pytest.raises(StoreError, match=f"process {os.getpid()} on "):
+        Store.resume(store.folder)
+    assert (store.folder / "trials.csv").read_bytes().endswith(torn)
+    assert Store.read(store.folder).done() == {(CELL, 1)}
+    again = reopened(store)
+    assert again.done() == {(CELL, 1)}
+    again.close()
+    assert not [path for path in store.folder.iterdir() if path.name == ".lock"]
+
+
+def test_what_a_host_says_stays_one_line_of_bounded_length(store: Store) -> None:
+    """A row is a line: what a crash cuts short is known by its missing end."""
+    store.append_trial(trial(1, "failed", reason="one\ntwo\r\nthree \udc80" + "x" * 200_000))
+    (row,) = reopened(store).rows()
+    assert row["reason"].startswith("one two three \\udc80x")
+    assert len(row["reason"]) < 3000
 
 
 def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:

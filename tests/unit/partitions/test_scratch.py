@@ -1,0 +1,73 @@
+"""Folders for a moment: gone at the end, and known where their process was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from partitions import scratch
+from tests import REPOSITORY
+
+HOLD = """
+import sys
+from partitions import scratch
+with scratch.folder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_folder_is_removed_with_all_that_is_in_it(temporary: Path) -> None:
+    with pytest.raises(KeyError), scratch.folder() as folder:
+        (folder / "in it").mkdir()
+        assert folder.stat().st_mode & 0o77 == 0
+        raise KeyError
+    assert [*temporary.iterdir()] == []
+
+
+def test_only_what_is_left_over_is_removed(temporary: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout
+        folder = Path(holder.stdout.readline().strip())
+        (folder / "weights").touch()
+        with scratch.folder() as ours:
+            assert scratch.left() == scratch.remove_left() == []
+            assert ours.is_dir()
+        holder.kill()
+        holder.wait()
+        assert scratch.left() == [folder]
+        with scratch.folder() as ours:
+            assert [*temporary.iterdir()] == [ours]
+
+
+def test_what_is_not_ours_is_let_be(temporary: Path) -> None:
+    """Somebody else may make names in a folder that is everybody's."""
+    (temporary / "precious").mkdir()
+    (temporary / f"{scratch.PREFIX}link").symlink_to("precious")
+    (temporary / f"{scratch.PREFIX}file").touch()
+    if os.geteuid() == 0:
+        theirs = temporary / f"{scratch.PREFIX}theirs"
+        theirs.mkdir()
+        os.chown(theirs, 12345, 12345)
+    before = sorted(temporary.iterdir())
+    assert scratch.remove_left() == scratch.left() == []
+    assert sorted(temporary.iterdir()) == before

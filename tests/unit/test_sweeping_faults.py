@@ -1,0 +1,263 @@
+"""A run whose disk fails, whose folder is wanted twice, or that ends before it began: nothing measured is lost."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import socket
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pareto.prepare import prepare
+from pareto.spec import Sweep
+from pareto.store import TRIAL_COLUMNS
+from partitions import scratch
+from tests.program import Ended, command, wait_until
+from tests.unit.own_command import Command, can_mount, small_disk, small_files
+from tests.unit.simulated.worlds import MODEL
+
+WORLD = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}"
+"""So slow that a trial has few requests."""
+POINTS = ("0", "3", "7")
+NOBODY = """
+hosts:
+  edge: {role: edge, ssh: 127.0.0.1, port: 1, data_address: 127.0.0.1}
+  server: {role: server, ssh: 127.0.0.1, port: 1, data_address: 127.0.0.2}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[str, ...]:
+    """Far more trials than any test waits for."""
+    (tmp_path / "world.yaml").write_text(WORLD)
+    points = ("--points", ",".join(POINTS), "--only", "--backend", "tcp")
+    where = ("--testbed", f"simulated:{tmp_path}/world.yaml", "--out", f"{tmp_path}/out", "--figures", "none")
+    return ("--model", MODEL, "--netem", "10ms-50mbit", "--trials", "1000", *points, *where)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def disk(out: Path) -> Path:
+    """A folder for a small disk."""
+    if not can_mount(out):
+        pytest.skip("no file system can be mounted here")
+    return out
+
+
+@pytest.fixture
+def running(job: tuple[str, ...], out: Path, tmp_path: Path) -> Iterator[Command]:
+    """A run that has measured something."""
+    started = Command(*job, log=tmp_path / "log")
+    assert wait_until(lambda: rows(out), 60)
+    yield started
+    started.process.kill()
+    started.process.join()
+
+
+def run_in(out: Path) -> Path:
+    (run,) = out.iterdir()
+    return run
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    """What is whole; every row has every column."""
+    try:
+        text = (run_in(out) / "trials.csv").read_text()
+    except (ValueError, FileNotFoundError):
+        return []
+    lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    assert all(len(line) == len(TRIAL_COLUMNS) for line in lines)
+    return [dict(zip(TRIAL_COLUMNS, line, strict=True)) for line in lines[1:]]
+
+
+def resumed(tmp_path: Path, out: Path, rounds: int) -> Ended:
+    """Of the rounds that were measured no more are wanted than these."""
+    manifest = run_in(out) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"trials": 1000', f'"trials": {rounds}'))
+    named = ("--model", MODEL, "--testbed", f"simulated:{tmp_path}/world.yaml", "--figures", "none")
+    return command("--resume", str(run_in(out)), *named)
+
+
+def goes_on(ended: Ended, tmp_path: Path, out: Path, why: str) -> None:
+    """It said what is wrong and how to go on, its rows are whole, and they stay when it goes on."""
+    assert ended.code == 1, ended
+    assert ended.err == ""
+    assert "Traceback" not in ended.out
+    assert [why in line for line in ended.out.splitlines() if line.startswith("error: ")] == [True]
+    assert any(line.startswith("go on with: ./pareto.sh --resume") for line in ended.out.splitlines())
+    assert not [path for path in run_in(out).rglob("*") if path.suffix == ".new"]
+    kept = rows(out)
+    assert (run_in(out) / "trials.csv").read_text().endswith("\n")
+    rounds = 2 + max(int(row["round"]) for row in kept)
+    done = resumed(tmp_path, out, rounds)
+    assert done.code == 0, done
+    again = rows(out)
+    assert again[: len(kept)] == kept
+    each = Counter((row["point"], row["round"]) for row in again)
+    assert each == {(point, str(number)): 1 for point in POINTS for number in range(1, rounds + 1)}
+
+
+def test_a_disk_that_becomes_full(job: tuple[str, ...], disk: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    full = Command(
+        *job, log=tmp_path / "log", before=partial(small_disk, disk, "size=256k"), keep=(disk, kept)
+    )
+    ended = full.ended()
+    goes_on(ended, tmp_path, kept, "No space left on device")
+
+
+def test_a_file_that_becomes_too_large(job: tuple[str, ...], out: Path, tmp_path: Path) -> None:
+    ended = Command(*job, log=tmp_path / "log", before=partial(small_files, 10_000)).ended()
+    goes_on(ended, tmp_path, out, "trials.csv: File too large")
+
+
+def test_a_disk_that_becomes_read_only(running: Command, disk: Path, tmp_path: Path) -> None:
+    # Of a mount of its own, for what has a file open to write cannot be made read-only.
+    (tmp_path / "again").mkdir()
+    running.process.kill()
+    running.process.join()
+    arguments = (
+        "--resume",
+        str(run_in(disk)),
+        "--model",
+        MODEL,
+        "--testbed",
+        f"simulated:{tmp_path}/world.yaml",
+    )
+    before = len(rows(disk))
+    own = Command(
+        *arguments, log=tmp_path / "again", before=partial(small_disk, tmp_path / "again", "size=4k")
+    )
+    assert wait_until(lambda: len(rows(disk)) > before, 60)
+    for action in (("--bind", disk, disk), ("-o", "remount,ro,bind", disk)):
+        subprocess.run(["nsenter", "-t", str(own.pid), "-m", "mount", *action], check=True)
+    goes_on(own.ended(), tmp_path, disk, "Read-only file system")
+
+
+def test_a_folder_that_is_removed(running: Command, out: Path) -> None:
+    run_in(out).rename(out.parent / "elsewhere")
+    ended = running.ended()
+    assert (ended.code, ended.err) == (1, ""), ended
+    assert "No such file or directory" in ended.out
+    assert "--resume" not in ended.out
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", ["size=4k", "size=16k", "nr_inodes=3", "nr_inodes=6"])
+def test_a_disk_that_is_full_at_the_start(
+    job: tuple[str, ...], disk: Path, tmp_path: Path, options: str
+) -> None:
+    kept = tmp_path / "kept"
+    full = Command(*job, log=tmp_path / "log", before=partial(small_disk, disk, options), keep=(disk, kept))
+    ended = full.ended()
+    assert "No space left on device" in ended.err + ended.out
+    assert len([line for line in (ended.err + ended.out).splitlines() if line.startswith("error: ")]) == 1
+    assert "Traceback" not in ended.err + ended.out
+    assert list(kept.iterdir()) == []
+
+
+def test_ctrl_c_before_the_first_trial_leaves_no_folder(tmp_path: Path) -> None:
+    """While it logs in to a host that does not answer."""
+    out = tmp_path / "made" / "for it"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        (tmp_path / "lab.yaml").write_text(NOBODY.replace("port: 1", f"port: {port}"))
+        options = ("--testbed", f"{tmp_path}/lab.yaml", "--trials", "1", "--out", str(out))
+        started = Command(
+            "--model", MODEL, *options, log=tmp_path / "log", environment={"HOME": str(tmp_path)}
+        )
+        silent.settimeout(60)
+        with closing(silent.accept()[0]):
+            assert (run_in(out) / "trials.csv").exists()
+            started.send(signal.SIGINT)
+            ended = started.ended()
+    assert ended.code == 130, ended
+    assert "Traceback" not in ended.out + ended.err
+    assert "--resume" not in ended.out
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_run_has_one_writer_and_its_lock_dies_with_it(running: Command, out: Path, tmp_path: Path) -> None:
+    second = resumed(tmp_path, out, 1000)
+    assert second.code == 2
+    (line,) = second.err.splitlines()
+    assert str(run_in(out)) in line
+    assert f"process {running.pid}" in line
+    running.send(signal.SIGKILL)
+    running.process.join()
+    kept = rows(out)
+    rounds = 2 + max(int(row["round"]) for row in kept)
+    assert resumed(tmp_path, out, rounds).code == 0
+    assert rows(out)[: len(kept)] == kept
+    assert len(rows(out)) == 3 * rounds
+    assert not (run_in(out) / ".lock").exists()
+
+
+DYING = """
+import os, signal, tempfile
+from pathlib import Path
+from torch import nn
+
+def build():
+    if [*Path(tempfile.gettempdir()).glob("pareto-*/*.safetensors")]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+"""
+
+
+def test_what_a_killed_preparation_leaves_is_known_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed when the weights lie there."""
+    (tmp_path / "dying.py").write_text(DYING)
+    (tmp_path / "lab.yaml").write_text(NOBODY)
+    (tmp_path / "temporary").mkdir()
+    options = ("--testbed", f"{tmp_path}/lab.yaml", "--out", f"{tmp_path}/out")
+    killed = Command(
+        "--model",
+        f"{tmp_path}/dying.py:build",
+        *options,
+        log=tmp_path / "log",
+        environment={"TMPDIR": f"{tmp_path}/temporary"},
+    )
+    assert killed.ended().code == -signal.SIGKILL
+    (left,) = (tmp_path / "temporary").iterdir()
+    assert [*left.glob("*.safetensors")]
+    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}/temporary")
+    assert scratch.left() == [left]
+    prepare(MODEL, Sweep(model=MODEL))
+    assert [*(tmp_path / "temporary").iterdir()] == []
+
+
+def test_a_disk_without_room_for_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "lab.yaml").write_text(NOBODY)
+    (tmp_path / "temporary").mkdir()
+    if not can_mount(tmp_path / "temporary"):
+        pytest.skip("no file system can be mounted here")
+    options = ("--model", MODEL, "--testbed", f"{tmp_path}/lab.yaml", "--out", f"{tmp_path}/out")
+    full = Command(
+        *options,
+        log=tmp_path / "log",
+        before=partial(small_disk, tmp_path / "temporary", "size=8k"),
+        environment={"TMPDIR": f"{tmp_path}/temporary"},
+        keep=(tmp_path / "temporary", tmp_path / "kept"),
+    )
+    ended = full.ended()
+    assert ended.code == 2, ended
+    (line,) = ended.err.splitlines()
+    assert "No space left on device" in line
+    assert f"{tmp_path}/temporary" in line
+    assert [*(tmp_path / "kept").iterdir()] == []
+    assert not (tmp_path / "out").exists()
