@@ -124,24 +124,18 @@ def test_a_file_that_becomes_too_large(job: tuple[str, ...], out: Path, tmp_path
 
 
 def test_a_disk_that_becomes_read_only(running: Command, disk: Path, tmp_path: Path) -> None:
-    # Of a mount of its own, for what has a file open to write cannot be made read-only.
-    (tmp_path / "again").mkdir()
     running.process.kill()
     running.process.join()
-    arguments = (
-        "--resume",
-        str(run_in(disk)),
-        "--model",
-        MODEL,
-        "--testbed",
-        f"simulated:{tmp_path}/world.yaml",
-    )
+    aside, log = tmp_path / "aside", tmp_path / "again"
+    aside.mkdir()
+    log.mkdir()
     before = len(rows(disk))
-    own = Command(
-        *arguments, log=tmp_path / "again", before=partial(small_disk, tmp_path / "again", "size=4k")
-    )
+    named = ("--model", MODEL, "--testbed", f"simulated:{tmp_path}/world.yaml")
+    in_private = partial(small_disk, log, "size=4k")
+    own = Command("--resume", str(run_in(disk)), *named, log=log, before=in_private)
     assert wait_until(lambda: len(rows(disk)) > before, 60)
-    for action in (("--bind", disk, disk), ("-o", "remount,ro,bind", disk)):
+    # A mount by which somebody writes at the moment cannot be made read-only; one that is in its place can be.
+    for action in (("--bind", disk, aside), ("-o", "remount,ro,bind", aside), ("--bind", aside, disk)):
         subprocess.run(["nsenter", "-t", str(own.pid), "-m", "mount", *action], check=True)
     goes_on(own.ended(), tmp_path, disk, "Read-only file system")
 
