@@ -164,7 +164,7 @@ class Interface:
                 # It would have to come back, and may shape what is called unshaped.
                 qdisc.refuse_foreign(self.name, found.before.root.qdiscs[0])
             return None
-        track = Track(index, wanted.egress, _chain(wanted.egress, wanted))
+        track = Track(index, wanted.egress, chain(wanted.egress, wanted))
         if scope.filtered:
             track.chain.insert(0, Prio())
         if qdisc.apply(control, self.name, track.chain, anew=anew) and scope.filtered:
@@ -190,7 +190,7 @@ class Interface:
         ifb = steering.make_ifb(self.name)
         if offload.too_coarse(wanted.ingress):
             offload.switch_off(ifb)
-        track = Track(qdisc.index_of(ifb), wanted.ingress, _chain(wanted.ingress, wanted))
+        track = Track(qdisc.index_of(ifb), wanted.ingress, chain(wanted.ingress, wanted))
         qdisc.apply(control, ifb, track.chain)
         if there is None:
             steering.steer_ingress(control, self.name, scope)
@@ -225,7 +225,7 @@ def _without_effect(wanted: Apply) -> list[str]:
     return ["jitter_correlation"] if correlated else []
 
 
-def _chain(direction: Direction, wanted: Apply) -> list[Layer]:
+def chain(direction: Direction, wanted: Apply) -> list[Layer]:
     if direction.trace is None:
         return netem.layers(direction, wanted.bucket)
     return player.chain(direction, wanted.offset_s)

@@ -110,7 +110,7 @@ class _Part:
     due_s: float
 
 
-def _parts(track: Track, position_s: float) -> list[_Part]:
+def parts(track: Track, position_s: float) -> list[_Part]:
     end = len(track.chain) - 1
     if not _trace(track.direction).limited:
         return [_Part(track, end, Delays(track.direction).at, position_s)]
@@ -129,7 +129,7 @@ class Player:
         self.fault = ""
         self._began = time.monotonic() - position_s
         self._end = threading.Event()
-        self._parts = [part for track in tracks for part in _parts(track, position_s)]
+        self._parts = [part for track in tracks for part in parts(track, position_s)]
         with TrafficControl() as control:
             self._play(control, position_s)
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)

@@ -100,6 +100,8 @@ class _Kind:
         self._words: list[str] = []
         for alternative in alternatives:
             self._take(alternative)
+        if self._scalar not in ((), (bool,)) and self._bounds is None:
+            raise TypeError(f"{hint} is declared without bounds")
 
     def _take(self, hint: Any) -> None:
         base, *metadata = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)

@@ -1,0 +1,287 @@
+"""Hostile control lines for the privileged helper: all that is between stdin and the kernel, and what it would set."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pareto import jsonlines
+from pareto.link import interface, player, qdisc, schema
+from pareto.link.__main__ import Helper
+from pareto.link.interface import Interface
+from pareto.link.netem import Netem
+from pareto.link.player import Track
+from pareto.link.requests import Apply, Nothing, Restart, Seed, Stats
+from pareto.link.trace import MAX_POSITION_S
+
+PLAYED_S = 1.0
+
+STEPS = [{"at_s": 0.0, "delay_s": 0.02, "rate_bps": 2e6}, {"at_s": 0.5, "delay_s": 0.03, "rate_bps": 0.0}]
+TRACE = {"name": "lte.csv", "period_s": 1.0, "steps": STEPS}
+BURSTS = {"good_to_bad": 0.01, "bad_to_good": 0.2, "in_bad": 0.9, "in_good": 0.001}
+EVERYTHING = {
+    "delay_s": 0.2, "rate_bps": 5e6, "jitter_s": 0.01, "jitter_correlation": 0.25, "loss": 0.01, "duplicate": 0.02,
+    "reorder": 0.03, "corrupt": 0.04, "limit_bytes": 90_000, "queue_bytes": 300_000,
+}  # fmt: skip
+APPLY = {"op": "apply", "interface": "lo", "address": "10.77.0.1"}
+LINES: list[dict[str, Any]] = [
+    {"op": "ping"},
+    {"id": 1, "op": "supported"},
+    {"id": 2, **APPLY, "egress": EVERYTHING, "ingress": {}, "bucket": None, "peer": None, "filtered": False},
+    {"id": 3, **APPLY, "egress": {"trace": TRACE, "loss": BURSTS}, "offset_s": 12.5, "patience_s": 0.0},
+    {"id": 4, **APPLY, "ingress": {"delay_s": 0.1, "rate_bps": 8e6}, "peer": "10.77.0.2", "filtered": True,
+     "bucket": {"burst_bytes": 32768, "latency_s": 0.4}},
+    {"id": 5, **APPLY, "ingress": {"trace": TRACE, "jitter_s": 0.005, "limit_bytes": 30_000}},
+    {"id": 6, "op": "restart", "position_s": 7.5},
+    {"id": 7, "op": "seed", "interface": "lo", "egress": 7, "ingress": 8},
+    {"id": 8, "op": "stats", "interface": "lo"},
+    {"id": 9, "op": "restore"},
+    {"id": 10, **APPLY, "egress": {"trace": TRACE | {"steps": STEPS[:1]}}},
+]  # fmt: skip
+
+NESTED = "[" * 3000 + "]" * 3000
+HOSTILE: list[Any] = [
+    None, True, False, 0, 1, -1, 1514, 1 << 31, 1 << 32, 1 << 64, -(1 << 63), 10**400, 0.0, -0.0, 1e-9, 1e-300, 0.02,
+    0.5, 1.0, 60.0, 61.0, 1e7, 1e9, 1e300, -1e300, float("nan"), float("inf"), float("-inf"), "", "0.2", "200ms", "lo",
+    "data0", "..", "../../etc/passwd", "/", "a" * 16, "a" * 100_000, "\0", "\n", "\x1b[2J", "\ud800", "ü", "::1",
+    "10.77.0.1", "fe80::1%lo", "10.77.0.1%" + "x" * 99, [], [1], [[]], {}, {"delay_s": 1}, STEPS, TRACE, BURSTS,
+    {"": None}, [None] * 1000,
+]  # fmt: skip
+
+
+# What was found to hang it or to end it without putting back, and its kin.
+KNOWN = [
+    json.dumps({**APPLY, "egress": {"trace": TRACE | {"steps": STEPS[:1], "period_s": 1e-9}}}).encode(),
+    json.dumps({**APPLY, "egress": {"trace": TRACE}, "offset_s": 1e300}).encode(),
+    json.dumps({"op": "restart", "position_s": float("inf")}).encode(),
+    *(json.dumps({"id": op, "op": op}).encode() for op in ([1], {}, None, 1, [[]])),
+    *(b"null", b"[1]", b"1", b"[" * 100_000, b"", b"\xff", b'{"op": "stats", "interface": "\\ud800"}'),
+]
+
+
+class Unkernel(Interface):
+    """An interface of which everything but the kernel's part is done: the chains, their bytes, a second of playing."""
+
+    def apply(self, wanted: Apply) -> dict[str, Any]:
+        tracks = []
+        for way in (wanted.egress, wanted.ingress):
+            chain = interface.chain(way, wanted)
+            qdisc.nodes(chain)
+            tracks.append(Track(1, way, chain))
+        self._tracks = tracks[0], tracks[1]
+        self.play(wanted.offset_s)
+        return {}
+
+    def play(self, position_s: float) -> None:
+        for track in self._tracks:
+            if track is not None and track.direction.trace is not None:
+                changes = list(_played(track, position_s))
+                assert len(changes) <= 2 * (PLAYED_S / player.TICK_S + 2), "it would spin"
+
+    def seed(self, egress: int, ingress: int) -> bool:
+        for track in filter(None, self._tracks):
+            for layer in track.chain:
+                if isinstance(layer, Netem):
+                    qdisc.nodes([Netem(layer.delay_ticks, layer.limit_packets, seed=egress)])
+        return True
+
+
+def _played(track: Track, position_s: float) -> Any:
+    """Every change that the player would make within a second."""
+    parts = player.parts(track, position_s)
+    end_s = position_s + PLAYED_S
+    while (due_s := min(part.due_s for part in parts)) < end_s:
+        for part in parts:
+            if part.due_s <= due_s:
+                layer, part.due_s = part.at(due_s)
+                assert part.due_s > due_s
+                yield qdisc.nodes([layer])
+
+
+class Fuzzer:
+    """Lines that a driver might send and lines that it never would, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)  # noqa: S311  (no secret)
+        usual = [self._bytes, self._torn, self._drawn]
+        self._known = list(KNOWN)
+        self._kinds: list[Callable[[], bytes]] = [*usual, *[self._mutated] * 2, self._valid]
+
+    def line(self) -> bytes:
+        if self._known:
+            return self._known.pop()
+        return self._rng.choice(self._kinds)().replace(b"\n", b" ")
+
+    def _bytes(self) -> bytes:
+        return self._rng.randbytes(self._rng.randrange(40))
+
+    def _torn(self) -> bytes:
+        """Bytes changed, taken out, put in or doubled."""
+        line = bytearray(self._text(self._rng.choice(LINES)))
+        for _ in range(self._rng.randint(1, 4)):
+            at = self._rng.randrange(len(line) + 1)
+            to = min(len(line), at + self._rng.randrange(8))
+            new = self._rng.choice(
+                [b"", self._rng.randbytes(2), b"9" * 30, b"[" * 2000, line[at:to] * 2, b"e", b"-"]
+            )
+            line[at:to] = new
+        return bytes(line)
+
+    def _mutated(self) -> bytes:
+        """Values replaced, taken out or added somewhere in it."""
+        request = copy.deepcopy(self._rng.choice(LINES))
+        for _ in range(self._rng.randint(1, 3)):
+            place = self._rng.choice(list(_places(request)) or [{"op": 1}])
+            key = self._rng.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if self._rng.random() < 0.8:
+                place[key] = copy.deepcopy(self._rng.choice(HOSTILE))
+            elif isinstance(place, dict) and self._rng.random() < 0.5:
+                place[self._rng.choice(["speed", "op", "", "\x1b", key.upper()])] = self._rng.choice(HOSTILE)
+            else:
+                del place[key]
+        line = self._text(request)
+        return line.replace(b"null", NESTED.encode(), 1) if self._rng.random() < 0.02 else line
+
+    def _drawn(self) -> bytes:
+        """As declared, or close to it: every number drawn, on a scale of its own."""
+        request = copy.deepcopy(self._rng.choice(LINES))
+        for place in list(_places(request)):
+            for key in list(place) if isinstance(place, dict) else range(len(place)):
+                if isinstance(place[key], float):
+                    place[key] = self._rng.choice([self._rng.random(), 10 ** self._rng.uniform(-4, 11)])
+                elif isinstance(place[key], int) and key != "id" and not isinstance(place[key], bool):
+                    place[key] = self._rng.randrange(1 << self._rng.randrange(1, 66))
+        for way in ("egress", "ingress"):
+            if isinstance(request.get(way), dict) and "trace" in request[way]:
+                request[way]["trace"] = self._trace()
+        return self._text(request)
+
+    def _valid(self) -> bytes:
+        """Within all bounds, up to them: what is asked of a helper that is well."""
+        ways = {way: self._way() for way in ("egress", "ingress") if self._rng.random() < 0.8}
+        bucket = {
+            "burst_bytes": self._rng.randint(1514, 1 << 30),
+            "latency_s": self._rng.choice([1e-6, 0.4, 60.0]),
+        }
+        own = {
+            "bucket": self._rng.choice([None, bucket]),
+            "offset_s": self._rng.choice([0, 1e7 * self._rng.random()]),
+        }
+        return self._text({"id": self._rng.randrange(1 << 40), **APPLY, **ways, **own})
+
+    def _way(self) -> dict[str, Any]:
+        way: dict[str, Any] = {
+            name: self._rng.choice([0, 1, self._rng.random()])
+            for name in ("jitter_correlation", "loss", "duplicate", "reorder", "corrupt")
+            if self._rng.random() < 0.3
+        }
+        if self._rng.random() < 0.3:
+            way["loss"] = {name: self._rng.uniform(1e-9, 1.0) for name in BURSTS}
+        if self._rng.random() < 0.5:
+            way |= {"trace": self._trace(), "jitter_s": 2 * self._rng.random()}
+        else:
+            way["delay_s"] = self._rng.choice([1e-9, 60.0, self._rng.random()])
+            way["jitter_s"] = way["delay_s"] * self._rng.random() / 30
+            way["rate_bps"] = self._rng.choice([None, 1e3, 34e9, 10 ** self._rng.uniform(3, 10.5)])
+        return way
+
+    def _trace(self) -> dict[str, Any]:
+        count = self._rng.randint(1, 30)
+        longest = 10 ** self._rng.uniform(-2.5, 5)
+        at, limited = [0.0], self._rng.random() < 0.7
+        for _ in range(count):
+            at.append(at[-1] + self._rng.uniform(0.001, longest))
+        steps = [
+            {
+                "at_s": at_s,
+                "delay_s": self._rng.choice([0.0, self._rng.random(), 60 * self._rng.random()]),
+                "rate_bps": self._rng.choice([0.0, 10 ** self._rng.uniform(3, 10.5)]) if limited else None,
+            }
+            for at_s in at[:-1]
+        ]
+        return {"name": "drawn", "period_s": at[-1], "steps": steps}
+
+    @staticmethod
+    def _text(request: dict[str, Any]) -> bytes:
+        return json.dumps(request).encode()
+
+
+def _places(value: Any) -> Any:
+    """All that has elements and some, from the top down."""
+    if isinstance(value, (dict, list)) and value:
+        yield value
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _places(each)
+
+
+def test_whatever_comes_in_is_answered_by_one_line_or_ends_the_program(
+    cases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else: no exception but those that are foreseen, and nothing that would not end."""
+
+    def unforeseen() -> None:
+        raise AssertionError("an exception that nobody foresaw")
+
+    monkeypatch.setattr(traceback, "print_exc", unforeseen)
+    monkeypatch.setattr(qdisc, "supported", lambda: True)
+    helper = Helper(Unkernel)
+    handlers, fuzzer, outcomes = helper.handlers(), Fuzzer(15), Counter[str]()
+    for number in range(cases):
+        line = fuzzer.line()
+        try:
+            request = jsonlines.parse(line)
+        except jsonlines.ProtocolError as error:
+            assert len(str(error)) < 1000
+            outcomes["ended"] += 1
+            continue
+        op = str(request.get("op"))
+        try:
+            reply = jsonlines.answer(handlers, request)
+        except BaseException as error:
+            raise AssertionError(f"case {number}: {line[:2000]!r}") from error
+        told = json.loads(reply)
+        assert reply.endswith(b"\n")
+        assert reply.count(b"\n") == 1
+        if told["ok"]:
+            outcomes[op] += 1
+        else:
+            outcomes["refused"] += 1
+            assert 0 < len(told["error"]) < 6000, line
+            assert told["error"].isprintable(), line
+    print(dict(outcomes))
+    assert set(outcomes) >= {"ended", "refused", *handlers}, "each way is taken"
+
+
+@pytest.mark.parametrize("declared", [Nothing, Apply, Restart, Seed, Stats])
+def test_what_is_declared_is_all_that_is_taken(declared: type[Any]) -> None:
+    with pytest.raises(schema.ProfileError, match="unknown field 'speed'"):
+        schema.read(declared, {"speed": 1})
+    with pytest.raises(schema.ProfileError, match="expected the fields"):
+        schema.read(declared, [])
+
+
+@pytest.mark.parametrize(
+    ("position_s", "taken"),
+    [
+        (0, True),
+        (MAX_POSITION_S, True),
+        (-0.1, False),
+        (1e300, False),
+        (float("nan"), False),
+        ("1", False),
+        (None, False),
+    ],
+)
+def test_where_traces_may_begin(position_s: Any, taken: bool) -> None:
+    if taken:
+        assert schema.read(Restart, {"position_s": position_s}) == Restart(position_s)
+        return
+    with pytest.raises(schema.ProfileError, match="position"):
+        schema.read(Restart, {"position_s": position_s})
