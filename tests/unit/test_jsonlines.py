@@ -13,10 +13,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
+from pareto.jsonlines import MAX_WAITING_BYTES
 from tests import REPOSITORY
 
 PROGRAM = """
-import os, sys
+import os, sys, threading
 from pareto.jsonlines import Refused, serve
 
 def double(request):
@@ -32,10 +33,17 @@ def fail(request):
 def die(request):
     os._exit(3)
 
+def leave(request):
+    sys.exit("somewhere in a library")
+
+def hang(request):
+    threading.Event().wait()
+
 def end():
     open(sys.argv[1], "w").write("ended")
 
-serve({"double": double, "refuse": refuse, "fail": fail, "die": die}, at_end=end, silence_limit_s=float(sys.argv[2]))
+ops = {"double": double, "refuse": refuse, "fail": fail, "die": die, "leave": leave, "hang": hang}
+serve(ops, at_end=end, silence_limit_s=float(sys.argv[2]))
 """
 
 
@@ -93,10 +101,11 @@ def test_end_of_file_ends_it_after_its_last_act(program: Started) -> None:
     assert ended.read_text() == "ended"
 
 
-def test_sigterm_ends_it_after_its_last_act(program: Started) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_after_its_last_act(program: Started, number: int) -> None:
     session, process, ended = program
     session.request("double", value=1)
-    os.kill(process.pid, signal.SIGTERM)
+    os.kill(process.pid, number)
     assert process.wait(60) == 0
     assert ended.read_text() == "ended"
 
@@ -106,3 +115,50 @@ def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
         session.request("double", value=1)
         assert process.wait(60) == 0
         assert ended.read_text() == "ended"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[1]",
+        b"null",
+        b"7",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"op": "double", "value": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_a_line_that_is_no_request_ends_it_after_its_last_act(program: Started, line: bytes) -> None:
+    session, process, ended = program
+    session._wire.send(line + b"\n")
+    assert process.wait(60) == 0
+    assert ended.read_text() == "ended"
+
+
+def test_a_request_whose_name_is_none_is_answered(program: Started) -> None:
+    session = program[0]
+    for op in ([1], {}, 7, None, True, "x" * 10_000):
+        with pytest.raises(SessionError, match="unknown request") as refused:
+            session.request(op)  # type: ignore[arg-type]
+        assert len(str(refused.value)) < 100
+    assert session.request("double", value=1) == 2
+
+
+def test_a_handler_that_ends_the_thread_ends_it_after_its_last_act(program: Started) -> None:
+    session, process, ended = program
+    session.send("leave")
+    assert process.wait(60) == 0
+    assert ended.read_text() == "ended"
+
+
+@pytest.mark.parametrize("between", [b"", b'"}\n{"op": "hang", "more": "'])
+def test_nobody_decides_how_much_is_kept(program: Started, between: bytes) -> None:
+    """Neither by a line without end nor by more requests than are answered."""
+    session, process, ended = program
+    with pytest.raises(OSError):
+        session._wire.send(b'{"op": "hang", "more": "')
+        for _ in range(2 * MAX_WAITING_BYTES // (1 << 20)):
+            session._wire.send(b"x" * (1 << 20) + between)
+    assert process.wait(60) == 0
+    assert ended.read_text() == "ended"

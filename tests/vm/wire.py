@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyroute2 import IPRoute, netns
 
-from tests.program import Program
+from tests.program import Program, ended
 
 REPO = Path(__file__).resolve().parents[2]
 HERE, PEER, OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"  # both last ones are the peer's
@@ -139,8 +140,19 @@ class Helper(Program):
     def apply(self, **fields: Any) -> dict[str, Any]:
         return self.ask("apply", interface="data0", address=HERE, **fields)
 
+    @property
+    def worker(self) -> psutil.Process:
+        """The process that shapes. `process` guards it."""
+        (worker,) = psutil.Process(self.process.pid).children()
+        return worker
+
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
+        """Both processes, neither of which lives to see it of the other."""
+        worker = self.worker
+        self.process.send_signal(signal.SIGSTOP)
+        worker.kill()
+        self.process.kill()
+        assert ended([worker])
         self.close()
 
 
