@@ -143,7 +143,8 @@ class Fuzzer:
             if self._rng.random() < 0.8:
                 place[key] = copy.deepcopy(self._rng.choice(HOSTILE))
             elif isinstance(place, dict) and self._rng.random() < 0.5:
-                place[self._rng.choice(["speed", "op", "", "\x1b", key.upper()])] = self._rng.choice(HOSTILE)
+                new = self._rng.choice(["speed", "op", "", "\x1b", key.upper()])
+                place[new] = copy.deepcopy(self._rng.choice(HOSTILE))
             else:
                 del place[key]
         line = self._text(request)
