@@ -9,11 +9,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING, BinaryIO
 
 from analysis.errors import AnalysisError
 from analysis.escaping import spreadsheet
+
+if TYPE_CHECKING:
+    # Whoever only reads a manifest must not pay for pandas.
+    import pandas as pd
 
 MOST_BYTES = 1 << 30
 """Of one file. The largest that a run writes has a row a trial: a million trials are 0.6 GB."""
@@ -35,39 +38,49 @@ class NoPlainFile(AnalysisError):
 def kind(path: Path) -> str:
     """What is in a place, links not followed: `a file`, `a folder`, `a link`, `a FIFO`; empty text for nothing."""
     try:
-        mode = os.lstat(path).st_mode
+        return _named(os.lstat(path).st_mode)
     except OSError:
         return ""
-    return _KINDS.get(stat.S_IFMT(mode), "a file")
 
 
-def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a file beneath a folder: `read(run, "requests", "one.parquet")`.
+@contextmanager
+def opened(folder: Path, *names: str) -> Iterator[BinaryIO]:
+    """A file beneath a folder, to be read: `opened(run, "requests", "one.parquet")`.
 
     The folder itself is named by the user, through links if he likes; of `names` none may be one. Raises `NoPlainFile`
-    for a link, FIFO or device, and for a file that is larger than `most_bytes`; OSError.
+    for a link, FIFO or device; OSError.
     """
     path = folder.joinpath(*names)
     with _beneath(folder, *names[:-1]) as at:
         _refuse_other(path, os.stat(names[-1], dir_fd=at, follow_symlinks=False).st_mode)
         # Who swaps it for a FIFO now holds nobody up.
-        opened = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-    with os.fdopen(opened, "rb") as file:
-        about = os.fstat(file.fileno())
-        _refuse_other(path, about.st_mode)
-        content = file.read(most_bytes + 1) if about.st_size <= most_bytes else None
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.fdopen(os.open(names[-1], flags, dir_fd=at), "rb")
+    with file:
+        _refuse_other(path, os.fstat(file.fileno()).st_mode)
+        yield file
+
+
+def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
+    with opened(folder, *names) as file:
+        content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
     if content is None or len(content) > most_bytes:
-        raise NoPlainFile(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
+        path, most = folder.joinpath(*names), f"{most_bytes / 1e6:.0f} MB"
+        raise NoPlainFile(f"{path} is larger than {most}: too large for what it is")
     return content
 
 
-def names(folder: Path, *below: str) -> list[str]:
-    """What is in a folder beneath a folder, sorted; nothing if there is none. Raises `NoPlainFile`, OSError."""
+def listing(folder: Path, *below: str) -> dict[str, str]:
+    """What is in a folder beneath a folder, sorted by name, with its `kind`; nothing if there is no such folder.
+
+    Raises `NoPlainFile`, OSError.
+    """
     try:
-        with _beneath(folder, *below) as at:
-            return sorted(os.listdir(at))  # noqa: PTH208 - of a descriptor
+        with _beneath(folder, *below) as at, os.scandir(at) as entries:
+            return dict(sorted((entry.name, _of_entry(entry)) for entry in entries))
     except FileNotFoundError:
-        return []
+        return {}
 
 
 def make(folder: Path) -> Path:
@@ -109,9 +122,9 @@ def write_table(path: Path, table: pd.DataFrame) -> Path:
     return write(path, text)
 
 
-def refuse_link(path: Path) -> None:
-    """Raise `NoPlainFile` if what is to be written is there, and is no plain file."""
-    if (there := kind(path)) not in ("", "a file"):
+def refuse_link(path: Path, there: str | None = None) -> None:
+    """Raise `NoPlainFile` if what is to be written is there, and is no plain file. there: its `kind`, if known."""
+    if (there := kind(path) if there is None else there) not in ("", "a file"):
         raise NoPlainFile(
             f"{path} is {there}, and nothing is written through one: remove it, or write elsewhere (--out)"
         )
@@ -147,6 +160,15 @@ def _beneath(folder: Path, *names: str) -> Iterator[int]:
         yield at
     finally:
         os.close(at)
+
+
+def _of_entry(entry: os.DirEntry[str]) -> str:
+    """Its `kind`, asking the file system only about what is neither a file nor a folder."""
+    if entry.is_file(follow_symlinks=False):
+        return "a file"
+    if entry.is_dir(follow_symlinks=False):
+        return "a folder"
+    return _named(entry.stat(follow_symlinks=False).st_mode)
 
 
 def _refuse_other(path: Path, mode: int) -> None:

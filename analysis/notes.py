@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from analysis.escaping import short
 from analysis.runs.schema import STATUSES
 
 DATA = ["model", "batch_size", "codec", "top1_images"]
@@ -25,11 +26,10 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
         return
     most = measured.loc[measured["throughput_ips"].idxmax()]
     least = measured.loc[measured["latency_s"].idxmin()]
-    text = f"{name}: by the medians, most images/s at {_placed(most)}{{}}, {_held_back(most)}"
-    if least.name == most.name:
-        yield text.format(", where latency is lowest, too")
-    else:
-        yield text.format("") + f"; lowest latency at {_placed(least)}, {_held_back(least)}"
+    same = least.name == most.name
+    lowest = ", where latency is lowest, too" if same else ""
+    text = f"{name}: by the medians, most images/s at {_placed(most)}{lowest}, {_held_back(most)}"
+    yield text if same else f"{text}; lowest latency at {_placed(least)}, {_held_back(least)}"
 
 
 def _held_back(row: pd.Series) -> str:
@@ -51,7 +51,7 @@ def nothing_valid(trials: pd.DataFrame, name: str) -> str:
     text = ", ".join(f"{counts.get(status, 0)} {status}" for status in STATUSES)
     reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
     # A reason may be a traceback of many lines: a note is one.
-    often = f"; most often: {' '.join(reasons.index[0].split())}" if len(reasons) else ""
+    often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
     return f"{name}: no figures: {text}{often}"
 
 

@@ -189,9 +189,9 @@ def _refuse_links(out: Path) -> None:
             raise files.NoPlainFile(
                 f"{where} is {there}, no folder to write a report into: remove it, or write elsewhere (--out)"
             )
-        for name in files.names(where):
+        for name, held in files.listing(where).items():
             if name == MADE or is_ours(prefix + name):
-                files.refuse_link(where / name)
+                files.refuse_link(where / name, held)
 
 
 def _clear(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -326,7 +327,7 @@ def hosts_add(
     pairing.add(
         wanted,
         testbed,
-        pairing.Terminal(typer.echo, typer.confirm if here else None, _ask if here else None),
+        pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None),
     )
 
 
@@ -335,7 +336,7 @@ def hosts_list(testbed: TestbedFile) -> None:
     """The hosts of a testbed file, and whether they can be reached."""
     from pareto.hosts import inventory, lab, listing
 
-    good = listing.show(inventory.load(testbed).members, lab.open_way, say=typer.echo)
+    good = listing.show(inventory.load(testbed).members, lab.open_way, say=_say)
     raise typer.Exit(0 if good else 2)
 
 
@@ -351,7 +352,7 @@ def hosts_setup(
     if not members:
         _refuse(f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add")
     ask = _ask if sys.stdin.isatty() else None
-    raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=typer.echo, ask=ask) else 2)
+    raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=_say, ask=ask) else 2)
 
 
 app.add_typer(cli_bench.app, name="bench")
@@ -375,6 +376,8 @@ def main() -> int:
     """Run the command line; returns the exit code. Bad input is one line on stderr and 2."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
+    if logging.lastResort:
+        logging.lastResort.setFormatter(_Warning())
     arguments = sys.argv[1:]
     if arguments in ([], ["netem"], ["hosts"], ["bench"]):
         arguments.append("--help")
@@ -407,6 +410,18 @@ def _complain(message: str) -> int:
 
 def _refuse(message: str) -> NoReturn:
     raise typer.Exit(_complain(message))
+
+
+def _say(text: str) -> None:
+    """A line from what hosts said."""
+    typer.echo(terminal(text))
+
+
+class _Warning(logging.Formatter):
+    """What the analysis logs, for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return terminal(super().format(record))
 
 
 def _ask(prompt: str) -> str:

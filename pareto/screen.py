@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.table import Table
@@ -42,8 +41,8 @@ class _Console(Console):
 
 def console() -> Console:
     """Standard output; a log gets 80 columns and no control codes, a terminal none but ours."""
-    # No emoji: "tcp:b: 2 ms" has one to rich.
-    out = _Console(highlight=False, soft_wrap=False, emoji=False)
+    # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
+    out = _Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
     if not out.is_terminal:
         out.width = 80
     return out
@@ -75,7 +74,7 @@ def plan(
     for name, model in models.items():
         table.add_row("model", f"{name}: {_chosen(model)}")
         for note in filter(None, model.notes):
-            table.add_row("", escape(note))
+            table.add_row("", note)
     for profile in dict.fromkeys(itertools.chain(*networks.values())):
         table.add_row("netem", f"{profile.name}: {describe(profile)}")
     if hosts > 2:
@@ -164,9 +163,7 @@ class Progress:
         self._foreseen_s += trial.estimate_s
         self._last = _figures(row)
         if row["status"] != "ok":
-            self._out.print(
-                f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {escape(row['reason'])}"
-            )
+            self._out.print(f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {row['reason']}")
         self._tell_progress(trial)
 
     def rebuilds(self, reason: str, times: int) -> None:
@@ -235,7 +232,7 @@ def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | N
     for row in clock.faulty[:LISTED_FAULTS]:
         apart = _apart(row["batch_size"], row["in_flight_asked"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
-        out.print(f"{row['status']}: {cell}: {escape(row['reason'])}")
+        out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(clock.faulty) > LISTED_FAULTS:
         out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
 

@@ -6,6 +6,7 @@ import glob
 from collections.abc import Iterable
 from pathlib import Path
 
+from analysis import files
 from analysis.runs.schema import TRIALS, DatasetError
 
 Runs = str | Path | Iterable[str | Path]
@@ -45,10 +46,16 @@ def _meant(asked: str | Path) -> list[Path]:
 
 
 def _runs_in(path: Path) -> list[Path]:
-    if _is_run(path):
+    if is_run(path):
         return [path]
-    return sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+    # A link in a folder of runs leads to where its maker wants; one that is named itself to where the user does.
+    return (
+        sorted(child for child in path.iterdir() if is_run(child) and not child.is_symlink())
+        if path.is_dir()
+        else []
+    )
 
 
-def _is_run(path: Path) -> bool:
-    return (path / TRIALS.file).is_file()
+def is_run(path: Path) -> bool:
+    """Whether a folder has a `trials.csv`; whether that is a plain file shows when it is read."""
+    return files.kind(path / TRIALS.file) in ("a file", "a link")

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.findings import Run
 from analysis.runs import stages, trials
 from analysis.runs.folders import Runs, folders
-from analysis.runs.manifest import manifest, within
+from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED, some
 
 VERSIONS = {
@@ -34,15 +34,15 @@ class Joined:
 def joined(runs: Runs) -> Joined:
     """Join runs. Those with other settings are told apart by the column `setup` (`analysis.runs.setups`).
 
-    Notes: what the setups differ in, and which versions the runs were made with, if with several. Raises
+    Notes: what the setups differ in, what of the files does not count, and which versions the runs were made with, if
+    with several. Raises
     `DatasetError` for what is no run, is malformed, or is the same run twice, under whatever path.
     """
     where = folders(runs)
-    rows, setups = trials.told_apart(where)
-    found = [Run(folder, manifest(folder)) for folder in where]
-    return Joined(
-        found, rows, stages.of(where, setups), [*setups.notes, *_simulated(found), *_versions(found)]
-    )
+    read = trials.told_apart(where)
+    found = [Run(folder, manifest) for folder, manifest in read.manifests.items()]
+    notes = [*read.notes, *_simulated(found), *_versions(found)]
+    return Joined(found, read.trials, stages.of(where, read.setups), notes)
 
 
 def _simulated(runs: Sequence[Run]) -> Iterator[str]:

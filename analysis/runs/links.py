@@ -24,9 +24,9 @@ def load(runs: Sequence[Path]) -> pd.DataFrame:
     Raises `analysis.runs.schema.DatasetError` if a file is malformed.
     """
     parts = [
-        reading.read(run / LINKS.file, LINKS)[0].to_pandas().assign(run=run.resolve().name)
+        reading.read(run, LINKS)[0].to_pandas().assign(run=run.resolve().name)
         for run in runs
-        if (run / LINKS.file).exists()
+        if reading.is_there(run, LINKS)
     ]
     columns = ["run", *LINKS.columns]
     if not parts:

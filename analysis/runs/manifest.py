@@ -3,18 +3,93 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis import files
+from analysis.escaping import short
+
+FILE = "manifest.json"
+MOST_BYTES = 1 << 26
+MOST_DEPTH = 32
+"""Of mappings within each other: more than Python's own stack can hold is a few kilobytes of brackets."""
+MOST_NUMBER = 1e20
+"""Of any number: the largest are seeds, and bytes of memory."""
+NAMED = 3
+"""Faults that are named; of more it says how many."""
+
+EACH = "*"
+"""In a shape, any key: of a host, a model, a profile."""
+_WAY = {"delay_s": float, "jitter_s": float, "rate_bps": float}
+_LINK = {"rtt_s": float, "rate_bps": float, "rate_back_bps": float}
+_HOST = {"memory_bytes": float, "idle_power_w": float, "threads": float}
+_INPUTS = {EACH: {"digest": str}}
+_POINT = {"name": str, "payload_bytes": float, "edge_flops": float}
+_MODEL = {
+    **dict.fromkeys(("weights", "weights_digest", "graph_digest", "source_digest", "input"), str),
+    "points": [_POINT],
+    "dataset": {"name": str, "inputs": _INPUTS},
+}
+_SESSION = {
+    "testbed": {"on_one_core": [[str]]},
+    "hosts": {EACH: _HOST},
+    "bare_links": {EACH: _LINK},
+    "driver": {"packages": {}},
+}
+_OF_SWEEP = (
+    "sample",
+    "tolerance",
+    "rtt_tolerance",
+    "rtt_floor",
+    "until",
+    "budget",
+    "trials",
+    "hosts",
+    "threads",
+)
+SHAPE: dict[str, Any] = {
+    "testbed": str,
+    "created_at": str,
+    "sweep": dict.fromkeys(_OF_SWEEP, float) | {"testbed": str, "input": str},
+    "networks": {EACH: [str]},
+    "profiles": {EACH: {"edge_to_server": _WAY, "server_to_edge": _WAY}},
+    "models": {EACH: _MODEL},
+    "sessions": [_SESSION],
+}
+"""Of what type things are that the analysis counts with or takes apart. What is not in here it only shows."""
+
 
 def manifest(run: Path) -> dict[str, Any]:
-    """Empty if it is missing or unreadable, as figures can do without it."""
+    """What `read_manifest` reads."""
+    return read_manifest(run)[0]
+
+
+def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
+    """A run's manifest without what is not of its `SHAPE`; and what of it is passed over, a line.
+
+    Empty if it is missing or unreadable, as figures can do without it.
+    """
+    path = run / FILE
     try:
-        read = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return read if isinstance(read, dict) else {}
+        text = files.read(run, FILE, most_bytes=MOST_BYTES).decode("utf-8")
+        found = json.loads(text, parse_constant=_refuse)
+        if not isinstance(found, dict):
+            raise ValueError("it is no mapping")
+        _check(found)
+    except FileNotFoundError:
+        return {}, []
+    except files.NoPlainFile as error:
+        return {}, [f"{error}: passed over, so nothing is known of how that run was made"]
+    except (OSError, ValueError, RecursionError) as error:
+        why = "its values are too deep within each other" if isinstance(error, RecursionError) else str(error)
+        return {}, [f"{path}: {short(why, 100)}: passed over, so nothing is known of how that run was made"]
+    faults: list[str] = []
+    fitting: dict[str, Any] = _fitting(found, SHAPE, "", faults)
+    if not faults:
+        return fitting, []
+    more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
+    return fitting, [f"{path}: {', '.join(faults[:NAMED])}{more} passed over, as not of its type"]
 
 
 def within(value: Any, *keys: str) -> Any:
@@ -38,3 +113,58 @@ def section(value: Any, *keys: str) -> dict[str, Any]:
     """A mapping deep in a manifest; empty where there is none."""
     found = within(value, *keys)
     return found if isinstance(found, dict) else {}
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _check(found: dict[str, Any]) -> None:
+    """Raises ValueError for what is too deep, no number that can be counted with, or no text that can be shown."""
+    layer: list[Any] = [found]
+    for _ in range(MOST_DEPTH):
+        layer = [inner for value in layer for inner in _inside(value)]
+        if not layer:
+            return
+        for value in layer:
+            if isinstance(value, str) and not value.isascii():
+                value.encode()  # a half of a surrogate pair is no text
+            elif isinstance(value, int | float) and not abs(value) <= MOST_NUMBER:
+                raise ValueError("it has a number beyond all measure")
+    raise ValueError("its values are too deep within each other")
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+_MISSING = object()
+
+
+def _fitting(value: Any, shape: Any, path: str, faults: list[str]) -> Any:
+    """The value without what is not of its shape, whose paths go to `faults`; `_MISSING` if that is all of it.
+
+    Where a number or text is expected there may be null as well; where more is, that is as if it were missing.
+    """
+    if value is None:
+        return None if shape in (float, str) else _MISSING
+    if isinstance(shape, dict) and isinstance(value, dict):
+        kept = {}
+        for key, each in value.items():
+            known = shape.get(key, shape.get(EACH))
+            kept[key] = (
+                each if known is None else _fitting(each, known, f"{path}.{key}" if path else key, faults)
+            )
+        return {key: each for key, each in kept.items() if each is not _MISSING}
+    if isinstance(shape, list) and isinstance(value, list):
+        inner = [_fitting(each, shape[0], f"{path}[{number}]", faults) for number, each in enumerate(value)]
+        return [each for each in inner if each is not _MISSING]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if (shape is float and is_number) or (shape is str and isinstance(value, str)):
+        return value
+    faults.append(short(path, 80))
+    return _MISSING

@@ -6,24 +6,60 @@ import csv
 import io
 import logging
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from analysis.points import cuts
-from analysis.runs.schema import STATUSES, TEXT, WHOLE, DatasetError, Table
+from analysis import files
+from analysis.escaping import short
+from analysis.runs.schema import (
+    FORMS,
+    FREE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    STATUSES,
+    TEXT,
+    WHOLE,
+    DatasetError,
+    Table,
+)
 
 log = logging.getLogger(__name__)
 
+LONGEST = 1000
+"""Characters of a name. The longest are those of points in a chain."""
+LEAST, MOST = 1e-12, 1e15
+"""Of what others are divided by, in whatever unit: a picosecond, 30 million years; nobody waits as long, and from here
+on ratios of figures are no numbers any more.
+"""
+MOST_SEED = 1e20
+"""Of a seed."""
+MOST_WHOLE = 1_000_000
+csv.field_size_limit(1 << 24)  # a worker that failed may have had much to say
 
-def read(path: Path, table: Table) -> tuple[pa.Table, list[str]]:
-    """The finished rows of a CSV file, and which of its columns are not known and were left out.
 
-    Text is never null; a number is, where nothing was written or the file has no such column. Raises `DatasetError`,
-    with file and line, for what is no such table.
+def is_there(folder: Path, table: Table) -> bool:
+    """Whether a run has this file. What is a link or no plain file at all is passed over, and that is logged."""
+    there = files.kind(folder / table.file)
+    if there not in ("", "a file"):
+        log.warning("%s is %s, no plain file: passed over", folder / table.file, there)
+    return there == "a file"
+
+
+def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
+    """The finished rows of a run's CSV file, and which of its columns are not known and were left out.
+
+    Text is never null; a number is, where nothing was written or the file has no such column; all others are finite.
+    Names are short and of characters that are seen; only a reason is free. Raises `DatasetError`, with file and line,
+    for what is no such table.
     """
+    path = folder / table.file
     try:
-        raw = path.read_bytes()
+        raw = files.read(folder, table.file)
+    except files.NoPlainFile as error:
+        raise DatasetError(f"{error}") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}") from error
     header = _header(path, raw, table)
@@ -46,7 +82,7 @@ def read(path: Path, table: Table) -> tuple[pa.Table, list[str]]:
         rows = rows.rename_columns(list(named))
         _check_all(rows)
     except ValueError as error:
-        found = _fault(path, raw[:end], table) or f"{path}: {' '.join(str(error).split())}"
+        found = _fault(path, raw[:end], table) or f"{path}: {short(str(error))}"
         raise DatasetError(found) from error
     return _without_null_text(rows), [column for column in header if column not in named.values()]
 
@@ -100,13 +136,29 @@ def _without_null_text(rows: pa.Table) -> pa.Table:
 
 
 def _check_all(rows: pa.Table) -> None:
-    """Each different value once. Raises ValueError."""
+    """Each different text once, numbers by the column. Raises ValueError."""
     for column in rows.column_names:
-        if column in WHOLE and rows[column].null_count:
-            _check(column, "")
-        elif column in ("point", "status"):
+        if column in FREE:
+            continue
+        if column in TEXT:
             for value in rows[column].unique().to_pylist():
-                _check(column, value)
+                _check(column, value or "")
+        elif column in WHOLE and rows[column].null_count:
+            _check(column, "")
+        elif rows[column].null_count < len(rows):
+            values = rows[column].to_numpy()
+            if not _are_measured(column, values[~np.isnan(values)]):
+                raise ValueError(f"column {column} has values that nobody can have measured")
+
+
+def _are_measured(column: str, values: np.ndarray[Any, Any]) -> bool:
+    """Whether numbers, none of them NaN, can be what their column says."""
+    if column in WHOLE:
+        return bool(np.all((values >= (column == "batch_size")) & (values <= MOST_WHOLE)))
+    if column in POSITIVE:
+        return bool(np.all((values >= LEAST) & (values <= MOST)))
+    least = 0 if column in NOT_NEGATIVE else -MOST
+    return bool(np.all((values >= least) & (values <= (MOST_SEED if column == "link_seed" else MOST))))
 
 
 def _fault(path: Path, raw: bytes, table: Table) -> str:
@@ -131,11 +183,23 @@ def _fault(path: Path, raw: bytes, table: Table) -> str:
 
 def _check(column: str, text: str) -> None:
     """Raises ValueError."""
-    if column == "point":
-        cuts(text)
-    elif column == "status" and text not in STATUSES:
-        raise ValueError(f"{text!r} is none of {', '.join(STATUSES)}")
-    elif column in WHOLE:
-        int(text)
-    elif column not in TEXT and text:
-        float(text)
+    if column in FREE:
+        return
+    if column in TEXT:
+        if len(text) > LONGEST:
+            raise ValueError(f"{len(text)} characters are no name: {LONGEST} at most")
+        if not text.isprintable():
+            raise ValueError(f"{short(text, 80)!r} has characters that cannot be seen")
+        if column == "status" and text not in STATUSES:
+            raise ValueError(f"{short(text, 80)!r} is none of {', '.join(STATUSES)}")
+        if column in FORMS and not FORMS[column].fullmatch(text):
+            raise ValueError(f"{short(text, 80)!r} is not of its form")
+    elif text or column in WHOLE:
+        try:
+            if not text.isascii() or "_" in text:  # Python reads what nobody else does
+                raise ValueError
+            value = int(text) if column in WHOLE else float(text)
+        except ValueError:
+            raise ValueError(f"{short(text, 80)!r} is no number") from None
+        if value == value and not _are_measured(column, np.array([float(value)])):
+            raise ValueError(f"{short(text, 80)} is no value that can have been measured")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,12 @@ import pyarrow as pa
 from pyarrow import compute
 from pyarrow.parquet import ParquetFile
 
+from analysis import files
+from analysis.escaping import short
 from analysis.keys import CELL
 from analysis.points import cuts, order
 from analysis.runs.folders import Runs, folders
+from analysis.runs.reading import LEAST, MOST
 from analysis.runs.schema import TRIALS, DatasetError
 from analysis.runs.trials import load
 from analysis.statistics.median import Floats
@@ -24,8 +30,13 @@ from analysis.statistics.quantiles import quantile
 
 QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
 COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, "slowest_s", "slow"]
-READ = ["phase", "started_s", "finished_s"]
+READ = {"phase": pa.string(), "started_s": pa.float64(), "finished_s": pa.float64()}
 """Of a file's columns."""
+MOST_REQUESTS = 10_000_000
+"""Of one trial: a small file may say that it has any number."""
+MOST_BYTES = 1 << 28
+
+log = logging.getLogger(__name__)
 
 
 def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -54,9 +65,9 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
             continue
         cell = dict(zip(CELL, key, strict=True))
         rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
-        files = [file for it, file in files_of.get(_stem(cell), {}).items() if it in rounds]
-        told = {"trials": len(counted), "without_requests": len(counted) - len(files)}
-        rows.append(cell | told | _figures([_latencies_s(file) for file in files]))
+        kept = [file for it, file in files_of.get(_stem(cell), {}).items() if it in rounds]
+        told = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
+        rows.append(cell | told | _figures([_latencies_s(file) for file in kept]))
     found = pd.DataFrame(rows, columns=COLUMNS)
     return found.sort_values(
         CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
@@ -85,14 +96,26 @@ def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
     return (float(np.mean(variances)), float(np.median(counts))) if counts else (np.nan, np.nan)
 
 
+_NAME = re.compile(r"(.+)-r([0-9]{1,6})\.parquet")
+
+
 def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
-    """Every file of requests: by the cell that its name begins with, then by run and round."""
+    """Every file of requests: by the cell that its name begins with, then by run and round.
+
+    What is a link or no plain file is passed over, and that is logged.
+    """
     found: dict[str, dict[tuple[str, int], Path]] = {}
     for run, folder in _named(where).items():
-        for file in sorted((folder / "requests").glob("*.parquet")):
-            stem, _, number = file.stem.rpartition("-r")
-            if number.isdecimal():
-                found.setdefault(stem, {})[run, int(number)] = file
+        try:
+            held = files.listing(folder, "requests")
+        except files.NoPlainFile as error:
+            log.warning("%s: passed over", error)
+            continue
+        for name, what in held.items():
+            if (called := _NAME.fullmatch(name)) and what != "a file":
+                log.warning("%s is %s, no plain file: passed over", folder / "requests" / name, what)
+            elif called:
+                found.setdefault(called[1], {})[run, int(called[2])] = folder / "requests" / name
     return found
 
 
@@ -100,10 +123,16 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
     """The folders by the names of their runs, as in `analysis.runs.trials.load`; without those that have no trial."""
     found = {}
     for folder in where:
-        with (folder / TRIALS.file).open(newline="", encoding="utf-8-sig") as file:
-            first = next(csv.DictReader(file), None)
+        try:
+            with (
+                files.opened(folder, TRIALS.file) as file,
+                io.TextIOWrapper(file, "utf-8-sig", newline="") as text,
+            ):
+                first = next(csv.DictReader(text), None)
+        except (OSError, ValueError, csv.Error) as error:  # it was read before, and is another one now
+            raise DatasetError(f"{folder / TRIALS.file}: {short(str(error))}") from error
         if first is not None:
-            found[first["run"] or folder.resolve().name] = folder
+            found[first.get("run") or folder.resolve().name] = folder
     return found
 
 
@@ -119,13 +148,29 @@ def _latencies_s(file: Path) -> Floats:
     """Of the latency phase of a trial. Raises `DatasetError`."""
     try:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
-        with pa.OSFile(str(file)) as source:
-            found = ParquetFile(source, pre_buffer=False).read(READ, use_threads=False)
+        content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
+        source = ParquetFile(pa.BufferReader(content), pre_buffer=False)
+        _check(source)
+        found = source.read(list(READ), use_threads=False)
         alone = compute.equal(found["phase"], "latency")
         latencies_s = compute.subtract(found["finished_s"], found["started_s"]).filter(alone).drop_null()
-    except (pa.ArrowInvalid, KeyError, OSError) as error:
-        raise DatasetError(f"{file}: not a file of requests: {' '.join(str(error).split())}") from error
-    return np.asarray(latencies_s.to_numpy(), dtype=float)
+    except (pa.ArrowException, KeyError, OSError, ValueError) as error:
+        raise DatasetError(f"{file}: not a file of requests: {short(str(error))}") from error
+    values = np.asarray(latencies_s.to_numpy(), dtype=float)
+    if not np.all((values > LEAST) & (values < MOST)):
+        raise DatasetError(f"{file}: not a file of requests: it has latencies that nobody can have measured")
+    return values
+
+
+def _check(source: ParquetFile) -> None:
+    """Raises ValueError for what would take more memory than requests can, or has other types."""
+    about = source.metadata
+    sizes = [about.row_group(number).total_byte_size for number in range(about.num_row_groups)]
+    if about.num_rows > MOST_REQUESTS or sum(sizes) > MOST_BYTES:
+        raise ValueError(f"it says that it has {about.num_rows} requests")
+    for name, kind in READ.items():
+        if (found := source.schema_arrow.field(name).type) != kind:
+            raise ValueError(f"its column {name} is of type {found}")
 
 
 def _figures(by_trial: Sequence[Floats]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +17,30 @@ TEXT = frozenset((
     # Bits in hex, not quantities: kept as written.
     "edge_throttled", "server_throttled", "throttled", "full_cores",
 ))
+FREE = frozenset(("reason",))
+"""Text of any length and lines: what a worker had to say. All other text is names."""
 WHOLE = frozenset(("batch_size", "round", "position"))
+POSITIVE = frozenset((
+    "latency_s", "latency_p95_s", "loaded_latency_s", "loaded_latency_p95_s",
+    "throughput_ips", "throughput_bound_ips", "probed_throughput_bound_ips", "sequential_ips", "pipeline_gain",
+    "in_flight", "edge_slowdown", "server_slowdown", "slowdown",
+))
+NOT_NEGATIVE = frozenset((
+    "latency_bound_s", "probed_latency_bound_s", "edge_s", "serialize_s", "middle_s", "server_s",
+    "compute_s", "best_s", "baseline_s", "payload_bytes", "result_bytes", "top1", "top1_images",
+    "energy_j", "edge_energy_j", "server_energy_j", "first_unit", "last_unit",
+    "asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps",
+))
+"""Differences, such as `network_s`, may be a little below 0 by the clocks' grain."""
+_HOST = r"(?:edge|middle[0-9]{0,3}|server)"
+FORMS = {
+    "point": re.compile(r"[0-9]{1,6}(?:\+[0-9]{1,6}){0,31}"),
+    "in_flight_asked": re.compile(r"|auto|[0-9]{1,6}"),
+    "host": re.compile(_HOST),
+    **dict.fromkeys(("model", "netem", "backend"), re.compile(".+")),
+    **dict.fromkeys(("bound_by", "busiest"), re.compile(rf"|{_HOST}|{_HOST}-{_HOST} (?:out|back)")),
+}
+"""What text is taken apart must be like."""
 COLUMNS = (
     "run", "model", "point", "point_name", "backend", "netem", "batch_size", "codec", "in_flight_asked", "round",
     "status", "reason",

@@ -130,7 +130,7 @@ def _of_run(about: dict[str, Any]) -> dict[str, Any]:
 def _all(sessions: list[Any], *keys: str) -> Any:
     """What a run's sessions tell; of several values each."""
     values = list(
-        dict.fromkeys(value for session in sessions if (value := within(session, *keys)) is not None)
+        dict.fromkeys(_plain(value) for session in sessions if (value := within(session, *keys)) is not None)
     )
     return values[0] if len(values) == 1 else " and ".join(map(str, values)) or None
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from analysis.runs import trials
+from analysis.runs import reading, trials
 from analysis.runs.folders import Runs, folders
 from analysis.runs.schema import STAGES
 from analysis.runs.setups import Setups
+
+log = logging.getLogger(__name__)
 
 
 def stages(runs: Runs) -> pd.DataFrame:
@@ -20,11 +23,13 @@ def stages(runs: Runs) -> pd.DataFrame:
     Raises `DatasetError` as that does.
     """
     where = folders(runs)
-    return of(where, trials.told_apart(where)[1] if len(where) > 1 else Setups())
+    return of(where, trials.told_apart(where).setups if len(where) > 1 else Setups())
 
 
 def of(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
     """The stages of these folders, their trials' setups being known."""
-    rows, _ = trials.frame([folder for folder in where if (folder / STAGES.file).exists()], STAGES)
+    rows, _, notes = trials.frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
+    for note in notes:
+        log.warning("%s", note)
     rows["setup"] = setups.of(rows)
     return rows

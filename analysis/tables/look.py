@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 def framed(title: str, caption: str | None = None) -> Table:
     """A table without columns yet, as all of a report's look."""
     return Table(
-        title=escape(title),
-        caption=caption and escape(caption),
+        title=Text(title, "bold"),
+        caption=Text(caption) if caption else None,
         title_justify="left",
         caption_justify="left",
-        title_style="bold",
-        caption_style="",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=0,

@@ -30,7 +30,7 @@ NETWORKS = {name: (library.load(name),) for name in SWEEP.netems}
 
 @pytest.fixture
 def out() -> Console:
-    return Console(file=io.StringIO(), width=80, highlight=False)
+    return Console(file=io.StringIO(), width=80, highlight=False, markup=False)
 
 
 def text(out: Console) -> str:
@@ -219,7 +219,9 @@ def test_nothing_run_nothing_said(out: Console) -> None:
 
 
 def terminal() -> Console:
-    return Console(file=io.StringIO(), width=80, highlight=False, force_terminal=True, color_system=None)
+    return Console(
+        file=io.StringIO(), width=80, highlight=False, markup=False, force_terminal=True, color_system=None
+    )
 
 
 def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> list[str]:

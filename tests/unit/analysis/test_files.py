@@ -46,6 +46,7 @@ def test_nothing_but_a_plain_file_is_read(tmp_path: Path, victim: Path, what: st
     with pytest.raises(NoPlainFile, match=r"file is a (link|FIFO|folder|socket)") as refused:
         files.read(run, "file")
     assert "\n" not in str(refused.value)
+    assert files.listing(run) == {"file": f"a {what.split()[-1]}"}
 
 
 def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path) -> None:
@@ -55,12 +56,12 @@ def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path)
     (tmp_path / "named").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "elsewhere").symlink_to(inner)
     assert files.read(tmp_path / "named", "requests", "one") == b"1"
-    assert files.names(tmp_path / "named", "requests") == ["one"]
-    assert files.names(tmp_path / "named", "nowhere") == []
+    assert files.listing(tmp_path / "named", "requests") == {"one": "a file"}
+    assert files.listing(tmp_path / "named", "nowhere") == {}
     with pytest.raises(NoPlainFile, match="elsewhere is a link"):
         files.read(tmp_path / "real", "elsewhere", "one")
     with pytest.raises(NoPlainFile, match="elsewhere is a link"):
-        files.names(tmp_path / "real", "elsewhere")
+        files.listing(tmp_path / "real", "elsewhere")
     with pytest.raises(FileNotFoundError):
         files.read(tmp_path / "real", "requests", "two")
 

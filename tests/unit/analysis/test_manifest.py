@@ -2,12 +2,85 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
-from analysis.runs.manifest import manifest
+import pytest
+
+from analysis.runs.manifest import manifest, read_manifest
 
 
-def test_an_unreadable_manifest_is_done_without(tmp_path: Path) -> None:
+def written(folder: Path, value: Any) -> Path:
+    text = (
+        value
+        if isinstance(value, bytes)
+        else (value if isinstance(value, str) else json.dumps(value)).encode()
+    )
+    (folder / "manifest.json").write_bytes(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            "{torn",
+            "[]",
+            "3",
+            "",
+            b"\xff\xfe",
+            '{"a": NaN}',
+            '{"a": 1e999}',
+            '{"a": -Infinity}',
+            '{"a": "\\ud800"}',
+        ),
+        *("[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000, '{"a":' * 40 + "1" + "}" * 40),
+        *('{"a": ' + "9" * digits + "}" for digits in (30, 4000, 9000)),
+    ],
+    ids=lambda content: str(content)[:20],
+)
+def test_an_unreadable_manifest_is_done_without_and_that_is_said(
+    tmp_path: Path, content: str | bytes
+) -> None:
+    found, notes = read_manifest(written(tmp_path, content))
+    assert found == {}
+    (note,) = notes
+    assert "manifest.json" in note
+    assert note.isprintable()
+    assert len(note) < 300 + len(str(tmp_path))
+
+
+def test_a_missing_one_is_nothing_to_say(tmp_path: Path) -> None:
+    assert read_manifest(tmp_path) == ({}, [])
+    os.mkfifo(tmp_path / "manifest.json")
     assert manifest(tmp_path) == {}
-    (tmp_path / "manifest.json").write_text("{torn")
-    assert manifest(tmp_path) == {}
+
+
+def test_only_what_is_of_another_type_is_left_out(tmp_path: Path) -> None:
+    host = {"cpu": "ARM", "memory_bytes": "much", "idle_power_w": None, "threads": True}
+    links = {"edge-server": {"rtt_s": 0.1, "rate_bps": "fast"}}
+    made = {
+        "testbed": "two hosts",
+        "sweep": {"tolerance": "wide", "rtt_floor": 0.002, "images": 16},
+        "networks": {"wifi": ["wifi"], "lan": None, "lte": "lte"},
+        "models": {"net": {"points": [{"payload_bytes": 4}, 7, {"payload_bytes": []}]}, "other": 3},
+        "sessions": [{"hosts": {"edge": host, "server": []}, "bare_links": links}, 5],
+        "newer": [[[1]]],
+    }
+    found, (note,) = read_manifest(written(tmp_path, made))
+    assert found == {
+        "testbed": "two hosts",
+        "sweep": {"rtt_floor": 0.002, "images": 16},
+        "networks": {"wifi": ["wifi"]},
+        "models": {"net": {"points": [{"payload_bytes": 4}, {}]}},
+        "sessions": [
+            {
+                "hosts": {"edge": {"cpu": "ARM", "idle_power_w": None}},
+                "bare_links": {"edge-server": {"rtt_s": 0.1}},
+            }
+        ],
+        "newer": [[[1]]],
+    }
+    assert "sweep.tolerance, networks.lte, models.net.points[1] and 7 more" in note

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.keys import TRIAL
+from analysis.reporting import Asked, find
+from analysis.runs.joining import joined
+from analysis.runs.requests import request_latencies
 from analysis.runs.schema import COLUMNS, LATER, DatasetError
 from analysis.runs.trials import load
 from tests.unit.example_run import trials, write
@@ -80,7 +85,8 @@ def test_20_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
         row["top1"] = rng.choice(["", "0.5", "nan", "1e-05", "12"])
     path = write(tmp_path, rows) / "trials.csv"
     header, _, body = path.read_bytes().partition(b"\r\n")
-    path.write_bytes(header + b"\r\n" + 10 * body)
+    bodies = (body.replace(b"mobilenetv2", b"mobilenetv%d" % number) for number in range(10))
+    path.write_bytes(header + b"\r\n" + b"".join(bodies))
     quick = load(tmp_path)
     slow = pd.read_csv(path, dtype=str, keep_default_na=False)
     assert len(quick) == 20_000
@@ -190,3 +196,81 @@ def test_a_later_version_s_columns_are_left_out_and_told_once(
         )
     pd.testing.assert_frame_equal(load(runs), known)
     assert [text for text in caplog.messages if "mood" in text] == snapshot
+
+
+def test_each_cell_and_round_counts_once_and_it_is_said(tmp_path: Path, caplog: Logged) -> None:
+    rows = trials(rounds=2)
+    failed = rows[3] | {"status": "failed", "latency_s": ""}
+    other = rows[5] | {"latency_s": 99.0}
+    run = write(tmp_path, [failed, *rows, other])
+    frame = load(run)
+    assert len(frame) == len(rows)
+    assert not frame.duplicated([*TRIAL]).any()
+    assert frame["status"].eq("ok").all(), "what failed was done again"
+    assert frame["latency_s"].max() < 99
+    (said,) = caplog.messages
+    assert "2 rows" in said
+    assert "two runs" in said
+    assert joined(run).notes == [said]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("latency_s", value) for value in ("inf", "-inf", "0", "-1", "1e300", "1e-300")),
+        *(("throughput_ips", value) for value in ("inf", "0", "-2.5")),
+        *(("payload_bytes", value) for value in ("-1", "1e19")),
+        *(("batch_size", value) for value in ("0", "-1", "1000001", "9" * 30)),
+        *(("round", value) for value in ("-1", "1_0", "\u0663")),
+        *(("point", value) for value in ("", "-1", "\u0663", "1_0", "9" * 5000, "+".join("1" * 40))),
+        *(("model", value) for value in ("", "x\x1b[2J", "x\ny", "x\u202ey", "x" * 1001)),
+        *(("bound_by", value) for value in ("middlex out", "link out", "edge-server")),
+        *(("in_flight_asked", value) for value in ("many", "-1")),
+    ],
+)
+def test_what_nobody_can_have_measured_is_refused_with_its_line(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    rows = trials(rounds=1)
+    rows[2][column] = value
+    with pytest.raises(DatasetError, match=rf"trials\.csv, line [45]: column {column}: ") as refused:
+        load(write(tmp_path, rows))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300 + len(str(tmp_path))
+
+
+def test_a_reason_may_be_long(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[0] |= {"status": "failed", "reason": "x" * 200_000 + "\n\x1b[2J"}
+    run = write(tmp_path, rows)
+    assert load(run)["reason"][0] == rows[0]["reason"]
+    assert request_latencies(run)["without_requests"].sum() == len(rows) - 1
+
+
+@pytest.mark.parametrize("name", ["trials.csv", "stages.csv", "link.csv", "manifest.json", "requests"])
+def test_what_is_no_plain_file_is_passed_over_or_refused_and_never_waited_for(
+    tmp_path: Path, name: str, caplog: Logged
+) -> None:
+    run = write(tmp_path / "run", trials(rounds=1))
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    if name == "trials.csv":
+        with pytest.raises(DatasetError, match="not a run"):
+            load(run)
+        return
+    found = find(run, Asked())
+    assert len(found.trials) == 44
+    assert any(name in said and "FIFO" in said for said in [*found.notes, *caplog.messages])
+
+
+def test_no_link_within_a_run_is_followed(tmp_path: Path) -> None:
+    run, other = (write(tmp_path / name, trials(rounds=1)) for name in ("run", "other"))
+    (run / "trials.csv").unlink()
+    (run / "trials.csv").symlink_to(other / "trials.csv")
+    with pytest.raises(DatasetError, match=r"trials\.csv is a link"):
+        load(run)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "there").symlink_to(other)
+    with pytest.raises(DatasetError, match="not a run"):
+        load(tmp_path / "runs")
+    assert len(load(tmp_path / "runs" / "there")) == 44, "the user named it"
