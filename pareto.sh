@@ -28,6 +28,11 @@ apt_install() {
         fail "$advice"
 }
 
+# for_tests PACKAGE PROGRAM: install it, or go on without.
+for_tests() {
+    (apt_install "$1" "no $2 on this machine") || echo "pareto: no $2 to be had: the tests that need it are skipped" >&2
+}
+
 find_python() {
     python=${PYTHON:-python3}
     command -v "$python" >/dev/null || {
@@ -48,7 +53,7 @@ make_venv() {
     # One at a time: two first starts would install into each other's feet.
     exec 9>"$root/.venv.lock"
     flock 9
-    if [ "$(cat "$stamp" 2>/dev/null)" != "$(wanted)" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+    if ! has_venv || ! "$venv/bin/python" -c '' 2>/dev/null; then
         "$python" -c 'import ensurepip' 2>/dev/null || apt_install python3-venv "Python's venv module is missing"
         echo "pareto: installing Python packages into .venv (once, a few minutes)" >&2
         "$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv"
@@ -61,18 +66,23 @@ make_venv() {
     rm -f "$root/.venv.lock"
 }
 
-[ "$(cat "$stamp" 2>/dev/null)" = "$(wanted)" ] && [ -x "$venv/bin/python" ] || make_venv
+has_sshd() {
+    PATH=$PATH:/usr/sbin:/usr/local/sbin command -v sshd >/dev/null
+}
 
-# Only what builds a testbed needs a server to log in to.
-case " ${*:-} " in
-    *' --help '* | *' --dry-run '* | ' ' | '  ' | ' report '* | ' partitions '* | ' netem list '* | ' doctor '* | ' hosts '* | *' --testbed'* | *' --resume'*) ;;
-    *)
-        PATH=$PATH:/usr/sbin:/usr/local/sbin command -v sshd >/dev/null ||
-            apt_install openssh-server "no sshd on this machine"
-        ;;
-esac
+has_venv() {
+    [ "$(cat "$stamp" 2>/dev/null)" = "$(wanted)" ] && [ -x "$venv/bin/python" ]
+}
 
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+# Before anything is installed: whether the command can run here at all, and what it needs beside .venv.
+if ! has_venv || ! has_sshd; then
+    if has_venv; then python=$venv/bin/python; else find_python; fi
+    missing=$("$python" -S -B -m pareto.needs "$@") || exit 2
+    [ -z "$missing" ] || apt_install "$missing" "no sshd on this machine"
+fi
+has_venv || make_venv
+
 if [ "${1:-}" = test ]; then
     shift
     cd "$root"
@@ -83,17 +93,15 @@ if [ "${1:-}" = test ]; then
     case " $* " in
         *tests/vm* | *tests/perf* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
     esac
-    # As root, tests make hosts of namespaces, whose user may start one program as root.
+    # As root, tests make hosts of namespaces, whose user may start one program as root; elsewhere they are skipped.
     if [ "$(id -u)" -eq 0 ]; then
-        command -v sudo >/dev/null || apt_install sudo "no sudo on this machine"
-        command -v ip >/dev/null || apt_install iproute2 "no ip on this machine"
+        command -v sudo >/dev/null || for_tests sudo sudo
+        command -v ip >/dev/null || for_tests iproute2 ip
+        has_sshd || for_tests openssh-server sshd
     fi
     # The report's page is tested in a browser, where one can be had.
     case "${*:-page}" in
-        *page* | *integration*)
-            command -v chromium >/dev/null || (apt_install chromium "no chromium on this machine") ||
-                echo "pareto: no chromium to be had: the tests of the report's page are skipped" >&2
-            ;;
+        *page* | *integration*) command -v chromium >/dev/null || for_tests chromium chromium ;;
     esac
     if [ $# -eq 0 ]; then
         "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps -r "$root/requirements-yolo.txt" >&2 ||

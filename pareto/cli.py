@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from analysis.escaping import terminal
-from pareto import RESULTS, cli_analysis, cli_bench
+from pareto import RESULTS, __version__, cli_analysis, cli_bench
 
 BEGAN = time.monotonic()
 
@@ -24,6 +24,13 @@ app = typer.Typer(
     help="Where should a DNN be split between an edge device and a server? Runs every partition point over raw "
     "sockets and PyTorch RPC under an emulated network, and computes the latency/throughput Pareto front.",
 )
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(f"pareto {__version__}")
+        raise typer.Exit
 
 
 Hosts = Annotated[
@@ -381,7 +388,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments in ([], ["netem"], ["hosts"], ["bench"]):
         arguments.append("--help")
-    if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h"):
+    if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h", "--version"):
         arguments = ["run", *arguments]
     try:
         code = app(arguments, prog_name="./pareto.sh", standalone_mode=False)

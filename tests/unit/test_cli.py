@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import cli
+from pareto import __version__, cli
 from tests import REPOSITORY
 from tests.program import Ended, command
 
@@ -118,6 +118,11 @@ def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
     )
     assert done.stdout.endswith("IMPORTED 0 []\n"), done.stderr
     assert "run" in done.stdout
+
+
+def test_the_version() -> None:
+    done = command("--version")
+    assert (done.code, done.out) == (0, f"pareto {__version__}\n")
 
 
 def test_what_is_about_to_run_is_said_before_anything_heavy_is_imported() -> None:

@@ -1,0 +1,128 @@
+"""What a command needs of this machine before anything is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pareto import needs
+from pareto.hosts.local import rights
+from tests import REPOSITORY
+from tests.less_than_root import container
+
+RUN = "--model mobilenetv2 --netem lte"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [RUN, f"run {RUN}", f"{RUN} --testbed local", "run {sweep}", "netem check lte", "bench transport"],
+)
+def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
+    assert needs.local_testbed(arguments.format(sweep=sweep).split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *("", "--help", "--version", "advise results/x --latency 1ms", "compare a b", "report results/x"),
+        *(
+            "partitions all",
+            "netem list",
+            "netem",
+            "doctor",
+            "hosts list --testbed lab.yaml",
+            "test",
+            "test -k run",
+        ),
+        *(f"{RUN} --dry-run", f"run {RUN} --help", f"{RUN} --testbed lab.yaml", f"{RUN} --testbed=simulated"),
+        *(
+            "netem check lte --testbed lab.yaml",
+            "run {lab}",
+            "run nothing.yaml",
+            "--resume {folder}",
+            "--resume nothing",
+        ),
+    ],
+)
+def test_what_does_not(arguments: str, lab: Path, folder: Path) -> None:
+    assert not needs.local_testbed(arguments.format(lab=lab, folder=folder).split())
+
+
+def test_a_run_that_goes_on_needs_what_it_was_begun_with(folder: Path) -> None:
+    (folder / "manifest.json").write_text(json.dumps({"sweep": {"testbed": "local"}}))
+    assert needs.local_testbed(["--resume", str(folder)])
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"sweep": 3}', "[" * 100_000, "\xff"])
+def test_what_a_folder_says_may_be_anything(folder: Path, content: str) -> None:
+    (folder / "manifest.json").write_text(content, encoding="latin-1")
+    assert not needs.local_testbed(["--resume", str(folder)])
+
+
+def test_what_builds_no_testbed_needs_no_ssh_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rights, "SSHD", ("/nowhere/sshd",))
+    monkeypatch.setattr(rights, "find", lambda: None)
+    for arguments, package in ((RUN, "openssh-server\n"), ("advise results/x --latency 1ms", "")):
+        monkeypatch.setattr(sys, "argv", ["needs", *arguments.split()])
+        needs.main()
+        assert capsys.readouterr().out == package
+
+
+def test_a_container_that_refuses_the_testbed_says_so_before_anything_is_installed(tmp_path: Path) -> None:
+    """One line that names what is missing, and the two ways out, from a clone in which nothing was started yet."""
+    for file in (
+        "pareto.sh",
+        "requirements.txt",
+        "requirements-worker.txt",
+        "pareto/__init__.py",
+        "pareto/needs.py",
+    ):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(REPOSITORY / file, tmp_path / file)
+    shutil.copytree(REPOSITORY / "pareto/hosts", tmp_path / "pareto/hosts")
+    place = container(user_namespaces=False)
+    if subprocess.run([*place, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("forbids user namespaces in one of its own, and may make none")
+    done = subprocess.run(
+        [*place, tmp_path / "pareto.sh", *RUN.split()],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN" in line
+    assert "--testbed FILE" in line
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: alexnet\nnetem: lte\n")
+    return file
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    file = tmp_path / "elsewhere.yaml"
+    file.write_text("model: alexnet\ntestbed: 'lab.yaml'  # two hosts\n")
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "manifest.json").write_text(json.dumps({"sweep": {"testbed": "lab.yaml"}}))
+    return run
