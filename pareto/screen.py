@@ -211,6 +211,17 @@ def on_one_core(roles: Sequence[str]) -> str:
     return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
 
 
+def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+    """How late each link's relay was that may not have real-time scheduling. shaping: by link, as its shaper says."""
+    for link, facts in shaping.items():
+        relay = (facts or {}).get("relay")
+        if relay and not relay["real_time"] and relay["late_p99_s"] is not None:
+            yield (
+                f"without root the relay on the link {link} runs without real-time scheduling: at the end, 99 % of its "
+                f"packets left at most {relay['late_p99_s'] * 1e3:.2f} ms late"
+            )
+
+
 def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | None = None) -> None:
     """Where the time went, and what cannot be trusted. simulated_in_s: how long a simulation took, if it was one."""
     if not clock.trials:

@@ -289,6 +289,8 @@ def _measure(
             session["watching_s"] = round(clock.watching, 3)
             session["driver_cpu_s"] = round(clock.driver_cpu, 3)
             store.write_manifest(manifest)
+    for line in screen.lateness(session["shaping"]):
+        console.print(f"attention: {line}", markup=False)
 
 
 def _standing(folder: Path, within: float) -> Standing:

@@ -109,7 +109,8 @@ def open_local(
     keyring = Keyring.of(key)
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
-        keeper = open_keeper(require_local(edge_cpu))
+        may = require_local(edge_cpu)
+        keeper = open_keeper(may)
         end = os.pidfd_open(keeper.pid)
         watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
         watch.start()
@@ -140,7 +141,7 @@ def open_local(
             links,
             heartbeat,
             _label(built),
-            _facts(built),
+            _facts(built) | {"rights": may.kind},
             is_local=True,
             undo=undo.pop_all(),
             keeper=keeper.session,

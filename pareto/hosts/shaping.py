@@ -103,7 +103,7 @@ class RelayShaper:
         return LinkState(stats["dropped"], stats["position_s"])
 
     def facts(self) -> dict[str, Any]:
-        kept = ("cpu_s", "cpu_share", "late_p99_s", "scheduling", "dropped", "lost")
+        kept = ("cpu_s", "cpu_share", "late_p99_s", "scheduling", "real_time", "dropped", "lost")
         return {"relay": {key: value for key, value in self._ask("stats").items() if key in kept}}
 
     def revive(self) -> None: ...

@@ -32,12 +32,12 @@ class Policy:
     """SCHED_FIFO for the calling thread as long as it mostly sleeps.
 
     A relay of hundreds of Mbit/s keeps a core to itself; under FIFO it would starve the receiver it feeds. It
-    steps back to SCHED_OTHER then, and returns when traffic is light.
+    steps back to SCHED_OTHER then, and returns when traffic is light. permitted: whether it may have SCHED_FIFO at all.
     """
 
     def __init__(self) -> None:
         self._fifo = os.sched_getscheduler(0) == os.SCHED_FIFO
-        self._permitted = self._fifo
+        self.permitted = self._fifo
         self._wall = time.monotonic()
         self._cpu = time.thread_time()
 
@@ -56,7 +56,7 @@ class Policy:
         self._wall, self._cpu = wall, cpu
         if self._fifo and share > _BUSY:
             self._fifo = not _schedule(os.SCHED_OTHER)
-        elif self._permitted and not self._fifo and share < _CALM:
+        elif self.permitted and not self._fifo and share < _CALM:
             self._fifo = _schedule(os.SCHED_FIFO)
 
 

@@ -60,6 +60,11 @@ class Relay:
     def scheduling(self) -> str:
         return self._policy.name if self._policy else "other"
 
+    @property
+    def real_time(self) -> bool:
+        """Whether it may have real-time scheduling: root of a user namespace may not."""
+        return self._policy is not None and self._policy.permitted
+
     def dropped(self) -> int:
         """Packets dropped since the start, on a full queue or in the kernel before they were read."""
         self._lost += sum(packets.lost(raw) for raw in self._ways)
@@ -181,6 +186,7 @@ class Control:
             "cpu_share": (cpu_s - self._cpu_s_before) / max(1e-9, (now_ns - self._applied_ns) / 1e9),
             "late_p99_s": late[len(late) * 99 // 100] / 1e9 if late else None,
             "scheduling": self._relay.scheduling,
+            "real_time": self._relay.real_time,
         }
 
     def _position_s(self) -> float | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.own_machine import left_behind, own_machine, processes
+from tests.less_than_root import MAKES_NETWORKS
 from tests.program import end_started, wait_until
 
 
 @pytest.fixture(scope="module", autouse=True)
 def machine() -> Iterator[None]:
     """Nothing of the module's tests is left there when its own fixtures have ended."""
-    if os.geteuid() != 0:
+    if not MAKES_NETWORKS:
         yield
         return
     with own_machine():

@@ -10,11 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.less_than_root import needs_networks
 from tests.program import command, pareto, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,11 +12,12 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.integration.test_sweep import Rows, exit_code, only_run, read, sound
+from tests.less_than_root import needs_networks
 from tests.program import LENIENT, pareto
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +11,12 @@ from pareto.doctor import hosts as of_hosts
 from pareto.hosts import connection, inventory
 from pareto.hosts.finding import Finding
 from tests.lab import Lab, open_lab
+from tests.less_than_root import needs_networks
 from tests.program import command
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 

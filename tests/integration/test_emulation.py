@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from pareto.link.library import load
 from pareto.link.probe import Tolerance
 from tests.integration.own_machine import left_behind
 from tests.integration.test_sweep import sound
+from tests.less_than_root import needs_networks
 from tests.program import (
     LENIENT,
     LENIENT_LINK,
@@ -33,7 +33,7 @@ from tests.program import (
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
 

@@ -31,12 +31,13 @@ from pareto.hosts.session import Session, SessionError
 from pareto.hosts.way import Way
 from tests.lab import Lab, LabHost, open_lab
 from tests.lab.wiring import MANAGEMENT
+from tests.less_than_root import needs_networks
 from tests.program import wait_until
 from tests.unit.example_host import ExampleHost
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.skipif(shutil.which("sudo") is None, reason="needs sudo"),
 ]
 PASSWORD = "raspberry"  # noqa: S105

@@ -22,11 +22,12 @@ from tests import REPOSITORY
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.lab import Lab, open_lab
+from tests.less_than_root import needs_networks
 from tests.program import LENIENT, Ended, command, started, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 SMALL = ("--model", "squeezenet1_1", "--netem", "none", "--quick", "--figures", "none")

@@ -19,11 +19,12 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.link import journal, offload, qdisc, snapshot, steering, tc
 from pareto.link.netem import QdiscError
 from tests import REPOSITORY
+from tests.less_than_root import needs_networks
 from tests.program import Program
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 ADDRESS = "10.78.0.1"

@@ -25,10 +25,11 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.runner import Clock, Runner
 from pareto.spec import Cell
 from pareto.store import Store
+from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 MODEL, NETEM, POINT = "mobilenet_v2", "10ms-100mbit", 7

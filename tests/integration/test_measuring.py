@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,10 +23,11 @@ from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.spec import Cell
 from tests.integration.relay_net import settled
+from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 MODEL = "mobilenet_v2"

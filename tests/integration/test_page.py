@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from analysis.findings import Findings
 from analysis.naming import cell_names
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.contrast import worst_contrast
+from tests.less_than_root import needs_networks
 from tests.unit.example_findings import findings, probes
 from tests.unit.example_run import trials
 
@@ -390,7 +390,7 @@ def test_with_next_to_nothing_it_still_stands(tab: Page, found: Findings, tmp_pa
     assert tab.js(f"{MARKS}.length") == count
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a network namespace")
+@needs_networks
 def test_opens_where_there_is_no_network(report: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.integration.browser import browser\n"

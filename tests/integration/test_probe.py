@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,11 +12,12 @@ from pyroute2 import netns
 
 from pareto.worker.probe import TCP_PAYLOAD_SHARE, UDP_PAYLOAD_SHARE
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
+from tests.less_than_root import needs_networks
 from tests.program import Program
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 Probe = Callable[..., dict[str, Any]]

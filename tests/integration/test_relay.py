@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import statistics
@@ -19,10 +18,11 @@ from pyroute2 import netns
 from pareto.link.probe import GOODPUT
 from tests import REPOSITORY
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
+from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 

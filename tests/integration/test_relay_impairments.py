@@ -19,10 +19,11 @@ from pyroute2 import netns
 from pareto.link.profile import Direction, Gilbert
 from pareto.link.trace import Step, Trace
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
+from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 _SO_NO_CHECK, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 11, 33, 35

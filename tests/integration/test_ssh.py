@@ -25,11 +25,12 @@ from pareto.hosts.login import Login, resolve
 from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.way import Unreachable
 from tests.lab import Lab, open_lab
+from tests.less_than_root import needs_networks
 from tests.program import wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="needs OpenSSH's client"),
 ]
 SECRET = "secret"  # noqa: S105

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from tests.less_than_root import needs_networks
 from tests.program import LENIENT, command, descendants, ended, pareto, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
 

@@ -6,7 +6,6 @@ shaper that puts another profile in force than it was given.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -27,11 +26,12 @@ from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.runner import MOST_READINGS
 from pareto.spec import Cell
+from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.alone,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 MODEL = "mobilenet_v2"

@@ -30,11 +30,12 @@ from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
 from tests.integration.own_machine import left_behind
+from tests.less_than_root import needs_networks
 from tests.program import descendants, ended, python_programs, started, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
 

@@ -21,11 +21,12 @@ from tests.lab import Lab, LabError, open_lab
 from tests.lab.boot import EMPTY_AT_BOOT, hidden
 from tests.lab.disk import MIRRORED, OWN
 from tests.lab.lab import MEMORY
+from tests.less_than_root import needs_networks
 from tests.program import wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 SECONDS_OF_SILENCE = ("-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -13,10 +12,11 @@ from pyroute2 import netns
 
 from pareto.link.offload import SLOW_BPS
 from tests.integration.relay_net import SERVER, Net, Relay
+from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.perf,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 
 MEASURE_S = 1.5

@@ -136,16 +136,15 @@ def _cpu_controller(proc: Path = Path("/proc")) -> tuple[Path, int]:
 
     At the top; else in the nearest of the groups it is in that is the user's, delegated to him by who is root.
     """
-    top, version = _cpu_hierarchy(proc)
-    if os.access(top / "cgroup.procs", os.W_OK):
+    root, top, version = _cpu_hierarchy(proc)
+    if _is_ours(top):
         return top, version
-    own = top / _own_group(proc, version).lstrip("/")
+    own = top / os.path.relpath(_own_group(proc, version), root)
     for group in [own, *own.parents]:
         if not group.is_relative_to(top):
             break
         # A group of version 2 that has processes itself gives no shares to the groups in it.
-        shares = version == 1 or "cpu" in _words(group / "cgroup.subtree_control")
-        if shares and os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK):
+        if _is_ours(group) and (version == 1 or "cpu" in _words(group / "cgroup.subtree_control")):
             return group, version
     raise Refused(
         "--edge-cpu needs a cgroup with a CPU quota, and none is delegated to this user: run it as root, or by "
@@ -153,15 +152,24 @@ def _cpu_controller(proc: Path = Path("/proc")) -> tuple[Path, int]:
     )
 
 
-def _cpu_hierarchy(proc: Path) -> tuple[Path, int]:
-    for line in (proc / "mounts").read_text().splitlines():
-        _, mount, kind, options, *_ = line.split()
+def _is_ours(group: Path) -> bool:
+    return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
+
+
+def _cpu_hierarchy(proc: Path) -> tuple[str, Path, int]:
+    """The group that is mounted, where, and the cgroup version, by proc(5)'s mountinfo: a later mount covers others."""
+    unified = None
+    for line in reversed((proc / "self/mountinfo").read_text().splitlines()):
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, mount = before.split()[3:5]
         if kind == "cgroup" and "cpu" in options.split(","):
-            return Path(mount), 1
-    unified = Path("/sys/fs/cgroup")
-    if "cpu" not in _words(unified / "cgroup.controllers"):
+            return root, Path(mount), 1
+        if kind == "cgroup2" and unified is None:
+            unified = root, Path(mount), 2
+    if unified is None or "cpu" not in _words(unified[1] / "cgroup.controllers"):
         raise Refused("--edge-cpu needs the cgroup cpu controller, and this kernel has none mounted")
-    return unified, 2
+    return unified
 
 
 def _own_group(proc: Path, version: int) -> str:

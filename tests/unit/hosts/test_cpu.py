@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pareto.hosts.local import cpu
 from pareto.hosts.local.cpu import (
     LEAST_QUOTA_US,
     PERIOD_US,
@@ -20,6 +21,7 @@ from pareto.hosts.local.cpu import (
     quota,
     siblings,
 )
+from pareto.jsonlines import Refused
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.25, 0.5, 0.99])
@@ -92,3 +94,49 @@ def test_a_process_and_all_that_it_starts_are_ours() -> None:
     after = programs(os.getpid(), {core})
     assert after.ours_s - before.ours_s >= 0.28
     assert after.all_s - before.all_s >= 0.2
+
+
+class Cgroups:
+    """A /proc and a cgroup tree of version 2, of which only some groups are this user's."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.proc, self.top = root / "proc", root / "cgroup"
+        self.own = self.top / "user.slice/user@1000.service/app.slice/pareto.scope"
+        self.ours: set[Path] = set()
+        (self.proc / "self").mkdir(parents=True)
+        self.own.mkdir(parents=True)
+        line = f"29 22 0:26 / {self.top} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+        (self.proc / "self/mountinfo").write_text(f"28 22 0:25 / /sys rw - sysfs sysfs rw\n{line}")
+        (self.proc / "self/cgroup").write_text(f"0::/{self.own.relative_to(self.top)}\n")
+        (self.top / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+        monkeypatch.setattr(cpu, "_is_ours", lambda group: group in self.ours)
+
+    def found(self) -> Path:
+        group, version = cpu._cpu_controller(self.proc)
+        assert version == 2
+        return group
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cgroups:
+    return Cgroups(tmp_path, monkeypatch)
+
+
+def test_root_s_shares_are_made_at_the_top(cgroups: Cgroups) -> None:
+    cgroups.ours = {cgroups.top, cgroups.own}
+    assert cgroups.found() == cgroups.top
+
+
+def test_a_user_s_are_made_where_they_are_delegated(cgroups: Cgroups) -> None:
+    """Not among the processes themselves, but beside them, in the nearest group that gives its own shares."""
+    service = cgroups.own.parent
+    cgroups.ours = {cgroups.own, service, service.parent}
+    for group in (service, service.parent):
+        (group / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    assert cgroups.found() == service
+
+
+def test_nothing_delegated_is_one_line_that_says_how_to_get_it(cgroups: Cgroups) -> None:
+    cgroups.ours = {cgroups.own}
+    with pytest.raises(Refused, match=r"--edge-cpu .* systemd-run"):
+        cgroups.found()

@@ -1,0 +1,161 @@
+"""The main job of those who are not root of this machine, for real: a user namespace of its own is all it takes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts.local import cpu
+from pareto.hosts.local.rights import OWN
+from tests import REPOSITORY
+from tests.less_than_root import NOBODY, container, needs_networks, user
+from tests.program import LENIENT, descendants, ended, started, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    needs_networks,
+    pytest.mark.usefixtures("nothing_left"),
+]
+
+NET = """\
+from torch import nn
+def build():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+input_shape = (3, 32, 32)
+"""
+HOLD = """\
+import time
+from pareto.hosts.local_testbed import open_local
+bed = open_local()
+bed.remotes["edge"].ship(b"weights", "blob")
+print("ready", flush=True)
+time.sleep(600)
+"""
+SPIN = """\
+import sys
+from contextlib import closing
+from pareto.hosts.local_testbed import open_local
+code = "import time; t, c = time.perf_counter(), time.process_time()\\nwhile time.perf_counter() - t < 0.5: pass\\n" \\
+    "print((time.process_time() - c) / (time.perf_counter() - t))"
+with closing(open_local(edge_cpu=0.25)) as bed:
+    print(bed.remotes["edge"].way.run(f'{sys.executable} -c "{code}"').out)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Of the ordinary user's; where pytest keeps its own, others may not look."""
+    made = Path(tempfile.mkdtemp(dir=os.environ["TMPDIR"]))
+    (made / "net.py").write_text(NET)
+    for path in (made, made / "net.py"):
+        os.chown(path, NOBODY, NOBODY)
+    yield made
+    shutil.rmtree(made)
+
+
+def remains(folder: Path) -> list[str]:
+    """What is in the folder for temporary files beside the test's own."""
+    return [path.name for path in folder.parent.iterdir() if path.name.startswith("pareto")]
+
+
+@pytest.mark.parametrize(
+    ("who", "uid", "backends"), [(user, NOBODY, ["rpc", "tcp"]), (container, 0, ["tcp"])]
+)
+def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], folder: Path) -> None:
+    job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--backend", ",".join(backends))
+    few = ("--points", "1", "--only", "--quick", "--figures", "none", "--out", f"{folder}/out")
+    process = started(*who(), sys.executable, "-B", "-m", "pareto", *job, *few, *LENIENT)
+    out, err = process.communicate(timeout=240)
+    (run,) = (folder / "out").iterdir()
+    with (run / "trials.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["backend"] for row in rows) == backends, out + err
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        assert float(row["rtt_s"]) >= 0.0099  # a busy machine is late, never early
+    session = json.loads((run / "manifest.json").read_text())["sessions"][0]
+    assert session["testbed"]["rights"] == OWN
+    (shaping,) = session["shaping"].values()
+    if session["testbed"]["shaper"] == "relay":
+        assert not shaping["relay"]["real_time"]
+        assert "without real-time scheduling" in " ".join(out.split())
+    assert {path.stat().st_uid for path in run.rglob("*")} == {uid}
+    assert remains(folder) == []
+
+
+def test_the_capabilities_that_it_names_are_enough(folder: Path) -> None:
+    """With those that Docker gives, and without user namespaces."""
+    as_told = container(more=("net_admin", "sys_admin"))
+    done = subprocess.run(
+        [*as_told, sys.executable, "-B", "-c", HOLD.replace("600", "0")],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "ready\n", done.stderr
+
+
+@pytest.mark.parametrize("victim", ["driver", "unshare --user", "pareto.hosts.local"])
+def test_all_ends_with_its_driver_and_with_its_keeper_and_is_put_back(victim: str, folder: Path) -> None:
+    process = started(*user(), sys.executable, "-B", "-c", HOLD)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    family = descendants(process.pid)
+    if victim == "driver":
+        process.kill()
+    else:
+        next(it for it in descendants(process.pid, victim) if "nsenter" not in it.cmdline()).kill()
+    assert ended(family)
+    process.kill()
+    process.communicate()
+    repair = [*user(), sys.executable, "-B", "-m", "pareto", "doctor", "--repair"]
+    subprocess.run(repair, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
+    assert wait_until(lambda: remains(folder) == [])
+
+
+def test_a_share_of_a_core_where_a_cgroup_is_delegated(folder: Path) -> None:
+    parent, version = cpu._cpu_controller()
+    delegated = parent / "pareto-test-delegated"
+    delegated.mkdir()
+    try:
+        inner = delegated / "of-the-user"
+        if version == 2:
+            (delegated / "cgroup.subtree_control").write_text("+cpu")
+        inner.mkdir()
+        for group in (delegated, inner):
+            for path in (group, group / "cgroup.procs"):
+                os.chown(path, NOBODY, NOBODY)
+        enter = ["sh", "-c", f'echo $$ > {inner}/cgroup.procs && exec "$@"', "sh"]
+        done = subprocess.run(
+            [*enter, *user(), sys.executable, "-B", "-c", SPIN],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert float(done.stdout or "1") < 0.35, done.stderr
+        assert [path.name for path in delegated.iterdir() if path.is_dir()] == ["of-the-user"]
+    finally:
+        for group in (*delegated.glob("*/"), delegated):
+            group.rmdir()
+
+
+def test_without_one_it_is_said_in_one_line(folder: Path) -> None:
+    job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--edge-cpu", "0.5")
+    process = started(*user(), sys.executable, "-B", "-m", "pareto", *job, "--out", f"{folder}/out")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    (line,) = err.splitlines()
+    assert "--edge-cpu" in line and "systemd-run" in line

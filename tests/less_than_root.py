@@ -1,0 +1,89 @@
+"""Programs as those start them who are not root of this machine: argv prefixes.
+
+What a container's root may do is what Docker leaves it, by the list in its documentation of `--cap-add`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts.local import rights
+
+OF_DOCKER = (
+    *(
+        "chown",
+        "dac_override",
+        "fsetid",
+        "fowner",
+        "mknod",
+        "net_raw",
+        "setgid",
+        "setuid",
+        "setfcap",
+        "setpcap",
+    ),
+    *("net_bind_service", "sys_chroot", "kill", "audit_write"),
+)
+NOBODY = 65534
+
+
+def _makes_networks() -> bool:
+    try:
+        return rights.find().kind == rights.ROOT and rights.sshd() is not None
+    except rights.Forbidden:
+        return False
+
+
+MAKES_NETWORKS = os.geteuid() == 0 and _makes_networks()
+"""Whether tests may make namespaces on this machine as root."""
+needs_networks = pytest.mark.skipif(
+    not MAKES_NETWORKS,
+    reason="makes network namespaces: needs root with CAP_NET_ADMIN and CAP_SYS_ADMIN, and openssh-server",
+)
+
+
+def container(*, user_namespaces: bool = True, more: tuple[str, ...] = ()) -> list[str]:
+    """Root with a container's capabilities and no more. Anybody may start it who may make user namespaces."""
+    bounds = ",".join(["-all", *(f"+{name}" for name in (*OF_DOCKER, *more))])
+    as_root = ["setpriv", "--bounding-set", bounds]
+    if user_namespaces:
+        return as_root
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", forbid, "sh", *as_root]
+
+
+def user(uid: int = NOBODY) -> list[str]:
+    """An ordinary user without a home, a name in the environment, or a right to anything. Root alone may start it."""
+    be = [
+        *("env", "-u", "USER", "-u", "LOGNAME", "HOME=/nonexistent"),
+        *(
+            "setpriv",
+            "--reuid",
+            str(uid),
+            "--regid",
+            str(uid),
+            "--clear-groups",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+        ),
+    ]
+    closed = _closed(Path(sys.base_prefix))
+    if closed is None:
+        return be
+    # The interpreter is root's own: it is shown to everybody, where nobody else sees it.
+    place = shlex.quote(sys.base_prefix)
+    script = (
+        f"cd / && exec 3<{place} && mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(closed))} && mkdir -p {place} && "
+        f'mount --no-canonicalize --bind /proc/self/fd/3 {place} && exec 3<&- && cd "$0" && exec "$@"'
+    )
+    return ["unshare", "--mount", "sh", "-c", script, str(Path.cwd()), *be]
+
+
+def _closed(path: Path) -> Path | None:
+    """The outermost folder on the way there that is not everybody's to enter."""
+    return next((it for it in reversed(path.parents) if not it.stat().st_mode & 0o001), None)
