@@ -46,7 +46,9 @@ from pareto.link.interface import Interface
 from pareto.link.netem import QdiscError
 from pareto.link.requests import Apply, Nothing, Restart, Seed, Stats
 
-RETRY_S = 0.5
+RETRY_S = 0.2
+SETTLED_S = 1.0
+"""Another helper that starts just now may be putting back what both find."""
 
 _Wanted = TypeVar("_Wanted")
 
@@ -63,7 +65,7 @@ class Helper:
         return {"netem": qdisc.supported()}
 
     def apply(self, wanted: Apply) -> dict[str, Any]:
-        deadline = time.monotonic() + wanted.patience_s
+        deadline = time.monotonic() + max(wanted.patience_s, SETTLED_S)
         while True:
             try:
                 with self._lock:
@@ -92,7 +94,10 @@ class Helper:
 
     def restore(self, _: Nothing) -> dict[str, Any]:
         with self._lock:
-            return {"left": [line for each in self._interfaces.values() for line in each.restore()]}
+            left, failed = self._restored()
+        if failed:
+            raise QdiscError("; ".join(failed))
+        return {"left": [line for lines in left.values() for line in lines]}
 
     def handlers(self) -> dict[str, jsonlines.Handler]:
         """Each request by its name, held to what is declared."""
@@ -132,12 +137,19 @@ class Helper:
     def end(self) -> None:
         """Put everything back for good: the lock is kept, so that no handler changes anything after."""
         self._lock.acquire()
-        for interface in self._interfaces.values():
+        left, failed = self._restored()
+        for line in (*(f"{name}: {line}" for name, lines in left.items() for line in lines), *failed):
+            print(line, file=sys.stderr)
+
+    def _restored(self) -> tuple[dict[str, list[str]], list[str]]:
+        """Every interface put back: what is left on them because it is somebody else's, and what failed."""
+        left, failed = {}, []
+        for name, interface in self._interfaces.items():
             try:
-                for line in interface.restore():
-                    print(f"{interface.name}: {line}", file=sys.stderr)
+                left[name] = interface.restore()
             except Exception as error:  # the others still want restoring
-                print(f"could not restore {interface.name}: {error}", file=sys.stderr)
+                failed.append(f"could not restore {name}: {error}")
+        return left, failed
 
     def _of(self, name: str) -> Interface:
         qdisc.index_of(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +31,14 @@ class Found:
         if dict(socket.if_nameindex()).get(self.index) != interface:
             steering.delete_ifb(self.index)
             return ["the interface itself is gone"]
-        left = []
-        try:
-            with TrafficControl() as control:
-                if self.ingress:
-                    left.append(steering.stop_ingress(control, interface))
-                left.append(self._put_root(control, interface))
-        finally:
-            offload.write(interface, self.offloads)
+        left: list[str] = []
+        # From the last to the first, each whatever becomes of the others.
+        with ExitStack() as undo:
+            undo.callback(offload.write, interface, self.offloads)
+            control = undo.enter_context(TrafficControl())
+            undo.callback(lambda: left.append(self._put_root(control, interface)))
+            if self.ingress:
+                undo.callback(lambda: left.append(steering.stop_ingress(control, interface)))
         return [line for line in left if line]
 
     def _put_root(self, control: TrafficControl, interface: str) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from pyroute2 import IPRoute, netns
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import journal, offload, qdisc, snapshot, steering, tc
+from pareto.link import found, journal, offload, qdisc, snapshot, steering, tc
 from pareto.link.netem import QdiscError
 from tests import REPOSITORY
 from tests.less_than_root import needs_networks
@@ -251,6 +252,27 @@ def test_another_interface_of_the_same_name_is_left_alone(
         offload.switch_off("data0")
         assert journal.repair() == snapshot
         assert offload.read("data0") == ALL_OFF
+
+
+def test_what_cannot_be_put_back_keeps_nothing_else_from_it(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with IPRoute() as ip:
+        ip.tc("add", "tbf", qdisc.index_of("data0"), handle="5:", rate=125_000, burst=16_000, latency=50_000)
+    before, was = replace(found.look("data0"), ingress=True), snapped()
+    offload.switch_off("data0")
+    with tc.TrafficControl() as control:
+        qdisc.clear(control, before.index)
+
+    def refuse(*_: object) -> str:
+        raise QdiscError("the kernel refused")
+
+    monkeypatch.setattr(steering, "stop_ingress", refuse)
+    with pytest.raises(QdiscError, match="the kernel refused"):
+        before.put_back("data0")
+    assert was is not None
+    assert snapped() == was
+    assert offload.read("data0") == before.offloads
 
 
 @pytest.mark.parametrize(
