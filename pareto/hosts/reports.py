@@ -23,14 +23,16 @@ from pydantic import (
 from pareto.backends.base import MOST_S
 from pareto.backends.wire import MAX_STAGES
 
+MOST = 1e18
+"""Of anything; also of what is whole where no figure needs to be."""
 MOST_REQUESTS = 10_000
 """Of a phase: twice as many as a trial makes."""
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S, allow_inf_nan=False)]
 Some = Annotated[float, Field(ge=1e-9, le=MOST_S, allow_inf_nan=False)]
 """Seconds of what took some time: it is divided by."""
-Rate = Annotated[float, Field(ge=1e-9, le=1e18, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=1e-9, le=MOST, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Difference = Annotated[int, Field(gt=-(1 << 63), lt=1 << 63)]
 """Of a counter, which may begin anew."""
@@ -39,15 +41,15 @@ Percent = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-def _number(value: float) -> float:
-    if math.isnan(value):
-        raise ValueError("is not a number")
+def _sane(value: float) -> float:
+    if value != math.inf and not value <= MOST:
+        raise ValueError(f"should be at most {MOST:g}, or infinite")
     return value
 
 
-Error = Annotated[float, Field(ge=0), AfterValidator(_number)]
+Error = Annotated[float, Field(ge=0), AfterValidator(_sane)]
 """Infinite where results have another shape."""
-LineRate = Annotated[float, Field(ge=1e-9), AfterValidator(_number)]
+LineRate = Annotated[float, Field(ge=1e-9), AfterValidator(_sane)]
 """In bit/s; infinite for what came in one piece."""
 
 
@@ -96,7 +98,7 @@ class _Staged(_Report):
     run_s: Seconds
 
 
-class _Columns(_Report):
+class _Requests(_Report):
     """Every request of a phase."""
 
     started_s: Annotated[list[Seconds], Field(min_length=1, max_length=MOST_REQUESTS)]
@@ -106,7 +108,7 @@ class _Columns(_Report):
     stages_s: list[Annotated[list[Seconds], Field(max_length=MAX_STAGES)]]
 
     @model_validator(mode="after")
-    def _even(self) -> _Columns:
+    def _even(self) -> _Requests:
         columns: Sequence[Sequence[object]] = (self.finished_s, self.edge_s, self.serialize_s, self.stages_s)
         if any(len(column) != len(self.started_s) for column in columns):
             raise ValueError("has columns of different lengths")
@@ -116,8 +118,8 @@ class _Columns(_Report):
 
 
 class _Phases(_Report):
-    latency: _Columns
-    throughput: _Columns
+    latency: _Requests
+    throughput: _Requests
 
 
 class _Connection(_Report):
@@ -263,16 +265,56 @@ class _Taken(_Report):
     same: bool | None
 
 
-class _Series(_Report):
-    columns: dict[str, list[Finite | None]]
+class _Latest(_Report):
+    """As `pareto.worker.sensors.instruments.Sample`."""
+
+    at_s: Finite
+    cpu_percent: Finite | None
+    rss_bytes: Count | None
+    temperature_c: Finite | None
+    frequency_hz: Finite | None
+    throttled: Count | None
+    energy_j: Finite | None
+    power_w: Finite | None
+    gpu_percent: Finite | None
+    gpu_memory_bytes: Count | None
+    gpu_clock_hz: Finite | None
+    busy_s: Finite | None
+    others_s: Finite | None
+    steal_s: Finite | None
+    waited_s: Finite | None
+    throttled_s: Finite | None
+
+
+class _Columns(_Report):
+    """The same of many samples."""
+
+    at_s: list[Finite]
+    cpu_percent: list[Finite | None]
+    rss_bytes: list[Count | None]
+    temperature_c: list[Finite | None]
+    frequency_hz: list[Finite | None]
+    throttled: list[Count | None]
+    energy_j: list[Finite | None]
+    power_w: list[Finite | None]
+    gpu_percent: list[Finite | None]
+    gpu_memory_bytes: list[Count | None]
+    gpu_clock_hz: list[Finite | None]
+    busy_s: list[Finite | None]
+    others_s: list[Finite | None]
+    steal_s: list[Finite | None]
+    waited_s: list[Finite | None]
+    throttled_s: list[Finite | None]
 
     @model_validator(mode="after")
-    def _even(self) -> _Series:
-        if len({len(column) for column in self.columns.values()}) > 1:
+    def _even(self) -> _Columns:
+        if len({len(column) for _, column in self}) > 1:
             raise ValueError("has columns of different lengths")
-        if None in self.columns.get("at_s", ()):
-            raise ValueError("has a sample without a time")
         return self
+
+
+class _Series(_Report):
+    columns: _Columns
 
 
 _DISPROVED = "trial, disproved"
@@ -307,7 +349,7 @@ _OF_MODULE: Mapping[str, Mapping[str, Any]] = {
     "pareto.worker.prober": {**_PROBING, "listen": dict[str, Port], "reach": Seconds},
     "pareto.worker.monitor": {
         "begin": _Begun,
-        "latest": dict[str, Finite | None] | None,
+        "latest": _Latest | None,
         "collect": _Series,
         "idle": _Idle,
         "cost": _Cost,

@@ -1,4 +1,4 @@
-"""What a worker at either end reports of a trial: taken from a real one, of SqueezeNet at point 5, over loopback."""
+"""What a worker at either end reports of a trial: taken from real ones, of SqueezeNet at point 5, over loopback."""
 
 from __future__ import annotations
 
@@ -168,3 +168,36 @@ USAGE: dict[str, Any] = {
     "retransmits": None,
 }
 """Of the server."""
+
+READING: dict[str, Any] = {
+    "rtt_s": 0.0101,
+    "rtts_s": [0.0101, 0.0102, 0.0101],
+    "rate_bps": 9.6e7,
+    "rate_back_bps": 9.6e7,
+    "payload_share": 0.9564,
+    "ping_bytes": 83,
+    "sample": {"sent": 50, "received": 49, "duplicates": 0, "reordered": 1},
+    "sample_back": None,
+    "message_s": None,
+}
+"""Of the link, as the edge's probe has it."""
+
+SERIES: dict[str, Any] = {
+    "at_s": [28736.0 + 0.05 * number for number in range(12)],
+    "cpu_percent": [None, *[50.0] * 11],
+    "rss_bytes": [374_394_880] * 12,
+    "temperature_c": [52.0] * 12,
+    "frequency_hz": [1.5e9] * 12,
+    "throttled": [0] * 12,
+    "energy_j": [0.25 * number for number in range(12)],
+    "power_w": [None] * 12,
+    "gpu_percent": [None] * 12,
+    "gpu_memory_bytes": [None] * 12,
+    "gpu_clock_hz": [None] * 12,
+    "busy_s": [0.02 * number for number in range(12)],
+    "others_s": [0.001 * number for number in range(12)],
+    "steal_s": [0.0] * 12,
+    "waited_s": [0.0] * 12,
+    "throttled_s": [0.0] * 12,
+}
+"""Of a host's sensors, as its monitor collects them."""

@@ -1,0 +1,217 @@
+"""A worker, a monitor and a probe that report nonsense by the thousand: a fault with a name, or a row that can be kept.
+
+Seeded: a case that fails is named by its number. `--cases N` tries more.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.escaping import terminal
+from pareto import devices, probing, stages, verdict
+from pareto.bounds import Crossing
+from pareto.hosts.reports import Reports
+from pareto.hosts.session import Session, SessionError, SessionLost
+from pareto.link.probe import OWN, Probed, Reading, Tolerance, judge
+from pareto.link.profile import Direction, Profile
+from pareto.runner import link_row
+from pareto.screen import _sensed
+from pareto.spec import Cell
+from pareto.store import Store
+from tests.unit.reported import READING, SERIES, TRIAL, USAGE
+
+SEED = 15
+PROFILE = Profile("10ms-100mbit", Direction(0.005, 1e8), Direction(0.005, 1e8))
+CELL = Cell("squeezenet1_1", (5,), "features.5", "tcp", PROFILE.name, 1)
+CROSSING = Crossing("edge-server", PROFILE, 50_176, 4000)
+GOOD = Reading(0.0101, 0.96e8, 0.96e8)
+PROBES = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
+
+HOSTILE: tuple[Any, ...] = (
+    *(math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, 5e-324, 1e-9, 1e-3, 1.0, 86_400.0, 1e9, 1e308),
+    *(0, 1, -1, 2, 1 << 31, 1 << 63, 1 << 200, True, False, None),
+    *("", "7", "\x1b]0;mine\x07", "\u202e\ud800", "a\nb\r\tc", "=1+1", "x" * 3000),
+    *(1 << 2000, [], {}, [1.0, 2.0], [2.0, 1.0], [[0.1]], [None], {"a": 1}),
+)
+
+
+class Sends:
+    """A `session.Wire` on which these bytes come, in pieces."""
+
+    def __init__(self, data: bytes, chance: random.Random) -> None:
+        self._data = data
+        self._chance = chance
+
+    def send(self, data: bytes) -> None: ...
+
+    def receive(self, timeout_s: float) -> bytes:
+        size = self._chance.choice((1, 100, 1 << 16, 1 << 20))
+        part, self._data = self._data[:size], self._data[size:]
+        return part
+
+    def close(self) -> None: ...
+
+    def last_words(self) -> str:
+        return "\x1b[2Jit was killed\x07"
+
+
+def can_be_shown(text: str) -> bool:
+    """In one line, with nothing in it that moves a terminal."""
+    return "\n" not in text and terminal(text) == text
+
+
+def into_rows(trial: Any, usage: Any = USAGE) -> None:
+    """As `pareto.runner` and `pareto.store` do."""
+    told = {
+        "edge": {**copy.deepcopy(trial), "baseline_s": 0.0015, "weights_bytes": 1, "idle_power_w": None},
+        "server": {**copy.deepcopy(usage), "baseline_s": 0.003, "weights_bytes": 1, "idle_power_w": 2.0},
+    }
+    samples = {"edge": SERIES, "server": SERIES}
+    if "requests" in trial:
+        KEPT[0].write_requests(CELL, 1, stages.requests(told))
+        keep(*stages.rows(CELL, [CROSSING], told, samples))
+    row = verdict.row(CELL, [CROSSING], told, PROBES, samples)
+    assert row["status"] in ("ok", "invalid")
+    assert can_be_shown(row["reason"])
+    keep(row)
+
+
+def into_reading(reply: Any) -> None:
+    reading = Reading.of(reply)
+    keep({"judged": judge(PROFILE, reading, Tolerance())})
+    own = probing.own_profile("own", reading)
+    keep({"judged": judge(own, reading, OWN), "words": probing.in_words(reading)})
+    probing.prospects(PROFILE, reading, Tolerance())
+    keep(link_row(PROFILE, reading, (0.0, 0.0)))
+
+
+def into_columns(reply: Any) -> None:
+    series = reply["columns"]
+    keep(devices.columns("edge", series, {**USAGE, "idle_power_w": 2.0}, 1))
+    devices.throttling("edge", series, USAGE)
+    within = devices.within(series, tuple(USAGE["trial_window"]))
+    KEPT[0].write_devices(CELL, 1, {"edge": within, "server": series})
+
+
+KEPT: list[Store] = []
+"""The run of this test."""
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path) -> Iterator[None]:
+    KEPT.append(Store.create(tmp_path, "run", {}))
+    yield
+    KEPT.pop()
+
+
+def keep(*rows: dict[str, Any]) -> None:
+    """As in a file: no NaN, nothing that cannot be encoded."""
+    for row in rows:
+        for name, value in row.items():
+            assert not (isinstance(value, float) and math.isnan(value)), name
+        csv.writer(io.TextIOWrapper(io.BytesIO(), "utf-8")).writerow(map(str, row.values()))
+
+
+def shown(latest: Any) -> None:
+    assert can_be_shown(_sensed(latest or {}))
+
+
+PROGRAMS: dict[str, tuple[str, Any, Callable[[Any], object]]] = {
+    "trial": ("pareto.worker", TRIAL, into_rows),
+    "usage": ("pareto.worker", USAGE, lambda usage: into_rows(TRIAL, usage)),
+    "probe": ("pareto.worker", READING, into_reading),
+    "stage": ("pareto.worker", {"weights_bytes": 1, "rss_bytes": 1, "run_s": 0.1}, keep),
+    "facts": ("pareto.worker", {"pid": 7, "cuda": None, "cpu": "an ARM"}, json.dumps),
+    "warm": ("pareto.worker", 0.5, lambda it: keep({"s": it})),
+    "collect": ("pareto.worker.monitor", {"columns": SERIES}, into_columns),
+    "latest": ("pareto.worker.monitor", {name: of[1] for name, of in SERIES.items()}, shown),
+    "idle": ("pareto.worker.monitor", {"power_w": 2.5, "power_w_by_source": {"rapl": 2.5}}, keep),
+}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The ways to all that is in a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
+
+
+def changed(value: Any, chance: random.Random, where: list[tuple[Any, ...]]) -> Any:
+    """The same with one thing in it replaced, left out, added or doubled."""
+    value = copy.deepcopy(value)
+    path = chance.choice(where)
+    if not path:
+        return copy.deepcopy(chance.choice(HOSTILE))
+    *outer, last = path
+    part = value
+    for key in outer:
+        part = part[key]
+    way = chance.choice(("replaced", "replaced", "replaced", "left out", "added"))
+    if way == "left out":
+        del part[last]
+    elif way == "added" and isinstance(part, dict):
+        part[chance.choice(("more", "\x1b[2J", ""))] = chance.choice(HOSTILE)
+    elif way == "added":
+        part.append(part[last])
+    else:
+        part[last] = copy.deepcopy(chance.choice(HOSTILE))
+    return value
+
+
+def line(result: Any, chance: random.Random) -> bytes:
+    """A reply, and what may be wrong with it as a line."""
+    number = chance.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0, -1, None, "1", 1.0, True, [1]))
+    ok = chance.choice((True, True, True, True, True, True, True, False, "yes", None))
+    data = json.dumps({"id": number, "ok": ok, "result" if ok else "error": result}).encode() + b"\n"
+    way = chance.choice(
+        ("", "", "", "", "", "", "", "", "byte", "cut", "before", "twice", "deep", "infinite", "raw")
+    )
+    at = chance.randrange(len(data))
+    if way == "byte":
+        data = data[:at] + chance.randbytes(1) + data[at + 1 :]
+    elif way == "cut":
+        data = data[:at]
+    elif way == "before":
+        data = chance.randbytes(30) + b"\n" + data
+    elif way == "twice":
+        data += data
+    elif way == "deep":
+        data = data.replace(b'"result": ', b'"result": ' + b"[" * chance.choice((10, 40, 5000)), 1)
+    elif way == "infinite":
+        data = (
+            data.replace(b".", b"9e999, .", 1) if chance.random() < 0.5 else data.replace(b"0.", b"1e999", 1)
+        )
+    elif way == "raw":
+        data = data.replace(b'"', b'"\xff\x7f\xe2\x80\xae', chance.randrange(3))
+    return data
+
+
+@pytest.mark.parametrize("op", PROGRAMS)
+def test_whatever_a_program_reports(op: str, cases: int) -> None:
+    module, good, use = PROGRAMS[op]
+    use(copy.deepcopy(good))
+    where, check, accepted = places(good), Reports(module).check, 0
+    for case in range(cases // len(PROGRAMS)):
+        chance = random.Random(f"{op} {SEED} {case}")  # noqa: S311
+        session = Session("pi", Sends(line(changed(good, chance, where), chance), chance), check)
+        try:
+            result = session.request(op)
+        except (SessionError, SessionLost) as fault:
+            assert can_be_shown(str(fault)), case
+            assert len(str(fault)) < 1500, case
+            continue
+        accepted += 1
+        try:
+            use(result)
+        except Exception as error:
+            raise AssertionError(f"case {case}") from error
+    assert accepted
