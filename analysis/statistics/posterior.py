@@ -11,14 +11,16 @@ and three things make few rounds honest where a bootstrap over them is not:
 - The noise of a cell is not known from its few rounds alone. Its variance is moderated by those of all cells, as far
   as these agree (Smyth, "Linear models and empirical Bayes methods", Statistical Applications in Genetics and Molecular
   Biology 3, 2004), and the draws are Student's.
-- Where noise is as large as the gaps between competitors, the luckiest seems the best. The gaps' own spread is
-  estimated from all cells, between points and between backends at one point, and draws are drawn together accordingly
-  (empirical Bayes; Efron & Morris, "Stein's estimation rule and its competitors", Journal of the American Statistical
-  Association 68, 1973).
+- Where noise is as large as the gaps between competitors, the luckiest seems the best. So the gaps have a spread of
+  their own, between points and between backends at one point, which all cells together tell: draws are drawn towards
+  each other accordingly (Stein's effect; Efron & Morris, "Stein's estimation rule and its competitors", Journal of the
+  American Statistical Association 68, 1973). Few cells tell it roughly, so each of several spreads counts by how
+  likely it makes what was measured (a hierarchical model; Gelman and others, "Bayesian Data Analysis", ch. 5).
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +29,11 @@ from scipy.special import digamma, polygamma
 
 from analysis.statistics.median import Floats
 
-GAP = 0.03
-"""How far competitors are apart that nobody knows anything of, as a standard deviation of the logarithm of their ratio.
-It counts for as much as `OF_GAP` competitors, and no estimate goes below a third of it."""
-OF_GAP = 3.0
-SHY = 0.5
-"""What counts of the spread that is estimated: where the best of many stand close together, all of it is too much."""
+SPREADS = 0.002 * 2.0 ** np.arange(11)
+"""Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less
+is nobody's concern, more is known as well as no spread at all."""
+DRAWN = 25
+"""How many spreads are drawn for one set of draws."""
 LEAST_FREEDOM = 4.0
 """Degrees of freedom of the noise's variance below which no probability is stated: two cells have 4 in 5 rounds."""
 TOO_NOISY = 0.05
@@ -42,6 +43,8 @@ FAIR_CHANCE = 0.05
 NO_CHANCE = 0.001
 """What has less is behind, and what lacks less is ahead, however noisy the others are."""
 _TINY = 1e-12
+_ANYWHERE = 1e2
+"""Variance of where all cells of a condition lie: nobody knows."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -168,13 +171,21 @@ def draws(
     if freedom < 1:
         return None
     rng = np.random.default_rng(seed)
-    mean, root = _posterior(
+    possible = _posteriors(
         middle[np.ix_(whole, noisy)],
         variance[np.ix_(whole, noisy)],
         seen.correlation[np.ix_(noisy, noisy)],
         points[whole],
+        rng,
     )
-    away = (rng.standard_normal((count, mean.size)) @ root.T).reshape(count, *mean.shape)
+    mean = np.empty((count, *possible[0][0].shape))
+    away = np.empty_like(mean)
+    for number, (expected, root) in enumerate(possible):
+        rows = slice(number, None, DRAWN)
+        mean[rows] = expected
+        away[rows] = (rng.standard_normal((len(mean[rows]), expected.size)) @ root.T).reshape(
+            away[rows].shape
+        )
     tails = np.stack(
         [
             np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else np.ones(count)
@@ -225,54 +236,54 @@ def _scaled(measured: Floats, centre: Floats | None) -> tuple[Floats, Floats]:
     return scaled, scaled_middle
 
 
-def _posterior(
-    middle: Floats, variance: Floats, correlation: Floats, points: npt.NDArray[np.object_]
-) -> tuple[Floats, Floats]:
-    """Mean (cells x objectives) and a root of the covariance, under the prior that the cells themselves tell."""
+def _posteriors(
+    middle: Floats,
+    variance: Floats,
+    correlation: Floats,
+    points: npt.NDArray[np.object_],
+    rng: np.random.Generator,
+) -> list[tuple[Floats, Floats]]:
+    """Mean (cells x objectives) and a root of the covariance, for each of `DRAWN` spreads that the cells may have."""
     cells, objectives = middle.shape
-    names, number = np.unique(points.astype(str), return_inverse=True)
-    size = np.bincount(number)
-    of_point = np.stack([np.bincount(number, middle[:, j]) / size for j in range(objectives)], axis=1)
-    of_variance = np.stack([np.bincount(number, variance[:, j]) for j in range(objectives)], axis=1)
-    within = middle - of_point[number]
-    noise_within = (of_variance * ((size - 1) / size)[:, None]).sum(axis=0)
-    backends = _spread(within, noise_within, cells - len(names), correlation)
-    between = of_point - of_point.mean(axis=0)
-    smaller = 1 - 1 / len(names)
-    noise_between = (of_variance / size[:, None] ** 2).sum(axis=0) * smaller
-    both = _spread(between, noise_between, len(names) - 1, correlation)
-    if (size > 1).any():
-        both = _positive(both - backends / size.mean(), (GAP / 3) ** 2 / 2)
-    same = (number[:, None] == number[None, :]).astype(float)
-    prior = np.kron(same, both)
-    if (size > 1).any():
-        prior += np.kron(np.eye(cells), backends)
-    prior += np.kron(np.ones((cells, cells)), 1e2 * np.eye(objectives))  # where all of them lie, nobody knows
+    same = (points[:, None] == points[None, :]).astype(float)
+    spreads = [_spreads(middle[:, each], variance[:, each], same, rng) for each in range(objectives)]
     roots = np.sqrt(variance)
-    blocks = roots[:, :, None] * roots[:, None, :] * correlation
-    of_noise = np.zeros((cells, objectives, cells, objectives))
-    of_noise[np.arange(cells), :, np.arange(cells), :] = blocks
-    of_noise = of_noise.reshape(prior.shape) + _TINY * np.eye(len(prior))
-    away = (middle - middle.mean(axis=0)).ravel()
-    gain = np.linalg.solve(prior + of_noise, prior).T
-    mean = middle.mean(axis=0) + (gain @ away).reshape(middle.shape)
-    values, vectors = np.linalg.eigh(_symmetric(gain @ of_noise))
-    return mean, vectors * np.sqrt(np.maximum(values, 0))
+    noise = np.zeros((cells, objectives, cells, objectives))
+    noise[np.arange(cells), :, np.arange(cells), :] = roots[:, :, None] * roots[:, None, :] * correlation
+    noise = noise.reshape(cells * objectives, -1) + _TINY * np.eye(cells * objectives)
+    anywhere = np.kron(np.ones((cells, cells)), _ANYWHERE * np.eye(objectives))
+    centre = middle.mean(axis=0)
+    possible = []
+    for of_each in zip(*spreads, strict=True):
+        of_points, of_backends = (np.diag(variances) for variances in np.transpose(of_each))
+        prior = anywhere + np.kron(same, of_points) + np.kron(np.eye(cells), of_backends)
+        gain = np.linalg.solve(prior + noise, prior).T
+        values, vectors = np.linalg.eigh(_symmetric(gain @ noise))
+        mean = centre + (gain @ (middle - centre).ravel()).reshape(middle.shape)
+        possible.append((mean, vectors * np.sqrt(np.maximum(values, 0))))
+    return possible
 
 
-def _spread(away: Floats, noise: Floats, freedom: int, correlation: Floats) -> Floats:
-    """Covariance of the true figures about their middle: what is seen less what noise does, and a little of `GAP`."""
-    usual = np.eye(len(noise)) * GAP**2 / 2
-    if freedom < 1:
-        return usual
-    roots = np.sqrt(noise)
-    seen = SHY * _positive((away.T @ away - roots[:, None] * roots * correlation) / freedom, 0.0)
-    return _positive((OF_GAP * usual + freedom * seen) / (OF_GAP + freedom), (GAP / 3) ** 2 / 2)
+def _spreads(
+    middle: Floats, variance: Floats, same: Floats, rng: np.random.Generator
+) -> list[tuple[float, float]]:
+    """`DRAWN` draws of the variances between points and between backends at one, of one objective.
 
-
-def _positive(matrix: Floats, least: float) -> Floats:
-    values, vectors = np.linalg.eigh(_symmetric(matrix))
-    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+    Each pair of `SPREADS` is drawn as often as it makes what was measured likely. same: cells x cells, 1 where two
+    have the same point; where no two have, the second variance is 0.
+    """
+    cells = len(middle)
+    variances = SPREADS**2
+    several = same.sum() > cells
+    pairs = list(itertools.product(variances, variances if several else [0.0]))
+    of_points, of_backends = np.transpose(pairs)[:, :, None, None]
+    own = np.eye(cells) * (variance + _TINY)
+    roots = np.linalg.cholesky(_ANYWHERE + of_points * same + of_backends * np.eye(cells) + own)
+    away = np.broadcast_to((middle - middle.mean())[:, None], (len(pairs), cells, 1))
+    misfits = (np.linalg.solve(roots, away) ** 2).sum(axis=(1, 2))
+    logs = -np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1) - misfits / 2
+    likely = np.exp(logs - logs.max())
+    return [pairs[number] for number in rng.choice(len(pairs), DRAWN, p=likely / likely.sum())]
 
 
 def _symmetric(matrix: Floats) -> Floats:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.unit.calibration import BINS, World, table, two, whole
+from tests.unit.calibration import BINS, World, best, table, two, whole
 
 pytestmark = pytest.mark.perf
 
@@ -25,7 +25,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return show
 
 
-@pytest.mark.parametrize("study", [two, whole])
+@pytest.mark.parametrize("study", [two, whole, best])
 def test_stated_against_true(
     printed: Callable[[str], None], study: Callable[..., tuple[np.ndarray, np.ndarray]]
 ) -> None:
@@ -33,7 +33,7 @@ def test_stated_against_true(
         f"\n{study.__name__}: noise, gap, rounds, tails, common; stated > true (n), and the share with none"
     )
     printed(" " * 34 + "  ".join(f"{low:.2f}-{high:.2f}     " for low, high in pairwise(BINS)))
-    conditions = 400 if study is two else 40
+    conditions = 40 if study is whole else 400
     for world in worlds():
         stated, true = study(world, conditions, seed=1)
         cells = [f"{p:.2f}>{so:.2f} ({n:4})" if n >= 20 else " " * 17 for p, so, n in table(stated, true)]

@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from analysis.advice.choices import best_shares
 from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
 from analysis.fronts.front import front
+from analysis.statistics import posterior
 from tests.unit.simulated_rounds import by_condition, trials
 
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.001)
@@ -70,6 +72,24 @@ def whole(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
         each[:, None] * np.exp(world.noise(rng, (conditions, world.rounds, 2 * POINTS))) for each in true
     ]
     return _stated(*measured), nondominated_in_each(np.stack(true, axis=2), (False, True))
+
+
+def best(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
+    """Of as many points the one with the best figures: what `advise` states of it to be the best, and whether it is."""
+    rng = np.random.default_rng(seed)
+    true = np.repeat(rng.normal(0, 0.1, (conditions, POINTS)), 2, axis=1)
+    true[:, 1::2] += rng.uniform(-world.gap, world.gap, (conditions, POINTS))
+    latency = np.exp(true[:, None] + world.noise(rng, (conditions, world.rounds, 2 * POINTS)))
+    points = np.repeat(np.arange(POINTS), 2).astype(object)
+    stated, right = np.full((2, conditions), np.nan)
+    for number, measured in enumerate(latency):
+        figures = np.median(measured, axis=0)
+        draws = posterior.draws(measured[:, :, None], points, centre=figures[:, None])
+        if draws is not None:
+            first = figures.argmin()
+            stated[number] = draws.stated(best_shares(draws.values[:, :, 0]))[first]
+            right[number] = true[number, first] == true[number].min()
+    return stated, right == 1
 
 
 def _stated(latency: Floats, throughput: Floats) -> Floats:

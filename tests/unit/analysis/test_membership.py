@@ -10,7 +10,7 @@ import pytest
 
 from analysis.fronts.dominance import Bools, Floats, nondominated
 from analysis.fronts.front import front
-from tests.unit.calibration import World, table, two, whole
+from tests.unit.calibration import World, best, table, two, whole
 from tests.unit.simulated_rounds import tradeoffs, trials
 
 
@@ -37,6 +37,12 @@ def test_what_is_stated_with_a_probability_is_so_as_often(
     for said, right, count in bins:
         assert count < 20 or right > said - 0.02 - 3 * (said * (1 - said) / count) ** 0.5, bins
     assert sum(count for *_, count in bins) > 0.4 * stated.size
+
+
+def test_the_luckiest_of_many_that_hardly_differ_is_not_thought_the_best() -> None:
+    """Backends 1 % apart at the most and 2 % noise: what stands first is the best in 59 of 100 cases."""
+    stated, right = best(World(size=0.02, gap=0.01, rounds=6), 400, seed=2)
+    assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.06)
 
 
 @pytest.mark.parametrize(
