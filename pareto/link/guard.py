@@ -13,7 +13,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -48,7 +47,7 @@ def run(
     def end(number: int, _: object) -> None:
         nonlocal ended
         ended = True
-        os.write(2, f"ended by {signal.Signals(number).name}\n".encode())
+        _say(f"ended by {signal.Signals(number).name}")
 
     for number in _ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` leaves SIGHUP
@@ -62,17 +61,23 @@ def run(
     try:
         _pass_on(pipe, wake, child, silence_limit_s, grace_s, lambda: ended)
     except Exception:
-        traceback.print_exc()
+        _say(traceback.format_exc())
     os.close(pipe)
-    status = _wait(child, wake, grace_s)
-    if status is None:
-        print(f"the worker hung at its end for {grace_s:g} s: killed", file=sys.stderr)
+    code = _wait(child, wake, grace_s)
+    if code is None:
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED)
     for line in put_back():
-        print(line, file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(0 if status == 0 else 1)
+        _say(line)
+    # Last, for it is what a driver shows.
+    if code is None:
+        _say(f"what works hung at its end for {grace_s:g} s, and was killed")
+    elif code:
+        _say(
+            "what works was "
+            + (f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
+        )
+    os._exit(1 if code is None or code else 0)
 
 
 def _be_the_worker(work: Callable[[], object], requests: int, others: Sequence[int]) -> NoReturn:
@@ -89,8 +94,7 @@ def _be_the_worker(work: Callable[[], object], requests: int, others: Sequence[i
             os.close(descriptor)
         work()
     except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
+        _say(traceback.format_exc())
     finally:
         os._exit(1)
 
@@ -109,7 +113,7 @@ def _pass_on(
     while not ended() and _runs(child):
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
-            print(f"nothing heard from the driver for {silence_limit_s:g} s", file=sys.stderr)
+            _say(f"nothing heard from the driver for {silence_limit_s:g} s")
             return
         poll = select.poll()
         poll.register(wake, select.POLLIN)
@@ -137,7 +141,7 @@ def _pass_on(
 
 
 def _wait(child: int, wake: int, limit_s: float) -> int | None:
-    """The child's status, or None if it has not ended in time."""
+    """The child's exit code, the negative signal that ended it, or None if it has not ended in time."""
     deadline_s = time.monotonic() + limit_s
     poll = select.poll()
     poll.register(wake, select.POLLIN)
@@ -147,11 +151,17 @@ def _wait(child: int, wake: int, limit_s: float) -> int | None:
             return None
         poll.poll(left_s * 1000 + 1)
         _drain(wake)
-    return os.waitpid(child, 0)[1]
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _runs(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def _say(text: str) -> None:
+    """On stderr; where nobody reads that any more, what is to be done is done all the same."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode(errors="replace"))
 
 
 def _drain(wake: int) -> None:

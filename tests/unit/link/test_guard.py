@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -21,6 +22,7 @@ GRACE_S = 0.5
 PROGRAM = """
 import ctypes, os, sys, threading
 from pathlib import Path
+from typing import IO
 from pareto import jsonlines
 from pareto.link import guard
 
@@ -72,10 +74,10 @@ guard.run(work, put_back, silence_limit_s=silence_s, grace_s=grace_s)
 class Guarded:
     """A program that has changed something, its two processes, and what it says at its end."""
 
-    def __init__(self, folder: Path, silence_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, silence_s: float = 60.0, words: IO[bytes] | None = None) -> None:
         self.changed, self._words = folder / "changed", folder / "stderr"
         argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(GRACE_S)]
-        self._wire = PipeWire(argv, cwd=REPOSITORY, errors=self._words.open("w+b"))
+        self._wire = PipeWire(argv, cwd=REPOSITORY, errors=words or self._words.open("w+b"))
         self.process = self._wire.process
         self.session = Session("program", self._wire)
         self.worker = psutil.Process(self.session.request("change"))
@@ -220,6 +222,25 @@ def test_a_hangup_that_whoever_started_it_ignores_is_ignored(tmp_path: Path) -> 
     for process in (guarded.guard, guarded.worker):
         process.send_signal(signal.SIGHUP)
     assert guarded.session.request("change") == guarded.worker.pid
+    guarded.close()
+
+
+@pytest.mark.parametrize("hung", [False, True])
+@pytest.mark.parametrize("end", [*ENDS, nonsense])
+def test_nobody_need_read_what_is_said_at_the_end(
+    tmp_path: Path, hung: bool, end: Callable[[Guarded], None]
+) -> None:
+    """As where SSH is lost: stderr goes with stdin."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb"), os.fdopen(write, "wb") as words:
+        guarded = Guarded(tmp_path, words=words)
+    if hung:
+        guarded.hang("hold")
+    end(guarded)
+    if hung and end is nonsense:
+        term(guarded)
+    assert guarded.process.wait(20) == int(hung)
+    assert not guarded.changed.exists()
     guarded.close()
 
 

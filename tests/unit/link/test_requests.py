@@ -222,7 +222,7 @@ def _places(value: Any) -> Any:
             yield from _places(each)
 
 
-def test_whatever_comes_in_is_answered_by_one_line_or_ends_the_program(
+def test_fuzzed_lines_are_answered_by_one_line_or_end_the_program(
     cases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else: no exception but those that are foreseen, and nothing that would not end."""
