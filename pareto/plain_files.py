@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = ".lock"
+DRAFT = ".new"
 
 
 class StoreError(ValueError):
@@ -38,21 +39,26 @@ def append(path: Path, content: bytes, *, new: bool = False) -> None:
 
 def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
     """All of it in place of what was there, or nothing. durable: on disk when this returns. Raises StoreError."""
-    draft = path.with_name(f"{path.name}.new")
+    beside = draft(path)
     with written(path):
-        draft.unlink(missing_ok=True)
-        file = opened(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        beside.unlink(missing_ok=True)
+        file = opened(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             _write(file, content)
             if durable:
                 os.fsync(file)
-            draft.rename(path)
+            beside.rename(path)
         except BaseException:
             with suppress(OSError):
-                draft.unlink()
+                beside.unlink()
             raise
         finally:
             os.close(file)
+
+
+def draft(path: Path) -> Path:
+    """Where a file is written before it comes into its place."""
+    return path.with_name(path.name + DRAFT)
 
 
 def _write(file: int, content: bytes) -> None:

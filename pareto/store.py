@@ -210,6 +210,7 @@ class Store:
             store._check()
             for name in _FILES:
                 plain_files.drop_torn_line(folder / name)
+            store._drop_drafts()
         except BaseException:
             store.close()
             raise
@@ -227,6 +228,17 @@ class Store:
         self.done()
         self.starts()
         self._done = {_trial(row) for row in self.rows() if row["status"] != "failed"}
+
+    def _drop_drafts(self) -> None:
+        """Those of a process that was killed, or whose disk became read-only, while it wrote."""
+        whole = [self.folder / name for name in (MANIFEST, *_FILES)]
+        with plain_files.written(self.folder):
+            for draft in (
+                *map(plain_files.draft, whole),
+                *self.folder.glob(f"requests/*.parquet{plain_files.DRAFT}"),
+                *self.folder.glob(f"devices/*.parquet{plain_files.DRAFT}"),
+            ):
+                draft.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of the folder. One that was made for a run that measured nothing is removed."""

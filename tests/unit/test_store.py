@@ -88,6 +88,16 @@ def test_a_second_writer_is_refused_until_the_first_is_done(store: Store) -> Non
     assert not [path for path in store.folder.iterdir() if path.name == ".lock"]
 
 
+def test_drafts_of_a_killed_writer_are_removed_and_nothing_else(store: Store) -> None:
+    store.append_trial(trial(1))
+    ours = ("manifest.json.new", "trials.csv.new", "requests/net-k07-tcp-none-b1-r02.parquet.new")
+    theirs = ("notes.new", "requests/notes.new", "front.csv")
+    for name in (*ours, *theirs):
+        (store.folder / name).touch()
+    reopened(store)
+    assert [name for name in (*ours, *theirs) if (store.folder / name).exists()] == [*theirs]
+
+
 def test_what_a_host_says_stays_one_line_of_bounded_length(store: Store) -> None:
     """A row is a line: what a crash cuts short is known by its missing end."""
     store.append_trial(trial(1, "failed", reason="one\ntwo\r\nthree \udc80" + "x" * 200_000))

@@ -97,7 +97,6 @@ def goes_on(ended: Ended, tmp_path: Path, out: Path, why: str) -> None:
     assert "Traceback" not in ended.out
     assert [why in line for line in ended.out.splitlines() if line.startswith("error: ")] == [True]
     assert any(line.startswith("go on with: ./pareto.sh --resume") for line in ended.out.splitlines())
-    assert not [path for path in run_in(out).rglob("*") if path.suffix == ".new"]
     kept = rows(out)
     assert (run_in(out) / "trials.csv").read_text().endswith("\n")
     rounds = 2 + max(int(row["round"]) for row in kept)
@@ -106,6 +105,7 @@ def goes_on(ended: Ended, tmp_path: Path, out: Path, why: str) -> None:
     again = rows(out)
     assert again[: len(kept)] == kept
     each = Counter((row["point"], row["round"]) for row in again)
+    assert not [path for path in run_in(out).rglob("*") if path.suffix == ".new"]
     assert each == {(point, str(number)): 1 for point in POINTS for number in range(1, rounds + 1)}
 
 
