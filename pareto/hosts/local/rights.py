@@ -23,7 +23,7 @@ _TRY = "mount -t tmpfs tmpfs /run"
 _TRY_OWN = f"{_TRY} && exec unshare --user --map-user=1 --map-group=1 true"
 """The second user namespace is for sshd: see `own`."""
 _TRY_S = 10.0
-_CAPABILITIES = {"NET_ADMIN": 12, "SYS_ADMIN": 21}
+CAPABILITIES = {"NET_ADMIN": 12, "SYS_ADMIN": 21}
 """What root needs for it, by the number in capabilities(7)."""
 _FILE = "--testbed FILE (SSH hosts), which needs neither"
 
@@ -81,7 +81,7 @@ def sshd() -> str | None:
 def _lacking() -> list[str]:
     (line,) = (it for it in Path("/proc/self/status").read_text().splitlines() if it.startswith("CapEff:"))
     effective = int(line.split()[1], 16)
-    return [name for name, number in _CAPABILITIES.items() if not effective >> number & 1]
+    return [name for name, number in CAPABILITIES.items() if not effective >> number & 1]
 
 
 def _refusal(*argv: str) -> str:
