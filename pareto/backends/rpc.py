@@ -153,7 +153,8 @@ class RpcClient:
         self._in_flight.clear()
 
     def _fault(self, error: Exception) -> BackendError:
-        return BackendError(f"rpc to {self._peer}: {str(error).strip().splitlines()[-1]}")
+        words, _, _ = str(error).strip().splitlines()[-1].partition(" (this error originated at")
+        return BackendError(f"rpc to {self._peer}: {words}")
 
 
 class RpcServer:

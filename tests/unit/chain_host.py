@@ -5,6 +5,10 @@ Everything between the stages is real: both backends, the measuring loops, a pro
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import socket
+import struct
 import sys
 import threading
 import time
@@ -18,10 +22,11 @@ from pareto import jsonlines
 from pareto.backends import names, rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker import host, phases
+from pareto.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
+_LIBC = ctypes.CDLL(None)
 
 
 def inputs(width: int) -> list[Tensor]:
@@ -129,6 +134,19 @@ class ChainHost:
 
     def resident_bytes(self, request: dict[str, Any]) -> int:
         return host.resident_bytes()
+
+    def reset(self, request: dict[str, Any]) -> int:
+        """Break every connection to the other hosts, as a router does that forgets them; how many there were."""
+        broken = 0
+        for _, sock in connections._sockets():
+            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                continue
+            with contextlib.suppress(OSError):
+                sock.getpeername()
+                # To connect to no family is to disconnect: the other end gets a reset (connect(2)).
+                _LIBC.connect(sock.fileno(), struct.pack("=H14x", socket.AF_UNSPEC), 16)
+                broken += 1
+        return broken
 
     def warm(self, request: dict[str, Any]) -> None:
         self._clients[request["backend"]].warm(request["nbytes"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import statistics
 import time
 from collections.abc import Iterator
@@ -223,3 +224,26 @@ def test_a_host_that_dies_ends_the_trial_and_another_takes_its_place(role: str) 
             chain.reconnect()  # but for rpc: processes that met before do not meet a new one
         chain.stage("tcp")
         assert results(chain.run("tcp")) == plus(2)
+
+
+@each_backend
+@pytest.mark.parametrize("role", ["middle1", "server"])
+@pytest.mark.timeout(120)
+def test_a_connection_that_is_reset_ends_the_trial_and_the_next_connect_heals(
+    chain: Chain, backend: str, role: str
+) -> None:
+    """In the middle of a phase, with tensors on their way; no trial waits for a time-out."""
+    width = 100_000
+    chain.stage(backend, 0.002, width=width)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(chain.run, backend, requests=100_000, depth=16, width=width)
+        while len(chain.hosts[role].result("took")) < 10:
+            time.sleep(0.01)
+        assert chain.hosts[role].result("reset")
+        reply = running.result(30)
+    assert not reply["ok"]
+    assert re.search(r"reset by peer|Broken pipe|closed the connection", reply["error"])
+    assert "tensorpipe" not in reply["error"]
+    chain.connect()
+    chain.stage(backend)
+    assert results(chain.run(backend)) == plus(2)
