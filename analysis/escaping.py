@@ -35,8 +35,8 @@ def terminal(text: str) -> str:
 
 
 def short(text: str, most: int = 300) -> str:
-    """The text in one line, cut to so many characters."""
-    line = " ".join(text[: 4 * most].split())
+    """The text in one line as `terminal` shows it, cut to so many characters."""
+    line = terminal(" ".join(text[: 4 * most].split()))
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
 
 

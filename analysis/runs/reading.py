@@ -198,8 +198,10 @@ def _check(column: str, text: str) -> None:
         try:
             if not text.isascii() or "_" in text:  # Python reads what nobody else does
                 raise ValueError
-            value = int(text) if column in WHOLE else float(text)
+            value = float(text)
+            if column in WHOLE and not text.lstrip("+-").isdecimal():
+                raise ValueError
         except ValueError:
             raise ValueError(f"{short(text, 80)!r} is no number") from None
-        if value == value and not _are_measured(column, np.array([float(value)])):
+        if value == value and not _are_measured(column, np.array([value])):
             raise ValueError(f"{short(text, 80)} is no value that can have been measured")

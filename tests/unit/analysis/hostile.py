@@ -31,7 +31,7 @@ def run(folder: Path) -> Path:
             rows = list(csv.DictReader(file))
         kept = [row for row in rows if row["netem"] == "200ms-5mbit" and row.get("round", "1") in "12"]
         save(folder / name, kept[:72])
-    for file in (example / "requests").glob("*-200ms-5mbit-b1-r0[12].parquet"):
+    for file in (example / "requests").glob("*-k07-tcp-200ms-5mbit-b1-r0[12].parquet"):
         shutil.copy(file, folder / "requests")
     shutil.copy(example / "manifest.json", folder)
     return folder

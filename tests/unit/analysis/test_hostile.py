@@ -1,0 +1,124 @@
+"""Results folders that somebody hostile has made: a report of them, or one line that says what is wrong with them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis import files
+from analysis.errors import AnalysisError
+from analysis.reporting import Asked, find, report
+from analysis.runs import links
+from analysis.runs.joining import joined
+from analysis.runs.requests import request_latencies
+from tests.program import command
+from tests.unit.analysis import hostile
+
+ALL = sorted(hostile.ATTACKS)
+READ, ANALYSED = 3, 60
+"""Of all attacks, every third is read in each run of the suite, and every sixtieth analysed; with `--cases` all."""
+USUAL = 10_000
+SHOWN = (
+    *("reason escapes", "manifest escapes", "unknown column with escapes", "model escapes"),
+    *("model markup", "netem latex", "latency_s inf", "two writers", "chains among pairs"),
+)
+"""Attacks on what is shown: by the command itself."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hostile.run(tmp_path_factory.mktemp("hostile") / "run")
+
+
+@pytest.fixture
+def run(base: Path, tmp_path: Path) -> Iterator[Path]:
+    """A run's folder beside a file that is none of its business."""
+    (tmp_path / "victim").write_text("mine")
+    yield shutil.copytree(base, tmp_path / "run")
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_a_harmless_one_is_fine(run: Path) -> None:
+    found = find(run, Asked())
+    assert len(found.trials) == 24
+    assert found.notes
+    assert found.front["rounds"].eq(2).all()
+
+
+def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
+    every = READ if cases <= USUAL else 1
+    refused = 0
+    for number, name in enumerate(ALL[::every]):
+        run = copied(base, tmp_path / str(number), name)
+        try:
+            known = joined(run)
+            links.load([run])
+            request_latencies(run, known.trials)
+        except AnalysisError as error:
+            refused += 1
+            assert_is_a_line(str(error), run)
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+        shutil.rmtree(run.parent)
+    assert len(ALL) > 600
+    assert refused > 150 / every
+
+
+def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
+    for number, name in enumerate(ALL[:: ANALYSED if cases <= USUAL else 1]):
+        run = copied(base, tmp_path / str(number), name)
+        try:
+            found = find([run], Asked())
+        except AnalysisError as error:
+            assert_is_a_line(str(error), run)
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+        else:
+            assert not any(
+                "\n" in line for line in (*found.answers, *found.warnings, *found.verdicts, *found.notes)
+            )
+        shutil.rmtree(run.parent)
+
+
+def copied(base: Path, folder: Path, name: str) -> Path:
+    """The run under that attack, beside a file that is none of its business."""
+    folder.mkdir()
+    (folder / "victim").write_text("mine")
+    run = shutil.copytree(base, folder / "run")
+    hostile.ATTACKS[name](run)
+    return run
+
+
+def assert_is_a_line(said: str, run: Path) -> None:
+    assert said.isprintable()
+    assert len(said) < 500 + 2 * len(str(run))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_it_is_shown_or_refused_in_a_line(run: Path, name: str) -> None:
+    hostile.ATTACKS[name](run)
+    done = command("report", str(run), "--figures", "none")
+    assert done.code in (0, 2)
+    assert all(character.isprintable() for character in (done.out + done.err).replace("\n", ""))
+    if done.code:
+        assert len(done.err.splitlines()) == 1
+        assert done.err.startswith("error: ")
+
+
+def test_names_are_drawn_and_written_as_they_are(run: Path) -> None:
+    """Dollars begin no mathematics, equals signs no formula: figures, tables and page of such a run are made."""
+    for name in ("model dollars", "codec formula", "point_name dollars", "netem percent"):
+        hostile.ATTACKS[name](run)
+    made = report(run)
+    assert not any(
+        "\n=" in path.read_text() or ",=" in path.read_text() for path in made.files if path.suffix == ".csv"
+    )
+    assert "'=HYPERLINK" in (run / "front.csv").read_text()
+    (latex,) = (run / "figures").glob("front-*.tex")
+    assert "frac" not in latex.read_text().replace(r"\$\textbackslash{}frac\$", "").replace(
+        "{tab:front--frac-", ""
+    )
+    assert all(files.kind(path) == "a file" for path in made.files)
