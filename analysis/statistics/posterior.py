@@ -36,7 +36,7 @@ DRAWN = 25
 """How many spreads are drawn for one set of draws."""
 LEAST_FREEDOM = 4.0
 """Degrees of freedom of the noise's variance below which no probability is stated: two cells have 4 in 5 rounds."""
-TOO_NOISY = 0.05
+TOO_NOISY = 0.04
 """Standard error of a competitor's figure, as a share of it, beyond which no probability holds (docs/analysis.md)."""
 FAIR_CHANCE = 0.05
 """What has less is no competitor: however noisy, it decides nothing."""
