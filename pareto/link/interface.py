@@ -211,10 +211,16 @@ def refuse_unless_it_carries(name: str, address: str) -> None:
             entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr(index=index)
         ]
     if link["flags"] & _IFF_LOOPBACK:
-        raise QdiscError(f"{name} is this host's loopback, which everything here uses: it is not shaped")
+        raise QdiscError(
+            f"{name} is this host's loopback, which is not shaped, for everything here uses it: give the host a data "
+            "address on the link to the other one"
+        )
     if parsed(address) not in {parsed(each) for each in told if each}:
         has = ", ".join(told) or "none"
-        raise QdiscError(f"{name} does not carry the data address {address} (it has {has}): it is not shaped")
+        raise QdiscError(
+            f"{name} does not carry the data address {address} (it has {has}) and is not shaped: name the interface "
+            "that does, or none"
+        )
 
 
 def _without_effect(wanted: Apply) -> list[str]:
