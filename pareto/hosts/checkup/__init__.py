@@ -66,10 +66,10 @@ def ask(way: Way, member: Member, sides: Sequence[Side]) -> dict[str, Any]:
         return {"python": None, "fault": ""}
     try:
         # The last line: a shell's start-up files may have said something before.
-        told: dict[str, Any] = json.loads(outcome.out.strip().rpartition("\n")[2])
-    except ValueError:
-        return {"python": None, "fault": outcome.words}
-    return told
+        told = json.loads(outcome.out.strip().rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        told = None
+    return told if isinstance(told, dict) else {"python": None, "fault": outcome.words}
 
 
 def findings(

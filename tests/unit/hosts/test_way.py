@@ -148,6 +148,7 @@ def test_no_log_no_last_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
+        (Outcome(1, "", "\x1b]0;mine\x07no\n"), r"\x1b]0;mine\x07no"),
         (Outcome(1, "said\n", "a warning\ntar: disk full \n\n"), "tar: disk full"),
         (Outcome(1, "only\nhere \n", " \n"), "here"),
         (Outcome(3, "", ""), "exit status 3"),
