@@ -6,7 +6,7 @@ from contextlib import closing
 
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import TestbedError
-from pareto.hosts.local import cpu
+from pareto.hosts.local import cpu, journal
 from pareto.hosts.local.rights import OWN
 from pareto.hosts.local_testbed import open_keeper, require_local
 from pareto.hosts.session import SessionError, SessionLost
@@ -34,6 +34,11 @@ def _findings(*, repair: bool) -> list[Finding]:
     shares = cpu.shares_refused() if rights.kind == OWN else ""
     if shares:
         found.append(Finding("edge-cpu", shares))
+    if rights.kind == OWN:  # what root's runs have left is not to be seen from in there
+        sudo = "sudo ./pareto.sh doctor --repair"
+        found += [
+            Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in journal.leftovers()
+        ]
     keeper = open_keeper(rights)
     with closing(keeper.session) as session:
         facts = session.request("examine", REPAIR_TIMEOUT_S)

@@ -36,7 +36,7 @@ from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.way import FAULTS, Here, Unreachable
+from pareto.hosts.way import FAULTS, Inside, Unreachable
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0
@@ -199,7 +199,7 @@ def open_keeper(rights: Rights) -> Keeper:
     if rights.kind != OWN:
         return Keeper(session, pid, ())
     try:
-        session.request("own", uid=os.getuid())
+        session.request("own", BUILD_TIMEOUT_S, uid=os.getuid())
         (first,) = psutil.Process(pid).children()
     except (*FAULTS, psutil.Error, ValueError) as error:
         session.close()
@@ -266,7 +266,7 @@ def _links(
         host = remotes[name].host
         space = [*keeper.inside, "nsenter", f"--net=/run/netns/{built['hosts'][name]['namespace']}", "--"]
         login = replace(logins[name], user="root")
-        as_root = Remote(host, Here(space) if keeper.inside else ssh.Ssh(login, keyring))
+        as_root = Remote(host, Inside(space) if keeper.inside else ssh.Ssh(login, keyring))
         undo.callback(as_root.close)
         starts[name] = partial(as_root.start_privileged, as_root=True)
     links = []

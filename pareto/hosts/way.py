@@ -70,10 +70,9 @@ class Way(Protocol):
 
 
 class Here:
-    """This machine, as one host of a testbed: no SSH to itself. prefix: of each command's argv."""
+    """This machine, as one host of a testbed: no SSH to itself."""
 
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
-        self._shell = [*prefix, "/bin/sh", "-c"]
+    prefix: Sequence[str] = ()
 
     def __str__(self) -> str:
         return "this machine"
@@ -87,7 +86,7 @@ class Here:
         on_line: Callable[[str], None] | None = None,
     ) -> Outcome:
         process = subprocess.Popen(  # noqa: S603  (the command is built by the callers)
-            [*self._shell, command],
+            _shell(self.prefix, command),
             cwd=_home(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -147,7 +146,7 @@ class Here:
 
     def open(self, command: str, log: str) -> Wire:
         # A group of its own: Ctrl-C is for the driver, which then closes the pipes.
-        return _LoggedPipe([*self._shell, command], log)
+        return _LoggedPipe(_shell(self.prefix, command), log)
 
     def loss(self) -> str:
         return ""
@@ -155,6 +154,13 @@ class Here:
     def renew(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Inside(Here):
+    """Namespaces on this machine, which the prefix of each command's argv enters."""
+
+    def __init__(self, prefix: Sequence[str]) -> None:
+        self.prefix = prefix
 
 
 class _LoggedPipe(PipeWire):
@@ -180,6 +186,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _shell(prefix: Sequence[str], command: str) -> list[str]:
+    return [*prefix, "/bin/sh", "-c", command]
 
 
 def _home() -> Path:

@@ -26,6 +26,7 @@ PORT = 2222
 """Of sshd, which is not root here."""
 _PASSWD = Path("/run/passwd")
 _MS_BIND = 4096
+_ELSEWHERE = "take it away, or set TMPDIR to a folder of your own"
 
 
 class OwnNamespace:
@@ -50,6 +51,7 @@ class OwnNamespace:
             with IPRoute() as ip:
                 ip.link("set", index=1, state="up")
         except (OSError, NetlinkError) as error:
+            self.close()
             raise Refused(f"a user namespace of its own cannot be set up: {error}") from error
         finally:
             os.close(covered)
@@ -77,11 +79,12 @@ def _locked(folder: Path) -> int:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise Refused(f"{folder} is not a folder of yours ({error.strerror}): take it away") from None
+            raise Refused(f"{folder} is not a folder of yours ({error.strerror}): {_ELSEWHERE}") from None
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise Refused(f"{folder} belongs to somebody else, or others may write to it: take it away")
+            os.close(descriptor)
+            raise Refused(f"{folder} belongs to somebody else, or others may write to it: {_ELSEWHERE}")
         with suppress(FileNotFoundError):
             if os.stat(folder, follow_symlinks=False).st_ino == found.st_ino:  # noqa: PTH116
                 return descriptor
