@@ -121,6 +121,7 @@ MOST_LETTERS = 2000
 """Of a reason: what a host said may be a page."""
 _FILES = {"trials.csv": TRIAL_COLUMNS, "stages.csv": STAGE_COLUMNS, "link.csv": LINK_COLUMNS}
 Row = dict[str, Any]
+csv.field_size_limit(1 << 24)  # runs from before `MOST_LETTERS` have reasons of any length
 
 
 class _Manifest(BaseModel):
