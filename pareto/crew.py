@@ -14,7 +14,7 @@ from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.remote import Remote
-from pareto.hosts.session import Session
+from pareto.hosts.session import Session, SessionError
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
@@ -27,6 +27,8 @@ from pareto.spec import AUTO, Cell
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
 WARM_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 5.0
+"""A worker that lives, and has nothing to do, answers within this."""
 MAX_WARM_UPS = 5
 MOST_REQUESTS = 60
 """More than a trial makes of requests that take long."""
@@ -205,7 +207,12 @@ class Crew:
                 sampled(self._devices.latest())
 
         timeout_s = 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s
-        report = self._sessions[edge].wait(asked, timeout_s, meanwhile)
+        try:
+            report = self._sessions[edge].wait(asked, timeout_s, meanwhile)
+        except SessionError:
+            for role in others:  # the edge knows only that a peer is gone
+                self._sessions[role].request("usage", ANSWER_TIMEOUT_S)
+            raise
         if "latency_s" in report:
             self._proven.add(cell)
         served = {"requests": 0, "steady": 0}

@@ -23,7 +23,10 @@ from pareto.backends.line import Line
 
 STRIPE = 16 << 10
 """Ten packets, the window that a connection with 1 % loss gets to: what a smaller one would take longer for."""
+LAST_S = 3.0
+"""Where one connection has ended, all do within this, or one was lost."""
 _HEADER = struct.Struct("!QQI")
+_CUT = "the peer closed the connection in the middle of a message"
 
 
 class _Lane:
@@ -45,9 +48,17 @@ class _Lane:
             raise EOFError
         return came
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a stripe, or its header, has begun and is not all there."""
+        return bool(self.left or self._came)
+
     def take(self, parts: Sequence[memoryview]) -> int:
         """Read so much of the stripe that has begun, as far as it is there; returns how much that was."""
-        came = self.read(parts) or 0
+        try:
+            came = self.read(parts) or 0
+        except EOFError:
+            raise BackendError(_CUT) from None
         self.at += came
         self.left -= came
         return came
@@ -90,6 +101,8 @@ class Stripes:
         self._ready: list[_Lane] = []
         """Lanes on which something has come."""
         self._watched = set(self._lanes)
+        self._ended = False
+        """Whether one of them has."""
         self._parked: list[int] = []
         """Lanes that wait with a later message, or with a part of this one for which there is no place yet."""
 
@@ -169,7 +182,7 @@ class Stripes:
         try:
             self._fill(parts, wire.HEADER.size)
         except EOFError:
-            raise BackendError("the peer closed the connection in the middle of a message") from None
+            raise BackendError(_CUT) from None
 
     def _fill(self, parts: list[memoryview], start: int) -> None:
         """Receive into these parts what of the message lies from `start` on: its header, or with that all of it."""
@@ -195,12 +208,18 @@ class Stripes:
             while not self._ready:
                 if not self._watched:
                     raise EOFError
-                self._ready = [self._lanes[fd] for fd, _ in self._in.poll()]
+                came = self._in.poll(1000 * LAST_S if self._ended else None)
+                if not came:
+                    raise BackendError("the peer closed one of several connections")
+                self._ready = [self._lanes[fd] for fd, _ in came]
             lane = self._ready.pop()
             try:
                 if not lane.left and not self._begin(lane):
                     continue
             except EOFError:
+                if lane.is_cut:
+                    raise BackendError(_CUT) from None
+                self._ended = True
                 self._unwatch(lane.sock.fileno())
                 continue
             if lane.message < self._message:

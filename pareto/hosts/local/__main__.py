@@ -59,11 +59,16 @@ class Part:
         """Why it no longer works; empty where it does."""
         status = self.process.poll()
         if status is not None:
-            said = self.errors.read_text(errors="replace").splitlines() if self.errors is not None else []
-            return f"{self.name} ended: {said[-1] if said and status >= 0 else ending(status)}"
+            return f"{self.name} ended: {self._last_words() if status >= 0 else ending(status)}"
         stat = Path(f"/proc/{self.process.pid}/stat").read_text()
         self.pauses = self.pauses + 1 if stat.rpartition(")")[2].split()[0] == "T" else 0
         return f"{self.name} is stopped (SIGSTOP)" if self.pauses > 1 else ""
+
+    def _last_words(self) -> str:
+        lines = self.errors.read_text(errors="replace").splitlines() if self.errors is not None else []
+        # `unshare` complains where what it started was killed.
+        said = [line for line in lines if not line.startswith("unshare:")]
+        return said[-1] if said else "by itself, or it was killed"
 
 
 @dataclass(frozen=True)
@@ -220,7 +225,8 @@ class Keeper:
         with self._lock:
             if self._ended:
                 return
-            parts: list[Part | network.Place] = [*self._parts, *self._places]
+            of_journal = [self._journal] if self._journal is not None else []
+            parts: list[Part | network.Place | journal.Journal] = [*of_journal, *self._parts, *self._places]
             fault = next(filter(None, (part.fault() for part in parts)), "")
         if fault:
             self.end()

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyroute2 import IPRoute, netns
@@ -39,9 +39,14 @@ class Journal:
         draft.write_text(json.dumps(self._entries))
         draft.rename(self.folder / "journal.json")
 
+    def fault(self) -> str:
+        """Why the slot is no longer this testbed's: another could be built in it; empty where it is."""
+        gone = not (self.folder / "journal.json").exists()
+        return f"{self.folder}, where the testbed keeps what it made, is gone" if gone else ""
+
     def undo(self) -> None:
         """Remove what was noted, last made first, then the slot itself."""
-        _undo(self.folder)
+        _remove(self.folder, self._entries)
         os.close(self._lock)
 
 
@@ -89,7 +94,10 @@ def leftovers() -> list[str]:
 
 def _undo(folder: Path) -> None:
     journal = folder / "journal.json"
-    entries = json.loads(journal.read_text()) if journal.exists() else []
+    _remove(folder, json.loads(journal.read_text()) if journal.exists() else [])
+
+
+def _remove(folder: Path, entries: Sequence[Sequence[str]]) -> None:
     for kind, name in reversed(entries):
         _REMOVE[kind](name)
     shutil.rmtree(folder, ignore_errors=True)

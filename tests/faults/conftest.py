@@ -1,0 +1,53 @@
+"""The table of faults: some of it in every run of the suite, all of it with `--all-faults`, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.own_machine import left_behind, own_machine, processes
+from tests.program import end_started, wait_until
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-faults", action="store_true", help="the whole table, and the times to notice")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fault" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--all-faults", default=False)
+        faults = [fault for fault in metafunc.module.FAULTS if everything or not fault.slow]
+        metafunc.parametrize("fault", faults, ids=str)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--all-faults", default=False):
+        return
+    ran = [
+        (report.nodeid.partition("[")[2].rstrip("]"), report.outcome, dict(report.user_properties))
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        if report.when == "call" and "then" in dict(report.user_properties)
+    ]
+    terminalreporter.section("faults")
+    for name, outcome, said in sorted(ran):
+        noticed = f"{said['noticed_s']:7.2f} s" if said.get("noticed_s") is not None else "        -"
+        terminalreporter.line(f"{outcome} {said['then']:8} {noticed}  {name}: {said.get('reason', '')}")
+    counts = Counter((said["then"], outcome) for _, outcome, said in ran)
+    terminalreporter.line(", ".join(f"{count} {then} {outcome}" for (then, outcome), count in counts.items()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine() -> Iterator[None]:
+    """A machine of the module's own; nothing is left on it in the end."""
+    if os.geteuid() != 0:
+        yield
+        return
+    with own_machine():
+        yield
+        end_started()
+        wait_until(lambda: not left_behind())
+        assert left_behind() == set(), dict(processes())

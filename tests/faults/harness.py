@@ -1,0 +1,163 @@
+"""The one harness: a run of tiny trials in which a fault of the table strikes, and what must hold after each.
+
+Finished rows are kept to the byte; each cell has one row a round, once what failed was done again; nothing is left of
+what was lost; the reason names what happened; it was noticed in time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pareto import spec
+from pareto.link.library import load
+from pareto.link.probe import Tolerance
+from pareto.plan import Effort, Plan, Trial
+from pareto.prepare import Prepared, canonical, prepare
+from pareto.runner import Clock, Runner, Workers
+from pareto.spec import Cell
+from pareto.store import Row, Store
+from partitions import registry
+from tests.faults.table import AGAIN, FAILED, INVALID, Fault
+
+NET = Path(__file__).with_name("net.py")
+LINK = load("none")
+POINT = 1
+EFFORT = Effort(latency=(8, 0.05), throughput=(8, 0.05))
+ANY_LINK = Tolerance(rtt_fraction=9.0, rtt_floor_s=9.0, rate_fraction=9.0)
+SLOWED = 1000.0
+MEASURED = ("ok", "invalid")
+
+
+def tiny_model() -> Prepared:
+    """A model whose trials take a second."""
+    sweep = canonical(spec.sweep({"model": f"{NET}:build", "netem": "none"}))
+    return prepare(registry.canonical(sweep.models[0]), sweep)
+
+
+@dataclass
+class Struck:
+    """When a fault struck, and when it was noticed: seconds on one clock."""
+
+    at_s: float | None = None
+    noticed_at_s: float | None = None
+    rebuilt: list[str] = field(default_factory=list)
+
+    @property
+    def noticed_s(self) -> float | None:
+        if self.at_s is None or self.noticed_at_s is None:
+            return None
+        return self.noticed_at_s - self.at_s
+
+
+class Watcher:
+    """Notes when the run speaks of a fault. A `runner.Watcher`."""
+
+    is_live = False
+
+    def __init__(self) -> None:
+        self.struck = Struck()
+
+    def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
+
+    def started(self, trial: Trial) -> None: ...
+
+    def finished(self, trial: Trial, row: Row) -> None:
+        if row["status"] != "ok":
+            self._notice()
+
+    def rebuilds(self, reason: str, times: int) -> None:
+        self.struck.rebuilt.append(reason)
+        self._notice()
+
+    def _notice(self) -> None:
+        if self.struck.at_s is not None and self.struck.noticed_at_s is None:
+            self.struck.noticed_at_s = time.monotonic()
+
+
+class Harness:
+    """A run whose rounds are done one by one, on workers that live on from fault to fault."""
+
+    def __init__(self, out: Path, prepared: Prepared, workers: Workers) -> None:
+        self.store = Store.create(out, "run", {"sessions": []})
+        self.watcher = Watcher()
+        self.clock = Clock()
+        self._prepared = prepared
+        self._rounds = itertools.count(1)
+        self._asked: Counter[tuple[Cell, int]] = Counter()
+        networks = {LINK.name: (LINK,)}
+        self.runner = Runner(workers, self.store, networks, ANY_LINK, self.watcher, self.clock, slowed=SLOWED)
+
+    def suffer(self, fault: Fault, strike: Callable[[Struck], None]) -> tuple[Row, Struck]:
+        """A round with a fault, which `strike` arms; its row, after all that must hold was checked."""
+        path = self.store.folder / "trials.csv"
+        before, self.watcher.struck = path.read_bytes(), Struck()
+        struck = self.watcher.struck
+        strike(struck)
+        self.runner._failures = 0  # five in a row, of faults that each got one, would end it
+        row = self._round(fault.backend)
+        assert struck.at_s is not None, "it did not strike"
+        assert path.read_bytes().startswith(before)
+        if fault.then == AGAIN:
+            assert row["status"] in MEASURED, row["reason"]
+            (reason,) = struck.rebuilt
+        else:
+            assert struck.rebuilt == []
+            reason = row["reason"]
+            expected = {FAILED: ("failed",), INVALID: ("invalid",)}.get(fault.then, MEASURED)
+            assert row["status"] in expected, row
+        assert fault.reason in reason, reason
+        if fault.then in (AGAIN, FAILED):
+            assert struck.noticed_s is not None
+            assert struck.noticed_s <= fault.within_s
+        if row["status"] == "failed":
+            after = self._round(fault.backend)
+            assert after["status"] in MEASURED, after["reason"]
+        return row | {"reason": reason}, struck
+
+    def resume(self) -> None:
+        """What failed is done again; then each cell has one row a round."""
+        kept = [row for row in self.store.rows() if row["status"] != "failed"]
+        done = self.store.done()
+        self.store.drop_failed()
+        assert self.store.rows() == kept
+        self.watcher.struck = Struck()
+        for cell, number in self._asked:
+            if (cell, number) not in done:
+                self._run(cell, number)
+        rows = self.store.rows()
+        assert rows[: len(kept)] == kept
+        assert Counter((row["backend"], int(row["round"])) for row in rows) == Counter(
+            {(cell.backend, number): 1 for cell, number in self._asked}
+        )
+        assert {row["status"] for row in rows} <= set(MEASURED), rows
+
+    def _round(self, backend: str) -> Row:
+        name = self._prepared.facts.points[POINT][0]
+        cell, number = Cell(self._prepared.name, (POINT,), name, backend, LINK.name, 1), next(self._rounds)
+        self._asked[cell, number] += 1
+        return self._run(cell, number)
+
+    def _run(self, cell: Cell, number: int) -> Row:
+        self.runner.run(Plan((Trial(cell, number, 0.01, 1.0, EFFORT),), 1))
+        return dict(self.store.rows()[-1])
+
+
+def once(act: Callable[[], None], struck: Struck) -> Callable[[], None]:
+    """Does it the first time only, and notes when."""
+    lock = threading.Lock()
+
+    def strike() -> None:
+        with lock:
+            if struck.at_s is not None:
+                return
+            struck.at_s = time.monotonic()
+        act()
+
+    return strike

@@ -1,0 +1,124 @@
+"""What happens to the command itself, or to the folder that it writes to: whole runs, gone on with."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.faults.harness import MEASURED, NET
+from tests.faults.table import DRIVER, ENDED, Fault
+from tests.integration.own_machine import left_behind
+from tests.program import LENIENT, descendants, ended, pareto, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces and mounts: needs root"),
+]
+FAULTS = DRIVER
+ROUNDS = 6
+SWEEP = (
+    "--model",
+    f"{NET}:build",
+    "--points",
+    "1",
+    "--only",
+    "--backend",
+    "tcp",
+    "--netem",
+    "none",
+    "--quick",
+)
+REPORT = ("--figures", "none")
+START_S = 200.0
+
+
+def test_fault(
+    tmp_path: Path, machine: None, fault: Fault, record_property: Callable[[str, object], None]
+) -> None:
+    with disk(tmp_path) as out:
+        process = pareto(*SWEEP, "--trials", str(ROUNDS), *LENIENT, *REPORT, "--out", str(out))
+        assert wait_until(lambda: len(rows(out)) >= 2, START_S), process.communicate()
+        (run,) = out.iterdir()
+        family, kept = descendants(process.pid), rows(out)
+        began = time.monotonic()
+        strike(fault, process, run)
+        said = "".join(process.communicate(timeout=120))
+        noticed_s = time.monotonic() - began
+        assert "Traceback" not in said
+        assert fault.reason in said
+        assert ended(family), family
+        assert wait_until(lambda: not left_behind()), left_behind()
+        if fault.then == ENDED:
+            assert process.returncode != 0
+            assert noticed_s <= fault.within_s
+        mend(fault, out)
+        if fault.whom != "the run's folder":
+            again = pareto("--resume", str(run), *SWEEP[:2], *REPORT)
+            said_then = "".join(again.communicate(timeout=START_S))
+            assert "Traceback" not in said_then
+            found = rows(out)
+            assert found[: len(kept)] == kept
+            assert Counter(row["round"] for row in found) == {str(n): 1 for n in range(1, ROUNDS + 1)}
+            assert {row["status"] for row in found} <= set(MEASURED), said_then
+    record_property("then", fault.then)
+    record_property("reason", next((line for line in said.splitlines() if fault.reason in line), ""))
+    record_property("noticed_s", noticed_s if fault.then == ENDED else None)
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[Path]:
+    """A disk of its own for the results."""
+    out = folder / "disk"
+    out.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(out)], check=True)
+    try:
+        yield out
+    finally:
+        subprocess.run(["umount", str(out)], check=True)
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    """Those that are whole."""
+    found = []
+    for path in out.glob("*/trials.csv"):
+        with path.open(newline="") as file:
+            found += [row for row in csv.DictReader(file) if row["restart"]]
+    return found
+
+
+def strike(fault: Fault, process: subprocess.Popen[str], run: Path) -> None:
+    if fault.what.startswith("SIG"):
+        process.send_signal(signal.Signals[fault.what])
+    elif fault.what == "full":
+        with (run.parent / "fill").open("wb") as file:
+            while True:
+                try:
+                    file.write(bytes(1 << 12))
+                    file.flush()
+                except OSError:
+                    break
+    elif fault.what == "read-only":
+        subprocess.run(["mount", "-o", "remount,ro", str(run.parent)], check=True)
+    elif fault.what == "removed":
+        shutil.rmtree(run)
+    else:
+        second = pareto("--resume", str(run), *SWEEP[:2], *REPORT)
+        said = "".join(second.communicate(timeout=START_S))
+        assert second.returncode == 2, said
+
+
+def mend(fault: Fault, out: Path) -> None:
+    if fault.what == "full":
+        (out / "fill").unlink()
+    elif fault.what == "read-only":
+        subprocess.run(["mount", "-o", "remount,rw", str(out)], check=True)

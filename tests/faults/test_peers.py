@@ -1,0 +1,206 @@
+"""What a peer does on the tcp backend's connections: real workers, in this process, and a proxy between the two."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import queue
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareto import jsonlines
+from pareto.backends import wire
+from pareto.backends.names import parse
+from pareto.crew import Crew
+from pareto.hosts.host import EDGE, SERVER, Host
+from pareto.worker import device
+from pareto.worker.__main__ import Worker
+from tests.faults import hostile
+from tests.faults.harness import Harness, Struck, once, tiny_model
+from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
+from tests.faults.table import PEERS, Fault
+from tests.unit.far_end import StandIn, bed_of
+
+FAULTS = PEERS
+WHAT = {"a request": REQUEST, "a reply": REPLY, "a handshake": WELCOME}
+KIND, VERSION, NUMBER, FINGERPRINT, STAGES = 6, 4, 8, 16, 24
+"""Where in a header these are."""
+TAMPERS: dict[str, Tamper] = {
+    "reset in mid-header": hostile.in_header(Reset),
+    "closed in mid-header": hostile.in_header(OSError),
+    "half a frame then reset": hostile.cut_off(0.5, Reset),
+    "half a frame then closed": hostile.cut_off(0.5, OSError),
+    "half a frame then silence": hostile.cut_off(0.5, Silence),
+    "closed": hostile.cut_off(0.5, OSError),
+    "reset": hostile.cut_off(0.5, Reset),
+    "silence": hostile.cut_off(0.5, Silence),
+    "byte by byte": hostile.byte_by_byte,
+    "twice": hostile.twice,
+    "garbage": hostile.garbage,
+    "one byte less": hostile.length(-1),
+    "one byte more": hostile.length(1),
+    "a length of 2^62": hostile.length(1 << 62),
+    "another magic": hostile.instead(0, b"HTTP"),
+    "another version": hostile.instead(VERSION, struct.pack("!H", wire.VERSION + 1)),
+    "another kind": hostile.instead(KIND, b"\x7f"),
+    "another number": hostile.instead(NUMBER, b"\xff" * 8),
+    "another fingerprint": hostile.instead(FINGERPRINT, b"somebody"),
+    "8 stages": hostile.instead(STAGES, b"\x08"),
+    "NaN seconds": hostile.instead(hostile.SECONDS, struct.pack("!d", float("nan"))),
+    "infinite seconds": hostile.instead(hostile.SECONDS, struct.pack("!d", float("inf"))),
+    "another dtype": hostile.in_body(0, b"\x02"),
+    "another rank": hostile.in_body(1, b"\xc8"),
+    "NaN": hostile.in_body(-4, hostile.NAN),
+    "a number a million times as large": hostile.in_body(-4, struct.pack("<f", 1e6)),
+    "another nonce": lambda message, go: go.sendall(b"?" * len(message.body)),
+}
+
+
+_tracing = threading.Lock()
+
+
+class Here:
+    """A `session.Wire` to a worker in this process, which answers in a thread of its own."""
+
+    def __init__(self, handlers: dict[str, jsonlines.Handler], end: Callable[[], None]) -> None:
+        self._handlers = handlers
+        self._end = end
+        self._requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def send(self, data: bytes) -> None:
+        request = json.loads(data)
+        if request["op"] != "ping":
+            self._requests.put(request)
+
+    def receive(self, timeout_s: float) -> bytes:
+        try:
+            return self._replies.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError from None
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._end()
+
+    def last_words(self) -> str:
+        return ""
+
+    def _serve(self) -> None:
+        while (request := self._requests.get()) is not None:
+            self._replies.put(jsonlines.answer(self._handlers, request))
+
+
+class Pair(StandIn):
+    """One of two hosts that are this process. `proxied`: makes the way to a server's port."""
+
+    def __init__(self, role: str, folder: Path, proxied: Callable[[int], int]) -> None:
+        super().__init__(Host(role, "127.0.0.1", "lo", str(folder), ""), lambda module: self._worker())
+        self._proxied = proxied
+
+    def ship(self, data: bytes | Path, name: str) -> str:
+        assert isinstance(data, Path)
+        shutil.copy(data, Path(self.host.folder, name))
+        return str(Path(self.host.folder, name))
+
+    def _worker(self) -> Any:
+        worker = Worker(device.named("cpu"))
+        handlers = {name: getattr(worker, name) for name in dir(Worker) if not name.startswith("_")}
+
+        def load(request: dict[str, Any]) -> dict[str, Any]:
+            with _tracing:  # torch traces one graph at a time in a process
+                return worker.load(request)
+
+        def connect(request: dict[str, Any]) -> None:
+            worker.connect({**request, "tcp": self._proxied(request["tcp"])})
+
+        def end() -> None:
+            for one in (*worker._servers.values(), *worker._clients.values(), worker._probe):
+                if one is not None:
+                    with contextlib.suppress(OSError):
+                        one.close()
+
+        return Here({**handlers, "connect": connect, "load": load}, end)
+
+
+class Bench:
+    """The harness on two workers of this process, with a proxy on the way of the one backend."""
+
+    def __init__(self, out: Path, backend: str) -> None:
+        self.backend = backend
+        self._folder = out / "host"
+        self._folder.mkdir()
+        self.proxy: Proxy | None = None
+        self.armed: Armed | None = None
+        prepared = tiny_model()
+        pair = {role: Pair(role, self._folder, self._proxied) for role in (EDGE, SERVER)}
+        self._bed = bed_of(pair)
+        self._crew = Crew(self._bed, {prepared.name: prepared}, (backend,))
+        self.harness = Harness(out, prepared, self._crew)
+
+    def arm(self, armed: Armed) -> None:
+        if self.proxy is not None and armed.what != WELCOME:
+            self.proxy.armed = armed
+        else:
+            self.armed = armed
+
+    def close(self) -> None:
+        self._crew.close()
+        if self.proxy is not None:
+            self.proxy.close()
+        self._bed.close()
+
+    def _proxied(self, port: int) -> int:
+        if self.proxy is not None:
+            self.proxy.close()
+        self.proxy = Proxy(port, striped=parse(self.backend).connections > 1)
+        self.proxy.armed, self.armed = self.armed, None
+        return self.proxy.port
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> Iterator[None]:
+    """A trial collects garbage before it measures: not among all that other tests have imported."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bench]]:
+    with contextlib.ExitStack() as undo:
+        made = {}
+        for backend in ("tcp", "tcp:4"):
+            made[backend] = Bench(tmp_path_factory.mktemp("results"), backend)
+            undo.enter_context(closing(made[backend]))
+        yield made
+        for bench in made.values():
+            bench.harness.resume()
+
+
+def test_fault(
+    benches: dict[str, Bench], fault: Fault, record_property: Callable[[str, object], None]
+) -> None:
+    bench = benches[fault.backend]
+    threads = threading.active_count()
+    if fault.when == "connect":
+        bench.harness.runner._start_anew()
+
+    def arm(struck: Struck) -> None:
+        bench.arm(Armed(WHAT[fault.whom], TAMPERS[fault.what], once(lambda: None, struck)))
+
+    row, struck = bench.harness.suffer(fault, arm)
+    assert threading.active_count() <= threads + 40  # none is left behind by the hundred
+    record_property("then", fault.then)
+    record_property("reason", row["reason"])
+    record_property("noticed_s", struck.noticed_s)

@@ -1,0 +1,173 @@
+"""What happens to the local testbed and to the programs on its hosts: real namespaces, sshd, relay and workers."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import psutil
+import pytest
+
+from pareto.crew import Crew
+from pareto.hosts.host import SERVER
+from pareto.hosts.local import journal
+from pareto.hosts.local_testbed import open_local
+from pareto.hosts.session import Session
+from tests.faults.harness import Harness, Struck, once, tiny_model
+from tests.faults.table import AGAIN, TESTBED, WORKERS, Fault
+from tests.integration.own_machine import left_behind
+from tests.program import descendants, ended, python_programs, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+]
+FAULTS = (*TESTBED, *WORKERS)
+CROSSED_PACKETS = 12
+"""After so many a request is in flight."""
+ON_START = ("load", "connect", "shape", "warm")
+"""Asked of fresh workers only."""
+MADE = {"namespace": 3, "interface": 2}
+"""What is there of one testbed, and nothing of another."""
+
+_send = Session.send
+
+
+class Bench:
+    """The harness on a local testbed; faults strike once their request was sent."""
+
+    def __init__(self, out: Path) -> None:
+        prepared = tiny_model()
+        self.bed = open_local(shaper="relay")
+        self.crew = Crew(self.bed, {prepared.name: prepared}, ("tcp", "rpc"), 0.2)
+        self.harness = Harness(out, prepared, self.crew)
+        self.sent: Callable[[str], None] = lambda op: None
+
+    def close(self) -> None:
+        self.crew.close()
+        self.bed.close()
+
+    def send(self, session: Session, op: str, **fields: Any) -> int:
+        number = _send(session, op, **fields)
+        self.sent(op)
+        return number
+
+
+@pytest.fixture(scope="module")
+def bench(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with closing(Bench(tmp_path_factory.mktemp("results"))) as bench:
+        with patch.object(Session, "send", lambda session, op, **fields: bench.send(session, op, **fields)):
+            yield bench
+        bench.harness.resume()
+
+
+def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, object], None]) -> None:
+    if fault.when in ON_START:
+        bench.harness.runner._start_anew()
+    family = descendants(os.getpid())
+
+    def arm(struck: Struck) -> None:
+        strike = once(lambda: act_of(fault)(), struck)
+
+        def sent(op: str) -> None:
+            if op == fault.when:
+                if op == "trial":
+                    crossed(CROSSED_PACKETS)
+                strike()
+
+        bench.sent = sent
+
+    row, struck = bench.harness.suffer(fault, arm)
+    if fault.then == AGAIN:
+        assert ended(family), family
+    kinds = [thing.partition(" ")[0] for thing in left_behind()]
+    assert {kind: kinds.count(kind) for kind in MADE} == MADE
+    record_property("then", fault.then)
+    record_property("reason", row["reason"])
+    record_property("noticed_s", struck.noticed_s)
+
+
+def act_of(fault: Fault) -> Callable[[], None]:
+    acts: dict[tuple[str, str], Callable[[], None]] = {
+        ("removed", "the namespace of edge"): lambda: ip("netns del pareto0-edge"),
+        ("removed", "the namespace of the link"): lambda: ip("netns del pareto0-link0"),
+        ("removed", "the management interface"): lambda: ip("link del pareto0m0"),
+        ("down", "the data interface"): lambda: ip("-n pareto0-edge link set data0 down"),
+        ("removed", "the data interface"): lambda: ip("-n pareto0-edge link del data0"),
+        ("removed", "the journal's folder"): lambda: shutil.rmtree(journal.ROOT / "0"),
+        ("nothing for 10 s", "the link"): lambda: black_hole(10.0),
+        ("nothing for good", "the link"): lambda: black_hole(None),
+        ("out of memory", "the worker of server"): lambda: starve(program("pareto.worker", SERVER)),
+    }
+    if (act := acts.get((fault.what, fault.whom))) is not None:
+        return act
+    number = signal.Signals[fault.what]
+    return lambda: victim(fault.whom).send_signal(number)
+
+
+def victim(whom: str) -> psutil.Process:
+    kind, _, host = whom.removeprefix("the ").partition(" of ")
+    if kind == "keeper":
+        return descendants(os.getpid(), "-m pareto.hosts.local")[0]
+    if kind == "relay":
+        return descendants(os.getpid(), "-m pareto.link.relay")[0]
+    if kind == "sshd":
+        return next(it for it in descendants(os.getpid(), "[listener]") if lives_in(it, host))
+    return program({"worker": "pareto.worker", "monitor": "pareto.worker.monitor"}[kind], host)
+
+
+def program(module: str, host: str) -> psutil.Process:
+    return next(it for it in python_programs(os.getpid(), module) if lives_in(it, host))
+
+
+def lives_in(process: psutil.Process, host: str) -> bool:
+    with suppress(OSError):
+        number = Path(f"/proc/{process.pid}/ns/net").stat().st_ino
+        return number == Path(f"/run/netns/pareto0-{host}").stat().st_ino
+    return False
+
+
+def crossed(packets: int) -> None:
+    """Wait until so many have come to the server's data interface."""
+    counters = Path(f"/proc/{program('pareto.worker', SERVER).pid}/net/dev")
+
+    def received() -> int:
+        (line,) = (line for line in counters.read_text().splitlines() if line.strip().startswith("data0:"))
+        return int(line.split()[2])
+
+    begun = received()
+    assert wait_until(lambda: received() >= begun + packets)
+
+
+def ip(arguments: str) -> None:
+    subprocess.run(["ip", *arguments.split()], check=True)
+
+
+def black_hole(seconds: float | None) -> None:
+    """What the edge sends gets nowhere; the interface looks as always."""
+    there = subprocess.run(
+        ["ip", "-n", "pareto0-edge", "neigh", "show", "dev", "data0"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    address, mac = there[0], there[there.index("lladdr") + 1]
+    change = f"-n pareto0-edge neigh replace {address} nud permanent dev data0 lladdr"
+    ip(f"{change} 02:00:00:00:00:01")
+    if seconds is not None:
+        threading.Timer(seconds, ip, [f"{change} {mac}"]).start()
+
+
+def starve(process: psutil.Process) -> None:
+    """It gets no more memory than it has now."""
+    now = process.memory_info().vms
+    process.rlimit(resource.RLIMIT_AS, (now, now))
