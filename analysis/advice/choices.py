@@ -28,6 +28,8 @@ SURE, LIKELY = 0.95, 0.8
 TOSS_UP = "a toss-up"
 NAMED = 3
 """So many points are named where none is likely the best."""
+EVEN = 0.5
+"""If these together have less, naming them would say nothing."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Ranking:
     def sure(self) -> str:
         """`sure`, `likely`, `a toss-up`, or empty text: no probability holds."""
         p = self.best.probability
-        if math.isnan(p):
+        if math.isnan(p) or self.unsure:
             return ""
         return "sure" if p >= SURE else "likely" if p >= LIKELY else TOSS_UP
 
@@ -165,7 +167,11 @@ def ranking(
         switches = crossovers(central, by_round, blocks.present[:, kept], network, objective, measured)
     choices = tuple(by_cell[cell] for cell in ranked)
     best_rounds = int(rounds[kept][ranked[0]])
-    unsure = _unsure(best_rounds, model_error) if math.isnan(choices[0].probability) else ""
+    unsure = ""
+    if math.isnan(choices[0].probability):
+        unsure = _unsure(best_rounds, model_error)
+    elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
+        unsure = "too many come too close to say how sure"
     there = [place(row) for row in observed.cells[rounds > 0].to_dict("records")]
     unmeasured = tuple(end for end in (SERVER, EDGE) if not any(it.startswith(end) for it in there))
     return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured)
