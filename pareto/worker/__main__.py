@@ -37,7 +37,7 @@ import torch
 from safetensors.torch import load_file
 
 from pareto.backends import names, rpc, wire
-from pareto.backends.base import Client, Layout, Server, Tensors, fingerprint
+from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.jsonlines import Handler, Refused, serve
 from pareto.worker import connections, device, host, trial
@@ -308,8 +308,11 @@ def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
 
 def _answering(handler: Handler) -> Handler:
     def answer(request: dict[str, Any]) -> Any:
-        with said_out_of_memory():
-            return handler(request)
+        try:
+            with said_out_of_memory():
+                return handler(request)
+        except BackendError as error:  # another host's or the link's fault: no traceback of this one
+            raise Refused(str(error)) from error
 
     return answer
 

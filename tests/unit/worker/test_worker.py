@@ -23,7 +23,7 @@ from pareto.backends.base import BackendError
 from pareto.hosts.reports import Reports
 from pareto.jsonlines import Refused
 from pareto.worker import device, host
-from pareto.worker.__main__ import Worker, _layout
+from pareto.worker.__main__ import Worker, _answering, _layout
 from pareto.worker.served import Runs
 from partitions import model as partitioned
 from partitions import proof, registry, weights
@@ -469,3 +469,11 @@ def test_all_that_it_reports_is_declared(pair: Chain, loading: dict[str, Any]) -
         served = {"requests": len(report["requests"]["throughput"]["started_s"]), "steady": steady}
         check("usage", pair.server.usage(served))
         check("usage", pair.edge.usage(served))
+
+
+def test_a_fault_of_the_link_is_a_reason_and_no_traceback() -> None:
+    def fail(_: dict[str, Any]) -> None:
+        raise BackendError("sending to the server failed")
+
+    with pytest.raises(Refused, match=r"^sending to the server failed$"):
+        _answering(fail)({})
