@@ -78,13 +78,15 @@ class Connection:
     def _shaken(self, keyring: Keyring, entries: list[known_hosts.Entry]) -> paramiko.Transport:
         login = self._login
         jump = self._jump(keyring)
-        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        # A server of our own in a namespace of its own: on a busy machine the way there has to start first, too.
+        patience_s = CONNECT_TIMEOUT_S + (STARTING_S if login.host_key and login.proxy_command else 0.0)
+        deadline = time.monotonic() + patience_s
         try:
             transport = paramiko.Transport(self._stream(jump))
             self._below.callback(_end, transport)
             options = transport.get_security_options()
             options.key_types = known_hosts.kinds(entries, list(options.key_types))
-            transport.banner_timeout = CONNECT_TIMEOUT_S
+            transport.banner_timeout = patience_s
             transport.auth_timeout = AUTH_TIMEOUT_S
             transport.start_client(timeout=max(deadline - time.monotonic(), 1.0))
             if not transport.initial_kex_done:

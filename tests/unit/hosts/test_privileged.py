@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts import privileged
 from pareto.hosts.host import TestbedError
 from tests import REPOSITORY
+from tests.less_than_root import needs_networks
 
 needs_visudo = pytest.mark.skipif(
     shutil.which("visudo", path="/usr/sbin:/usr/bin:/sbin:/bin") is None, reason="needs sudo's visudo"
@@ -66,6 +67,7 @@ def launcher_of(root: Path) -> Path:
 
 
 @needs_visudo
+@needs_networks
 def test_what_is_installed_is_complete_and_starts_by_itself(tmp_path: Path) -> None:
     done = install(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -86,6 +88,7 @@ def test_what_is_installed_is_complete_and_starts_by_itself(tmp_path: Path) -> N
 
 
 @needs_visudo
+@needs_networks
 def test_installing_again_replaces_what_was_there_and_keeps_other_users(tmp_path: Path) -> None:
     install(tmp_path)
     library = Path(f"{tmp_path}{privileged.LIBRARY}")
@@ -102,6 +105,7 @@ def test_installing_again_replaces_what_was_there_and_keeps_other_users(tmp_path
 
 
 @needs_visudo
+@needs_networks
 def test_what_cannot_be_installed_leaves_what_was_there(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     install(tmp_path)
     before = sorted(tmp_path.rglob("*"))
