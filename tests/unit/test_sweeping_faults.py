@@ -23,8 +23,8 @@ from tests.program import Ended, command, wait_until
 from tests.unit.own_command import Command, can_mount, small_disk, small_files
 from tests.unit.simulated.worlds import MODEL
 
-WORLD = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}"
-"""So slow that a trial has few requests."""
+WORLD = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}\nrequests: 20"
+"""A trial has few requests, so that it takes no time."""
 POINTS = ("0", "3", "7")
 NOBODY = """
 hosts:
@@ -112,7 +112,7 @@ def goes_on(ended: Ended, tmp_path: Path, out: Path, why: str) -> None:
 def test_a_disk_that_becomes_full(job: tuple[str, ...], disk: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     full = Command(
-        *job, log=tmp_path / "log", before=partial(small_disk, disk, "size=256k"), keep=(disk, kept)
+        *job, log=tmp_path / "log", before=partial(small_disk, disk, "size=128k"), keep=(disk, kept)
     )
     ended = full.ended()
     goes_on(ended, tmp_path, kept, "No space left on device")
