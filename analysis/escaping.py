@@ -43,12 +43,13 @@ def short(text: str, most: int = 300) -> str:
 def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
     """The frame with an apostrophe before every text that a spreadsheet would take for a formula."""
     texts = [name for name, kind in table.dtypes.items() if not _is_number(kind)]
-    found = {name: table[name].map(_no_formula) for name in texts}
+    found = {name: table[name].map(no_formula) for name in texts}
     changed = {name: column for name, column in found.items() if not column.equals(table[name])}
     return table.assign(**{str(name): column for name, column in changed.items()}) if changed else table
 
 
-def _no_formula(value: Any) -> Any:
+def no_formula(value: Any) -> Any:
+    """A cell's value; text that a spreadsheet would take for a formula with an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

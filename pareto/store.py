@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from analysis.escaping import no_formula
 from pareto import plain_files
 from pareto.plain_files import StoreError as StoreError
 from pareto.spec import ALONG, Cell
@@ -432,10 +433,15 @@ def _line(row: Row, columns: tuple[str, ...]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Empty for what was not measured; six digits are more than any of these measurements has. A reason is one line."""
+    """Empty for what was not measured; six digits are more than any of these measurements has. A reason is one line,
+    and never a spreadsheet's formula: it may be what a host said.
+    """
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())[:MOST_LETTERS]
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = " ".join(str(value).split())[:MOST_LETTERS]
+    return str(no_formula(text)) if isinstance(value, str) else text
 
 
 def _csv(lines: Iterable[Iterable[str]]) -> bytes:

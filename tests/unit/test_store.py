@@ -106,6 +106,11 @@ def test_what_a_host_says_stays_one_line_of_bounded_length(store: Store) -> None
     assert len(row["reason"]) < 3000
 
 
+def test_what_a_host_says_is_no_formula(store: Store) -> None:
+    store.append_trial(trial(1, "failed", reason="=HYPERLINK(1)", latency_s=-0.5))
+    assert [(row["reason"], row["latency_s"]) for row in store.rows()] == [("'=HYPERLINK(1)", "-0.5")]
+
+
 def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:
     store.append_trial(trial(1, latency_s=0.123456789, retransmits=0, server_s=None))
     (row,) = store.rows()
