@@ -150,8 +150,10 @@ def _latencies_s(file: Path) -> Floats:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
         source = ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        _check(source)
+        _check_size(source)
         found = source.read(list(READ), use_threads=False)
+        if (types := found.schema.types) != list(READ.values()):
+            raise ValueError(f"its columns are of the types {', '.join(map(str, types))}")
         alone = compute.equal(found["phase"], "latency")
         latencies_s = compute.subtract(found["finished_s"], found["started_s"]).filter(alone).drop_null()
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
@@ -162,15 +164,12 @@ def _latencies_s(file: Path) -> Floats:
     return values
 
 
-def _check(source: ParquetFile) -> None:
-    """Raises ValueError for what would take more memory than requests can, or has other types."""
+def _check_size(source: ParquetFile) -> None:
+    """Raises ValueError for what would take more memory than requests can."""
     about = source.metadata
     sizes = [about.row_group(number).total_byte_size for number in range(about.num_row_groups)]
     if about.num_rows > MOST_REQUESTS or sum(sizes) > MOST_BYTES:
         raise ValueError(f"it says that it has {about.num_rows} requests")
-    for name, kind in READ.items():
-        if (found := source.schema_arrow.field(name).type) != kind:
-            raise ValueError(f"its column {name} is of type {found}")
 
 
 def _figures(by_trial: Sequence[Floats]) -> dict[str, float]:
