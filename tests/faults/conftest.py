@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.own_machine import left_behind, own_machine, processes
+from tests.less_than_root import MAKES_NETWORKS
 from tests.program import end_started, wait_until
 
 
@@ -43,7 +43,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module", autouse=True)
 def machine() -> Iterator[None]:
     """A machine of the module's own; nothing is left on it in the end."""
-    if os.geteuid() != 0:
+    if not MAKES_NETWORKS:
         yield
         return
     with own_machine():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 import signal
 import subprocess
@@ -18,11 +17,12 @@ import pytest
 from tests.faults.harness import MEASURED, NET
 from tests.faults.table import DRIVER, ENDED, Fault
 from tests.integration.own_machine import left_behind
+from tests.less_than_root import needs_networks
 from tests.program import LENIENT, descendants, ended, pareto, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces and mounts: needs root"),
+    needs_networks,
 ]
 FAULTS = DRIVER
 ROUNDS = 6

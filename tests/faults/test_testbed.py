@@ -25,11 +25,12 @@ from pareto.hosts.session import Session
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.table import AGAIN, TESTBED, WORKERS, Fault
 from tests.integration.own_machine import left_behind
+from tests.less_than_root import needs_networks
 from tests.program import descendants, ended, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root"),
+    needs_networks,
 ]
 FAULTS = (*TESTBED, *WORKERS)
 CROSSED_PACKETS = 12
