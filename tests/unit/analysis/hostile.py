@@ -23,7 +23,7 @@ Attack = Callable[[Path], object]
 
 
 def run(folder: Path) -> Path:
-    """Two rounds of the example under one profile, with stages, probes and requests: 24 trials."""
+    """Two rounds of the example under one profile, with stages, probes and requests."""
     example = REPOSITORY / "results" / "example"
     (folder / "requests").mkdir(parents=True)
     for name in ("trials.csv", "stages.csv", "link.csv"):
