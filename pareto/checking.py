@@ -165,14 +165,11 @@ def _costs(shaper: Shaper, before: int | None) -> str:
         return "     nothing shapes this link"
     dropped = after - before
     if relay:
-        late = (
-            ""
-            if relay["late_p99_s"] is None
-            else f"; 99 % left at most {relay['late_p99_s'] * 1e3:.2f} ms late"
-        )
+        late = relay["late_p99_s"]
+        lateness = "" if late is None else f"\n     99 % of the packets left at most {1e3 * late:.2f} ms late"
         real_time = "" if relay["real_time"] else ", without real-time scheduling"
         costs = f"{relay['cpu_share']:.0%} of a core{real_time}"
-        return f"     relay: {costs}; full queues dropped {dropped} packets{late}"
+        return f"     relay: {costs}; full queues dropped {dropped} packets{lateness}"
     return f"     netem dropped {dropped} packets, those that it was asked to lose among them"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from partitions import registry
 from tests.integration.own_machine import left_behind, own_machine, processes
 from tests.less_than_root import MAKES_NETWORKS
 from tests.program import end_started, wait_until
@@ -38,6 +39,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{outcome} {said['then']:8} {noticed}  {name}: {said.get('reason', '')}")
     counts = Counter((said["then"], outcome) for _, outcome, said in ran)
     terminalreporter.line(", ".join(f"{count} {then} {outcome}" for (then, outcome), count in counts.items()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_of_its_own() -> Iterator[None]:
+    """What a worker in this process was sent is forgotten: the next module has files of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_adopted", {})
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
