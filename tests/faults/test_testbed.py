@@ -47,6 +47,7 @@ class Bench:
     """The harness on a local testbed; faults strike once their request was sent."""
 
     def __init__(self, out: Path) -> None:
+        self.others = descendants(os.getpid())  # what earlier tests of this process leave running
         prepared = tiny_model()
         self.bed = open_local(shaper="relay")
         self.crew = Crew(self.bed, {prepared.name: prepared}, ("tcp", "rpc"), 0.2)
@@ -74,7 +75,7 @@ def bench(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, object], None]) -> None:
     if fault.when in ON_START:
         bench.harness.runner._start_anew()
-    family = descendants(os.getpid())
+    family = [process for process in descendants(os.getpid()) if process not in bench.others]
 
     def arm(struck: Struck) -> None:
         strike = once(lambda: act_of(fault)(), struck)
