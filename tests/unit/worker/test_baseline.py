@@ -41,9 +41,14 @@ def test_the_wait_for_a_core_that_another_has_is_no_part_of_a_baseline(shared_co
         walls.append(time.perf_counter() - wall)
         worked.append(time.thread_time() - cpu)
 
-    found_s = baseline.baseline_s(run)
+    for _ in range(50):  # until the other really had the core meanwhile
+        walls.clear()
+        worked.clear()
+        found_s = baseline.baseline_s(run)
+        if statistics.fmean(walls) > 1.3 * found_s:
+            break
     assert found_s == pytest.approx(statistics.fmean(worked), rel=0.1)
-    assert statistics.fmean(walls) > 1.05 * found_s
+    assert statistics.fmean(walls) > 1.3 * found_s
 
 
 def test_a_slow_stage_is_not_run_often() -> None:
