@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,15 @@ from tests import REPOSITORY
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _ALONE = pytest.StashKey[Path]()
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> Iterator[None]:
+    """A trial collects garbage before it measures: not among all that other tests have imported."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

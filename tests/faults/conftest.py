@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from partitions import registry
-from tests.integration.own_machine import left_behind, own_machine, processes
-from tests.less_than_root import MAKES_NETWORKS
-from tests.program import end_started, wait_until
+from tests.integration.own_machine import left_clean
+from tests.program import end_started
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,11 +51,6 @@ def models_of_its_own() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def machine() -> Iterator[None]:
     """A machine of the module's own; nothing is left on it in the end."""
-    if not MAKES_NETWORKS:
-        yield
-        return
-    with own_machine():
+    with left_clean():
         yield
         end_started()
-        wait_until(lambda: not left_behind())
-        assert left_behind() == set(), dict(processes())

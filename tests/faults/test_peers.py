@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import queue
 import shutil
@@ -28,6 +27,8 @@ from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
 from tests.faults.table import PEERS, Fault
 from tests.unit.far_end import StandIn, bed_of
+
+pytestmark = pytest.mark.usefixtures("quick_collections")
 
 FAULTS = PEERS
 WHAT = {"a request": REQUEST, "a reply": REPLY, "a handshake": WELCOME}
@@ -165,15 +166,6 @@ class Bench:
         self.proxy = Proxy(port, striped=parse(self.backend).connections > 1)
         self.proxy.armed, self.armed = self.armed, None
         return self.proxy.port
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """A trial collects garbage before it measures: not among all that other tests have imported."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

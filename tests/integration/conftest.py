@@ -6,21 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.own_machine import left_behind, own_machine, processes
-from tests.less_than_root import MAKES_NETWORKS
+from tests.integration.own_machine import left_behind, left_clean, processes
 from tests.program import end_started, wait_until
 
 
 @pytest.fixture(scope="module", autouse=True)
 def machine() -> Iterator[None]:
     """Nothing of the module's tests is left there when its own fixtures have ended."""
-    if not MAKES_NETWORKS:
+    with left_clean():
         yield
-        return
-    with own_machine():
-        yield
-        wait_until(lambda: not left_behind())
-        assert left_behind() == set(), dict(processes())
 
 
 @pytest.fixture

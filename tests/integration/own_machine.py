@@ -19,12 +19,26 @@ from pyroute2 import IPRoute, netns
 
 from pareto.hosts.local import cpu
 from pareto.jsonlines import Refused
+from tests.less_than_root import MAKES_NETWORKS
+from tests.program import wait_until
 
 _NAMESPACES = {"mnt": 0x00020000, "net": 0x40000000}  # CLONE_NEWNS, CLONE_NEWNET
 _CLONE_FS = 0x00000200
 _CGROUP = "pareto-test-"
 _FOLDERS = {"/run": "755", "/dev/shm": "1777"}  # noqa: S108
 _TEMPORARY = "/run/tmp"
+
+
+@contextmanager
+def left_clean() -> Iterator[None]:
+    """A machine of its own, where such can be made; nothing may be left on it in the end."""
+    if not MAKES_NETWORKS:
+        yield
+        return
+    with own_machine():
+        yield
+        wait_until(lambda: not left_behind())
+        assert left_behind() == set(), dict(processes())
 
 
 @contextmanager

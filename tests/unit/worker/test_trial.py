@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import statistics
 import time
@@ -19,6 +18,8 @@ from pareto.worker.device import Cpu
 from pareto.worker.phases import Length, NoLink, Phase, Sample
 from pareto.worker.trial import Data
 from partitions.stage import Stage
+
+pytestmark = pytest.mark.usefixtures("quick_collections")
 
 CLASSES = 5
 LOGITS = [torch.eye(CLASSES)[[0, 1]], torch.eye(CLASSES)[[2, 3]]]
@@ -68,15 +69,6 @@ class Heads:
         began = time.perf_counter()
         time.sleep(self._seconds)
         return tuple(tensors[0] * (head + 1) for head in range(self._heads)), time.perf_counter() - began
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """A trial collects garbage before it measures: not among all that other tests have imported."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

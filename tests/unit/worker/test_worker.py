@@ -33,19 +33,12 @@ from tests.unit.forked import Forked, run_main
 from tests.unit.small_models import small
 
 MODEL = "squeezenet1_1_64_pixels"
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 RECIPE = Recipe(MODEL)
 LAST = 12
 MIB = 1 << 20
 AT_EDGE = {"position": 0, "batch_size": 1, "backend": "tcp", "interface": None}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """A trial collects garbage before it measures: not among all that other tests have imported."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
