@@ -95,7 +95,7 @@ def serve(
             request, size = requests.get()
             reply = answer(handlers, request)
             answered_bytes += size
-            _write_all(replies, reply)
+            write_all(replies, reply)
     except OSError:  # nobody reads the replies any more
         pass
     finally:
@@ -160,7 +160,8 @@ def _private_stdout() -> int:
     return replies
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, however little each call takes. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -55,14 +55,14 @@ def _line(error: BaseException) -> str:
     """What happened, where the whole is written, and what to do with it."""
     words = " ".join(str(error).split())[:MOST_LETTERS]
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    shown = "".join(it if it.isprintable() else "?" for it in what)
+    shown = "".join(each if each.isprintable() else "?" for each in what)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    told = f"a fault in pareto itself, or in this installation: {shown}{place}"
+    what_happened = f"a fault in pareto itself, or in this installation: {shown}{place}"
     log = _written(error)
     if log is None:
-        return f"{told}; no log file could be written: report this line and the command"
-    return f"{told}; report it with {log}, which says all that is known of it"
+        return f"{what_happened}; no log file could be written: report this line and the command"
+    return f"{what_happened}; report it with {log}, which says all that is known of it"
 
 
 def _written(error: BaseException) -> Path | None:

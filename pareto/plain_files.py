@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pareto.jsonlines import write_all
+
 LOCK = ".lock"
 DRAFT = ".new"
 
@@ -28,7 +30,7 @@ def append(path: Path, content: bytes, *, new: bool = False) -> None:
         try:
             size = os.fstat(file).st_size
             try:
-                _write(file, content)
+                write_all(file, content)
                 os.fsync(file)
             except BaseException:
                 os.ftruncate(file, size)
@@ -44,7 +46,7 @@ def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
         beside.unlink(missing_ok=True)
         file = opened(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            _write(file, content)
+            write_all(file, content)
             if durable:
                 os.fsync(file)
             beside.rename(path)
@@ -59,12 +61,6 @@ def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
 def draft(path: Path) -> Path:
     """Where a file is written before it comes into its place."""
     return path.with_name(path.name + DRAFT)
-
-
-def _write(file: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
 
 
 @contextmanager

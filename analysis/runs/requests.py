@@ -66,8 +66,8 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
         cell = dict(zip(CELL, key, strict=True))
         rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
         kept = [file for it, file in files_of.get(_stem(cell), {}).items() if it in rounds]
-        told = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
-        rows.append(cell | told | _figures([_latencies_s(file) for file in kept]))
+        counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
+        rows.append(cell | counts | _figures([_latencies_s(file) for file in kept]))
     found = pd.DataFrame(rows, columns=COLUMNS)
     return found.sort_values(
         CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True

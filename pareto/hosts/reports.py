@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from types import GenericAlias
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +18,7 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
+    create_model,
     model_validator,
 )
 
@@ -286,31 +288,21 @@ class _Latest(_Report):
     throttled_s: Finite | None
 
 
-class _Columns(_Report):
-    """The same of many samples."""
-
-    at_s: list[Finite]
-    cpu_percent: list[Finite | None]
-    rss_bytes: list[Count | None]
-    temperature_c: list[Finite | None]
-    frequency_hz: list[Finite | None]
-    throttled: list[Count | None]
-    energy_j: list[Finite | None]
-    power_w: list[Finite | None]
-    gpu_percent: list[Finite | None]
-    gpu_memory_bytes: list[Count | None]
-    gpu_clock_hz: list[Finite | None]
-    busy_s: list[Finite | None]
-    others_s: list[Finite | None]
-    steal_s: list[Finite | None]
-    waited_s: list[Finite | None]
-    throttled_s: list[Finite | None]
-
+class _Even(_Report):
     @model_validator(mode="after")
-    def _even(self) -> _Columns:
+    def _even(self) -> _Even:
         if len({len(column) for _, column in self}) > 1:
             raise ValueError("has columns of different lengths")
         return self
+
+
+_LISTS: dict[str, Any] = {
+    name: (GenericAlias(list, (kind,)), ...)
+    for name, kind in get_type_hints(_Latest, include_extras=True).items()
+    if name in _Latest.model_fields
+}
+_Columns: Any = create_model("_Columns", __base__=_Even, **_LISTS)
+"""The same of many samples."""
 
 
 class _Series(_Report):

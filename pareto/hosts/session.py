@@ -99,7 +99,7 @@ class Session:
                 meanwhile()
         op, reply = self._replies.pop(number)
         if not reply["ok"]:
-            raise SessionError(f"{self.name}: {terminal(short(reply['error'], MOST_WORDS))}")
+            raise SessionError(f"{self.name}: {short(reply['error'], MOST_WORDS)}")
         if self._check is not None:
             try:
                 self._check(op, reply["result"])
@@ -158,9 +158,7 @@ class Session:
 
     def _lost(self) -> SessionLost:
         words = self._wire.last_words().strip().splitlines()
-        return SessionLost(
-            f"{self.name} ended" + (f": {terminal(short(words[-1], MOST_WORDS))}" if words else "")
-        )
+        return SessionLost(f"{self.name} ended" + (f": {short(words[-1], MOST_WORDS)}" if words else ""))
 
 
 def _reply(line: bytes) -> tuple[int, dict[str, Any]]:
@@ -186,7 +184,7 @@ def _constant(name: str) -> float:
 
 
 def _excerpt(line: bytes) -> str:
-    return terminal(short(line[:100].decode(errors="replace")))
+    return short(line[:100].decode(errors="replace"))
 
 
 def _shown(value: Any, depth: int = 0) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from analysis.escaping import short, terminal
+from analysis.escaping import short
 from pareto.hosts.session import PipeWire, SessionError, SessionLost, Wire
 
 RUN_TIMEOUT_S = 30.0
@@ -34,7 +34,7 @@ class Outcome:
     def words(self) -> str:
         """Why it failed, in a line: the last that it said on stderr."""
         lines = self.err.strip().splitlines() or self.out.strip().splitlines()
-        return terminal(short(lines[-1])) if lines else f"exit status {self.status}"
+        return short(lines[-1]) if lines else f"exit status {self.status}"
 
 
 FAULTS = (SessionError, SessionLost, TimeoutError, Unreachable)

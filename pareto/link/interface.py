@@ -207,7 +207,7 @@ def refuse_unless_it_carries(name: str, address: str) -> None:
     index = qdisc.index_of(name)
     with IPRoute() as ip:
         (link,) = ip.get_links(index)
-        told = [
+        carried = [
             entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr(index=index)
         ]
     if link["flags"] & _IFF_LOOPBACK:
@@ -215,8 +215,8 @@ def refuse_unless_it_carries(name: str, address: str) -> None:
             f"{name} is this host's loopback, which is not shaped, for everything here uses it: give the host a data "
             "address on the link to the other one"
         )
-    if parsed(address) not in {parsed(each) for each in told if each}:
-        has = ", ".join(told) or "none"
+    if parsed(address) not in {parsed(each) for each in carried if each}:
+        has = ", ".join(carried) or "none"
         raise QdiscError(
             f"{name} does not carry the data address {address} (it has {has}) and is not shaped: name the interface "
             "that does, or none"

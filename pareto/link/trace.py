@@ -59,10 +59,10 @@ class Trace:
         at = [step.at_s for step in self.steps]
         if not at or at[0] != 0:
             raise ProfileError("a trace begins at time 0")
-        if not all(end > begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True)):
+        least_s = min(end - begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True))
+        if least_s <= 0:
             raise ProfileError("the times of a trace must rise, and end before its period")
         # Sums of such times are off by less than what is allowed here.
-        least_s = min(end - begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True))
         if least_s < MIN_STEP_S - _A_MOMENT_S:
             raise ProfileError(f"a trace's step of {least_s:g} s is too short: {MIN_STEP_S:g} s at least")
         limited = [step.rate_bps is not None for step in self.steps]
