@@ -36,11 +36,11 @@ that needs more of them is left empty), and `stages` what each host did:
 Runs of other settings are never pooled: where a setting differs that changes what is measured, trials get a `setup`,
 such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `compare` sets one run
 against another, `report` writes what the command writes, and `figures` is the package of the figures. What cannot be
-read raises `analysis.errors.AnalysisError`, a ValueError that says in one line what is wrong:
+read raises `pareto.errors.UserError`, a ValueError that says in one line what is wrong:
 
     >>> analysis.load("results/nowhere")
     Traceback (most recent call last):
-    analysis.runs.schema.DatasetError: results/nowhere: no such folder
+    pareto.errors.UserError: results/nowhere: no such folder
 """
 
 from __future__ import annotations

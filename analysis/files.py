@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from analysis.errors import AnalysisError
 from analysis.escaping import spreadsheet
+from pareto.errors import UserError
 
 if TYPE_CHECKING:
     # Whoever only reads a manifest must not pay for pandas.
@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-class NoPlainFile(AnalysisError):
+class NoPlainFile(UserError):
     """Where a plain file (or a folder) is expected, there is something else: a link, a FIFO, a device."""
 
 

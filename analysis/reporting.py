@@ -24,7 +24,6 @@ from analysis.drawings import (
     tabled,
     testbeds,
 )
-from analysis.errors import AnalysisError
 from analysis.figures.drawing import save_all
 from analysis.figures.style import WIDTHS_IN
 from analysis.findings import Findings, Run
@@ -43,6 +42,7 @@ from analysis.statistics.floor import sentences as noise_floors
 from analysis.statistics.levels import sentences as spreads
 from analysis.statistics.stability import warnings
 from analysis.tables import latex
+from pareto.errors import UserError
 
 FIGURES = ("auto", "all", "none")
 MADE = ".made"
@@ -69,15 +69,15 @@ class Asked:
 
 
 def asked(objectives: Sequence[str], where: str, width: str, figures: str) -> Asked:
-    """Checked options. Raises AnalysisError."""
+    """Checked options. Raises UserError."""
     names = tuple(name.strip() for name in objectives if name.strip())
     chosen(names)
     Where.parse(where)
     widths = tuple(WIDTHS_IN) if width == "both" else (width,)
     if not set(widths) <= set(WIDTHS_IN):
-        raise AnalysisError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
+        raise UserError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
     if figures not in FIGURES:
-        raise AnalysisError(f"--figures {figures}: one of {', '.join(FIGURES)}")
+        raise UserError(f"--figures {figures}: one of {', '.join(FIGURES)}")
     return Asked(names, where, widths, figures)
 
 
@@ -87,11 +87,11 @@ def report(runs: Runs, out: Path | None = None, wanted: Asked | None = None) -> 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
     `paired.csv`, of two backends or more; `figures/`: PDF and PNG, each with its data and caption, and LaTeX tables;
     `report.html`. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note
-    instead of figures. The same runs give the same bytes. Raises AnalysisError, OSError.
+    instead of figures. The same runs give the same bytes. Raises UserError, OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:
-        raise AnalysisError(f"{len(meant)} runs are joined: say where their report goes")
+        raise UserError(f"{len(meant)} runs are joined: say where their report goes")
     if out is None:
         out = meant[0].resolve() if meant[0].is_symlink() else meant[0]
     wanted = wanted or Asked()
@@ -112,7 +112,7 @@ def report(runs: Runs, out: Path | None = None, wanted: Asked | None = None) -> 
 
 
 def find(runs: Runs, wanted: Asked) -> Findings:
-    """Everything but files. Raises AnalysisError."""
+    """Everything but files. Raises UserError."""
     known = joined(runs)
     trials = energy.with_middle(known.trials, known.stages)
     made = fronts(trials, wanted.objectives, wanted.where)

@@ -14,6 +14,7 @@ import typer
 
 from analysis.escaping import terminal
 from pareto import RESULTS, __version__, cli_analysis, cli_bench
+from pareto.errors import UserError
 
 BEGAN = time.monotonic()
 
@@ -397,17 +398,9 @@ def main() -> int:
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
-        if not _is_expected(error):
-            raise
+    except UserError as error:
         return _complain(str(error))
     return int(code or 0)
-
-
-def _is_expected(error: Exception) -> bool:
-    """Whether it is the user's to mend. Asked by module, for these types come from modules imported late."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"SpecError", "ProfileError", "StoreError", "TestbedError", "AnalysisError"})
 
 
 def _complain(message: str) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import yaml
 
 import partitions
+from pareto.errors import UserError
 from pareto.link.yaml_file import YamlFile
-from pareto.spec import SpecError
 from partitions.recipe import Handmade
 
 FOLDER = Path(partitions.__file__).parent
@@ -20,17 +20,17 @@ _SHAPE = "write either 'points: [features.3, features.6]' or 'chain: [stem, body
 def find(name: str, file: Path | None) -> Handmade | None:
     """What <name>.yaml says: beside `file` for a user's own model, else in partitions/. None where there is none.
 
-    name: the registry's. Raises SpecError: one line with the file and the line in it.
+    name: the registry's. Raises UserError: one line with the file and the line in it.
     """
     path = (file.parent if file else FOLDER) / f"{name}.yaml"
-    return _File(path, "points file", SpecError).handmade() if path.exists() else None
+    return _File(path, "points file", UserError).handmade() if path.exists() else None
 
 
 class _File(YamlFile):
     def handmade(self) -> Handmade:
         root = self.compose()
         if root is None:
-            raise SpecError(f"{self.path}: is empty; {_SHAPE}")
+            raise UserError(f"{self.path}: is empty; {_SHAPE}")
         items = self.items(root, _KEYS, "a points file")
         if len(items) != 1:
             raise self.fault(root, f"it has {' and '.join(items) or 'neither'}; {_SHAPE}")

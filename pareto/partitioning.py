@@ -9,15 +9,15 @@ from pathlib import Path
 from rich.console import Console
 
 from pareto import inside, overview, prepare, proving
-from pareto.spec import SpecError, Sweep
+from pareto.errors import UserError
+from pareto.spec import Sweep
 from partitions import memory, model, registry
 from partitions.graph import UntraceableModel
 from partitions.recipe import Recipe
-from partitions.registry import UnknownModel
 
 ALL = "all"
 """In place of models' names: every one that there is."""
-_REFUSALS = (UnknownModel, UntraceableModel)
+_REFUSALS = (UserError, UntraceableModel)
 
 
 def run(
@@ -26,28 +26,23 @@ def run(
     """Show the points of the sweep's model, or of several models a row each; whether all that was to be proved is.
 
     asked: its models and how they are cut. folder: where the figure of a single one goes. document: a Markdown file
-    whose table gets the rows, one by one as they are made. Raises SpecError.
+    whose table gets the rows, one by one as they are made. Raises UserError.
     """
-    try:
-        names = (
-            registry.names() if ALL in asked.models else [registry.canonical(name) for name in asked.models]
-        )
-    except UnknownModel as error:
-        raise SpecError(str(error)) from None
+    names = registry.names() if ALL in asked.models else [registry.canonical(name) for name in asked.models]
     recipes = [prepare.recipe(name, asked) for name in dict.fromkeys(names)]
     try:
         if len(recipes) == 1 and document is None:
             return _one(out, recipes[0], folder, prove=prove)
         return _several(out, recipes, prove=prove, document=document)
     except OSError as error:
-        raise SpecError(f"cannot write to {document or folder}: {error.strerror or error}") from error
+        raise UserError(f"cannot write to {document or folder}: {error.strerror or error}") from error
 
 
 def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
     try:
         outline = model.outline(recipe)
     except _REFUSALS as error:
-        raise SpecError(str(error)) from None
+        raise UserError(str(error)) from None
     proofs = proving.each(recipe) if prove else []
     inside.show(out, outline, folder, [proving.word(found) for found in proofs] if prove else None)
     failed = [found for found in proofs if proving.word(found) == proving.NO]

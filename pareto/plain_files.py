@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pareto.errors import UserError
 from pareto.jsonlines import write_all
 
 LOCK = ".lock"
 DRAFT = ".new"
 
 
-class StoreError(ValueError):
+class StoreError(UserError):
     """A results folder that cannot be used: one line that says why."""
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from pareto import handmade
 from pareto.datasets import feeding
-from pareto.datasets.dataset import DatasetError
 from pareto.datasets.feed import Feed
+from pareto.errors import UserError
 from pareto.plan import ModelFacts
-from pareto.spec import AUTO, SpecError, Sweep
+from pareto.spec import AUTO, Sweep
 from partitions import memory, proof, registry, scratch, weights
 from partitions import model as partitioned
 from partitions.model import PartitionedModel
@@ -68,7 +68,7 @@ class Prepared:
 
 
 def canonical(sweep: Sweep) -> Sweep:
-    """The sweep with its models' full names, each once; of a user's own its file. Raises registry.UnknownModel."""
+    """The sweep with its models' full names, each once; of a user's own its file. Raises UserError."""
     names = dict.fromkeys(_lasting(registry.canonical(name)) for name in sweep.models)
     return sweep.model_copy(update={"models": tuple(names)})
 
@@ -94,13 +94,13 @@ def _input(name: str, sweep: Sweep) -> str:
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:
-    """Make everything for a model. Raises weights.WeightsError, DatasetError, SpecError."""
+    """Make everything for a model. Raises UserError, UserError, UserError."""
     try:
         with scratch.folder() as folder:
             return _prepare(recipe(name, sweep), sweep, folder)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise SpecError(
+        raise UserError(
             f"cannot prepare {name}: {why}; its files need room in {os.environ.get('TMPDIR', '/tmp')} for a moment: "  # noqa: S108
             "make some, or name another folder by TMPDIR"
         ) from error
@@ -166,7 +166,7 @@ def _graph_told(recipe: Recipe, model: PartitionedModel) -> dict[str, Any]:
 def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> None:
     nbytes = batches * batch_size * image_bytes
     if nbytes > MAX_DATA_BYTES:
-        raise DatasetError(
+        raise UserError(
             f"{batches * batch_size} images for {name} at batch size {batch_size} are, with its answers, "
             f"{nbytes / 2**30:.1f} GiB, more than the {MAX_DATA_BYTES >> 30} GiB that a host is to hold: "
             "give fewer --images, or a smaller --batch-size"
@@ -176,7 +176,7 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
 def _answered(model: PartitionedModel, feed: Feed, batch_size: int) -> tuple[dict[str, Tensor], float]:
     """The data of a batch size, as `Prepared` has it, and the seconds of the fastest forward pass.
 
-    Raises DatasetError.
+    Raises UserError.
     """
     tensors: dict[str, Tensor] = {}
     fastest_s = float("inf")

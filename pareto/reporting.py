@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from pareto import screen
+from pareto.errors import UserError
 from pareto.link import units
-from pareto.spec import SpecError
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def compare(
 
 
 def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Network:
-    """From options. Raises SpecError."""
+    """From options. Raises UserError."""
     from analysis.advice.network import Network
 
     try:
@@ -111,7 +111,7 @@ def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Netwo
             units.rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
         )
     except ValueError as error:
-        raise SpecError(str(error)) from None
+        raise UserError(str(error)) from None
 
 
 def advise(
@@ -123,7 +123,7 @@ def advise(
     from analysis.tables.advice import advice_table
 
     if best not in ("latency", "throughput"):
-        raise SpecError(f"--for {best}: latency or throughput")
+        raise UserError(f"--for {best}: latency or throughput")
     runs = joined(folders)
     manifests = [run.manifest for run in runs.runs]
     found = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)

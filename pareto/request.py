@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pareto import spec
+from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link import library
-from pareto.link.profile import Profile, ProfileError
-from pareto.spec import ALONG, SpecError, Sweep
+from pareto.link.profile import Profile
+from pareto.spec import ALONG, Sweep
 from pareto.store import MANIFEST, StoreError, read_manifest
 
 QUICK_TRIALS = 1
@@ -32,7 +33,7 @@ def run_folder(run: Path, out: Path) -> Path:
 
 
 def sweep(file: Path | None, options: dict[str, Any], resumed: Path | None) -> Sweep:
-    """What was asked for, checked. Raises SpecError, link.profile.ProfileError."""
+    """What was asked for, checked. Raises UserError, UserError."""
     if resumed is not None:
         return _resumed(file, options, resumed)
     fields = spec.read_file(file) if file is not None else {}
@@ -74,28 +75,27 @@ def resume_command(folder: Path, sweep: Sweep) -> str:
 def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     """Nothing that the folder says is run, read, logged in to or imported before the user has named it too."""
     if file is not None:
-        raise SpecError("--resume takes its settings from the run: leave the sweep file out")
+        raise UserError("--resume takes its settings from the run: leave the sweep file out")
     manifest = str(folder / MANIFEST)
     begun = spec.parsed(_AS_IT_WAS | read_manifest(folder)["sweep"], manifest)
     elsewhere = _elsewhere(begun)
     if missing := [option for option in elsewhere if option not in options]:
         which = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
-        raise SpecError(
+        raise UserError(
             f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
             f"as in {resume_command(folder, begun)}"
         )
     asked = spec.parsed({"model": begun.models, **options})
     from pareto.prepare import canonical
-    from partitions.registry import UnknownModel
 
     try:
         asked = canonical(asked)
-    except UnknownModel as error:
-        raise SpecError(str(error) if "model" in options else f"{manifest}: {error}") from None
+    except UserError as error:
+        raise UserError(str(error) if "model" in options else f"{manifest}: {error}") from None
     for option in (option for option in options if option not in ENDING):
         then, now = (_by_name(option, getattr(which, _FIELDS[option])) for which in (begun, asked))
         if then != now:
-            raise SpecError(
+            raise UserError(
                 f"{folder} was made with other settings: {option} was {_shown(then)}, not {_shown(now)}; "
                 "leave the option out, or start a new run"
             )
@@ -103,8 +103,8 @@ def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     whole = begun.model_copy(update={_FIELDS[option]: getattr(asked, _FIELDS[option]) for option in taken})
     try:
         return spec.checked(whole)
-    except (SpecError, ProfileError) as error:
-        raise SpecError(f"{manifest}: {error}") from None
+    except UserError as error:
+        raise UserError(f"{manifest}: {error}") from None
 
 
 def _elsewhere(sweep: Sweep) -> dict[str, str]:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from pareto.backends import names
+from pareto.errors import UserError
 from pareto.hosts.host import MAX_HOSTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.tcp_settings import TcpSettings
@@ -47,10 +48,6 @@ NEVER, EACH_ROUND = "never", "round"
 """When workers are started anew; or a number of rounds."""
 ALONG = "+"
 """Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
-
-
-class SpecError(ValueError):
-    """Bad input: one line that says what is wrong and what to do."""
 
 
 def _listed(value: Any) -> Any:
@@ -236,34 +233,34 @@ class Cell:
 
 
 def parsed(fields: dict[str, Any], source: str = "") -> Sweep:
-    """Options' names and values, each for itself as it may be. Raises SpecError, which names the `source`."""
+    """Options' names and values, each for itself as it may be. Raises UserError, which names the `source`."""
     try:
         return Sweep.model_validate(fields)
     except ValidationError as error:
-        raise SpecError(_first_fault(error, source)) from None
+        raise UserError(_first_fault(error, source)) from None
 
 
 def sweep(fields: dict[str, Any]) -> Sweep:
-    """A checked sweep from options' names and values. Raises SpecError, link.profile.ProfileError."""
+    """A checked sweep from options' names and values. Raises UserError, UserError."""
     return checked(parsed(fields))
 
 
 def checked(asked: Sweep) -> Sweep:
-    """The sweep, whose values fit together. Raises SpecError, link.profile.ProfileError."""
+    """The sweep, whose values fit together. Raises UserError, UserError."""
     for backend in asked.backends:
         try:
             names.parse(backend)
         except ValueError as error:
-            raise SpecError(f"--backend: {error}") from None
+            raise UserError(f"--backend: {error}") from None
     for depth in asked.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
-            raise SpecError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
+            raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
     for name in asked.netems:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in asked.batch_sizes):
-        raise SpecError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
+        raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
     if (asked.dataset == "synthetic") != (asked.data_path is None):
-        raise SpecError(
+        raise UserError(
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"
         )
     if asked.testbed != THIS_MACHINE and not asked.simulated:
@@ -275,7 +272,7 @@ def checked(asked: Sweep) -> Sweep:
             ("--slow-start-after-idle", asked.slow_start_after_idle),
         ):
             if given:
-                raise SpecError(
+                raise UserError(
                     f"{option} is for the local testbed: leave it out, {asked.testbed} says what there is"
                 )
     return asked
@@ -284,7 +281,7 @@ def checked(asked: Sweep) -> Sweep:
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
     """The profile of each link: `wifi+lte` names them in order, a single one is every link's.
 
-    links: how many there are; None where that is not known yet. Raises link.profile.ProfileError, and SpecError where
+    links: how many there are; None where that is not known yet. Raises UserError, and UserError where
     they are not as many as the links.
     """
     names = [netem] if Path(netem).exists() else netem.split(ALONG)
@@ -293,22 +290,22 @@ def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
         return loaded
     if len(loaded) > 1:
         several = f"{links} link{'s' if links > 1 else ''}"
-        raise SpecError(
+        raise UserError(
             f"--netem {netem} names {len(loaded)} profiles for {several}: name one a link, or one for all"
         )
     return loaded * links
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The options that a sweep file gives. Raises SpecError."""
+    """The options that a sweep file gives. Raises UserError."""
     try:
         fields = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise SpecError(f"cannot read the sweep {path}: {error.strerror}") from None
+        raise UserError(f"cannot read the sweep {path}: {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(fields, dict):
-        raise SpecError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
+        raise UserError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
     return fields
 
 

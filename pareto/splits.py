@@ -6,7 +6,8 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 
-from pareto.spec import ALONG, SpecError, Sweep
+from pareto.errors import UserError
+from pareto.spec import ALONG, Sweep
 from partitions import selection
 from partitions.points import Point
 
@@ -17,7 +18,7 @@ ALL = "all"
 
 
 def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links: int) -> tuple[Split, ...]:
-    """The splits of a model that `selectors` ask for, sorted. Raises SpecError.
+    """The splits of a model that `selectors` ask for, sorted. Raises UserError.
 
     selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
     (`3+7`, `0-4+9`).
@@ -34,7 +35,7 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
         found.update(itertools.combinations_with_replacement(sorted(anywhere), links))
         ways = len(found)
     if links > 1 and ways > MOST_SPLITS:
-        raise SpecError(
+        raise UserError(
             f"{model}: {ways} ways to split it over {links + 1} hosts are more than {MOST_SPLITS}: choose fewer with "
             f"--points, as in 0,4,9 (any of these at each link) or {example(links)}"
         )
@@ -42,7 +43,7 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
 
 
 def measured(model: str, points: Sequence[Point], sweep: Sweep, links: int) -> tuple[Split, ...]:
-    """The splits of a model that a sweep measures, sorted. Raises SpecError.
+    """The splits of a model that a sweep measures, sorted. Raises UserError.
 
     Unless it is to measure only those that it asks for, they include what a cut has to beat: the splits that leave the
     whole model to one host.
@@ -77,16 +78,16 @@ def fold_note(points: Sequence[Point]) -> str:
 def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[Split]:
     parts = text.split(ALONG)
     if len(parts) != links:
-        raise SpecError(
+        raise UserError(
             f"--points {text} names {len(parts)} points, and {links + 1} hosts are cut at {links}: "
             f"write {example(links)}"
         )
     each = [_select(model, points, part) for part in parts]
     if math.prod(map(len, each)) > MOST_SPLITS**2:
-        raise SpecError(f"--points {text} are too many: choose fewer")
+        raise UserError(f"--points {text} are too many: choose fewer")
     splits = [split for split in itertools.product(*each) if list(split) == sorted(split)]
     if not splits:
-        raise SpecError(f"--points {text} goes back: each point must be at or after the one before it")
+        raise UserError(f"--points {text} goes back: each point must be at or after the one before it")
     return splits
 
 
@@ -96,7 +97,7 @@ def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
     try:
         return selection.select(points, text)
     except ValueError as error:
-        raise SpecError(f"--points: {model}: {error}") from None
+        raise UserError(f"--points: {model}: {error}") from None
 
 
 def example(links: int) -> str:

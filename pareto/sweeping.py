@@ -20,6 +20,7 @@ from rich.console import Console
 
 from pareto import __version__, plan, reporting, request, screen, simulated, splits
 from pareto.crew import Crew
+from pareto.errors import UserError
 from pareto.hosts import inventory, testbeds
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
@@ -29,14 +30,11 @@ from pareto.link.profile import Profile
 from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, Clock, Runner, link_facts
-from pareto.spec import ALONG, SpecError, Sweep, profiles
+from pareto.spec import ALONG, Sweep, profiles
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from partitions import model as partitioned
-from partitions.graph import UntraceableModel
-from partitions.registry import UnknownModel
 from partitions.registry import canonical as canonical_name
-from partitions.weights import WeightsError
 
 if TYPE_CHECKING:
     from analysis.statistics.until import Standing
@@ -68,7 +66,7 @@ def run(
 ) -> int:
     """Run a sweep and report on it; returns the exit code. `began`: `time.monotonic` when the program started.
 
-    Raises SpecError, StoreError, TestbedError.
+    Raises UserError, StoreError, TestbedError.
     """
     with ExitStack() as held:
         store = None
@@ -96,20 +94,17 @@ def _run(
     networks = _networks(sweep, links)
     clock, code, can_write = Clock(), 0, True
     real: dict[str, Prepared] = {}
-    try:
-        sweep = canonical(sweep)
-        names = [canonical_name(model) for model in sweep.models]
-        points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
-        # Before anything is made of the models: bad input must not cost minutes.
-        asked = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
-        ways = {name: splits.measured(name, of, sweep, links) for name, of in points.items()}
-        for name in names:
-            if simulation is not None:
-                simulation.prepare(name, sweep)
-            else:
-                real[name] = prepare(name, sweep)
-    except (UnknownModel, UntraceableModel, WeightsError) as error:
-        raise SpecError(str(error)) from error
+    sweep = canonical(sweep)
+    names = [canonical_name(model) for model in sweep.models]
+    points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
+    # Before anything is made of the models: bad input must not cost minutes.
+    asked = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
+    ways = {name: splits.measured(name, of, sweep, links) for name, of in points.items()}
+    for name in names:
+        if simulation is not None:
+            simulation.prepare(name, sweep)
+        else:
+            real[name] = prepare(name, sweep)
     prepared: Models = real if simulation is None else simulation.models
     now = time.monotonic if simulation is None else simulation.clock
     if store is not None:
@@ -203,7 +198,7 @@ def _networks(sweep: Sweep, links: int) -> Networks:
         network = profiles(asked, links)
         for profile in network:
             if known.setdefault(profile.name, profile) != profile:
-                raise SpecError(
+                raise UserError(
                     f"--netem {asked}: another profile is called {profile.name} too; rename one's file"
                 )
         names = [profile.name for profile in network]
@@ -344,18 +339,18 @@ def _hosts(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def _check_same(store: Store, sweep: Sweep, prepared: Models, networks: Networks) -> None:
-    """A run goes on only with what it was begun with. Raises SpecError."""
+    """A run goes on only with what it was begun with. Raises UserError."""
     manifest = store.manifest()
     if manifest.get("testbed_hosts") != _hosts(sweep):
-        raise SpecError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
+        raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
     for name, now in prepared.items():
         then, now_made = manifest["models"].get(name, {}), json.loads(json.dumps(now.manifest))
         for what, words in _DECIDES.items():
             if then.get(what) != now_made.get(what):
-                raise SpecError(f"{store.folder} was made with {words} of {name}: start a new run")
+                raise UserError(f"{store.folder} was made with {words} of {name}: start a new run")
     for name, record in _records(networks).items():
         if manifest["profiles"].get(name) != record:
-            raise SpecError(
+            raise UserError(
                 f"{store.folder} was made when profile {name} said something else: start a new run"
             )
 

@@ -15,10 +15,6 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-class UnknownModel(ValueError):
-    """There is no such model, or it cannot be built; the message is one line that says what to do."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """One model.

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from pareto.errors import UserError
+
 from .preprocess import normalized
 from .sizes import settle, unpin
 
 
-class UntraceableModel(ValueError):
+class UntraceableModel(UserError):
     """The model has no static graph of the kind that can be cut; the message is one line."""
 
 

@@ -90,7 +90,7 @@ class PartitionedModel(Outline):
 
 @functools.lru_cache(maxsize=4)  # tracing is most of what a sweep's start takes
 def outline(recipe: Recipe) -> Outline:
-    """The model without any weights. Raises UnknownModel, UntraceableModel, and ValueError for an unknown point."""
+    """The model without any weights. Raises UserError, UntraceableModel, and ValueError for an unknown point."""
     if recipe.file is not None:
         registry.adopt(recipe)
     name = registry.canonical(recipe.name)
@@ -104,7 +104,7 @@ def outline(recipe: Recipe) -> Outline:
 def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
     """The whole model with weights from a file that `weights.make` wrote, on the CPU.
 
-    Nothing is initialized at random and no tensor exists twice. Raises as `outline`, and WeightsError.
+    Nothing is initialized at random and no tensor exists twice. Raises as `outline`, and UserError.
     """
     it = outline(recipe)
     state = {**it.traced.computed, **weights.read(weights_path, it.name)}

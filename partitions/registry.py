@@ -8,15 +8,17 @@ from pathlib import Path
 
 from torch import nn
 
+from pareto.errors import UserError
+
 from . import torchvision_models, user_file, yolo
-from .entry import Entry, UnknownModel
+from .entry import Entry
 from .recipe import Recipe
 from .structure import without_memory
 from .user_file import register
 
 __all__ = [
     "Entry",
-    "UnknownModel",
+    "UserError",
     "adopt",
     "build",
     "build_structure",
@@ -44,7 +46,7 @@ def canonical(name: str) -> str:
     """The registered name for `name`, whatever its case and separators: 'MobileNet-V2' -> 'mobilenet_v2'.
 
     For 'path/to/file.py:build' the file is run, and its model registered as 'file.build'; without ':build' it must
-    have one builder under `register`. Raises UnknownModel for a name that fits no model, or several (regnetx16gf: 16
+    have one builder under `register`. Raises UserError for a name that fits no model, or several (regnetx16gf: 16
     or 1.6 GF), and for a file that has no model.
     """
     if user_file.is_reference(name):
@@ -56,16 +58,16 @@ def canonical(name: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UnknownModel(f"model {name!r} is ambiguous: {' or '.join(matches)}?")
+        raise UserError(f"model {name!r} is ambiguous: {' or '.join(matches)}?")
     if _squash(name) in yolo.NAMES:
-        raise UnknownModel(f"{_squash(name)} needs the package ultralytics: {yolo.INSTALL}")
+        raise UserError(f"{_squash(name)} needs the package ultralytics: {yolo.INSTALL}")
     squashed = {_squash(candidate): candidate for candidate in known}
     nearest = difflib.get_close_matches(_squash(name), squashed, n=3, cutoff=0.0)
-    raise UnknownModel(f"unknown model {name!r}: did you mean {', '.join(squashed[n] for n in nearest)}?")
+    raise UserError(f"unknown model {name!r}: did you mean {', '.join(squashed[n] for n in nearest)}?")
 
 
 def entry(name: str) -> Entry:
-    """All that is known of a model. Raises UnknownModel."""
+    """All that is known of a model. Raises UserError."""
     name = canonical(name)
     if name in _adopted:
         return _adopted[name]
@@ -73,13 +75,13 @@ def entry(name: str) -> Entry:
 
 
 def source(name: str) -> tuple[Path | None, str]:
-    """For a user's own model its file and the builder's name in it, else (None, ''). Raises UnknownModel."""
+    """For a user's own model its file and the builder's name in it, else (None, ''). Raises UserError."""
     it = entry(name)
     return it.file, it.attribute
 
 
 def adopt(recipe: Recipe) -> None:
-    """Make a user's own model known by the name that it has elsewhere. Raises UnknownModel."""
+    """Make a user's own model known by the name that it has elsewhere. Raises UserError."""
     if recipe.file is not None:
         _adopted[recipe.name] = user_file.read(recipe.file, recipe.attribute, recipe.name)
 
@@ -87,7 +89,7 @@ def adopt(recipe: Recipe) -> None:
 def _adopt(found: Entry) -> str:
     known = _adopted.get(found.name, found)
     if known.file != found.file:
-        raise UnknownModel(
+        raise UserError(
             f"{known.file} and {found.file} both have a model {found.name}: rename one of the files"
         )
     _adopted[found.name] = found
@@ -95,18 +97,18 @@ def _adopt(found: Entry) -> str:
 
 
 def input_shape(name: str) -> tuple[int, int, int]:
-    """Channels, height and width of one image; downloads nothing. Raises UnknownModel."""
+    """Channels, height and width of one image; downloads nothing. Raises UserError."""
     return entry(name).input_shape
 
 
 def build(name: str) -> nn.Module:
     """A new float32 model in eval mode, gradients off, with random weights from the current global RNG.
 
-    Raises UnknownModel.
+    Raises UserError.
     """
     return entry(name).module().requires_grad_(False)
 
 
 def build_structure(name: str) -> nn.Module:
-    """The same model with its parameters on the meta device; its buffers are real. Raises UnknownModel."""
+    """The same model with its parameters on the meta device; its buffers are real. Raises UserError."""
     return without_memory(lambda: build(name))

@@ -17,7 +17,7 @@ class ResidentStage:
     """The one stage of a model that a device has in memory; the weights of the others stay in the file.
 
     file: written by `weights.make`. device: where the weights go, as in 'cuda:0'. No weights are read before the
-    first `change`, but a file that does not fit the model is refused at once. Raises WeightsError.
+    first `change`, but a file that does not fit the model is refused at once. Raises UserError.
     """
 
     def __init__(self, outline: Outline, file: Path, device: str = "cpu") -> None:
@@ -37,7 +37,7 @@ class ResidentStage:
 
         What both need is kept. What is no longer needed goes before anything is read: the most that is in
         memory is the larger of the two, not their sum. The `stage` of before loses its weights, whoever else
-        holds it. After an error `stage` is empty. Raises ValueError as `Outline.cut`, WeightsError.
+        holds it. After an error `stage` is empty. Raises ValueError as `Outline.cut`, UserError.
         """
         wanted = self._outline.paths(start, end)
         # A graph and its module refer to each other: as garbage they would keep their weights for long.

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, UnknownModel
+from pareto.errors import UserError
+
+from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry
 from .structure import with_forward
 from .torchvision_compat import models
 
@@ -96,7 +98,7 @@ def _detector(name: str) -> Entry:
 def _network(name: str) -> nn.Module:
     """A detector up to the outputs of its heads for every anchor: class scores, boxes relative to the anchors."""
     if not name.startswith(_ONE_STAGE):
-        raise UnknownModel(
+        raise UserError(
             f"{name} has no static graph: what its second stage computes depends on the regions that the first one"
             " finds in the image; a part of it that has one can be a model of your own: --model FILE.py:FUNCTION"
         )

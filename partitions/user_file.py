@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, UnknownModel
+from pareto.errors import UserError
+
+from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry
 
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
@@ -86,7 +88,7 @@ def is_reference(name: str) -> bool:
 
 
 def load(reference: str) -> Entry:
-    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UnknownModel.
+    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UserError.
 
     Its name is that of the file and of the builder, 'file.build', in letters that any file name may have.
     """
@@ -109,19 +111,19 @@ def _name(file: Path, attribute: str) -> str:
 
 
 def read(file: Path, attribute: str, name: str) -> Entry:
-    """The model that the builder `attribute` in `file` makes, under `name`. Raises UnknownModel."""
+    """The model that the builder `attribute` in `file` makes, under `name`. Raises UserError."""
     module = _module(file)
     builder = getattr(module, attribute, None)
     if not callable(builder):
         there = ", ".join(name for name, it in vars(module).items() if _is_own(it, module)) or "none"
-        raise UnknownModel(f"{file} has no function or class {attribute!r}: it has {there}")
+        raise UserError(f"{file} has no function or class {attribute!r}: it has {there}")
     declared = vars(builder).get(_DECLARED) if hasattr(builder, "__dict__") else None
     if declared is None:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
         try:
             declared = _declared(shape)
         except ValueError as error:
-            raise UnknownModel(f"{file}: {error}") from error
+            raise UserError(f"{file}: {error}") from error
     it = Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute)
     return replace(it, **vars(declared))
 
@@ -130,9 +132,9 @@ def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
     try:
         model = builder()
     except Exception as error:  # a user's code raises what it likes
-        raise UnknownModel(f"{_place(file, error)}: {attribute}() fails: {_words(error)}") from error
+        raise UserError(f"{_place(file, error)}: {attribute}() fails: {_words(error)}") from error
     if not isinstance(model, nn.Module):
-        raise UnknownModel(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
+        raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
     return model
 
 
@@ -141,8 +143,8 @@ def _only_registered(module: ModuleType, file: Path) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UnknownModel(f"{file} registers no model: name what builds it, as in {file.name}:build")
-    raise UnknownModel(f"{file} registers {', '.join(found)}: say which, as in {file.name}:{found[0]}")
+        raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")
+    raise UserError(f"{file} registers {', '.join(found)}: say which, as in {file.name}:{found[0]}")
 
 
 def _registered(module: ModuleType) -> list[str]:
@@ -164,7 +166,7 @@ def _module(file: Path) -> ModuleType:
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise UnknownModel(f"cannot read the model file {file}: {error.strerror}") from error
+        raise UserError(f"cannot read the model file {file}: {error.strerror}") from error
     name = f"_pareto_model_{hashlib.sha256(bytes(file) + text).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
@@ -177,7 +179,7 @@ def _module(file: Path) -> ModuleType:
         del sys.modules[name]
         if not isinstance(error, (Exception, SystemExit)):
             raise
-        raise UnknownModel(f"{_place(file, error)}: {_words(error)}") from error
+        raise UserError(f"{_place(file, error)}: {_words(error)}") from error
     return module
 
 

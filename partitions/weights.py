@@ -18,13 +18,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pareto.errors import UserError
+
 from . import registry
 from .memory import give_back_freed
 from .seeded import seeded
-
-
-class WeightsError(ValueError):
-    """Weights that cannot be had, or do not fit the model; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not), or the
     path of a state dict: .safetensors, .pt or .pth. seed: for 'seeded' only; the global RNG is left alone.
     None of the weights stays in memory.
-    Raises UnknownModel, and WeightsError where the source cannot be had or does not fit the model.
+    Raises UserError, and UserError where the source cannot be had or does not fit the model.
     """
     name = registry.canonical(name)
     made = _write(_checked(_state(name, source, seed), name, source), directory)
@@ -68,7 +66,7 @@ class Reader:
 
     Each is read straight into memory that torch allocated. Mapping the file would be shorter, but its pages count
     as the process's own, may be read from disk in mid-measurement, and tensors lie in them at odd addresses, where
-    kernels round otherwise. Raises WeightsError where the file cannot be read or does not fit the model.
+    kernels round otherwise. Raises UserError where the file cannot be read or does not fit the model.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -80,7 +78,7 @@ class Reader:
         self._entries = {key: entries[key] for key in self._dtypes}
         unknown = sorted({entry["dtype"] for entry in self._entries.values()} - _DTYPES.keys())
         if unknown:
-            raise WeightsError(f"cannot read weights from {path}: dtype {', '.join(unknown)}")
+            raise UserError(f"cannot read weights from {path}: dtype {', '.join(unknown)}")
 
     @property
     def keys(self) -> Iterable[str]:
@@ -88,13 +86,13 @@ class Reader:
         return self._entries.keys()
 
     def read(self, keys: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """These tensors one by one, on the CPU, in the model's dtypes. Raises WeightsError, KeyError."""
+        """These tensors one by one, on the CPU, in the model's dtypes. Raises UserError, KeyError."""
         try:
             with self._path.open("rb") as file:
                 for key in keys:
                     yield key, self._tensor(file, key)
         except OSError as error:
-            raise WeightsError(f"cannot read weights from {self._path}: {_one_line(error)}") from error
+            raise UserError(f"cannot read weights from {self._path}: {_one_line(error)}") from error
 
     def _tensor(self, file: BinaryIO, key: str) -> Tensor:
         entry = self._entries[key]
@@ -102,12 +100,12 @@ class Reader:
         content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
         file.seek(self._data_start + entry["data_offsets"][0])
         if file.readinto(content) != content.nbytes:  # type: ignore[attr-defined]
-            raise WeightsError(f"cannot read weights from {self._path}: it ends within {key}")
+            raise UserError(f"cannot read weights from {self._path}: it ends within {key}")
         return tensor.to(self._dtypes[key])
 
 
 def read(path: Path, name: str) -> dict[str, Tensor]:
-    """All tensors of a weights file, on the CPU. Raises WeightsError where they do not fit the model."""
+    """All tensors of a weights file, on the CPU. Raises UserError where they do not fit the model."""
     reader = Reader(path, name)
     return dict(reader.read(reader.keys))
 
@@ -138,7 +136,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             length = int.from_bytes(file.read(8), "little")
             header: dict[str, Any] = json.loads(file.read(length))
     except (OSError, ValueError, SafetensorError) as error:
-        raise WeightsError(f"cannot read weights from {path}: {_one_line(error)}") from error
+        raise UserError(f"cannot read weights from {path}: {_one_line(error)}") from error
     header.pop("__metadata__", None)
     return header, 8 + length
 
@@ -146,28 +144,26 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 def _pretrained(name: str) -> Mapping[str, Tensor]:
     published = registry.entry(name).pretrained
     if published is None:
-        raise WeightsError(f"no pretrained weights for {name}: give a file of them (--weights), or 'seeded'")
+        raise UserError(f"no pretrained weights for {name}: give a file of them (--weights), or 'seeded'")
     try:
         return published()
     except (OSError, RuntimeError) as error:  # no network, no such file, a broken download
-        raise WeightsError(f"no pretrained weights for {name}: {_one_line(error)}") from error
+        raise UserError(f"no pretrained weights for {name}: {_one_line(error)}") from error
 
 
 def _from_file(path: Path) -> Mapping[str, Tensor]:
     """The state dict in a pickle, also one that a training script wrapped as 'state_dict' or 'model'."""
     if path.suffix not in (".pt", ".pth"):
-        raise WeightsError(
-            f"{str(path)!r} is not 'seeded', 'pretrained', or a .safetensors, .pt or .pth file"
-        )
+        raise UserError(f"{str(path)!r} is not 'seeded', 'pretrained', or a .safetensors, .pt or .pth file")
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise WeightsError(f"cannot read weights from {path}: {_one_line(error)}") from error
+        raise UserError(f"cannot read weights from {path}: {_one_line(error)}") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise WeightsError(f"{path} does not hold a state dict")
+        raise UserError(f"{path} does not hold a state dict")
     return cast("Mapping[str, Tensor]", content)
 
 
@@ -178,7 +174,7 @@ def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, T
 
 
 def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dict[str, torch.dtype]:
-    """The model's keys in its order, with its dtypes. Raises WeightsError unless `shapes` are the model's."""
+    """The model's keys in its order, with its dtypes. Raises UserError unless `shapes` are the model's."""
     expected = _state_of(name)
     given = {
         key: tuple(shape)
@@ -198,7 +194,7 @@ def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dic
         if keys
     ]
     if found:
-        raise WeightsError(f"weights from {source} do not fit {name}: {'; '.join(found)}")
+        raise UserError(f"weights from {source} do not fit {name}: {'; '.join(found)}")
     return {key: tensor.dtype for key, tensor in expected.items()}
 
 

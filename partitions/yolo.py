@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pareto.errors import UserError
+
 from . import scratch
-from .entry import Entry, UnknownModel
+from .entry import Entry
 from .structure import with_forward
 
 NAMES = tuple(f"yolo{version}{size}" for version in ("v5", "v8") for size in "nsmlx")
@@ -39,7 +41,7 @@ def _detector(name: str) -> nn.Module:
             tasks, tal = (importlib.import_module(f"ultralytics.{it}") for it in ("nn.tasks", "utils.tal"))
     except ImportError as error:
         text = " ".join(str(error).split())
-        raise UnknownModel(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
+        raise UserError(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
     detector: nn.Module = tasks.DetectionModel(f"{name}.yaml", verbose=False)
     for module in detector.modules():
         if split := getattr(type(module), "forward_split", None):  # chunk() gives a list of unknown length

@@ -16,10 +16,10 @@ from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import advisable
 from analysis.advice.validation import Validation, validate
 from analysis.advice.wording import more, percent, rate
-from analysis.errors import AnalysisError
 from analysis.naming import in_flight
 from analysis.runs.manifest import input_type
 from analysis.statistics.floor import floors
+from pareto.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def advise(
     edge_peak_rss_bytes, ...), and on the workload (`batch_size == 8`). `model` may be left out where there is one. The
     same input and seed, the same advice.
 
-    Raises `AnalysisError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
+    Raises `UserError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
     several, more than one workload that satisfies `where`, or none.
     """
     known = networks(manifests)
@@ -90,12 +90,12 @@ def advise(
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
             )
             found.append((observed, ranked, validation))
-        except AnalysisError as error:
+        except UserError as error:
             refused.append(error)
     if not found:
         raise refused[0]
     if len(found) > 1:
-        raise AnalysisError(_several([observed for observed, *_ in found]))
+        raise UserError(_several([observed for observed, *_ in found]))
     observed, ranked, validation = found[0]
     behind = ranked.choices[1].behind(ranked.best, objective) if len(ranked.choices) > 1 else math.nan
     measured = {name: known[name] for name in observed.profiles}
@@ -142,12 +142,12 @@ def _in_words(network: Network) -> str:
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
     models = sorted(map(str, trials["model"].unique()))
     if not models:
-        raise AnalysisError("no trial has ended yet: nothing to advise from")
+        raise UserError("no trial has ended yet: nothing to advise from")
     meant = [name for name in models if not model or _plain(name) == _plain(model)]
     if not meant:
-        raise AnalysisError(f"no trials of model {model!r}; there are {', '.join(models)}")
+        raise UserError(f"no trials of model {model!r}; there are {', '.join(models)}")
     if len(meant) > 1:
-        raise AnalysisError(f"the runs have several models: choose one with --model ({', '.join(meant)})")
+        raise UserError(f"the runs have several models: choose one with --model ({', '.join(meant)})")
     of_model: pd.DataFrame = trials[trials["model"] == meant[0]]
     return of_model
 
@@ -162,7 +162,7 @@ def _candidates(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, 
     for rows in workloads(trials):
         try:
             found.append(observe(advisable(rows, known), stages, known))
-        except AnalysisError as error:
+        except UserError as error:
             refused.append(error)
     if not found:
         raise refused[0]

@@ -14,11 +14,11 @@ from analysis.advice.ensemble import Ensemble
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.wording import EDGE, SERVER, interval, more, percent, rate
-from analysis.errors import AnalysisError
 from analysis.keys import CONDITION
 from analysis.points import cuts
 from analysis.runs.manifest import input_type
 from analysis.statistics.floor import floors
+from pareto.errors import UserError
 
 MOST = 50
 """So many sentences, and those of the rest of a workload: more nobody reads."""
@@ -64,7 +64,7 @@ def answers(
                 ranked = ranking(
                     ensemble, network, objective, where, netem, among, seed=seed, input_type=images
                 )
-            except AnalysisError as error:
+            except UserError as error:
                 found.append(f"{head}: {error}")
             else:
                 found.append(f"{head}: {_sentence(ranked, objective, network)}")

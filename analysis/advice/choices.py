@@ -17,12 +17,12 @@ from analysis.advice.observed import KEPT
 from analysis.advice.predict import Predictor
 from analysis.advice.rounds import MIN_ROUNDS
 from analysis.advice.wording import EDGE, SERVER, doing, duration, order, place, sent
-from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
 from analysis.fronts.where import Where
 from analysis.naming import count
 from analysis.statistics import posterior
 from analysis.statistics.median import interval
+from pareto.errors import UserError
 
 SURE, LIKELY = 0.95, 0.8
 TOSS_UP = "a toss-up"
@@ -133,7 +133,7 @@ def ranking(
     round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
     (NaN: not known, and no probability is stated). Where nothing crosses there is no network to be wrong about.
 
-    Raises `AnalysisError` if no point is left.
+    Raises `UserError` if no point is left.
     """
     observed, blocks = ensemble.observed, ensemble.blocks
     conditions = vars(network or Network(0.0, math.inf))
@@ -149,7 +149,7 @@ def ranking(
         asked = observed.cells.loc[kept, ["backend", "point"]].itertuples(index=False, name=None)
         kept = kept[[cell in among for cell in asked]]
     if not len(kept):
-        raise AnalysisError(
+        raise UserError(
             f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
         )
     central, by_round = (model.only(kept) for model in models)

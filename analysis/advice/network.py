@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.costs.overhead import GOODPUT
-from analysis.errors import AnalysisError
+from pareto.errors import UserError
 
 ROUNDING = 1e-9
 OWN_APART = 0.25
@@ -32,7 +32,7 @@ class Network:
     def __post_init__(self) -> None:
         delays, rates = (self.delay_s, self.delay_back_s), (self.rate_bps, self.rate_back_bps)
         if not all(0 <= delay < math.inf for delay in delays) or not all(rate > 0 for rate in rates):
-            raise AnalysisError("a network has delays of 0 or more and rates above 0")
+            raise UserError("a network has delays of 0 or more and rates above 0")
 
     def same(self, other: Network, apart: float = ROUNDING) -> bool:
         """Whether both are one network: no figure of theirs is that share apart."""
@@ -51,7 +51,7 @@ def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> 
     Left out are those whose rate changes or that TCP does not fill (trace, token bucket, loss, reordering, a short
     queue), and chains. Jitter counts with its mean. Real hosts' own link, where nothing is emulated on it, is as the
     run measured it before its first trial. Where two runs mean different things by one name it is left out, too, or
-    with `strict` raises `AnalysisError`.
+    with `strict` raises `UserError`.
     """
     found: dict[str, Network] = {}
     unclear = set()
@@ -68,7 +68,7 @@ def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> 
                 unclear.add(name)
                 if not strict:
                     continue
-                raise AnalysisError(f"the runs mean different links by {name!r}: analyse them one by one")
+                raise UserError(f"the runs mean different links by {name!r}: analyse them one by one")
     return {name: network for name, network in found.items() if name not in unclear}
 
 

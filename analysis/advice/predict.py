@@ -23,9 +23,9 @@ from analysis.advice.network import Network, networks
 from analysis.advice.observed import Ints, Observed, observe, workloads
 from analysis.advice.rounds import medians
 from analysis.costs.overhead import GOODPUT, MIN_PAYLOADS, line
-from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
 from analysis.points import cuts
+from pareto.errors import UserError
 
 MOST_IN_FLIGHT = 64
 """The harness's own limit, where it chooses how many requests are in flight."""
@@ -102,14 +102,14 @@ class Predictor:
     def cost(self, objective: str, **conditions: float | Floats) -> Floats:
         """What is to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
 
-        `conditions`: those of `latency_s`, by name. Raises `AnalysisError` for another objective.
+        `conditions`: those of `latency_s`, by name. Raises `UserError` for another objective.
         """
         if objective == "latency":
             cost = self.latency_s(**conditions)
         elif objective == "throughput":
             cost = 1 / self.throughput_ips(**conditions)
         else:
-            raise AnalysisError(f"advice is for latency or throughput, not {objective!r}")
+            raise UserError(f"advice is for latency or throughput, not {objective!r}")
         return np.where(np.isnan(cost), np.inf, cost)
 
     def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
@@ -188,21 +188,21 @@ def predictors(
     for rows in workloads(trials):
         try:
             found.append(predictor(observe(advisable(rows, known), stages, known)))
-        except AnalysisError:
+        except UserError:
             continue
     return found
 
 
 def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFrame:
-    """The valid trials of one workload. Raises `AnalysisError`, one line, where nothing can be predicted from them."""
+    """The valid trials of one workload. Raises `UserError`, one line, where nothing can be predicted from them."""
     model = trials["model"].iloc[0]
     ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
     if ok.empty:
-        raise AnalysisError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
+        raise UserError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
     if any(len(cuts(point)) > 1 for point in ok["point"].unique()):
-        raise AnalysisError(f"{model}: a chain of hosts was measured; advice is for an edge and a server")
+        raise UserError(f"{model}: a chain of hosts was measured; advice is for an edge and a server")
     if not set(ok["netem"].unique()) & set(known):
-        raise AnalysisError(
+        raise UserError(
             f"{model}: no profile of a constant delay and rate was measured "
             f"({', '.join(sorted(ok['netem'].unique()))}): nothing to predict from"
         )

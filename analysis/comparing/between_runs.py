@@ -17,7 +17,6 @@ import pandas as pd
 from analysis.comparing import conclusions, front_changes, samples, shared, significance
 from analysis.comparing.settings import differences as settings_that_differ
 from analysis.comparing.shift import shifts
-from analysis.errors import AnalysisError
 from analysis.fronts.energy import with_middle
 from analysis.fronts.objectives import DEFAULT
 from analysis.keys import CELL, TRIAL
@@ -28,6 +27,7 @@ from analysis.runs.setups import SIMULATED
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
 from analysis.statistics.median import Floats
+from pareto.errors import UserError
 
 COLUMNS = [
     *CELL,
@@ -70,7 +70,7 @@ class Comparison:
 def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
     """Compare two run folders over the cells that have valid trials in both; `first` is A, `second` is B.
 
-    Fronts are those in `objectives` among the points that satisfy `where`. Raises `AnalysisError` if a folder can't
+    Fronts are those in `objectives` among the points that satisfy `where`. Raises `UserError` if a folder can't
     be read, objectives or constraint can't be, or the runs share no cell.
     """
     a, b = manifest(first), manifest(second)
@@ -82,7 +82,7 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
     one, two = (shared.cells(pooled(trials)) for trials in sides)
     both = shared.both(one, two)
     if both.empty:
-        raise AnalysisError(f"{first} and {second}: {shared.nothing_shared(one, two)}")
+        raise UserError(f"{first} and {second}: {shared.nothing_shared(one, two)}")
     same = [_of_cells(trials, both) for trials in sides]
     found = differences(same[0], same[1])
     fronts = front_changes.changes(same[0], same[1], objectives, where)

@@ -52,7 +52,7 @@ def changes(
       with a probability (`analysis.fronts.membership`) of at least 95 % in one and at most 5 % in the other. may_enter,
       may_leave, may_stay: such as the medians say so, but no such probability.
 
-    Raises `AnalysisError` for objectives or a constraint that can't be read.
+    Raises `UserError` for objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     sides = []

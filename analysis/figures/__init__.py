@@ -52,7 +52,7 @@ def front(
     """Latency against throughput, the front of each backend as a staircase, and how sure the points are.
 
     `df`: trials or front. `attainment`: of `analysis.fronts.attainment.attainment`, for a band behind the staircases.
-    Raises `AnalysisError` if `df` is of several conditions or has no valid trial.
+    Raises `UserError` if `df` is of several conditions or has no valid trial.
 
     >>> front(example()).axes[0].get_xlabel()
     'latency (ms)'
@@ -90,27 +90,27 @@ def attribution(
 ) -> Figure | Axes:
     """Where the time of a request goes at each point: a panel a backend, or `backend` alone.
 
-    On axes of yours there is one panel: raises `AnalysisError` if `df` has several backends and `backend` names none.
+    On axes of yours there is one panel: raises `UserError` if `df` has several backends and `backend` names none.
 
     >>> [axes.get_ylabel() for axes in attribution(example()).axes]
     ['tcp\\nlatency (ms)', 'rpc\\nlatency (ms)']
     >>> len(attribution(example(), backend="rpc").axes)
     1
     """
-    from analysis.errors import AnalysisError
     from analysis.figures.attribution_figure import NAMED_POINTS, attribution_figure, draw_attribution
     from analysis.figures.style import series, styled
     from analysis.neutral import NONE
+    from pareto.errors import UserError
 
     rows = _one(df)
     if backend:
         rows = rows[rows["backend"].isin([backend, NONE])]
     if backend and backend not in set(rows["backend"]):
-        raise AnalysisError(f"attribution: no trial of backend {backend!r}")
+        raise UserError(f"attribution: no trial of backend {backend!r}")
     if ax is None:
         return attribution_figure(rows, width=width)
     if len(found := list(series(rows))) > 1:
-        raise AnalysisError(
+        raise UserError(
             f"attribution: one backend has room on one axes, not {len(found)}: name one, backend={found[0].label!r}"
         )
     with styled(width):
@@ -130,14 +130,14 @@ def bound(
     >>> len(bound(example()).axes)
     2
     """
-    from analysis.errors import AnalysisError
     from analysis.figures.bound_figure import MEASURES, bound_figure, draw_bound, known
     from analysis.figures.style import styled
+    from pareto.errors import UserError
 
     rows = _one(df)
     measures = {each.name: each for each in MEASURES if len(known(rows, each))}
     if not measures or (ax is not None and measure not in measures):
-        raise AnalysisError(f"bound: no bound is known of {measure if ax is not None else 'any point'}")
+        raise UserError(f"bound: no bound is known of {measure if ax is not None else 'any point'}")
     if ax is None:
         return bound_figure(rows, width=width)
     with styled(width):
@@ -146,26 +146,26 @@ def bound(
 
 
 def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Latency, throughput and energy, each against each. Raises `AnalysisError` where no energy is known."""
-    from analysis.errors import AnalysisError
+    """Latency, throughput and energy, each against each. Raises `UserError` where no energy is known."""
     from analysis.figures.energy_figure import energy_figure
+    from pareto.errors import UserError
 
     rows = _one(df)
     charged = rows[rows["energy_j"].notna()]
     if charged.empty:
-        raise AnalysisError("energy: no device's energy is known of every point")
+        raise UserError("energy: no device's energy is known of every point")
     return energy_figure(charged, width=width)
 
 
 def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
     """Of a chain of three hosts: the throughput of every pair of cuts, and the step that sets its bound there."""
-    from analysis.errors import AnalysisError
     from analysis.figures.cuts_figure import cuts_figure
     from analysis.points import cuts as cuts_of
+    from pareto.errors import UserError
 
     rows = _one(df)
     if len(cuts_of(str(rows["point"].iloc[0]))) != 2:
-        raise AnalysisError("cuts: for points of two cuts only, of a chain of three hosts")
+        raise UserError("cuts: for points of two cuts only, of a chain of three hosts")
     return cuts_figure(rows, width=width)
 
 
@@ -180,7 +180,7 @@ def utilization(df: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") 
 def paired(df: pd.DataFrame, *, width: str = "page") -> Figure:
     """One backend against another at each point, in the same rounds. `df`: trials.
 
-    Raises `AnalysisError` without two backends that have valid trials in one round.
+    Raises `UserError` without two backends that have valid trials in one round.
     """
     from analysis.comparing.paired import paired as pairs
     from analysis.figures.paired_figure import paired_drawing
@@ -226,26 +226,26 @@ def _one(df: pd.DataFrame) -> pd.DataFrame:
 
 def _several(df: pd.DataFrame, alike: list[str]) -> pd.DataFrame:
     """The front, of which these columns are alike, and of which something was measured."""
-    from analysis.errors import AnalysisError
     from analysis.fronts.front import front as front_of
+    from pareto.errors import UserError
 
     rows = front_of(df) if "status" in df else df
     for column in alike:
         if rows[column].nunique() > 1:
             values = ", ".join(sorted(map(str, rows[column].unique())))
-            raise AnalysisError(
+            raise UserError(
                 f"one {column} in a figure, not {values}: filter first, df[df[{column!r}] == ...]"
             )
     if rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-        raise AnalysisError("nothing to draw: no valid trial")
+        raise UserError("nothing to draw: no valid trial")
     return rows
 
 
 def _drawn(kind: str, drawing: Any, width: str) -> Figure:
-    from analysis.errors import AnalysisError
+    from pareto.errors import UserError
 
     if drawing is None:
-        raise AnalysisError(f"{kind}: the trials do not tell it")
+        raise UserError(f"{kind}: the trials do not tell it")
     figure: Figure = drawing.draw(width)
     return figure
 

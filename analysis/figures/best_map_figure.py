@@ -18,7 +18,6 @@ from analysis.advice.network import Network, networks
 from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.costs.best import CLOSE, OTHER, SAME, best
-from analysis.errors import AnalysisError
 from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
 from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.labels import label, place_labels, settle
@@ -27,6 +26,7 @@ from analysis.figures.style import COLOURS, SMALL_PT, blank, figure_head, footno
 from analysis.findings import Findings
 from analysis.fronts.dominance import Floats
 from analysis.naming import family, place, transport
+from pareto.errors import UserError
 
 WRITTEN = 20
 """Every so-manieth of them, each way, is written beside the figure."""
@@ -52,7 +52,7 @@ def best_map_drawings(found: Findings) -> Iterator[Drawing]:
         manifests = [run.manifest for run in found.runs if run.folder.resolve().name in runs]
         try:
             known = networks(manifests or [run.manifest for run in found.runs])
-        except AnalysisError:
+        except UserError:
             continue
         # What a condition asks of a measured network cannot be asked of a predicted one.
         predictor = None if found.where else _predictor(trials, found.stages, known)
@@ -96,7 +96,7 @@ def best_map_drawing(
 def _predictor(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]) -> Predictor | None:
     try:
         return predict.predictor(observe(predict.advisable(trials, known), stages, known))
-    except AnalysisError:
+    except UserError:
         return None
 
 

@@ -24,11 +24,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
-from analysis.errors import AnalysisError
 from analysis.naming import backends
 from analysis.neutral import NONE
 from analysis.points import order
 from analysis.runs.setups import SIMULATED
+from pareto.errors import UserError
 
 T = TypeVar("T")
 
@@ -94,10 +94,10 @@ SMALL_PT = 6.0
 def styled(width: str = "page") -> AbstractContextManager[None]:
     """The settings under which a figure of that width is made; the caller's own come back afterwards.
 
-    Raises `AnalysisError` if there is no such width.
+    Raises `UserError` if there is no such width.
     """
     if width not in WIDTHS_IN:
-        raise AnalysisError(f"no width {width!r} of a figure: one of {', '.join(WIDTHS_IN)}")
+        raise UserError(f"no width {width!r} of a figure: one of {', '.join(WIDTHS_IN)}")
     return matplotlib.rc_context(_RC | (_COLUMN_RC if width == "column" else {}))
 
 

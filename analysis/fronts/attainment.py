@@ -8,7 +8,6 @@ import moocore
 import numpy as np
 import pandas as pd
 
-from analysis.errors import AnalysisError
 from analysis.fronts import draws
 from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
@@ -18,6 +17,7 @@ from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.neutral import pooled
 from analysis.statistics.median import LEAST_VALUES
+from pareto.errors import UserError
 
 PERCENT = (5, 50, 95)
 RESAMPLES = 400
@@ -47,11 +47,11 @@ def attainment(
     round's front is made of what was lucky in it.
 
     No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
-    where none is feasible. Raises `AnalysisError` for other than two objectives, or what can't be read.
+    where none is feasible. Raises `UserError` for other than two objectives, or what can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     if len(wanted) != 2:
-        raise AnalysisError(f"attainment: two objectives make a band, not {len(wanted)}")
+        raise UserError(f"attainment: two objectives make a band, not {len(wanted)}")
     trials = pooled(trials)
     every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
     return framed((corners for drawn in every for corners in of_condition(drawn)), wanted)

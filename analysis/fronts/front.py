@@ -93,7 +93,7 @@ def front(
       (`analysis.fronts.membership`, `analysis.fronts.ties`); empty with too few rounds.
 
     The same trials, `resamples` and `seed` give the same result, whatever other conditions are there. Raises
-    `AnalysisError` for objectives or a constraint that can't be read.
+    `UserError` for objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     known = floors(trials, [objective.column for objective in wanted])

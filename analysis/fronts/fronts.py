@@ -31,7 +31,7 @@ def fronts(
     """What the three say with their own defaults, from the same cells and resamples of them.
 
     The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
-    held at a time. Raises `AnalysisError` as the three do.
+    held at a time. Raises `UserError` as the three do.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     is_plane = wanted == chosen(DEFAULT)

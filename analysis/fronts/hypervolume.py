@@ -9,7 +9,6 @@ import moocore
 import numpy as np
 import pandas as pd
 
-from analysis.errors import AnalysisError
 from analysis.fronts import draws
 from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Floats, nondominated_in_each
@@ -20,6 +19,7 @@ from analysis.fronts.where import Where
 from analysis.keys import CONDITION
 from analysis.neutral import pooled
 from analysis.statistics.median import LEAST_VALUES, OUTSIDE
+from pareto.errors import UserError
 
 BEYOND_WORST = 1.1
 """Of the default reference: at the worst itself the worst point would be worth nothing, however good otherwise."""
@@ -82,13 +82,13 @@ def hypervolumes(
     percentiles alone held it in 83 to 97 %, and BCa in 83 to 96 %. With fewer than 6 rounds it is empty: `rounds` is
     the fewest that a point has that is on the front in at least 5 % of the resamples.
 
-    Raises `AnalysisError` for objectives, a constraint or a reference that can't be read.
+    Raises `UserError` for objectives, a constraint or a reference that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     given = dict(reference or {})
     for name in given:
         if name not in objectives:
-            raise AnalysisError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
+            raise UserError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
     trials = pooled(trials)
     every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
     return framed((row for drawn in every for row in of_condition(drawn, given)), wanted)

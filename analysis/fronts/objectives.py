@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.errors import AnalysisError
+from pareto.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ DEFAULT = ("latency", "throughput")
 def chosen(names: Sequence[str]) -> tuple[Objective, ...]:
     """The objectives of these names, in this order.
 
-    Raises `AnalysisError` for an unknown or repeated name, and for fewer than two: one objective has a best point,
+    Raises `UserError` for an unknown or repeated name, and for fewer than two: one objective has a best point,
     not a front.
     """
     for name in names:
         if name not in OBJECTIVES:
-            raise AnalysisError(f"no objective {name!r}; there are {', '.join(OBJECTIVES)}")
+            raise UserError(f"no objective {name!r}; there are {', '.join(OBJECTIVES)}")
     if len(set(names)) < max(2, len(names)):
-        raise AnalysisError(f"objectives {','.join(names) or 'none'}: name at least two, each once")
+        raise UserError(f"objectives {','.join(names) or 'none'}: name at least two, each once")
     return tuple(OBJECTIVES[name] for name in names)

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.errors import AnalysisError
 from analysis.keys import CONDITION
 from analysis.neutral import NONE
+from pareto.errors import UserError
 
 Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -78,7 +78,7 @@ class Where:
         joined by `and`, `or`, `not` and parentheses; `not` binds closest, then `and`.
 
         Numbers are in the column's unit (s, bytes, J, images/s, a share of 1), or carry one: `50ms`, `300kib`, `2j`,
-        `70%`. A text is compared for equality only: `backend == tcp`, `point == "3+7"`. Raises `AnalysisError` for
+        `70%`. A text is compared for equality only: `backend == tcp`, `point == "3+7"`. Raises `UserError` for
         whatever it can't read.
         """
         if not text.strip():
@@ -93,11 +93,11 @@ class Where:
         """Which rows satisfy it. A row without a figure that decides does not: not measured is not fulfilled.
 
         What is `SHARED` counts as the mean of the backends at the same point. A row without a backend, as nothing
-        crosses there, satisfies what is asked of any. Raises `AnalysisError` if the frame lacks a column.
+        crosses there, satisfies what is asked of any. Raises `UserError` if the frame lacks a column.
         """
         for name in sorted(self.columns - set(frame)):
             near = get_close_matches(name, frame, n=1)
-            raise AnalysisError(f"where: no column {name!r}{f'; is it {near[0]!r}?' if near else ''}")
+            raise UserError(f"where: no column {name!r}{f'; is it {near[0]!r}?' if near else ''}")
         columns = self.over_backends(frame, {name: frame[name].to_numpy() for name in self.columns})
         return pd.Series(np.broadcast_to(self.within(columns), len(frame)), index=frame.index, dtype=bool)
 
@@ -156,11 +156,11 @@ class _Reader:
         self.text, self.columns = text, set[str]()
         self.tokens = list(self.split())
         if len(self.tokens) > MOST_TOKENS:
-            raise AnalysisError(f"where: more than {MOST_TOKENS} words and signs are too many")
+            raise UserError(f"where: more than {MOST_TOKENS} words and signs are too many")
         self.tokens.reverse()
 
-    def error(self, what: str) -> AnalysisError:
-        return AnalysisError(f"where {self.text!r}: {what}")
+    def error(self, what: str) -> UserError:
+        return UserError(f"where {self.text!r}: {what}")
 
     def split(self) -> Iterator[Token]:
         at, end = 0, len(self.text.rstrip())
@@ -256,7 +256,7 @@ def _texts(column: str, compare: Callable[[Any, Any], Any], text: str) -> Check:
             holds, fails = _known(compare(written.astype(str), text), ~of_none)
             return holds | of_none, fails | of_none
         if written.dtype != object or compare not in (operator.eq, operator.ne):
-            raise AnalysisError(f"where: {column} can't be compared with {text!r} in this way")
+            raise UserError(f"where: {column} can't be compared with {text!r} in this way")
         return _known(compare(written.astype(str), text), np.asarray(written.astype(str) != ""))
 
     return check
@@ -266,7 +266,7 @@ def _columns(column: str, compare: Callable[[Any, Any], Any], other: str) -> Che
     def check(columns: Columns) -> Verdict:
         one, two = columns[column], columns[other]
         if object in (one.dtype, two.dtype):
-            raise AnalysisError(f"where: {column} can't be compared with {other}")
+            raise UserError(f"where: {column} can't be compared with {other}")
         return _known(compare(one, two), ~np.isnan(one.astype(float)) & ~np.isnan(two.astype(float)))
 
     return check

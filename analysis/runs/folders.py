@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from analysis import files
-from analysis.runs.schema import TRIALS, DatasetError
+from analysis.runs.schema import TRIALS
+from pareto.errors import UserError
 
 Runs = str | Path | Iterable[str | Path]
 """A path, a text, a pattern such as `results/*`, or several of them."""
@@ -17,7 +18,7 @@ def folders(runs: Runs) -> list[Path]:
     """The run folders that are meant, in the order asked for; those of a pattern, or inside a folder, by name.
 
     A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Of a pattern
-    whatever is no run is passed over. Raises `DatasetError` for what is not there, holds no run, or names one twice.
+    whatever is no run is passed over. Raises `UserError` for what is not there, holds no run, or names one twice.
     """
     asked = [runs] if isinstance(runs, str | Path) else list(runs)
     found = [folder for one in asked for folder in _meant(one)]
@@ -26,7 +27,7 @@ def folders(runs: Runs) -> list[Path]:
         first = seen.setdefault(folder.resolve(), folder)
         if first is not folder:
             also = "" if str(first) == str(folder) else f", also as {first}"
-            raise DatasetError(f"{folder} is given twice{also}: give each run once")
+            raise UserError(f"{folder} is given twice{also}: give each run once")
     return found
 
 
@@ -36,12 +37,12 @@ def _meant(asked: str | Path) -> list[Path]:
         names = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
         matches = [folder for name in sorted(names) for folder in _runs_in(name)]
         if not matches:
-            raise DatasetError(f"{asked}: no run's folder is called so")
+            raise UserError(f"{asked}: no run's folder is called so")
         return matches
     if not path.is_dir():
-        raise DatasetError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+        raise UserError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
     if not (held := _runs_in(path)):
-        raise DatasetError(f"{path}: not a run, nor a folder of runs: there is no {TRIALS.file}")
+        raise UserError(f"{path}: not a run, nor a folder of runs: there is no {TRIALS.file}")
     return held
 
 

@@ -36,7 +36,7 @@ def joined(runs: Runs) -> Joined:
 
     Notes: what the setups differ in, what of the files does not count, and which versions the runs were made with, if
     with several. Raises
-    `DatasetError` for what is no run, is malformed, or is the same run twice, under whatever path.
+    `UserError` for what is no run, is malformed, or is the same run twice, under whatever path.
     """
     where = folders(runs)
     read = trials.told_apart(where)

@@ -21,7 +21,7 @@ def load(runs: Sequence[Path]) -> pd.DataFrame:
     written), and floats for what was asked and measured (NaN = not asked, not measured, nor by a run older than the
     column). A run without the file has no rows; a last line that a killed writer left unfinished is left out.
 
-    Raises `analysis.runs.schema.DatasetError` if a file is malformed.
+    Raises `UserError` if a file is malformed.
     """
     parts = [
         reading.read(run, LINKS)[0].to_pandas().assign(run=run.resolve().name)

@@ -14,17 +14,8 @@ from pyarrow import csv as arrow_csv
 
 from analysis import files
 from analysis.escaping import short
-from analysis.runs.schema import (
-    FORMS,
-    FREE,
-    NOT_NEGATIVE,
-    POSITIVE,
-    STATUSES,
-    TEXT,
-    WHOLE,
-    DatasetError,
-    Table,
-)
+from analysis.runs.schema import FORMS, FREE, NOT_NEGATIVE, POSITIVE, STATUSES, TEXT, WHOLE, Table
+from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -52,16 +43,16 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     """The finished rows of a run's CSV file, and which of its columns are not known and were left out.
 
     Text is never null; a number is, where nothing was written or the file has no such column; all others are finite.
-    Names are short and of characters that are seen; only a reason is free. Raises `DatasetError`, with file and line,
+    Names are short and of characters that are seen; only a reason is free. Raises `UserError`, with file and line,
     for what is no such table.
     """
     path = folder / table.file
     try:
         raw = files.read(folder, table.file)
     except files.NoPlainFile as error:
-        raise DatasetError(f"{error}") from error
+        raise UserError(f"{error}") from error
     except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror or error}") from error
+        raise UserError(f"{path}: {error.strerror or error}") from error
     header = _header(path, raw, table)
     named = {column: column for column in table.columns}
     named |= {now: then for then, now in table.formerly.items() if then in header and now not in header}
@@ -83,7 +74,7 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
         _check_all(rows)
     except ValueError as error:
         found = _fault(path, raw[:end], table) or f"{path}: {short(str(error))}"
-        raise DatasetError(found) from error
+        raise UserError(found) from error
     return _without_null_text(rows), [column for column in header if column not in named.values()]
 
 
@@ -91,10 +82,10 @@ def _header(path: Path, raw: bytes, table: Table) -> list[str]:
     try:
         header = next(csv.reader([raw[: raw.find(b"\n") + 1].decode("utf-8-sig")]), [])
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DatasetError(f"{path}: not a CSV file: {error}") from error
+        raise UserError(f"{path}: not a CSV file: {error}") from error
     missing = [column for column in table.columns if column not in header and column not in table.later]
     if missing:
-        raise DatasetError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
+        raise UserError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
     return header
 
 

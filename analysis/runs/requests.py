@@ -22,11 +22,12 @@ from analysis.keys import CELL
 from analysis.points import cuts, order
 from analysis.runs.folders import Runs, folders
 from analysis.runs.reading import LEAST, MOST
-from analysis.runs.schema import TRIALS, DatasetError
+from analysis.runs.schema import TRIALS
 from analysis.runs.trials import load
 from analysis.statistics.median import Floats
 from analysis.statistics.outliers import flagged
 from analysis.statistics.quantiles import quantile
+from pareto.errors import UserError
 
 QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
 COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, "slowest_s", "slow"]
@@ -52,7 +53,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
     - slow: how many are far above the others (`analysis.statistics.outliers.flagged`). They count everywhere else too.
 
     Files are opened when their cell's turn comes and the latencies of one cell are held at a time, 8 bytes each. Raises
-    `DatasetError` for what is no run, and for a file that cannot be read.
+    `UserError` for what is no run, and for a file that cannot be read.
     """
     where = folders(runs)
     trials = load(where) if trials is None else trials
@@ -130,7 +131,7 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
             ):
                 first = next(csv.DictReader(text), None)
         except (OSError, ValueError, csv.Error) as error:  # it was read before, and is another one now
-            raise DatasetError(f"{folder / TRIALS.file}: {short(str(error))}") from error
+            raise UserError(f"{folder / TRIALS.file}: {short(str(error))}") from error
         if first is not None:
             found[first.get("run") or folder.resolve().name] = folder
     return found
@@ -145,7 +146,7 @@ def _stem(cell: Mapping[str, Any]) -> str:
 
 
 def _latencies_s(file: Path) -> Floats:
-    """Of the latency phase of a trial. Raises `DatasetError`."""
+    """Of the latency phase of a trial. Raises `UserError`."""
     try:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
@@ -157,10 +158,10 @@ def _latencies_s(file: Path) -> Floats:
         alone = compute.equal(found["phase"], "latency")
         latencies_s = compute.subtract(found["finished_s"], found["started_s"]).filter(alone).drop_null()
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
-        raise DatasetError(f"{file}: not a file of requests: {short(str(error))}") from error
+        raise UserError(f"{file}: not a file of requests: {short(str(error))}") from error
     values = np.asarray(latencies_s.to_numpy(), dtype=float)
     if not np.all((values > LEAST) & (values < MOST)):
-        raise DatasetError(f"{file}: not a file of requests: it has latencies that nobody can have measured")
+        raise UserError(f"{file}: not a file of requests: it has latencies that nobody can have measured")
     return values
 
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from analysis.errors import AnalysisError
-
 STATUSES = ("ok", "invalid", "failed")
 # fmt: off
 TEXT = frozenset((
@@ -97,10 +95,6 @@ LINK_COLUMNS = (
 )
 LATER_LINK = ("link", "when", "asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s")
 # fmt: on
-
-
-class DatasetError(AnalysisError):
-    """A run folder that cannot be analysed; the message is one line for the user."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.manifest import section, within
-from analysis.runs.schema import DatasetError
+from pareto.errors import UserError
 
 KEY = ["run", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
@@ -60,13 +60,13 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
 
     A setup is called after the one setting that tells it from the others (`edge_cpu=0.25`), else by a letter: the same
     one for all trials that have the settings of the same earlier run. A run without a manifest is a setup of its own.
-    Setups of simulated runs are called `simulated`, too. Raises DatasetError where these are joined with real ones.
+    Setups of simulated runs are called `simulated`, too. Raises UserError where these are joined with real ones.
     """
     simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
     if not simulated:
         return _setups(manifests, trials)
     if real := [run for run in manifests if run not in simulated]:
-        raise DatasetError(
+        raise UserError(
             f"simulated runs ({some(simulated)}) are not joined with real ones ({some(real)}): report on them apart"
         )
     found = _setups(manifests, trials)

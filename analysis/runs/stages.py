@@ -20,7 +20,7 @@ def stages(runs: Runs) -> pd.DataFrame:
     """One row for each host that took part in a trial, in the order of the files; none for a run older than the file.
 
     Columns are `analysis.runs.schema.STAGE_COLUMNS` and `setup`, typed and named as in `analysis.runs.trials.load`.
-    Raises `DatasetError` as that does.
+    Raises `UserError` as that does.
     """
     where = folders(runs)
     return of(where, trials.told_apart(where).setups if len(where) > 1 else Setups())

@@ -18,7 +18,8 @@ from analysis.runs import reading, setups
 from analysis.runs.columns import Columns
 from analysis.runs.folders import Runs, folders
 from analysis.runs.manifest import read_manifest
-from analysis.runs.schema import TRIALS, DatasetError, Table
+from analysis.runs.schema import TRIALS, Table
+from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def load(runs: Runs) -> pd.DataFrame:
     `analysis.runs.setups` tells them apart. What differs is logged, and where a file has a trial of a cell and round
     twice, as two writers may leave it: only the first counts that did not fail.
 
-    Raises `DatasetError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
+    Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
     found = told_apart(folders(runs))
     for note in found.notes:
@@ -58,7 +59,7 @@ class ToldApart:
 
 
 def told_apart(where: Sequence[Path]) -> ToldApart:
-    """The trials of these folders. Raises `DatasetError`."""
+    """The trials of these folders. Raises `UserError`."""
     trials, names, notes = frame(where, TRIALS)
     manifests = {}
     for folder in where:
@@ -84,7 +85,7 @@ def frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str, 
         for name in rows["run"].unique().to_pylist():
             first = folder_of.setdefault(name, folder)
             if first is not folder:
-                raise DatasetError(f"{first} and {folder} are the same run, {name}: give each run once")
+                raise UserError(f"{first} and {folder} are the same run, {name}: give each run once")
         once = _once(rows)
         if len(once) < len(rows):
             notes.append(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pareto.backends import names
+from pareto.errors import UserError
 from pareto.link import library, units
 from pareto.link.profile import Profile
-from pareto.spec import SpecError
 
 WAYS = ("floor", "tcp", "rpc", "naive", "asyncio")
 FLOOR = "floor"
@@ -66,12 +66,12 @@ def asked(
     busy: bool,
     quick: bool,
 ) -> Asked:
-    """From the command line's texts, lists with commas. Raises SpecError, link.profile.ProfileError."""
+    """From the command line's texts, lists with commas. Raises UserError, UserError."""
     where = _each("--places", places, lambda text: _known("--places", text, PLACES))
     many = _each("--rpc-threads", rpc_threads, lambda text: _count("--rpc-threads", text, MOST_THREADS))
     named = _each("--ways", ways, _way)
     if rounds is not None and not 1 <= rounds <= 1000:
-        raise SpecError(f"--rounds {rounds}: give a number from 1 to 1000")
+        raise UserError(f"--rounds {rounds}: give a number from 1 to 1000")
     return Asked(
         where,
         _each("--netem", netem, library.load) if NETEM in where else (),
@@ -94,13 +94,13 @@ def _each(option: str, text: str, read: Callable[[str], _T]) -> tuple[_T, ...]:
     """What the parts of a list are, each once, in the order given."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise SpecError(f"{option} is empty: leave it out, or name at least one")
+        raise UserError(f"{option} is empty: leave it out, or name at least one")
     return tuple(dict.fromkeys(read(part) for part in parts))
 
 
 def _known(option: str, text: str, known: tuple[str, ...]) -> str:
     if text not in known:
-        raise SpecError(f"{option}: there is no {text!r}: use {', '.join(known)}")
+        raise UserError(f"{option}: there is no {text!r}: use {', '.join(known)}")
     return text
 
 
@@ -110,9 +110,9 @@ def _way(text: str) -> str:
     try:
         found = names.parse(text)
     except ValueError as error:
-        raise SpecError(f"--ways: {error}") from None
+        raise UserError(f"--ways: {error}") from None
     if found.label:
-        raise SpecError(
+        raise UserError(
             f"--ways: {text!r} has a label, which a benchmark does not take: use {found.transport}"
         )
     return text
@@ -120,7 +120,7 @@ def _way(text: str) -> str:
 
 def _count(option: str, text: str, most: int) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise SpecError(f"{option}: {text!r} is not a number from 1 to {most}")
+        raise UserError(f"{option}: {text!r} is not a number from 1 to {most}")
     return int(text)
 
 
@@ -128,7 +128,7 @@ def _size(text: str) -> int:
     try:
         nbytes = units.size_bytes(text, "size")
     except ValueError as error:
-        raise SpecError(f"--sizes: {error}") from None
+        raise UserError(f"--sizes: {error}") from None
     if not 1 <= nbytes <= MOST_BYTES:
-        raise SpecError(f"--sizes: {text!r} is not from 1B to {MOST_BYTES // 1_000_000}MB")
+        raise UserError(f"--sizes: {text!r} is not from 1B to {MOST_BYTES // 1_000_000}MB")
     return nbytes

@@ -9,7 +9,7 @@ from typing import Any
 from PIL.Image import Image
 from torch import Tensor
 
-from pareto.datasets.dataset import DatasetError
+from pareto.errors import UserError
 from partitions.torchvision_compat import models
 
 # By name, after torchvision_compat: beside a CPU-only torch nothing of torchvision can be imported before it.
@@ -41,10 +41,10 @@ class Crop:
 def evaluated(name: str, shape: tuple[int, int, int]) -> Crop:
     """As torchvision evaluates the model; one that it does not know sees as much of an image as it has room for.
 
-    Raises DatasetError for a model that does not take images.
+    Raises UserError for a model that does not take images.
     """
     if shape[0] not in _MODES:
-        raise DatasetError(f"{name} takes {shape[0]} channels, and images have 3: leave out --dataset")
+        raise UserError(f"{name} takes {shape[0]} channels, and images have 3: leave out --dataset")
     preset: Any = (
         models.get_model_weights(name).DEFAULT.transforms() if name in models.list_models() else None
     )

@@ -9,16 +9,10 @@ from pathlib import Path
 
 from PIL.Image import Image
 
-from pareto.spec import SpecError
-
-
-class DatasetError(SpecError):
-    """Images that are not there, cannot be read, or are too few or too many; the message is one line."""
-
 
 @dataclass(frozen=True)
 class Sample:
-    """One image. label: index into its data set's classes; None where it has none. read: raises DatasetError."""
+    """One image. label: index into its data set's classes; None where it has none. read: raises UserError."""
 
     label: int | None
     read: Callable[[], Image]

@@ -26,7 +26,7 @@ class Feed(Protocol):
         """How many batches there are."""
 
     def batches(self, batch_size: int) -> Iterator[Tensor]:
-        """Each of shape (batch_size, channels, height, width), in the model's input dtype. Raises DatasetError."""
+        """Each of shape (batch_size, channels, height, width), in the model's input dtype. Raises UserError."""
 
     def labels(self, batch_size: int) -> Tensor | None:
         """The class of each image, int64 of shape (count, batch_size); None where they are not known."""

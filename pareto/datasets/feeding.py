@@ -13,9 +13,10 @@ from torch import Tensor
 
 from pareto.datasets import cifar10, folder
 from pareto.datasets.crop import evaluated
-from pareto.datasets.dataset import Dataset, DatasetError
+from pareto.datasets.dataset import Dataset
 from pareto.datasets.feed import Feed, Noise, Pictures
 from pareto.datasets.labels import match
+from pareto.errors import UserError
 from pareto.spec import Sweep
 from partitions import preprocess, registry
 from partitions.graph import TensorSpec
@@ -41,13 +42,13 @@ class Feeding:
 
 
 def opened(sweep: Sweep) -> Dataset | None:
-    """The sweep's data set, no image of it read yet; None for a synthetic one. Raises DatasetError."""
+    """The sweep's data set, no image of it read yet; None for a synthetic one. Raises UserError."""
     if sweep.data_path is None:
         return None
     dataset = _LOADERS[sweep.dataset](sweep.data_path)
     for option, wanted in (("--images", sweep.images or 1), ("--batch-size", max(sweep.batch_sizes))):
         if wanted > len(dataset.samples):
-            raise DatasetError(f"{option} {wanted}: {sweep.data_path} has {len(dataset.samples)} images")
+            raise UserError(f"{option} {wanted}: {sweep.data_path} has {len(dataset.samples)} images")
     return dataset
 
 

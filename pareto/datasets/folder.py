@@ -8,17 +8,16 @@ from pathlib import Path
 
 from PIL import Image
 
-from pareto.datasets.dataset import Dataset, DatasetError, Sample
+from pareto.datasets.dataset import Dataset, Sample
+from pareto.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
 def load(path: Path) -> Dataset:
-    """What lies in `path`, sorted by name; no image is read yet. Raises DatasetError."""
+    """What lies in `path`, sorted by name; no image is read yet. Raises UserError."""
     if not path.is_dir():
-        raise DatasetError(
-            f"no folder {path}: --data-path is the one with the images, or with a folder a class"
-        )
+        raise UserError(f"no folder {path}: --data-path is the one with the images, or with a folder a class")
     try:
         folders = sorted(
             child for child in path.iterdir() if child.is_dir() and not child.name.startswith(".")
@@ -26,13 +25,13 @@ def load(path: Path) -> Dataset:
         loose = _images(path.iterdir())
         inside = [_images(folder.rglob("*")) for folder in folders]
     except OSError as error:
-        raise DatasetError(f"cannot read {path}: {error.strerror}") from error
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
     if loose and any(inside):
-        raise DatasetError(
+        raise UserError(
             f"{path} has images ({loose[0].name}, ...) beside folders of images ({folders[0].name}, ...): keep either"
         )
     if not loose and not any(inside):
-        raise DatasetError(f"no images in {path}: it looks for {' '.join(SUFFIXES)}")
+        raise UserError(f"no images in {path}: it looks for {' '.join(SUFFIXES)}")
     if loose:
         return Dataset(path, tuple(Sample(None, partial(_read, file)) for file in loose))
     samples = (Sample(label, partial(_read, file)) for label, files in enumerate(inside) for file in files)
@@ -51,5 +50,5 @@ def _read(file: Path) -> Image.Image:
         Exception
     ) as error:  # on broken files Pillow's decoders raise OSError, ValueError, SyntaxError, TypeError
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise DatasetError(f"cannot read image {file}: {reason}") from error
+        raise UserError(f"cannot read image {file}: {reason}") from error
     return colour

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pareto.errors import UserError
+
 EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)
 MIDDLE = "middle"
@@ -15,7 +17,7 @@ def chain(hosts: int) -> tuple[str, ...]:
     return (EDGE, *(f"{MIDDLE}{number}" for number in range(1, hosts - 1)), SERVER)
 
 
-class TestbedError(Exception):
+class TestbedError(UserError):
     """The testbed cannot be had; says what is missing and what to do about it."""
 
     __test__ = False  # not a test, whatever pytest makes of the name

@@ -14,6 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pareto.errors import UserError
 from pareto.hosts.inventory import Member
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.way import Outcome, Way
@@ -62,10 +63,6 @@ _NO_USE = (
 )
 
 
-class PackagesError(Exception):
-    """The packages cannot be had: one line that says why and what to do."""
-
-
 def wanted(requirements: Path = REQUIREMENTS) -> str:
     """What `venv/.requirements` holds when everything is installed."""
     return hashlib.sha256(requirements.read_bytes()).hexdigest()
@@ -74,7 +71,7 @@ def wanted(requirements: Path = REQUIREMENTS) -> str:
 def provide(way: Way, member: Member, folder: str, say: Say, requirements: Path = REQUIREMENTS) -> bool:
     """See to it that the host's interpreter has the packages; whether anything had to be done.
 
-    Raises PackagesError, Unreachable. What was done until then is found by the next call, which goes on from there.
+    Raises UserError, Unreachable. What was done until then is found by the next call, which goes on from there.
     """
     if member.python:
         for line in differences(way, member.python, requirements):
@@ -92,20 +89,20 @@ def are_there(way: Way, member: Member, folder: str, requirements: Path = REQUIR
     if member.python:
         try:
             differences(way, member.python, requirements)
-        except PackagesError:
+        except UserError:
             return False
         return True
     return _state(way, member, folder).get("stamp") == wanted(requirements)
 
 
 def differences(way: Way, python: str, requirements: Path) -> list[str]:
-    """A line for each package of another version than asked for. Raises PackagesError where one is missing."""
+    """A line for each package of another version than asked for. Raises UserError where one is missing."""
     outcome = _python(way, python, _INSTALLED)
     if outcome.status != 0:
-        raise PackagesError(f"python: {python} does not work there: {outcome.words}")
+        raise UserError(f"python: {python} does not work there: {outcome.words}")
     told = json.loads(outcome.out)
     if tuple(map(int, told["python"].split("."))) < (3, 10):
-        raise PackagesError(f"python: {python} is Python {told['python']}: 3.10 or later is needed")
+        raise UserError(f"python: {python} is Python {told['python']}: 3.10 or later is needed")
     found = {canonicalize_name(name): version for name, version in told["found"].items()}
     lines, missing = [], []
     for wanted in _requirements(requirements, told["python"]):
@@ -117,7 +114,7 @@ def differences(way: Way, python: str, requirements: Path) -> list[str]:
         elif not wanted.specifier.contains(version, prereleases=True):
             lines.append(f"{python} has {wanted.name} {version}, and {wanted.specifier} is what is tested")
     if missing:
-        raise PackagesError(
+        raise UserError(
             f"{python} lacks {', '.join(missing)}: install them there, or leave python: out of the testbed file"
         )
     return lines
@@ -135,7 +132,7 @@ def _install(way: Way, member: Member, folder: str, say: Say, requirements: Path
         progress = _Progress(say, "making it")
         outcome = _watched(way, shlex.join([python, "-m", "venv", "--clear", venv]), progress)
         if outcome.status != 0:
-            raise PackagesError(f"no virtual environment there: {outcome.words}")
+            raise UserError(f"no virtual environment there: {outcome.words}")
         _checked(way, f"printf %s {shlex.quote(member.pip_index)} > {shlex.quote(venv)}/.index")
     _pip(way, venv, member.pip_index, member.device, say, requirements)
     return True
@@ -166,9 +163,7 @@ def _pip(way: Way, venv: str, index: str, device: str, say: Say, requirements: P
             continue
         # pip takes back what it was about to install, but not on a disk that is full.
         way.run(f"cd {quoted} && rm -rf .tmp{'' if progress.unpacking else ' .installing'}")
-        raise PackagesError(
-            f"pip: {progress.reason or outcome.words} (the next hosts setup goes on from here)"
-        )
+        raise UserError(f"pip: {progress.reason or outcome.words} (the next hosts setup goes on from here)")
 
 
 def _state(way: Way, member: Member, folder: str) -> dict[str, str]:
@@ -186,20 +181,18 @@ def _find_python(way: Way) -> str:
     if verdict == "good":
         return what
     if verdict == "bare":
-        raise PackagesError(f"{what} has no venv there: sudo apt-get install {what}-venv")
+        raise UserError(f"{what} has no venv there: sudo apt-get install {what}-venv")
     if verdict == "old":
-        raise PackagesError(
-            f"{what} is too old: 3.10 or later is needed; name one in the testbed file (python:)"
-        )
-    raise PackagesError("no python3 there: sudo apt-get install python3 python3-venv")
+        raise UserError(f"{what} is too old: 3.10 or later is needed; name one in the testbed file (python:)")
+    raise UserError("no python3 there: sudo apt-get install python3 python3-venv")
 
 
 def _check_cuda(way: Way, python: str, device: str) -> None:
     outcome = _python(way, python, _CUDA)
     if outcome.status != 0:
-        raise PackagesError(f"cannot see which torch {python} has: {outcome.words}")
+        raise UserError(f"cannot see which torch {python} has: {outcome.words}")
     if not outcome.out.strip():
-        raise PackagesError(
+        raise UserError(
             f"torch there is built without CUDA, and device is {device}: in the testbed file, name a package index "
             "that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts setup again"
         )
@@ -222,7 +215,7 @@ def _python(way: Way, python: str, program: str) -> Outcome:
 def _checked(way: Way, command: str, stdin: io.BytesIO | None = None) -> None:
     outcome = way.run(command, stdin)
     if outcome.status != 0:
-        raise PackagesError(outcome.words)
+        raise UserError(outcome.words)
 
 
 def _watched(way: Way, command: str, progress: _Progress) -> Outcome:

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pareto.errors import UserError
 from pareto.hosts import packages, privileged, shipping
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import Member
-from pareto.hosts.packages import REQUIREMENTS, PackagesError, Say
+from pareto.hosts.packages import REQUIREMENTS, Say
 from pareto.hosts.way import Outcome, Unreachable, Way
 
 _INSTALL_S = 300.0
@@ -140,7 +141,7 @@ def _contained(site: Site, step: Callable[[], None]) -> None:
     """A step that fails is said, and the others go on."""
     try:
         step()
-    except (PackagesError, TestbedError, Unreachable) as error:
+    except (UserError, TestbedError, Unreachable) as error:
         site.fail(str(error))
 
 

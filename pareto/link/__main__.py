@@ -41,6 +41,7 @@ from typing import Any, TypeVar
 from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto import jsonlines
+from pareto.errors import UserError
 from pareto.link import guard, journal, qdisc, schema
 from pareto.link.interface import Interface
 from pareto.link.netem import QdiscError
@@ -121,7 +122,7 @@ class Helper:
                 answer = handler(schema.read(declared, request)) if not fault or in_a_fault else None
             except NetlinkError as error:
                 raise jsonlines.Refused(f"the kernel refused: {qdisc.said(error)}") from None
-            except (schema.ProfileError, QdiscError, OSError) as error:
+            except (UserError, QdiscError, OSError) as error:
                 raise jsonlines.Refused(str(error)) from None
             if fault:
                 raise jsonlines.Refused(fault)

@@ -9,8 +9,9 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from pareto.errors import UserError
 from pareto.link import units
-from pareto.link.profile import Direction, Profile, ProfileError
+from pareto.link.profile import Direction, Profile
 from pareto.link.profile_file import read
 
 PROFILES = Path(__file__).resolve().parents[2] / "netem_profiles"
@@ -35,7 +36,7 @@ def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
     """The profile of that name in `directory`, else of that YAML file, else as the name itself says.
 
     ``80ms-20mbit`` shapes edge to server and leaves the way back alone, as the files of that form do.
-    Raises ProfileError.
+    Raises UserError.
     """
     text = name_or_path.strip()
     if text in names(directory):
@@ -62,11 +63,11 @@ def _from_name(name: str, directory: Path) -> Direction:
         }
         try:
             return Direction(**values)
-        except ProfileError as error:
-            raise ProfileError(f"netem profile {name!r}: {error}") from None
+        except UserError as error:
+            raise UserError(f"netem profile {name!r}: {error}") from None
     if name[:1].isdigit():
-        raise ProfileError(f"netem profile {name!r} is malformed: write {SYNTAX}")
+        raise UserError(f"netem profile {name!r} is malformed: write {SYNTAX}")
     known = names(directory)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
-    raise ProfileError(f"there is no netem profile {name!r}: {hint} Or write {SYNTAX}, or a YAML file's path")
+    raise UserError(f"there is no netem profile {name!r}: {hint} Or write {SYNTAX}, or a YAML file's path")

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
+from pareto.errors import UserError
 from pareto.link import schema
 from pareto.link.schema import NAME, Bounds
-from pareto.link.schema import ProfileError as ProfileError
 from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
 
 MAX_LIMIT_BYTES = 1 << 30
@@ -38,7 +38,7 @@ BYTES = Annotated[int, Bounds(1514, MAX_LIMIT_BYTES, "bytes", "is out of range: 
 
 
 def check_rate(rate_bps: float) -> None:
-    """Raises ProfileError for a rate that cannot be emulated."""
+    """Raises UserError for a rate that cannot be emulated."""
     _RATE.check("rate", rate_bps)
 
 
@@ -57,9 +57,7 @@ class Gilbert:
     def __post_init__(self) -> None:
         schema.check(self, "loss ")
         if not self.good_to_bad or not self.bad_to_good:
-            raise ProfileError(
-                "loss good_to_bad and bad_to_good must be more than 0: the model changes states"
-            )
+            raise UserError("loss good_to_bad and bad_to_good must be more than 0: the model changes states")
 
     @property
     def mean(self) -> float:
@@ -80,7 +78,7 @@ class Direction:
     `Profile.with_queues` sets it (None: more than TCP sends unasked). `trace` gives rate and delay over time in place
     of `rate_bps` and `delay_s`.
 
-    Raises ProfileError for values that no link here can have.
+    Raises UserError for values that no link here can have.
     """
 
     delay_s: DELAY = 0.0
@@ -98,15 +96,15 @@ class Direction:
     def __post_init__(self) -> None:
         schema.check(self)
         if self.trace is not None and (self.delay_s or self.rate_bps is not None):
-            raise ProfileError("a trace gives delay and rate: leave both out beside it")
+            raise UserError("a trace gives delay and rate: leave both out beside it")
         if self.jitter_s > self.delay_s and not self.trace:
-            raise ProfileError(f"jitter {self.jitter_s:g} s must be at most the delay, {self.delay_s:g} s")
+            raise UserError(f"jitter {self.jitter_s:g} s must be at most the delay, {self.delay_s:g} s")
         if self.jitter_correlation and not self.jitter_s:
-            raise ProfileError("jitter_correlation needs jitter")
+            raise UserError("jitter_correlation needs jitter")
         if self.reorder and not (self.delay_s or self.trace):
-            raise ProfileError("reorder needs a delay: without one no packet can be overtaken")
+            raise UserError("reorder needs a delay: without one no packet can be overtaken")
         if self.limit_bytes is not None and not self.limited:
-            raise ProfileError("limit needs a rate: without one nothing waits")
+            raise UserError("limit needs a rate: without one nothing waits")
 
     @property
     def waiting_bytes(self) -> int | None:
@@ -152,7 +150,7 @@ class Direction:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Direction:
-        """The inverse of `to_dict`. Raises ProfileError."""
+        """The inverse of `to_dict`. Raises UserError."""
         return schema.read(cls, fields)
 
 
@@ -187,10 +185,10 @@ class Profile:
         schema.check(self)
         if self.bucket is not None:
             if not any(way.limited for way in self.directions):
-                raise ProfileError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
+                raise UserError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
             for way in self.directions:
                 if way.trace is not None or way.limit_bytes is not None:
-                    raise ProfileError(
+                    raise UserError(
                         f"shaper {NETEM_TBF} knows neither trace nor limit: its queue is what fits into latency"
                     )
 
@@ -270,5 +268,5 @@ class Profile:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
-        """Raises ProfileError."""
+        """Raises UserError."""
         return schema.read(cls, fields)

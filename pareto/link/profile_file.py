@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import yaml
 
+from pareto.errors import UserError
 from pareto.link import trace_file, units
-from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, Gilbert, Profile, ProfileError
+from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction, Gilbert, Profile
 from pareto.link.yaml_file import YamlFile
 
 _Keys = Mapping[str, tuple[str, Callable[[str, str], Any]]]  # a key's field, and the reader of its text
@@ -37,12 +38,12 @@ _Filled = TypeVar("_Filled", Direction, Gilbert, Bucket, Profile)
 def read(path: Path) -> Profile:
     """The profile in a file like ``edge_to_server: {delay: 200ms, rate: 5mbit}``.
 
-    A direction left out is unshaped. Raises ProfileError with the file and the line.
+    A direction left out is unshaped. Raises UserError with the file and the line.
     """
-    file = _File(path, "netem profile", ProfileError)
+    file = _File(path, "netem profile", UserError)
     root = file.compose()
     if root is None:
-        raise ProfileError(f"{path}: is empty; write 'edge_to_server: {{delay: 200ms, rate: 5mbit}}'")
+        raise UserError(f"{path}: is empty; write 'edge_to_server: {{delay: 200ms, rate: 5mbit}}'")
     return file.profile(root)
 
 
@@ -85,7 +86,7 @@ class _File(YamlFile):
         file = self.path.parent / self.text(node, "trace must be a file's path")
         try:
             trace = trace_file.read(file, direction.delay_s if delayed else None)
-        except ProfileError as error:
+        except UserError as error:
             raise self.fault(node, str(error)) from None
         return self.put(replace(direction, delay_s=0.0), "trace", trace, node)
 
@@ -111,5 +112,5 @@ class _File(YamlFile):
     def put(self, blank: _Filled, field: str, value: Any, node: yaml.Node) -> _Filled:
         try:
             return replace(blank, **{field: value})
-        except ProfileError as error:
+        except UserError as error:
             raise self.fault(node, str(error)) from None

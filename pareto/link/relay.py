@@ -32,10 +32,11 @@ from math import inf
 from typing import Any
 
 from pareto import jsonlines
+from pareto.errors import UserError
 from pareto.link import packets, realtime
 from pareto.link.fate import seed_of
 from pareto.link.lane import NEVER, Lane
-from pareto.link.profile import Profile, ProfileError
+from pareto.link.profile import Profile
 from pareto.link.trace import Step
 
 _BATCH = 16  # frames taken from one side before the other side and what is due get their turn
@@ -135,7 +136,7 @@ class Control:
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             profile = Profile.from_dict(request)
-        except (ProfileError, TypeError, ValueError) as error:
+        except (UserError, TypeError, ValueError) as error:
             raise jsonlines.Refused(str(error)) from None
         self._begin_ns = time.monotonic_ns() - round(profile.offset_s * 1e9)
         lanes = self._relay.lanes

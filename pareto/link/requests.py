@@ -6,8 +6,9 @@ import ipaddress
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from pareto.errors import UserError
 from pareto.link.profile import Bucket, Direction
-from pareto.link.schema import Bounds, ProfileError, Text, check
+from pareto.link.schema import Bounds, Text, check
 from pareto.link.trace import POSITION
 
 INTERFACE = Annotated[str, Text("[!-.0-~]{1,15}", "interface's name")]
@@ -73,8 +74,8 @@ class Stats(Nothing):
 
 
 def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address without its zone. Raises ProfileError."""
+    """The address without its zone. Raises UserError."""
     try:
         return ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        raise ProfileError(f"{address!r} is no IP address") from None
+        raise UserError(f"{address!r} is no IP address") from None

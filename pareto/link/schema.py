@@ -16,13 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar
 
+from pareto.errors import UserError
+
 _Made = TypeVar("_Made")
 _Check = Callable[[str, Any], None]
 _UNITS = re.compile("_(s|bps|bytes)$")
-
-
-class ProfileError(ValueError):
-    """A profile or a request that cannot be met: one line that says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,12 @@ class Bounds:
     above: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raises ProfileError for what is outside, NaN among it."""
+        """Raises UserError for what is outside, NaN among it."""
         if not self.least <= value <= self.most or (self.above and value == self.least):
             unit = f" {self.unit}" if self.unit else ""
             span = f"more than {self.least:.12g}, up to" if self.above else f"{self.least:.12g} to"
             words = self.words or f"is out of range: {span} {self.most:.12g}{unit}"
-            raise ProfileError(f"{name} {_shown(value)}{unit} {words}")
+            raise UserError(f"{name} {_shown(value)}{unit} {words}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Text:
 
     def check(self, name: str, value: str) -> None:
         if not re.fullmatch(self.pattern, value):
-            raise ProfileError(f"{name} {_shown(value)} is no {self.what}")
+            raise UserError(f"{name} {_shown(value)} is no {self.what}")
 
 
 NAME = Annotated[
@@ -62,21 +60,21 @@ NAME = Annotated[
 
 
 def read(made: type[_Made], data: object) -> _Made:
-    """The dataclass that JSON's types describe. Raises ProfileError."""
+    """The dataclass that JSON's types describe. Raises UserError."""
     kinds = _kinds(made)
     if not isinstance(data, Mapping):
-        raise ProfileError(f"expected the fields {', '.join(kinds) or '(none)'}, not {_shown(data)}")
+        raise UserError(f"expected the fields {', '.join(kinds) or '(none)'}, not {_shown(data)}")
     for key in data:
         if key not in kinds:
-            raise ProfileError(f"unknown field {_shown(key)}: use {', '.join(kinds) or 'none'}")
+            raise UserError(f"unknown field {_shown(key)}: use {', '.join(kinds) or 'none'}")
     for name, kind in kinds.items():
         if kind.required and name not in data:
-            raise ProfileError(f"{name} is missing")
+            raise UserError(f"{name} is missing")
     return made(**{name: kinds[name].converted(value) for name, value in data.items()})
 
 
 def check(instance: object, prefix: str = "") -> None:
-    """Raises ProfileError where a field is not as its class declares. `prefix` comes before the field's name."""
+    """Raises UserError where a field is not as its class declares. `prefix` comes before the field's name."""
     for name, value_of, check_value in _checks(type(instance)):
         check_value(prefix + name, value_of(instance))
 
@@ -141,7 +139,7 @@ class _Kind:
                 and all(isinstance(one, self._each) for one in value)
             )
         ):
-            raise ProfileError(f"{name} must be {' or '.join(self._words)}, not {_shown(value)}")
+            raise UserError(f"{name} must be {' or '.join(self._words)}, not {_shown(value)}")
 
 
 def _kinds(made: type[Any]) -> dict[str, _Kind]:

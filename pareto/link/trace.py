@@ -10,7 +10,8 @@ from itertools import accumulate
 from math import inf
 from typing import Annotated
 
-from pareto.link.schema import NAME, Bounds, ProfileError, check
+from pareto.errors import UserError
+from pareto.link.schema import NAME, Bounds, check
 
 MAX_STEPS = 200_000
 MAX_DELAY_S = 60.0
@@ -43,7 +44,7 @@ class Step:
 class Trace:
     """Steps in order, the first at 0, and the time after which they begin again. `name` says where it came from.
 
-    All positions are seconds since the trace's own beginning; those at or past the period wrap. Raises ProfileError.
+    All positions are seconds since the trace's own beginning; those at or past the period wrap. Raises UserError.
     """
 
     name: NAME
@@ -53,23 +54,23 @@ class Trace:
     def __post_init__(self) -> None:
         check(self, "a trace's ")
         if len(self.steps) > MAX_STEPS:
-            raise ProfileError(f"a trace of {len(self.steps)} steps is too long: {MAX_STEPS} at most")
+            raise UserError(f"a trace of {len(self.steps)} steps is too long: {MAX_STEPS} at most")
         for step in self.steps:
             check(step, "a step's ")
         at = [step.at_s for step in self.steps]
         if not at or at[0] != 0:
-            raise ProfileError("a trace begins at time 0")
+            raise UserError("a trace begins at time 0")
         least_s = min(end - begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True))
         if least_s <= 0:
-            raise ProfileError("the times of a trace must rise, and end before its period")
+            raise UserError("the times of a trace must rise, and end before its period")
         # Sums of such times are off by less than what is allowed here.
         if least_s < MIN_STEP_S - _A_MOMENT_S:
-            raise ProfileError(f"a trace's step of {least_s:g} s is too short: {MIN_STEP_S:g} s at least")
+            raise UserError(f"a trace's step of {least_s:g} s is too short: {MIN_STEP_S:g} s at least")
         limited = [step.rate_bps is not None for step in self.steps]
         if any(limited) and not all(limited):
-            raise ProfileError("a trace gives a rate in every step or in none")
+            raise UserError("a trace gives a rate in every step or in none")
         if all(limited) and not any(step.rate_bps for step in self.steps):
-            raise ProfileError("a trace that lets nothing pass is no link")
+            raise UserError("a trace that lets nothing pass is no link")
 
     @property
     def limited(self) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
 
+from pareto.errors import UserError
 from pareto.link import units
-from pareto.link.profile import Direction, ProfileError, check_rate
+from pareto.link.profile import Direction, check_rate
 from pareto.link.trace import Step, Trace
 
 # mahimahi lets 1500 bytes of IP pass at a time. Rates here are on the wire, Ethernet's header included: counted with
@@ -32,20 +33,20 @@ def read(path: Path, delay_s: float | None = None) -> Trace:
     Delivery times are whole milliseconds, one a line, each for one packet of 1500 bytes; the last is the period. What
     passes in 10 ms becomes the rate of these 10 ms.
 
-    `delay_s` is the delay of every step of a trace that has none of its own (None: 0). Raises ProfileError.
+    `delay_s` is the delay of every step of a trace that has none of its own (None: 0). Raises UserError.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read the trace {path}: {error}") from None
+        raise UserError(f"cannot read the trace {path}: {error}") from None
     if not any(line.strip() for line in lines):
-        raise ProfileError(f"{path}: the trace is empty")
+        raise UserError(f"{path}: the trace is empty")
     read_steps = _from_table if path.suffix.lower() == ".csv" else _from_times
     period_s, steps = read_steps(path, lines, delay_s)
     try:
         return Trace(path.name, period_s, tuple(steps))
     except ValueError as error:
-        raise ProfileError(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def _from_table(path: Path, lines: Sequence[str], delay_s: float | None) -> tuple[float, list[Step]]:
@@ -55,11 +56,11 @@ def _from_table(path: Path, lines: Sequence[str], delay_s: float | None) -> tupl
         if line.strip() and not line.startswith("#")
     ]
     if len(rows) < 3:
-        raise ProfileError(f"{path}: a trace has a header, a row for each step, and {_LAST_ROW}")
+        raise UserError(f"{path}: a trace has a header, a row for each step, and {_LAST_ROW}")
     (number, header), *body = rows
     columns = _columns(path, number, header)
     if delay_s is not None and "delay" in columns:
-        raise ProfileError(f"{path}:{number}: the trace has delays of its own: leave delay out beside it")
+        raise UserError(f"{path}:{number}: the trace has delays of its own: leave delay out beside it")
     steps: list[Step] = []
     for number, cells in body:
         try:
@@ -70,7 +71,7 @@ def _from_table(path: Path, lines: Sequence[str], delay_s: float | None) -> tupl
             if not steps and at_s != 0:
                 raise ValueError("a trace begins at time 0")
         except ValueError as error:
-            raise ProfileError(f"{path}:{number}: {error}") from None
+            raise UserError(f"{path}:{number}: {error}") from None
         steps.append(Step(at_s, values.get("delay", delay_s or 0.0), values.get("rate")))
     return steps.pop().at_s, steps
 
@@ -79,12 +80,12 @@ def _columns(path: Path, number: int, header: Sequence[str]) -> list[str]:
     """What each column of a table is: `at`, `rate` or `delay`."""
     for name in header:
         if name not in _CELLS:
-            raise ProfileError(f"{path}:{number}: unknown column {name!r}: use {', '.join(_CELLS)}")
+            raise UserError(f"{path}:{number}: unknown column {name!r}: use {', '.join(_CELLS)}")
     columns = [_CELLS[name][0] for name in header]
     if len(set(columns)) < len(columns):
-        raise ProfileError(f"{path}:{number}: two columns of the trace say the same")
+        raise UserError(f"{path}:{number}: two columns of the trace say the same")
     if "at" not in columns or len(columns) == 1:
-        raise ProfileError(f"{path}:{number}: a trace has the column at, and rate or delay or both")
+        raise UserError(f"{path}:{number}: a trace has the column at, and rate or delay or both")
     return columns
 
 
@@ -134,15 +135,15 @@ def _from_times(path: Path, lines: Sequence[str], delay_s: float | None) -> tupl
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not (text.isascii() and text.isdigit() and len(text) <= 15):
-            raise ProfileError(
+            raise UserError(
                 f"{path}:{number}: {text[:40]!r} is no time: a trace is a table (.csv), or {_TIMES}"
             )
         if times and int(text) < times[-1]:
-            raise ProfileError(f"{path}:{number}: time {text} is before the line above, {times[-1]}")
+            raise UserError(f"{path}:{number}: time {text} is before the line above, {times[-1]}")
         times.append(int(text))
     period = times[-1]
     if not period:
-        raise ProfileError(f"{path}:{len(lines)}: the last time is when the trace begins again: more than 0")
+        raise UserError(f"{path}:{len(lines)}: the last time is when the trace begins again: more than 0")
     # Packets pass at the end of their millisecond, so that those of the last belong to the period.
     passed = Counter(max(time - 1, 0) // BIN_MS for time in times)
     rates: list[tuple[int, float]] = []
@@ -154,8 +155,8 @@ def _from_times(path: Path, lines: Sequence[str], delay_s: float | None) -> tupl
         rate = packets * PACKET_BYTES * 8 * 1000 / (end - begin)
         try:
             check_rate(rate)
-        except ProfileError as error:
-            raise ProfileError(f"{path}: at {begin} ms: {error}") from None
+        except UserError as error:
+            raise UserError(f"{path}: at {begin} ms: {error}") from None
         rates.append((begin, rate))
     changes = (next(same) for _, same in groupby(rates, key=lambda one: one[1]))
     return period / 1000, [Step(begin / 1000, delay_s or 0.0, rate) for begin, rate in changes]

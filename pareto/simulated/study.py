@@ -19,7 +19,7 @@ from partitions import model as partitioned
 
 
 def rows(sweep: Sweep, world: World) -> list[Row]:
-    """Every trial of a sweep, as rows of trials.csv. Raises SpecError, TestbedError, Aborted as a sweep does."""
+    """Every trial of a sweep, as rows of trials.csv. Raises UserError, TestbedError, Aborted as a sweep does."""
     sweep, simulation, links = canonical(sweep), Simulation(world), request.links(sweep)
     facts = {}
     for name in sweep.models:

@@ -107,7 +107,7 @@ class Simulation:
     def prepare(self, name: str, sweep: Sweep) -> None:
         """Get to know a model: its points, and what its units cost. Nothing is computed with it.
 
-        Raises partitions.registry.UnknownModel, partitions.graph.UntraceableModel.
+        Raises UserError, partitions.graph.UntraceableModel.
         """
         how = recipe(name, sweep)
         outline = partitioned.outline(how)

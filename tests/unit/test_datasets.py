@@ -13,9 +13,10 @@ from PIL import Image
 from pareto.datasets import cifar10, folder
 from pareto.datasets.ahead import AHEAD, THREADS, ahead
 from pareto.datasets.crop import Crop, evaluated
-from pareto.datasets.dataset import Dataset, DatasetError, Sample
+from pareto.datasets.dataset import Dataset, Sample
 from pareto.datasets.feed import INPUTS, Noise, Pictures
 from pareto.datasets.labels import match
+from pareto.errors import UserError
 from partitions.torchvision_compat import models
 from tests.unit import example_images
 
@@ -62,7 +63,7 @@ def test_images_of_every_kind_are_read_in_colour(mode, name, tmp_path):
 def test_a_folder_that_is_none_is_one_clear_line(name, tmp_path, snapshot):
     (tmp_path / "empty").mkdir()
     example_images.flat(example_images.folders(tmp_path / "both", {"cat": 1}), 1)
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         folder.load(tmp_path / name)
     line = str(refused.value)
     assert f"{tmp_path}/{name}" in line and "\n" not in line
@@ -78,7 +79,7 @@ def test_a_broken_image_is_one_line_with_its_name(spoil, tmp_path, snapshot):
     example_images.flat(tmp_path, 1)
     file = tmp_path / "0.png"
     file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         folder.load(tmp_path).samples[0].read()
     line, named, why = str(refused.value).partition(f"{file}: ")
     assert named and why and "\n" not in why
@@ -99,7 +100,7 @@ def test_the_test_split_of_cifar10(tmp_path, monkeypatch):
 
 
 def test_cifar10_is_never_downloaded(tmp_path, snapshot):
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         cifar10.load(tmp_path)
     line = str(refused.value)
     assert str(tmp_path) in line and "\n" not in line
@@ -111,7 +112,7 @@ def test_files_that_are_not_those_published_are_not_unpickled(tmp_path, monkeypa
     root = example_images.cifar(tmp_path, monkeypatch)
     with (root / "cifar-10-batches-py" / "test_batch").open("ab") as file:
         file.write(b".")
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         cifar10.load(root)
     assert str(refused.value) == snapshot
 
@@ -197,7 +198,7 @@ def test_a_model_of_the_users_own_sees_all_that_there_is_room_for(snapshot):
     assert cut.permute(1, 2, 0).numpy().tobytes() == middle.tobytes()
     grey = evaluated("mine", (1, 32, 48))(image)
     assert grey.shape == (1, 32, 48) and grey.numpy().tobytes() == middle.convert("L").tobytes()
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         evaluated("mine", (4, 32, 48))
     assert str(refused.value) == snapshot
 
@@ -235,12 +236,12 @@ def test_only_so_much_is_done_ahead():
 def test_a_fault_comes_when_its_turn_does():
     def job(number: int) -> int:
         if number == 3:
-            raise DatasetError("third")
+            raise UserError("third")
         return number
 
     results = ahead(partial(job, number) for number in range(1000))
     assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(DatasetError, match="third"):
+    with pytest.raises(UserError, match="third"):
         next(results)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pareto import handmade
-from pareto.spec import SpecError
+from pareto.errors import UserError
 from partitions.recipe import Handmade
 
 
@@ -53,7 +53,7 @@ def test_for_a_users_model_it_lies_beside_the_file_and_has_the_models_name(folde
 )
 def test_a_fault_names_the_file_and_the_line(text, where, folder, snapshot):
     (folder / "partitions" / "alexnet.yaml").write_text(text)
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         handmade.find("alexnet", None)
     line = str(refused.value)
     assert f"{where}: " in line

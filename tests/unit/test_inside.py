@@ -11,6 +11,7 @@ from rich.console import Console
 
 from analysis.figures.partitions_figure import partitions_figure
 from pareto import inside, overview, partitioning, proving, spec
+from pareto.errors import UserError
 from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.recipe import Cuts, Recipe
@@ -194,7 +195,7 @@ def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
 
 @pytest.mark.parametrize("model", ["mobilnetv2", "fasterrcnn_resnet50_fpn"])
 def test_unknown_models_are_one_line(model, tmp_path, snapshot):
-    with pytest.raises(spec.SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         run({"model": model}, tmp_path)
     line = str(refused.value)
     assert model in line and "\n" not in line
@@ -204,7 +205,7 @@ def test_unknown_models_are_one_line(model, tmp_path, snapshot):
 def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path, snapshot):
     (tmp_path / "file").write_text("")
     for folder, document in ((tmp_path / "file", None), (tmp_path, tmp_path / "none" / "nowhere.md")):
-        with pytest.raises(spec.SpecError) as refused:
+        with pytest.raises(UserError) as refused:
             run({"model": f"{net}:Net"}, folder, document=document)
         assert str(document or folder) in str(refused.value)
         assert str(refused.value) == snapshot

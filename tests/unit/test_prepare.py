@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pareto.datasets.dataset import DatasetError
+from pareto.errors import UserError
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.spec import Sweep
 from partitions import registry, weights
@@ -167,7 +167,7 @@ def test_what_cannot_be_fed_is_one_clear_line(own, animals, snapshot):
         (own, {"images": 19, **folder}, "--images 19: "),
         (own, {"batch_sizes": (1, 19), **folder}, "--batch-size 19: "),
     ):
-        with pytest.raises(DatasetError) as refused:
+        with pytest.raises(UserError) as refused:
             made(name, **asked)
         line = str(refused.value)
         assert named in line
@@ -176,9 +176,9 @@ def test_what_cannot_be_fed_is_one_clear_line(own, animals, snapshot):
 
 
 def test_a_data_set_that_is_not_there_is_told_before_weights_are_made(own, tmp_path):
-    with pytest.raises(DatasetError):
+    with pytest.raises(UserError):
         made(own, dataset="folder", data_path=tmp_path / "no", weights="no.pt")
-    with pytest.raises(weights.WeightsError):
+    with pytest.raises(UserError):
         made(own, weights="no.pt")
 
 
@@ -211,5 +211,5 @@ def test_facts_and_manifest_tell_how_the_model_is_cut():
 
 def test_models_have_their_full_names_once():
     assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
-    with pytest.raises(registry.UnknownModel):
+    with pytest.raises(UserError):
         canonical(Sweep(model="squeezzenet"))

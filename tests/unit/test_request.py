@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pareto import request, spec
+from pareto.errors import UserError
 from pareto.store import TRIAL_COLUMNS
 from partitions import registry
 from tests.program import Ended, command
@@ -105,7 +106,7 @@ def test_each_option_that_may_name_a_file_must_be_given_again(
         os.mkfifo(tmp_path / f"net{ending}")
     recorded = spec.sweep({"model": "alexnet"}).model_dump(mode="json") | {field: json.loads(text)}
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": recorded}))
-    with pytest.raises(spec.SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         request.sweep(None, {}, tmp_path)
     assert f"give --{option.replace('_', '-')} again" in str(refused.value)
 

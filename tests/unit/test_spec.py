@@ -11,9 +11,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.median import LEAST_VALUES
 from pareto import request, spec
+from pareto.errors import UserError
 from pareto.hosts.tcp_settings import TcpSettings
-from pareto.link.profile import ProfileError
-from pareto.spec import SpecError
 from tests import REPOSITORY
 
 
@@ -77,7 +76,7 @@ def test_bad_options_are_one_line_that_names_them(
     fields: dict[str, Any], named: str, snapshot: SnapshotAssertion
 ) -> None:
     given = {"model": "m"} | fields
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         spec.sweep({name: value for name, value in given.items() if value is not None})
     line = str(refused.value)
     assert named in line
@@ -86,7 +85,7 @@ def test_bad_options_are_one_line_that_names_them(
 
 
 def test_unknown_profile_is_refused_before_anything_starts() -> None:
-    with pytest.raises(ProfileError):
+    with pytest.raises(UserError):
         spec.sweep({"model": "m", "netem": "10mbit-"})
 
 
@@ -145,7 +144,7 @@ def test_a_bad_file_is_named_with_its_fault(
 ) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(text)
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         request.sweep(file, {"model": "alexnet"} if "modle" in text else {}, None)
     line = str(refused.value)
     assert named in line
@@ -165,11 +164,11 @@ def test_each_link_has_a_profile(snapshot: SnapshotAssertion) -> None:
     assert [it.name for it in spec.profiles("wifi+lte", 2)] == ["wifi", "lte"]
     assert [it.name for it in spec.profiles("wifi", 3)] == ["wifi"] * 3
     for links in (3, 1):
-        with pytest.raises(SpecError) as refused:
+        with pytest.raises(UserError) as refused:
             spec.profiles("wifi+lte", links)
         assert "--netem wifi+lte" in str(refused.value)
         assert str(refused.value) == snapshot
-    with pytest.raises(ProfileError):
+    with pytest.raises(UserError):
         spec.sweep({"model": "m", "netem": "wifi+nonsense"})
 
 
@@ -187,7 +186,7 @@ def test_a_check_makes_as_many_hosts_as_the_profiles_need() -> None:
         ["wifi", "wifi"],
         ["wifi", "lte"],
     ]
-    with pytest.raises(SpecError, match=r"--netem wifi\+lte"):
+    with pytest.raises(UserError, match=r"--netem wifi\+lte"):
         request.networks_to_check(spec.sweep({"model": "m", "netem": "wifi+lte", "hosts": 2}))
 
 
@@ -195,7 +194,7 @@ def test_a_check_makes_as_many_hosts_as_the_profiles_need() -> None:
 def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(f"model: alexnet\npoints: {points}\n")
-    with pytest.raises(SpecError, match="points"):
+    with pytest.raises(UserError, match="points"):
         request.sweep(file, {}, None)
 
 
@@ -245,7 +244,7 @@ def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
     begun = spec.sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
     assert request.sweep(None, {"congestion": "bbr"}, tmp_path) == begun
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         request.sweep(None, {option: value}, tmp_path)
     line = str(refused.value)
     assert option in line
@@ -257,12 +256,12 @@ def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Pat
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\ndataset: folder\n")
     assert request.sweep(file, {"data_path": tmp_path}, None).data_path == tmp_path
-    with pytest.raises(SpecError, match="--data-path"):
+    with pytest.raises(UserError, match="--data-path"):
         request.sweep(file, {}, None)
 
 
 def test_the_home_of_nobody(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="--data-path"):
+    with pytest.raises(UserError, match="--data-path"):
         spec.sweep({"model": "m", "dataset": "folder", "data_path": "~nobody-of-this-name/images"})
 
 
@@ -278,7 +277,7 @@ def test_a_run_that_cannot_go_on_is_one_line(
     begun = spec.sweep({"model": str(model), "dataset": "folder", "data_path": tmp_path})
     recorded = {"sweep": begun.model_dump(mode="json")}
     (tmp_path / "manifest.json").write_text(json.dumps(recorded))
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         request.sweep(None, {**options, "data_path": tmp_path}, tmp_path)
     line = str(refused.value).replace(str(Path.cwd()), "HERE")
     assert named in line
@@ -290,10 +289,10 @@ def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
     begun = spec.sweep({"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
     assert request.sweep(None, {"data_path": tmp_path}, tmp_path) == begun
-    with pytest.raises(SpecError, match=r"dataset .* folder.* cifar10"):
+    with pytest.raises(UserError, match=r"dataset .* folder.* cifar10"):
         request.sweep(None, {"dataset": "cifar10", "data_path": tmp_path}, tmp_path)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"^[^\n]*none\.yaml[^\n]*$"):
+    with pytest.raises(UserError, match=r"^[^\n]*none\.yaml[^\n]*$"):
         request.sweep(tmp_path / "none.yaml", {}, None)

@@ -6,7 +6,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import splits
-from pareto.spec import SpecError, Sweep
+from pareto.errors import UserError
+from pareto.spec import Sweep
 from partitions.points import Point, TensorSpec
 
 NAMES = ("input", "stem", "body.0", "body.1", "head", "output")
@@ -66,7 +67,7 @@ def test_a_way_of_splitting_can_be_named() -> None:
 def test_what_cannot_be_is_one_line(
     selectors: list[str], links: int, named: str, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         chosen(*selectors, links=links)
     line = str(refused.value)
     assert named in line
@@ -78,7 +79,7 @@ def test_too_many_ways_are_refused_before_they_are_made(snapshot: SnapshotAssert
     many = tuple(Point(number, f"u{number}", f"u{number}", SPEC) for number in range(500))
     lines = []
     for selector, links in (("all", 2), ("all", 7), ("0-30+0-30", 2), ("0-499+0-499", 2)):
-        with pytest.raises(SpecError) as refused:
+        with pytest.raises(UserError) as refused:
             splits.chosen("net", many, [selector], links)
         lines.append(str(refused.value))
     assert "125250" in lines[0]

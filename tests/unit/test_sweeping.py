@@ -14,12 +14,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import spec, sweeping
 from pareto.crew import Crew
+from pareto.errors import UserError
 from pareto.hosts.session import SessionLost
 from pareto.link import library
 from pareto.link.probe import Reading
 from pareto.plan import ModelFacts
 from pareto.prepare import Artifact, Prepared
-from pareto.spec import SpecError, Sweep
+from pareto.spec import Sweep
 from pareto.store import Store
 from partitions.recipe import Recipe
 
@@ -127,7 +128,7 @@ def test_a_run_does_not_go_on_with_other_hosts(sweep: Sweep, tmp_path: Path, was
     store = begun(tmp_path, sweep)
     file = Path(sweep.testbed)
     file.write_text(LAB.replace(was, now))
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         check(store, sweep)
     assert str(store.folder) in str(refused.value)
     assert str(file) in str(refused.value)
@@ -145,7 +146,7 @@ def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(
     sweep: Sweep, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     store = begun(tmp_path, sweep.model_copy(update={"testbed": "local"}))
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         check(store, sweep)
     assert sweep.testbed in str(refused.value)
     assert str(refused.value) == snapshot
@@ -166,7 +167,7 @@ def test_profiles_of_one_name_must_be_one(sweep: Sweep, tmp_path: Path, snapshot
     file = tmp_path / "wifi.yaml"
     file.write_text("edge_to_server: {delay: 9ms}\n")
     asked = sweep.model_copy(update={"netems": ("wifi", str(file))})
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         sweeping._networks(asked, 1)
     assert str(file) in str(refused.value)
     assert str(refused.value) == snapshot
@@ -196,7 +197,7 @@ def test_a_run_does_not_go_on_with_another_model(
     store = Store.create(tmp_path, "run", sweeping._manifest(sweep, prepared(**MADE), networks))
     as_tuple = {**MADE, "dataset": {"inputs": {"1": (4,)}}}
     sweeping._check_same(store, sweep, prepared(**as_tuple), networks)
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(UserError) as refused:
         sweeping._check_same(store, sweep, prepared(**{**MADE, what: OTHER[what]}), networks)
     assert str(refused.value) == snapshot
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from analysis import figures
-from analysis.errors import AnalysisError
 from analysis.runs import trials
+from pareto.errors import UserError
 from tests import REPOSITORY
 from tests.program import command
 from tests.unit.simulated.worlds import MODEL, POINTS
@@ -183,7 +183,7 @@ def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tup
 def test_simulated_trials_are_never_joined_with_real_ones(tmp_path: Path, job: tuple[str, ...]) -> None:
     assert command(*job, "--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1").code == 0
     example = REPOSITORY / "results" / "example"
-    with pytest.raises(AnalysisError, match="simulated"):
+    with pytest.raises(UserError, match="simulated"):
         trials.load([only_run(tmp_path), example])
     refused = command("report", str(only_run(tmp_path)), str(example), "--out", str(tmp_path / "joined"))
     assert refused.code == 2

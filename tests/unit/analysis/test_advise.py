@@ -14,8 +14,8 @@ from rich.console import Console
 
 from analysis.advice.advise import Advice, advise, sentence
 from analysis.advice.network import Network
-from analysis.errors import AnalysisError
 from analysis.tables.advice import advice_table
+from pareto.errors import UserError
 from tests.unit import simulated_network as world
 
 SLOW_LINK, FAST_LINK, BETWEEN = Network(0.1, 1e6), Network(0.0005, 2e9), Network(0.01, 80e6)
@@ -126,9 +126,9 @@ def test_a_constraint_is_on_the_figures_of_that_network():
     assert asked(SLOW_LINK, where="backend == rpc").best.place == "all on the edge"
     assert asked(SLOW_LINK, where="edge_s < 50ms").best.point == "3"
     assert asked(BETWEEN, where="throughput_ips > 60 and latency_s < 1").best.point == "1"
-    with pytest.raises(AnalysisError, match="'latency_s < 1ms'"):
+    with pytest.raises(UserError, match="'latency_s < 1ms'"):
         asked(BETWEEN, where="latency_s < 1ms")
-    with pytest.raises(AnalysisError, match="latncy"):
+    with pytest.raises(UserError, match="latncy"):
         asked(BETWEEN, where="latncy_s < 1ms")
 
 
@@ -198,7 +198,7 @@ def test_predicted_from_one_profile_nothing_is_said_of_how_sure():
     ids=["no valid trial", "a chain", "a link that changes", "another model", "another objective"],
 )
 def test_bad_input_is_one_line(change, options, snapshot):
-    with pytest.raises(AnalysisError) as error:
+    with pytest.raises(UserError) as error:
         asked(BETWEEN, world.trials().assign(**change), **options)
     assert "\n" not in str(error.value)
     assert str(error.value) == snapshot
@@ -206,14 +206,14 @@ def test_bad_input_is_one_line(change, options, snapshot):
 
 def test_one_model_and_one_workload_are_chosen(snapshot):
     two = pd.concat([world.trials(rounds=3), world.trials(rounds=3, model="other_net")], ignore_index=True)
-    with pytest.raises(AnalysisError) as several_models:
+    with pytest.raises(UserError) as several_models:
         asked(BETWEEN, two)
     assert asked(BETWEEN, two, model="othernet").title == "other_net"
     sizes = pd.concat([world.trials(rounds=3), world.trials(rounds=3, batch_size=8)], ignore_index=True)
-    with pytest.raises(AnalysisError) as several_sizes:
+    with pytest.raises(UserError) as several_sizes:
         asked(BETWEEN, sizes)
     assert asked(BETWEEN, sizes, where="batch_size == 8").title == "net, batch size 8"
-    with pytest.raises(AnalysisError) as nothing:
+    with pytest.raises(UserError) as nothing:
         asked(BETWEEN, world.trials().iloc[:0])
     assert [str(refused.value) for refused in (several_models, several_sizes, nothing)] == snapshot
 

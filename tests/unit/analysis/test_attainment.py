@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.errors import AnalysisError
 from analysis.fronts import draws
 from analysis.fronts.attainment import PERCENT, attainment
 from analysis.fronts.cells import cells
@@ -12,6 +11,7 @@ from analysis.fronts.dominance import Floats
 from analysis.fronts.objectives import chosen
 from analysis.fronts.where import Where
 from analysis.keys import CONDITION
+from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 
 PLANE = ["latency_s", "throughput_ips"]
@@ -102,7 +102,7 @@ def test_other_objectives_but_two_of_them() -> None:
     band = attainment(data, objectives=("payload", "edge-time"))
     assert list(band.columns[-2:]) == ["payload_bytes", "edge_s"]
     assert (band.groupby(["backend", "percent"])["edge_s"].diff().dropna() < 0).all()
-    with pytest.raises(AnalysisError, match=r"two .* 3"):
+    with pytest.raises(UserError, match=r"two .* 3"):
         attainment(data, objectives=("payload", "edge-time", "latency"))
 
 

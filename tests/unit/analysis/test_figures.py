@@ -15,9 +15,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import figures
-from analysis.errors import AnalysisError
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
+from pareto.errors import UserError
 from tests.unit import example_chain, example_run
 
 
@@ -69,18 +69,18 @@ def test_labels_on_narrow_axes_of_the_caller_are_numbers() -> None:
 def test_one_condition_at_a_time(snapshot: SnapshotAssertion) -> None:
     both = pd.concat([figures.example(), figures.example().assign(netem="lte")])
     for name in ("front", "attribution", "bound"):
-        with pytest.raises(AnalysisError) as several_profiles:
+        with pytest.raises(UserError) as several_profiles:
             getattr(figures, name)(both)
         assert str(several_profiles.value) == snapshot(name="profiles")
     assert len(figures.fronts(both).axes) == 2
-    with pytest.raises(AnalysisError) as several_models:
+    with pytest.raises(UserError) as several_models:
         figures.fronts(pd.concat([both, both.assign(model="other")]))
     assert str(several_models.value) == snapshot(name="models")
 
 
 def test_nothing_valid_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = example_run.trials(rounds=1, status="failed", latency_s="", throughput_ips="")
-    with pytest.raises(AnalysisError) as refused:
+    with pytest.raises(UserError) as refused:
         figures.front(load([example_run.write(tmp_path, rows)]))
     assert str(refused.value) == snapshot
 
@@ -103,7 +103,7 @@ def test_nothing_valid_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> N
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(draw: Any, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(AnalysisError) as caught:
+    with pytest.raises(UserError) as caught:
         draw(figures.example())
     assert "\n" not in str(caught.value)
     assert str(caught.value) == snapshot

@@ -8,8 +8,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.runs.folders import folders
-from analysis.runs.schema import DatasetError
 from analysis.runs.trials import load
+from pareto.errors import UserError
 from tests.unit.example_run import trials, write
 
 
@@ -54,7 +54,7 @@ def test_relative_and_home(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> 
     ids=["nothing", "no match", "a file", "no run in it", "no run beside it"],
 )
 def test_what_is_no_run_is_refused(two: list[Path], asked: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(UserError) as caught:
         load(str(two[0].parents[1] / asked))
     assert "\n" not in str(caught.value)
     assert str(caught.value) == snapshot

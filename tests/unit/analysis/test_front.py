@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.errors import AnalysisError
 from analysis.fronts.front import COLUMNS, front
 from analysis.fronts.objectives import OBJECTIVES, chosen
 from analysis.runs.trials import load
 from analysis.statistics.median import interval
+from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.analysis.test_dominance import brute_force
 from tests.unit.example_run import trials, write
@@ -259,7 +259,7 @@ def test_the_constraint_is_asked_of_each_resample() -> None:
     ],
 )
 def test_what_cannot_be_asked_is_told(asked: dict[str, Any], named: str) -> None:
-    with pytest.raises(AnalysisError, match=named):
+    with pytest.raises(UserError, match=named):
         front(frame({0: [1]}, {0: [1]}), **asked)
 
 

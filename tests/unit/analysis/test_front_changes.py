@@ -10,8 +10,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.front_changes import changes
-from analysis.errors import AnalysisError
 from analysis.runs.trials import load
+from pareto.errors import UserError
 from tests.unit.analysis.test_between_runs import at, compared, measured, scaled
 from tests.unit.example_run import with_energy, write
 
@@ -105,5 +105,5 @@ def test_objectives_and_constraint(tmp_path: Path, snapshot: SnapshotAssertion) 
     edge_only = compared(tmp_path / "zero", at(a, 21), at(b, 21), objectives=("latency", "payload")).fronts
     assert [front["note"].unique().tolist() for front in (devices, nothing, edge_only)] == snapshot
     for wrong in ({"objectives": ("latency", "speed")}, {"where": "latency_s <"}):
-        with pytest.raises(AnalysisError):
+        with pytest.raises(UserError):
             compared(tmp_path / "wrong", few_a, few_b, **wrong)

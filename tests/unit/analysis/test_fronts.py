@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.errors import AnalysisError
 from analysis.fronts import fronts as together
 from analysis.fronts import resampling
 from analysis.fronts.attainment import attainment
 from analysis.fronts.front import front
 from analysis.fronts.fronts import fronts
 from analysis.fronts.hypervolume import hypervolumes
+from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 
 OTHER: dict[str, Any] = {"objectives": ("throughput", "latency")}
@@ -64,5 +64,5 @@ def test_nothing_valid_is_on_no_front() -> None:
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    with pytest.raises(AnalysisError):
+    with pytest.raises(UserError):
         fronts(measured(), where="nonsense <")

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.errors import AnalysisError
 from analysis.reporting import Asked, find
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest
 from analysis.runs.requests import _latencies_s
 from analysis.runs.schema import FREE, LINKS, POSITIVE, STAGES, TEXT, TRIALS, Table
+from pareto.errors import UserError
 from tests.unit.analysis import hostile
 
 SEED = 15
@@ -120,7 +120,7 @@ def test_a_file_is_read_or_refused(run: Path, cases: int) -> None:
         (run / name).write_bytes(spoiled(whole[name], name, chance))
         try:
             readers[name]()
-        except AnalysisError as error:
+        except UserError as error:
             refused += 1
             assert str(error).isprintable(), case
             assert len(str(error)) < 500 + 2 * len(str(run)), case
@@ -141,7 +141,7 @@ def test_a_folder_is_analysed_or_refused(run: Path, cases: int) -> None:
                 (run / name).write_bytes(content if chance.random() < 0.5 else spoiled(content, name, chance))
             try:
                 find([run], Asked())
-            except AnalysisError:
+            except UserError:
                 continue
             except Exception as error:
                 raise AssertionError(f"case {case}: {error!r}") from error

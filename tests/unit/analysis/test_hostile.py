@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from analysis import files
-from analysis.errors import AnalysisError
 from analysis.reporting import Asked, find, report
 from analysis.runs import links
 from analysis.runs.joining import joined
 from analysis.runs.requests import request_latencies
+from pareto.errors import UserError
 from tests.program import command
 from tests.unit.analysis import hostile
 
@@ -57,7 +57,7 @@ def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: in
             known = joined(run)
             links.load([run])
             request_latencies(run, known.trials)
-        except AnalysisError as error:
+        except UserError as error:
             refused += 1
             assert_is_a_line(str(error), run)
         except Exception as error:
@@ -72,7 +72,7 @@ def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, case
         run = copied(base, tmp_path / str(number), name)
         try:
             found = find([run], Asked())
-        except AnalysisError as error:
+        except UserError as error:
             assert_is_a_line(str(error), run)
         except Exception as error:
             raise AssertionError(f"{name}: {error!r}") from error

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.errors import AnalysisError
 from analysis.fronts.dominance import Floats
 from analysis.fronts.hypervolume import COLUMNS, hypervolumes, volume, volumes_of_each
 from analysis.fronts.objectives import chosen
+from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 
 PLANE = chosen(("latency", "throughput"))
@@ -59,7 +59,7 @@ def test_a_reference_that_is_given(snapshot: SnapshotAssertion) -> None:
     assert found["hypervolume"] == 1 * 1 + 1 * 3
     assert found["reference"] == snapshot
     assert hypervolumes(data, reference={"latency": 0.5})["hypervolume"].tolist() == [0, 0], "all are worse"
-    with pytest.raises(AnalysisError, match="'energy'"):
+    with pytest.raises(UserError, match="'energy'"):
         hypervolumes(data, reference={"energy": 3})
 
 

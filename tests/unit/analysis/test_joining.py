@@ -12,9 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.keys import TRIAL
 from analysis.runs.joining import joined
-from analysis.runs.schema import DatasetError
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
+from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 
@@ -35,12 +35,12 @@ def test_the_same_run_twice_is_refused_under_whatever_path(
     a, around = two[0], two[0].parent
     (around.parent / "link").symlink_to(a)
     for twice in ([a, a], [a, around], [a, around.parent / "link"], [a, os.path.relpath(a)]):
-        with pytest.raises(DatasetError) as caught:
+        with pytest.raises(UserError) as caught:
             load(twice)
         assert "\n" not in str(caught.value)
         assert str(a) in str(caught.value) or os.path.relpath(a) in str(caught.value)
     copy = shutil.copytree(a, around / "c")
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         joined([a, copy])
     assert str(refused.value) == snapshot
 

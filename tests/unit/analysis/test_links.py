@@ -8,7 +8,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.runs import links
-from analysis.runs.schema import LINK_COLUMNS, DatasetError
+from analysis.runs.schema import LINK_COLUMNS
+from pareto.errors import UserError
 
 HEADER = (
     "at,model,netem,link,trial,when,verdict,reason,asked_rtt_s,asked_rate_bps,asked_rate_back_bps,rtt_s,rate_bps,"
@@ -83,7 +84,7 @@ def test_a_last_line_that_was_not_finished_is_left_out(tmp_path: Path, torn: str
     ids=["fields missing", "no number", "columns missing"],
 )
 def test_what_is_malformed_is_said_in_a_line(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(UserError) as caught:
         links.load([written(tmp_path, text)])
     assert "link.csv" in str(caught.value)
     assert "\n" not in str(caught.value)

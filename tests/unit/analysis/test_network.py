@@ -9,7 +9,7 @@ import pytest
 
 from analysis.advice.network import Network, networks
 from analysis.costs.overhead import GOODPUT
-from analysis.errors import AnalysisError
+from pareto.errors import UserError
 from tests.unit import simulated_network as world
 
 ELSEWHERE = Network(0.02, 20e6)
@@ -28,10 +28,10 @@ def test_profiles_that_change_or_lose_are_not_networks():
     }
     found = networks([{"profiles": profiles}, {}, {"profiles": "?"}])
     assert found == {"plain": Network(0.1, 1e6), "none": Network(0.0, np.inf)}
-    with pytest.raises(AnalysisError, match="'plain'"):
+    with pytest.raises(UserError, match="'plain'"):
         networks([{"profiles": {"plain": plain}}, world.manifest({"plain": ELSEWHERE})])
     for wrong in ((-1, 1e6), (0.1, 0), (np.inf, 1e6), (np.nan, 1e6)):
-        with pytest.raises(AnalysisError):
+        with pytest.raises(UserError):
             Network(*wrong)
 
 
@@ -47,7 +47,7 @@ def test_a_real_link_without_emulation_is_what_was_measured_before_the_run():
     later = {**manifest, "sessions": [{"bare_links": {"edge-server": {**bare, "rtt_s": 0.013}}}]}
     assert networks([manifest, later])["none"] == found["none"]  # the link of another day
     elsewhere = {**manifest, "sessions": [{"bare_links": {"edge-server": {**bare, "rtt_s": 0.05}}}]}
-    with pytest.raises(AnalysisError):
+    with pytest.raises(UserError):
         networks([manifest, elsewhere])
     chain = {**manifest, "sessions": [{"bare_links": {"a-b": bare, "b-c": bare}}]}
     assert networks([chain])["none"].same(Network(0.0, math.inf))

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.errors import AnalysisError
 from analysis.fronts.front import COLUMNS
 from analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
+from pareto.errors import UserError
 
 
 def test_every_objective_is_a_column_of_the_front() -> None:
@@ -29,6 +29,6 @@ def test_chosen_keeps_the_order() -> None:
     ids=["unknown", "one", "none", "twice"],
 )
 def test_what_cannot_be_chosen(names: list[str], snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(AnalysisError) as refused:
+    with pytest.raises(UserError) as refused:
         chosen(names)
     assert str(refused.value) == snapshot

@@ -14,7 +14,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import reporting
 from analysis.drawings import drawings
-from analysis.errors import AnalysisError
 from analysis.figures.drawing import conditions
 from analysis.figures.style import series
 from analysis.findings import Findings
@@ -22,6 +21,7 @@ from analysis.naming import file_stem
 from analysis.reporting import Asked, asked, find, report
 from analysis.runs.schema import LINK_COLUMNS, STAGE_COLUMNS
 from analysis.tables.front import front_table
+from pareto.errors import UserError
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, with_energy, write
 
@@ -73,7 +73,7 @@ def test_files(whole: Findings) -> None:
     ids=["objectives", "where", "width", "figures"],
 )
 def test_bad_options_are_one_line(options: Any, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(AnalysisError) as refused:
+    with pytest.raises(UserError) as refused:
         asked(*options)
     assert "\n" not in str(refused.value)
     assert str(refused.value) == snapshot
@@ -158,7 +158,7 @@ def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, nam
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).symlink_to(victim)
     before = sorted(run.rglob("*"))
-    with pytest.raises(AnalysisError, match=f"{name} is a link") as refused:
+    with pytest.raises(UserError, match=f"{name} is a link") as refused:
         report(run)
     assert "\n" not in str(refused.value)
     assert sorted(run.rglob("*")) == before, "refused before anything was written"
@@ -174,7 +174,7 @@ def test_a_run_that_the_user_names_by_a_link_is_reported_on(tmp_path: Path) -> N
 def test_several_runs_need_a_place(tmp_path: Path) -> None:
     rows = trials(rounds=1)[:2]
     runs = [write(tmp_path / name, [row | {"run": name} for row in rows]) for name in ("one", "two")]
-    with pytest.raises(AnalysisError, match="2 runs"):
+    with pytest.raises(UserError, match="2 runs"):
         report(runs)
     made = report(str(runs[0]), wanted=TABLES)
     assert made.files[0] == runs[0] / "front.csv"

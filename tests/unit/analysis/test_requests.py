@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from analysis.runs.requests import COLUMNS, request_latencies
-from analysis.runs.schema import DatasetError
 from analysis.runs.trials import load
 from analysis.statistics.quantiles import needed
+from pareto.errors import UserError
 from pareto.spec import Cell
 from pareto.store import Store
 from tests.unit.example_run import write
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     write(tmp_path, [row(CELLS[0], 1, "r")])
     (file,) = (tmp_path / "requests").iterdir()
     file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(DatasetError, match=r"k07-tcp-wifi-b1-r01\.parquet") as caught:
+    with pytest.raises(UserError, match=r"k07-tcp-wifi-b1-r01\.parquet") as caught:
         request_latencies(tmp_path)
     assert "\n" not in str(caught.value)
 

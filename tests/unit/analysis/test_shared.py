@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.between_runs import Comparison, compare
 from analysis.comparing.shared import numbers
-from analysis.errors import AnalysisError
+from pareto.errors import UserError
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 Rows = list[dict[str, Any]]
@@ -55,11 +55,11 @@ def test_a_combination_that_one_lacks(tmp_path: Path, snapshot: SnapshotAssertio
 
 def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     a = measured("a")
-    with pytest.raises(AnalysisError) as other_profiles:
+    with pytest.raises(UserError) as other_profiles:
         compared(tmp_path, a, [row | {"netem": "wifi"} for row in a])
     assert "\n" not in str(other_profiles.value)
     failed = [row | {"status": "failed"} for row in a]
-    with pytest.raises(AnalysisError) as no_valid_point:
+    with pytest.raises(UserError) as no_valid_point:
         compared(tmp_path / "failed", a, failed)
     assert [str(refused.value) for refused in (other_profiles, no_valid_point)] == snapshot
 
@@ -69,7 +69,7 @@ def test_runs_over_other_backends_share_the_point_where_nothing_crosses(tmp_path
     found = compared(tmp_path, a, b)
     assert found.differences[["backend", "point"]].to_numpy().tolist() == [["", str(POINTS - 1)]]
     assert (found.only_first, found.only_second) == (["backend tcp"], ["backend rpc"])
-    with pytest.raises(AnalysisError, match="no backend in common: tcp in A, rpc in B"):
+    with pytest.raises(UserError, match="no backend in common: tcp in A, rpc in B"):
         compared(tmp_path / "cuts", at(a, 3, 4), at(b, *range(3, POINTS)))
 
 

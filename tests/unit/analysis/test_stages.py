@@ -9,9 +9,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.costs.stages import medians, steps
-from analysis.runs.schema import STAGE_COLUMNS, DatasetError
+from analysis.runs.schema import STAGE_COLUMNS
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
+from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 
@@ -76,6 +77,6 @@ def test_the_stages_of_a_chain(tmp_path: Path) -> None:
 def test_a_run_without_stages_has_none(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert stages(write(tmp_path, trials(rounds=1))).empty
     (tmp_path / "stages.csv").write_text("run,model\n")
-    with pytest.raises(DatasetError) as refused:
+    with pytest.raises(UserError) as refused:
         stages(tmp_path)
     assert str(refused.value) == snapshot

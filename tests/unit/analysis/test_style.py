@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from analysis.errors import AnalysisError
 from analysis.figures.style import (
     SMALL_PT,
     WIDTHS_IN,
@@ -27,6 +26,7 @@ from analysis.figures.style import (
     styled,
     wrapped,
 )
+from pareto.errors import UserError
 from tests.unit.analysis.test_drawing import rows
 
 
@@ -44,7 +44,7 @@ def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str) -> None
 
 
 def test_an_unknown_width_is_refused() -> None:
-    with pytest.raises(AnalysisError, match=r"'poster'.*column, page"):
+    with pytest.raises(UserError, match=r"'poster'.*column, page"):
         styled("poster")
 
 

@@ -12,8 +12,9 @@ from analysis.keys import TRIAL
 from analysis.reporting import Asked, find
 from analysis.runs.joining import joined
 from analysis.runs.requests import request_latencies
-from analysis.runs.schema import COLUMNS, LATER, DatasetError
+from analysis.runs.schema import COLUMNS, LATER
 from analysis.runs.trials import load
+from pareto.errors import UserError
 from tests.unit.example_run import trials, write
 
 Logged = pytest.LogCaptureFixture
@@ -73,7 +74,7 @@ def test_the_line_of_a_fault_counts_the_lines_of_reasons(tmp_path: Path) -> None
     rows = trials(rounds=1)
     rows[0]["reason"] = "one\ntwo\nthree"
     rows[2]["batch_size"] = "many"
-    with pytest.raises(DatasetError, match=r"trials\.csv, line 6: column batch_size"):
+    with pytest.raises(UserError, match=r"trials\.csv, line 6: column batch_size"):
         load([write(tmp_path, rows)])
 
 
@@ -117,7 +118,7 @@ def test_malformed(tmp_path: Path, old: bytes, new: bytes, named: str) -> None:
     path = write(tmp_path, trials(rounds=1, codec="none", in_flight_asked="auto")) / "trials.csv"
     assert old in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(old, new, 1))
-    with pytest.raises(DatasetError, match=named) as caught:
+    with pytest.raises(UserError, match=named) as caught:
         load([tmp_path])
     assert "\n" not in str(caught.value)
 
@@ -171,15 +172,15 @@ def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> N
 def test_what_was_always_written_stays_required(tmp_path: Path) -> None:
     path = write(tmp_path, trials(rounds=1)) / "trials.csv"
     without(path, "edge_energy_j")
-    with pytest.raises(DatasetError, match="edge_energy_j"):
+    with pytest.raises(UserError, match="edge_energy_j"):
         load([tmp_path])
 
 
 def test_missing_or_empty(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(DatasetError) as missing:
+    with pytest.raises(UserError) as missing:
         load([tmp_path])
     (tmp_path / "trials.csv").touch()
-    with pytest.raises(DatasetError) as empty:
+    with pytest.raises(UserError) as empty:
         load([tmp_path])
     assert [str(missing.value), str(empty.value)] == snapshot
 
@@ -233,7 +234,7 @@ def test_what_nobody_can_have_measured_is_refused_with_its_line(
 ) -> None:
     rows = trials(rounds=1)
     rows[2][column] = value
-    with pytest.raises(DatasetError, match=rf"trials\.csv, line [45]: column {column}: ") as refused:
+    with pytest.raises(UserError, match=rf"trials\.csv, line [45]: column {column}: ") as refused:
         load(write(tmp_path, rows))
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 300 + len(str(tmp_path))
@@ -255,7 +256,7 @@ def test_what_is_no_plain_file_is_passed_over_or_refused_and_never_waited_for(
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
     if name == "trials.csv":
-        with pytest.raises(DatasetError, match="not a run"):
+        with pytest.raises(UserError, match="not a run"):
             load(run)
         return
     found = find(run, Asked())
@@ -267,10 +268,10 @@ def test_no_link_within_a_run_is_followed(tmp_path: Path) -> None:
     run, other = (write(tmp_path / name, trials(rounds=1)) for name in ("run", "other"))
     (run / "trials.csv").unlink()
     (run / "trials.csv").symlink_to(other / "trials.csv")
-    with pytest.raises(DatasetError, match=r"trials\.csv is a link"):
+    with pytest.raises(UserError, match=r"trials\.csv is a link"):
         load(run)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "there").symlink_to(other)
-    with pytest.raises(DatasetError, match="not a run"):
+    with pytest.raises(UserError, match="not a run"):
         load(tmp_path / "runs")
     assert len(load(tmp_path / "runs" / "there")) == 44, "the user named it"

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.errors import AnalysisError
 from analysis.fronts.where import Where
+from pareto.errors import UserError
 
 NAN = float("nan")
 
@@ -85,7 +85,7 @@ def test_what_a_constraint_holds_of(text: str, expected: list[int]) -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_in_one_line(text: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(AnalysisError) as error:
+    with pytest.raises(UserError) as error:
         Where.parse(text)
     assert "\n" not in str(error.value)
     assert str(error.value) == snapshot
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_told_in_one_line(text: str, snapshot: SnapshotAs
     ["latensy_s < 1", "latency_s == fast", "tcp == backend", "backend < 3", "latency_s < backend_s"],
 )
 def test_what_does_not_fit_the_columns_is_told_in_one_line(text: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(AnalysisError) as error:
+    with pytest.raises(UserError) as error:
         Where.parse(text).holds(cells())
     assert "\n" not in str(error.value)
     assert str(error.value) == snapshot
@@ -111,7 +111,7 @@ def test_over_resamples_and_cells_at_once() -> None:
 
 
 def test_any_text_is_read_or_refused() -> None:
-    """Whatever the words, nothing but an AnalysisError comes out."""
+    """Whatever the words, nothing but an UserError comes out."""
     rng = np.random.default_rng(0)
     words = [
         "latency_s",
@@ -136,14 +136,14 @@ def test_any_text_is_read_or_refused() -> None:
         try:
             assert Where.parse(text).holds(cells()).dtype == bool
             read += 1
-        except AnalysisError:
+        except UserError:
             pass
     assert read > 5
 
 
 def test_endless_brackets_are_one_line() -> None:
     for text in ("(" * 3000 + "rounds > 3" + ")" * 3000, "not " * 3000 + "rounds > 3"):
-        with pytest.raises(AnalysisError) as error:
+        with pytest.raises(UserError) as error:
             Where.parse(text)
         assert len(str(error.value)) < 200
         assert "\n" not in str(error.value)

@@ -7,8 +7,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.bench.asked import Asked, asked
 from pareto.bench.effort import efforts
+from pareto.errors import UserError
 from pareto.link import library
-from pareto.spec import SpecError
 
 DEFAULTS = {
     "places": "loopback,veth,netem",
@@ -50,7 +50,7 @@ def test_sizes_are_powers_of_ten_and_rise() -> None:
 def test_what_cannot_be_is_refused(
     option: str, text: object, named: str, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(SpecError, match="^--" + option.replace("_", "-")) as refused:
+    with pytest.raises(UserError, match="^--" + option.replace("_", "-")) as refused:
         of(**{option: text})
     assert named in str(refused.value)
     assert str(refused.value) == snapshot

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.errors import UserError
 from pareto.link.library import PROFILES, load, names
-from pareto.link.profile import NETEM_TBF, Bucket, Direction, Profile, ProfileError
+from pareto.link.profile import NETEM_TBF, Bucket, Direction, Profile
 
 
 def test_every_file_loads_under_its_name() -> None:
@@ -112,7 +113,7 @@ def test_dictionaries_round_trip() -> None:
     ],
 )
 def test_a_name_that_means_nothing(name: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         load(name)
     message = str(caught.value)
     assert name in message
@@ -121,10 +122,10 @@ def test_a_name_that_means_nothing(name: str, snapshot: SnapshotAssertion) -> No
 
 
 def test_a_name_that_means_nothing_names_what_there_is() -> None:
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         load("zzz")
     assert all(name in str(caught.value) for name in names())
-    with pytest.raises(ProfileError, match=r"\blte\b"):
+    with pytest.raises(UserError, match=r"\blte\b"):
         load("ltee")
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.errors import UserError
 from pareto.link import library
-from pareto.link.profile import Bucket, Direction, Gilbert, Profile, ProfileError
+from pareto.link.profile import Bucket, Direction, Gilbert, Profile
 from pareto.link.trace import Step, Trace
 
 TRACE = Trace("up.csv", 4.0, (Step(0.0, 0.01, 5e6), Step(1.0, 0.03, 1e6)))
@@ -21,7 +22,7 @@ def refusals(make: Callable[..., Any], *cases: tuple[dict[str, Any], str]) -> li
     """What is said of these fields, each message naming what is with them."""
     messages = []
     for fields, named in cases:
-        with pytest.raises(ProfileError, match=named) as refused:
+        with pytest.raises(UserError, match=named) as refused:
             make(**fields)
         messages.append(str(refused.value))
     return messages
@@ -58,7 +59,7 @@ def test_losses_in_bursts_have_a_mean() -> None:
     assert direction.mean_loss == pytest.approx(0.2 * 0.5 + 0.8 * 0.1)
     assert Direction(loss=0.25).mean_loss == 0.25
     for fields in ((0.0, 0.5), (0.5, 0.0), (0.5, 1.5), (0.5, 0.5, -1.0), (0.5, 0.5, 1.0, 2.0)):
-        with pytest.raises(ProfileError, match=r"^loss "):
+        with pytest.raises(UserError, match=r"^loss "):
             Gilbert(*fields)
 
 
@@ -74,10 +75,10 @@ def test_a_bucket_that_holds_nothing(snapshot: SnapshotAssertion) -> None:
 def test_what_a_profile_cannot_combine(snapshot: SnapshotAssertion) -> None:
     for way in (Direction(trace=TRACE), Direction(rate_bps=1e6, limit_bytes=20_000)):
         for ways in ((way, Direction()), (Direction(), way)):
-            with pytest.raises(ProfileError, match=r"netem\+tbf") as refused:
+            with pytest.raises(UserError, match=r"netem\+tbf") as refused:
                 Profile("mine", *ways, bucket=Bucket())
             assert str(refused.value) == snapshot(name="bucket")
-    with pytest.raises(ProfileError, match="offset -1 s") as refused:
+    with pytest.raises(UserError, match="offset -1 s") as refused:
         Profile("mine", offset_s=-1.0)
     assert str(refused.value) == snapshot(name="offset")
 
@@ -129,14 +130,14 @@ def test_dictionaries_round_trip_through_json(profile: Profile) -> None:
     ],
 )
 def test_a_wrong_request_is_refused(fields: Any, named: str) -> None:
-    with pytest.raises(ProfileError, match=named):
+    with pytest.raises(UserError, match=named):
         Direction.from_dict(fields)
 
 
 def test_a_wrong_request_learns_which_fields_there_are(snapshot: SnapshotAssertion) -> None:
     messages = []
     for fields in ({"speed": 1}, "50ms"):
-        with pytest.raises(ProfileError, match="delay_s, rate_bps, jitter_s") as refused:
+        with pytest.raises(UserError, match="delay_s, rate_bps, jitter_s") as refused:
             Direction.from_dict(fields)  # type: ignore[arg-type]
         messages.append(str(refused.value))
     assert messages == snapshot

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link.profile import Bucket, Direction, Gilbert, Profile, ProfileError
+from pareto.errors import UserError
+from pareto.link.profile import Bucket, Direction, Gilbert, Profile
 from pareto.link.profile_file import read
 from pareto.link.trace import Step, Trace
 
@@ -130,7 +131,7 @@ def test_a_wrong_file_is_named_with_its_line(
     tmp_path: Path, text: str, line: int | None, snapshot: SnapshotAssertion
 ) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}: " if line is None else f"{path}:{line}: ")
     assert "\n" not in str(caught.value)
@@ -148,7 +149,7 @@ def test_a_wrong_trace_is_named_with_both_lines(
     tmp_path: Path, text: str, line: int, place: str, snapshot: SnapshotAssertion
 ) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}:{line}: {tmp_path}/{place}: ")
     assert str(caught.value) == snapshot
@@ -158,7 +159,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAsser
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     messages = []
     for name in ("missing.yaml", "binary.yaml", "."):
-        with pytest.raises(ProfileError) as caught:
+        with pytest.raises(UserError) as caught:
             read(tmp_path / name)
         assert str(tmp_path / name) in str(caught.value)
         assert "\n" not in str(caught.value)

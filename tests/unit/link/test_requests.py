@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pareto import jsonlines
+from pareto.errors import UserError
 from pareto.link import interface, player, qdisc, schema
 from pareto.link.__main__ import Helper
 from pareto.link.interface import Interface
@@ -262,9 +263,9 @@ def test_fuzzed_lines_are_answered_by_one_line_or_end_the_program(
 
 @pytest.mark.parametrize("declared", [Nothing, Apply, Restart, Seed, Stats])
 def test_what_is_declared_is_all_that_is_taken(declared: type[Any]) -> None:
-    with pytest.raises(schema.ProfileError, match="unknown field 'speed'"):
+    with pytest.raises(UserError, match="unknown field 'speed'"):
         schema.read(declared, {"speed": 1})
-    with pytest.raises(schema.ProfileError, match="expected the fields"):
+    with pytest.raises(UserError, match="expected the fields"):
         schema.read(declared, [])
 
 
@@ -284,5 +285,5 @@ def test_where_traces_may_begin(position_s: Any, taken: bool) -> None:
     if taken:
         assert schema.read(Restart, {"position_s": position_s}) == Restart(position_s)
         return
-    with pytest.raises(schema.ProfileError, match="position"):
+    with pytest.raises(UserError, match="position"):
         schema.read(Restart, {"position_s": position_s})

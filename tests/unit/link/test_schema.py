@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import pytest
 
+from pareto.errors import UserError
 from pareto.link import schema
-from pareto.link.schema import Bounds, ProfileError, Text
+from pareto.link.schema import Bounds, Text
 
 SHORT = Annotated[str, Text("[a-z]{1,3}", "short word")]
 
@@ -76,14 +77,14 @@ def test_what_json_says_becomes_what_is_declared() -> None:
     ],
 )
 def test_what_is_not_as_declared_is_one_line(data: Any, words: str) -> None:
-    with pytest.raises(ProfileError, match=words) as refused:
+    with pytest.raises(UserError, match=words) as refused:
         schema.read(Whole, data)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 200
 
 
 def test_what_is_made_here_is_held_to_it_too() -> None:
-    with pytest.raises(ProfileError, match="parts must be a list"):
+    with pytest.raises(UserError, match="parts must be a list"):
         Whole("a", parts=(1,))  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link.profile import ProfileError
+from pareto.errors import UserError
 from pareto.link.trace import Step, Trace
 from pareto.link.trace_file import read
 
@@ -88,7 +88,7 @@ def test_a_table_of_delays_is_not_limited(tmp_path: Path) -> None:
 def test_a_wrong_table_is_named_with_its_line(
     tmp_path: Path, text: str, line: int | None, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         table(tmp_path, text)
     check_place(str(caught.value), tmp_path / "trace.csv", line)
     assert str(caught.value) == snapshot
@@ -101,7 +101,7 @@ def check_place(message: str, path: Path, line: int | None) -> None:
 
 
 def test_a_delay_is_not_given_twice(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         table(tmp_path, "at,delay\n0s,20ms\n1s,\n", 0.0)
     check_place(str(caught.value), tmp_path / "trace.csv", 1)
     assert str(caught.value) == snapshot
@@ -165,7 +165,7 @@ def test_no_bit_is_lost(tmp_path: Path, period: int) -> None:
 def test_wrong_times_are_named_with_their_line(
     tmp_path: Path, lines: list[str], line: int | None, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(UserError) as caught:
         times(tmp_path, *lines)
     check_place(str(caught.value), tmp_path / "trace.up", line)
     assert str(caught.value) == snapshot
@@ -175,7 +175,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAsser
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     messages = []
     for name in ("missing", "binary", "."):
-        with pytest.raises(ProfileError) as caught:
+        with pytest.raises(UserError) as caught:
             read(tmp_path / name)
         assert str(tmp_path / name) in str(caught.value)
         assert "\n" not in str(caught.value)

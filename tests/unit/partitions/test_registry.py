@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import partitions
+from pareto.errors import UserError
 from partitions import registry, torchvision_compat
 from partitions.torchvision_compat import models
 
@@ -39,7 +40,7 @@ def test_canonical_names(written, name):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_in_one_line(snapshot):
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.canonical("mobilnetv2")
     assert str(refused.value) == snapshot
     assert "\n" not in str(refused.value)
@@ -47,7 +48,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_in_one_line(snapshot):
 
 
 def test_a_name_of_two_models_is_refused_rather_than_guessed(snapshot):
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.canonical("regnetx16gf")
     assert str(refused.value) == snapshot
 
@@ -111,7 +112,7 @@ def test_a_two_stage_detector_is_refused_in_one_line(snapshot):
     assert len(names) >= 7
     said = set()
     for name in names:
-        with pytest.raises(registry.UnknownModel) as refused:
+        with pytest.raises(UserError) as refused:
             registry.build_structure(name)
         assert name in str(refused.value)
         assert "\n" not in str(refused.value)

@@ -5,6 +5,7 @@ import weakref
 import pytest
 import torch
 
+from pareto.errors import UserError
 from partitions import model as partitions_model
 from partitions import proof, weights
 from partitions.recipe import Recipe
@@ -109,7 +110,7 @@ def test_a_stage_that_cannot_be_read_leaves_none(resident):
     it = resident
     it.change(0, 2)
     it._reader._path.unlink()
-    with pytest.raises(weights.WeightsError):
+    with pytest.raises(UserError):
         it.change(0, 4)
     assert it.stage.body is None
     it.change(0, 1)  # all of it is there still, and the file is not needed
@@ -120,5 +121,5 @@ def test_a_stage_that_cannot_be_read_leaves_none(resident):
 
 def test_a_resident_stage_refuses_a_file_of_another_model_at_once(tmp_path):
     file = weights.make("squeezenet1_1", "seeded", 7, tmp_path)
-    with pytest.raises(weights.WeightsError, match="resnet18"):
+    with pytest.raises(UserError, match="resnet18"):
         ResidentStage(partitions_model.outline(Recipe("resnet18")), file.path)

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 import torch
 
+from pareto.errors import UserError
 from partitions import model as partitioned
 from partitions import proof, registry, weights
 from partitions.recipe import Cuts, Recipe
@@ -163,7 +164,7 @@ def test_a_file_is_run_once_and_again_when_it_has_changed(write, capsys):
 def test_two_files_cannot_have_one_name(write, tmp_path, snapshot):
     (tmp_path / "other").mkdir()
     registry.canonical(f"{write('def build(): pass')}:build")
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.canonical(f"{write('def build(): pass', 'other/net.py')}:build")
     assert str(refused.value) == snapshot
 
@@ -185,7 +186,7 @@ REGISTER = "from partitions.registry import register\n"
 )
 def test_a_file_that_has_no_such_model_is_told_in_one_line(text, attribute, write, snapshot):
     path = write(text)
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.canonical(f"{path}{attribute}")
     assert str(refused.value) == snapshot
     assert "\n" not in str(refused.value)
@@ -207,7 +208,7 @@ def test_a_file_that_has_no_such_model_is_told_in_one_line(text, attribute, writ
 def test_a_file_that_fails_is_told_in_one_line_and_leaves_nothing(text, place, write, tmp_path, snapshot):
     path = tmp_path / "net.py" if text is None else write(text)
     loaded = set(sys.modules)
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.canonical(f"{path}:build")
     assert place in str(refused.value)
     assert re.sub("SyntaxError: .*", "SyntaxError: ...", str(refused.value)) == snapshot  # Python's own words
@@ -221,7 +222,7 @@ def test_a_builder_that_fails_is_told_in_one_line(body, write, snapshot):
     name = registry.canonical(f"{path}:build")
     said = set()
     for build in (registry.build, registry.build_structure):
-        with pytest.raises(registry.UnknownModel) as refused:
+        with pytest.raises(UserError) as refused:
             build(name)
         said.add(str(refused.value))
     assert list(said) == snapshot

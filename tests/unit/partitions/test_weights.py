@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from pareto.errors import UserError
 from partitions import registry, weights
 from partitions.seeded import seeded
 from partitions.torchvision_compat import models
-from partitions.weights import WeightsError
 from tests.unit.small_models import small
 
 SMALL = "squeezenet1_1"
@@ -141,7 +141,7 @@ def test_a_state_dict_that_does_not_fit_is_refused(spoil, tmp_path, snapshot):
         lambda: weights.make(SMALL, str(tmp_path / "spoilt.safetensors"), 0, tmp_path / "out"),
         lambda: weights.read(tmp_path / "spoilt.safetensors", SMALL),
     ):
-        with pytest.raises(WeightsError) as refused:
+        with pytest.raises(UserError) as refused:
             refuse()
         said.add(str(refused.value))
     assert list(said) == snapshot
@@ -184,12 +184,12 @@ def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path, snapshot):
     reader = weights.Reader(made.path, SMALL)
     with made.path.open("r+b") as file:
         file.truncate(made.path.stat().st_size - 1)
-    with pytest.raises(WeightsError) as ends:
+    with pytest.raises(UserError) as ends:
         dict(reader.read(reader.keys))
-    with pytest.raises(WeightsError):
+    with pytest.raises(UserError):
         weights.Reader(made.path, SMALL)
     made.path.unlink()
-    with pytest.raises(WeightsError) as gone:
+    with pytest.raises(UserError) as gone:
         dict(reader.read(reader.keys))
     assert [str(it.value).replace(made.digest, "DIGEST") for it in (ends, gone)] == snapshot
 
@@ -201,7 +201,7 @@ class Evil:
 
 def refused(file, tmp_path):
     """What is said of a file in one line."""
-    with pytest.raises(WeightsError) as info:
+    with pytest.raises(UserError) as info:
         weights.make(SMALL, str(file), 0, tmp_path / "out")
     assert "\n" not in str(info.value)
     return str(info.value)
@@ -247,7 +247,7 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(UserError) as refused:
         weights.make(SMALL, "pretrained", 0, tmp_path)
     assert str(refused.value) == snapshot
 
@@ -281,6 +281,6 @@ def test_a_users_own_model_has_no_pretrained_weights(tmp_path, snapshot):
     file = tmp_path / "model_of_test_weights.py"
     file.write_text("from torch import nn\ndef build():\n    return nn.Conv2d(3, 4, 1)\n")
     name = registry.canonical(f"{file}:build")
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(UserError) as refused:
         weights.make(name, "pretrained", 0, tmp_path)
     assert str(refused.value) == snapshot

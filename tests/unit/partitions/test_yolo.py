@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import partitions
+from pareto.errors import UserError
 from partitions import model as partitioned
 from partitions import proof, registry, weights, yolo
 from partitions.recipe import Cuts, Recipe
@@ -121,7 +122,7 @@ def test_without_the_package_its_models_are_not_listed_and_it_is_said_how_to_ins
 ):
     monkeypatch.setitem(sys.modules, "ultralytics", None)
     assert not set(yolo.NAMES) & set(registry.names())
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.canonical("YOLO-v8n")
     assert str(refused.value) == snapshot
 
@@ -135,7 +136,7 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch, tmp_
     )
     monkeypatch.syspath_prepend(tmp_path)
     environment = dict(os.environ)
-    with pytest.raises(registry.UnknownModel) as refused:
+    with pytest.raises(UserError) as refused:
         registry.build_structure("yolov5n")
     assert str(refused.value) == snapshot
     assert dict(os.environ) == environment

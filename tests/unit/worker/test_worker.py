@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.base import BackendError
+from pareto.errors import UserError
 from pareto.hosts.reports import Reports
 from pareto.jsonlines import Refused
 from pareto.worker import device, host
@@ -266,7 +267,7 @@ def test_a_server_whose_stage_could_not_be_had_answers_nothing(
     pair = Chain({**loading, "weights": str(own)})
     pair.stage(5)
     own.unlink()
-    with pytest.raises(weights.WeightsError):
+    with pytest.raises(UserError):
         pair.stage_at(1, 4)
     with pytest.raises(BackendError) as refused:
         pair.trial(5)
