@@ -258,12 +258,12 @@ app.add_typer(netem_app, name="netem")
 @netem_app.command("list")
 def netem_list() -> None:
     """The profiles in netem_profiles/."""
-    from pareto.link import library
-    from pareto.link.words import describe
+    from pareto import profile_files
+    from pareto.link.profile import describe
 
-    names = library.names()
+    names = profile_files.names()
     for name in names:
-        typer.echo(f"{name:<{max(map(len, names))}}  {describe(library.load(name))}")
+        typer.echo(f"{name:<{max(map(len, names))}}  {describe(profile_files.load(name))}")
 
 
 @netem_app.command("check")

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pareto import spec
+from pareto import profile_files, spec
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.link import library
 from pareto.link.profile import Profile
 from pareto.spec import ALONG, Sweep
 from pareto.store import MANIFEST, StoreError, read_manifest
@@ -125,7 +124,7 @@ def _by_name(option: str, value: Any) -> Any:
 
 
 def _profile(name: str) -> str:
-    return Path(name).stem if library.is_file(name) else name
+    return Path(name).stem if profile_files.is_file(name) else name
 
 
 def _models_outside(models: tuple[str, ...]) -> bool:
@@ -135,7 +134,7 @@ def _models_outside(models: tuple[str, ...]) -> bool:
 
 
 def _networks_outside(netems: tuple[str, ...]) -> bool:
-    return any(library.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG)))
+    return any(profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG)))
 
 
 _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {

@@ -19,8 +19,7 @@ from rich.text import Text
 from analysis.escaping import terminal
 from pareto.device_series import throttled_now
 from pareto.hosts.tcp_settings import TcpSettings
-from pareto.link.profile import Profile
-from pareto.link.words import describe
+from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Clock
 from pareto.spec import AUTO, MOST_ROUNDS, Cell, Sweep

@@ -19,12 +19,13 @@ from pydantic import (
     field_validator,
 )
 
+from pareto import profile_files
 from pareto.backends import names
 from pareto.errors import UserError
 from pareto.hosts.host import MAX_HOSTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.tcp_settings import TcpSettings
-from pareto.link import library, units
+from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
 
@@ -285,7 +286,7 @@ def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
     they are not as many as the links.
     """
     names = [netem] if Path(netem).exists() else netem.split(ALONG)
-    loaded = tuple(library.load(name) for name in names)
+    loaded = tuple(profile_files.load(name) for name in names)
     if links is None or len(loaded) == links:
         return loaded
     if len(loaded) > 1:

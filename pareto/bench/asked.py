@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pareto import profile_files
 from pareto.backends import names
 from pareto.errors import UserError
-from pareto.link import library, units
+from pareto.link import units
 from pareto.link.profile import Profile
 
 WAYS = ("floor", "tcp", "rpc", "naive", "asyncio")
@@ -74,7 +75,7 @@ def asked(
         raise UserError(f"--rounds {rounds}: give a number from 1 to 1000")
     return Asked(
         where,
-        _each("--netem", netem, library.load) if NETEM in where else (),
+        _each("--netem", netem, profile_files.load) if NETEM in where else (),
         tuple(way for name in named for way in _variants(name, many)),
         tuple(sorted(_each("--sizes", sizes, _size))),
         rounds or (QUICK_ROUNDS if quick else ROUNDS),

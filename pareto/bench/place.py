@@ -15,8 +15,7 @@ from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import Heartbeat
 from pareto.hosts.testbed import Testbed
 from pareto.hosts.testbeds import open_testbed
-from pareto.link.profile import Profile
-from pareto.link.words import describe
+from pareto.link.profile import Profile, describe
 
 
 @dataclass(frozen=True)

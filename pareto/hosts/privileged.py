@@ -25,7 +25,7 @@ LIBRARY = "/usr/local/lib/pareto-link"
 SUDOERS = "/etc/sudoers.d/pareto"
 COMMAND = f"sudo -n {LAUNCHER}"
 """How a driver starts it. As root it starts `pareto.link` in the code that was shipped, and nothing is installed."""
-_OURS = ("pareto/__init__.py", "pareto/jsonlines.py", "pareto/link")
+_OURS = ("pareto/__init__.py", "pareto/errors.py", "pareto/jsonlines.py", "pareto/link")
 
 # What sudoers takes for a user as it is; all capitals would be an alias there, `%` a group, `#` a number.
 _USER = re.compile(r"(?![A-Z0-9_]+$)[A-Za-z_][A-Za-z0-9_.-]*")

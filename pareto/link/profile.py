@@ -1,6 +1,6 @@
 """A profile: what each direction of the link does to a packet.
 
-Types only, for driver and hosts; where profiles come from is `pareto.link.library`.
+For driver and hosts. The driver reads profiles by `pareto.profile_files`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pareto.errors import UserError
 from pareto.link import schema
 from pareto.link.schema import NAME, Bounds
 from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
+from pareto.link.units import show_delay, show_rate
 
 MAX_LIMIT_BYTES = 1 << 30
 QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
@@ -56,8 +57,9 @@ class Gilbert:
 
     def __post_init__(self) -> None:
         schema.check(self, "loss ")
-        if not self.good_to_bad or not self.bad_to_good:
-            raise UserError("loss good_to_bad and bad_to_good must be more than 0: the model changes states")
+        for name in ("good_to_bad", "bad_to_good"):
+            if not getattr(self, name):
+                raise UserError(f"loss {name} must be more than 0: the model changes states")
 
     @property
     def mean(self) -> float:
@@ -270,3 +272,38 @@ class Profile:
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
         """Raises UserError."""
         return schema.read(cls, fields)
+
+
+def describe(profile: Profile) -> str:
+    """`edge to server 200 ms at 5 Mbit/s, 1% lost; server to edge ...`."""
+    names = ("edge to server", "server to edge")
+    words = [
+        f"{name} {_describe(direction)}"
+        for name, direction in zip(names, profile.directions, strict=True)
+        if direction.shaped
+    ]
+    by = f" (shaper {profile.shaper})" if profile.bucket else ""
+    return ("; ".join(words) or "not shaped") + by
+
+
+def _describe(direction: Direction) -> str:
+    typical = direction.typical
+    delay = show_delay(typical.delay_s) if typical.delay_s else ""
+    if direction.jitter_s:
+        delay = f"{delay} +-{show_delay(direction.jitter_s)}"
+    rate = show_rate(typical.rate_bps) if typical.rate_bps is not None else ""
+    parts = [" at ".join(part for part in (delay, rate) if part)]
+    if direction.trace is not None:
+        parts.append(f"on average over the {direction.trace.period_s:.4g} s of {direction.trace.name}")
+    bursts = " in bursts" if isinstance(direction.loss, Gilbert) else ""
+    for share, what in (
+        (direction.mean_loss, f"lost{bursts}"),
+        (direction.duplicate, "repeated"),
+        (direction.reorder, "reordered"),
+        (direction.corrupt, "corrupted"),
+    ):
+        if share:
+            parts.append(f"{100 * share:.3g}% {what}")
+    if direction.limit_bytes is not None:
+        parts.append(f"a queue of {direction.limit_bytes} bytes")
+    return ", ".join(part for part in parts if part)

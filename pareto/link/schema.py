@@ -162,10 +162,14 @@ def _checks(made: type[Any]) -> list[tuple[str, Callable[[Any], Any], _Check]]:
     """Each field's name as people know it, how to get its value, and what that must pass."""
     if made not in _CHECKS:
         _CHECKS[made] = [
-            (_UNITS.sub("", name), operator.attrgetter(name), kind.check)
-            for name, kind in _kinds(made).items()
+            (bare_name(name), operator.attrgetter(name), kind.check) for name, kind in _kinds(made).items()
         ]
     return _CHECKS[made]
+
+
+def bare_name(field: str) -> str:
+    """A field's name as people know it: without its unit, `delay` for `delay_s`."""
+    return _UNITS.sub("", field)
 
 
 def _shown(value: object) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pareto import spec
-from pareto.link.library import load
 from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
+from pareto.profile_files import load
 from pareto.runner import Clock, Runner, Workers
 from pareto.spec import Cell
 from pareto.store import Row, Store

@@ -15,8 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import checking
 from pareto.link import qdisc
-from pareto.link.library import load
 from pareto.link.probe import Tolerance
+from pareto.profile_files import load
 from tests.integration.own_machine import left_behind
 from tests.integration.test_sweep import sound
 from tests.less_than_root import needs_networks

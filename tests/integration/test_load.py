@@ -18,10 +18,10 @@ from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.testbed import Testbed
-from pareto.link.library import load
 from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
+from pareto.profile_files import load
 from pareto.runner import Clock, Runner
 from pareto.spec import Cell
 from pareto.store import Store

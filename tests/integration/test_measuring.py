@@ -17,10 +17,10 @@ from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.link import probe
-from pareto.link.library import load
 from pareto.link.profile import Profile
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
+from pareto.profile_files import load
 from pareto.spec import Cell
 from tests.integration.relay_net import settled
 from tests.less_than_root import needs_networks

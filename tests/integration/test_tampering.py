@@ -19,11 +19,11 @@ from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shaping import RelayShaper
-from pareto.link.library import load
 from pareto.link.probe import Probed, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
+from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
 from pareto.spec import Cell
 from tests.less_than_root import needs_networks

@@ -25,10 +25,10 @@ from pareto.hosts.shaping import RelayShaper
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.way import Unreachable
-from pareto.link.library import load
 from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
+from pareto.profile_files import load
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import needs_networks
 from tests.program import descendants, ended, python_programs, started, wait_until

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pareto import plan, spec
-from pareto.link import library
+from pareto import plan, profile_files, spec
 from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
 from pareto.spec import Cell, Sweep
@@ -26,7 +25,7 @@ def sweep(**fields: object) -> Sweep:
 
 def make(asked: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
     models = {name: MODELS[name] for name in asked.models}
-    return plan.make(asked, models, {name: [library.load(name)] for name in asked.netems}, done)
+    return plan.make(asked, models, {name: [profile_files.load(name)] for name in asked.netems}, done)
 
 
 def test_every_round_has_every_cell_once() -> None:
@@ -99,7 +98,7 @@ def test_rounds_divide_a_trace_evenly_and_those_added_begin_between_them() -> No
 def test_a_round_that_is_added_has_the_order_of_its_number() -> None:
     """Whether a round was planned or added, by whichever session: the same trials in the same order."""
     asked = sweep(trials=2)
-    networks = {name: [library.load(name)] for name in asked.netems}
+    networks = {name: [profile_files.load(name)] for name in asked.netems}
     conditions = {cell.condition for cell in plan.cells(asked, MODELS, asked.netems)}
     added = plan.further(asked, MODELS, networks, dict.fromkeys(conditions, 4))
     assert added.trials == tuple(t for t in make(sweep(trials=4)).trials if t.round == 4)
@@ -132,7 +131,10 @@ def test_a_cell_is_named_by_its_cuts() -> None:
 
 def test_only_links_before_the_last_point_are_crossed() -> None:
     model = replace(MODELS["a"], result_bytes=40)
-    network, names = [library.load("none"), library.load("20ms-20mbit")], ["edge-middle1", "middle1-server"]
+    network, names = (
+        [profile_files.load("none"), profile_files.load("20ms-20mbit")],
+        ["edge-middle1", "middle1-server"],
+    )
 
     def crossed(*cuts: int) -> list[tuple[str, str, int, int]]:
         cell = Cell("a", cuts, "", "tcp", "x", 2)
@@ -151,7 +153,7 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
 def test_a_trial_lasts_until_every_image_was_seen() -> None:
     asked = sweep(model="a", backend="tcp", netem="200ms-5mbit", batch_size="1,4", trials=1)
     models = {"a": replace(MODELS["a"], images=10, splits=((0,),))}
-    made = plan.make(asked, models, {"200ms-5mbit": [library.load("200ms-5mbit")]})
+    made = plan.make(asked, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
     efforts = {trial.cell.batch_size: trial.effort.throughput[0] for trial in made.trials}
     assert efforts == {1: 10, 4: 3}
     transfer_s = 8 * 600_000 / 5e6
@@ -186,7 +188,7 @@ def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
     kib = [147, 1568, 784, 294, 294, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0]
     points = tuple((str(i), int(size * 1024)) for i, size in enumerate(kib))
     models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
-    networks = {"200ms-5mbit": [library.load("200ms-5mbit")]}
+    networks = {"200ms-5mbit": [profile_files.load("200ms-5mbit")]}
     for options, limit_s in (({}, 15 * 60), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
         asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", **options})
         assert plan.make(asked, models, networks).estimate_s < limit_s
@@ -196,7 +198,7 @@ def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such() -> None:
     """One in flight goes at the pace of the latency, many at that of the slowest step."""
     asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
     models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),), images=30)}
-    made = plan.make(asked, models, {"200ms-5mbit": [library.load("200ms-5mbit")]})
+    made = plan.make(asked, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
     estimates = {trial.cell.in_flight: trial.estimate_s for trial in made.trials}
     assert len({trial.cell for trial in made.trials}) == 3 * len(asked.backends)
     assert estimates["1"] > estimates["8"] + 30 * 0.2 * 0.7

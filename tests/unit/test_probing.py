@@ -13,10 +13,10 @@ from pareto import probing
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import LinkState, NoShaper
-from pareto.link.library import load
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.link.trace import Step, Trace
+from pareto.profile_files import load
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 SHAPED = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))

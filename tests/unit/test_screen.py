@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import cli, plan, screen, spec
-from pareto.link import library
+from pareto import cli, plan, profile_files, screen, spec
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
 from pareto.worker.sensors.instruments import FIELDS
@@ -25,7 +24,7 @@ FACTS = {
     )
 }
 SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25, "trials": 3})
-NETWORKS = {name: (library.load(name),) for name in SWEEP.netems}
+NETWORKS = {name: (profile_files.load(name),) for name in SWEEP.netems}
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def test_the_plan_says_which_throughputs_the_machines_own_cores_will_hold_back(
     out: Console, snapshot: SnapshotAssertion
 ) -> None:
     """Of quick stages, on a link that is quicker: sending takes as much of the edge's quarter as computing."""
-    networks = {name: (library.load(name),) for name in ("200ms-5mbit", "lan-1gbit")}
+    networks = {name: (profile_files.load(name),) for name in ("200ms-5mbit", "lan-1gbit")}
     sweep = SWEEP.model_copy(update={"netems": tuple(networks)})
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks), cores=2)
     shown = text(out)

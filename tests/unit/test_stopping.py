@@ -12,8 +12,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.until import Standing
-from pareto import plan, spec
-from pareto.link import library
+from pareto import plan, profile_files, spec
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
 from pareto.spec import MOST_ROUNDS, Cell, Condition, Sweep
@@ -23,7 +22,7 @@ NETEMS = ("none", "20ms-20mbit")
 MODELS = {
     "m": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,)))
 }
-NETWORKS = {name: (library.load(name),) for name in NETEMS}
+NETWORKS = {name: (profile_files.load(name),) for name in NETEMS}
 A, B = (("m", name, 1, "none", "auto") for name in NETEMS)
 CELLS = 3 * 2
 

@@ -12,11 +12,10 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import spec, sweeping
+from pareto import profile_files, spec, sweeping
 from pareto.crew import Crew
 from pareto.errors import UserError
 from pareto.hosts.session import SessionLost
-from pareto.link import library
 from pareto.link.probe import Reading
 from pareto.plan import ModelFacts
 from pareto.prepare import Artifact, Prepared
@@ -213,7 +212,7 @@ class Linked:
 
 
 def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
-    networks = {name: (library.load(name),) for name in ("none", *sweep.netems)}
+    networks = {name: (profile_files.load(name),) for name in ("none", *sweep.netems)}
     return sweeping._bare_links(out, cast(Crew, Linked(link)), sweep, networks)
 
 

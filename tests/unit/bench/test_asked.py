@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto import profile_files
 from pareto.bench.asked import Asked, asked
 from pareto.bench.effort import efforts
 from pareto.errors import UserError
-from pareto.link import library
 
 DEFAULTS = {
     "places": "loopback,veth,netem",
@@ -82,7 +82,7 @@ def test_rounds_are_fewer_for_a_first_look() -> None:
 
 def test_a_slow_link_is_spared() -> None:
     """At 15 Mbit/s 200 kB take 0.1 s, 3 MB 1.7 s, 32 MB 18 s."""
-    small, middle, large = efforts(of(), library.load("wifi"))
+    small, middle, large = efforts(of(), profile_files.load("wifi"))
     assert [it.nbytes for it in (small, middle, large)] == [4_000, 200_000, 3_000_000]
     assert [it.rounds for it in (small, middle, large)] == [15, 7, 7]
     assert [it.streamed for it in (small, middle, large)] == [True, True, False]
@@ -91,6 +91,6 @@ def test_a_slow_link_is_spared() -> None:
 
 def test_a_link_that_holds_more_has_more_under_way() -> None:
     """100 Mbit/s for 10 ms are 125 kB."""
-    small, middle, *_ = efforts(of(), library.load("10ms-100mbit"))
+    small, middle, *_ = efforts(of(), profile_files.load("10ms-100mbit"))
     assert (small.in_flight, middle.in_flight) == (4 + 32, 4 + 1)
     assert {it.in_flight for it in efforts(of(), None)} == {4}

@@ -11,12 +11,12 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.median import interval
+from pareto import profile_files
 from pareto.bench import running, table
 from pareto.bench.asked import WAYS, Way
 from pareto.bench.measuring import SHARES, Sample
 from pareto.bench.summary import overheads, rows
 from pareto.hosts.host import TestbedError
-from pareto.link import library
 
 LABELLED = (*map(Way, ("floor", "tcp")), Way("rpc", 16, alone=True), Way("asyncio"))
 SLOWER = {"floor": 1.0, "tcp": 1.5, "rpc:16": 28.0, "asyncio": 2.0}
@@ -130,11 +130,12 @@ def test_a_link_that_is_not_what_was_asked_is_told(
     netem: str, off: bool, snapshot: SnapshotAssertion
 ) -> None:
     """The floor's 4 kB take 50 us here: as they should where nothing is asked, and not on a link of 20 ms."""
-    line = table.link(rows(samples(7), LABELLED), library.load(netem))
+    line = table.link(rows(samples(7), LABELLED), profile_files.load(netem))
     assert ("trust nothing" in line) == off
     assert line == snapshot
     assert (
-        table.link(rows([it for it in samples(2) if it.way != "floor"], LABELLED), library.load(netem)) == ""
+        table.link(rows([it for it in samples(2) if it.way != "floor"], LABELLED), profile_files.load(netem))
+        == ""
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.link import probe
-from pareto.link.library import load
 from pareto.link.probe import GOODPUT, Reading, Sample, Tolerance, bulk_bytes, judge, question
 from pareto.link.profile import Bucket, Direction, Gilbert, Profile
 from pareto.link.trace import Step, Trace
+from pareto.profile_files import load
 
 SLOW = load("200ms-5mbit")
 LOSSY = Profile("lossy", Direction(0.05, 10e6, loss=0.1), Direction(0.05))

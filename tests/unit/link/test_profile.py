@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto import profile_files
 from pareto.errors import UserError
-from pareto.link import library
-from pareto.link.profile import Bucket, Direction, Gilbert, Profile
+from pareto.link.profile import Bucket, Direction, Gilbert, Profile, describe
 from pareto.link.trace import Step, Trace
 
 TRACE = Trace("up.csv", 4.0, (Step(0.0, 0.01, 5e6), Step(1.0, 0.03, 1e6)))
@@ -155,7 +155,7 @@ def test_a_wrong_request_learns_which_fields_there_are(snapshot: SnapshotAsserti
     ],
 )
 def test_a_line_without_a_limit_gets_the_usual_queue(name: str, out: int | None, back: int | None) -> None:
-    given = library.load(name)
+    given = profile_files.load(name)
     put = given.with_queues()
     assert [way.waiting_bytes for way in put.directions] == [out, back]
     assert put.tcp_fills == given.tcp_fills
@@ -172,3 +172,14 @@ def test_a_limit_of_its_own_stays() -> None:
 def test_a_changing_line_has_a_queue_for_its_means() -> None:
     trace = Trace("t", 20.0, (Step(0, 0.1, 10e6), Step(10, 0.1, 30e6)))
     assert Profile("t", Direction(trace=trace)).with_queues().edge_to_server.waiting_bytes == 500_000
+
+
+def test_everything_that_is_asked_is_said(snapshot: SnapshotAssertion) -> None:
+    out = Direction(
+        0.2, 2.5e6, 0.01, loss=0.015, duplicate=0.001, reorder=0.02, corrupt=0.0001, limit_bytes=65536
+    )
+    back = Direction(0.03, loss=Gilbert(0.01, 0.19))
+    words = describe(Profile("x", out, back))
+    for figure in ("200 ms", "10 ms", "2.5 Mbit/s", "1.5%", "0.1%", "2%", "0.01%", "65536", "30 ms", "5%"):
+        assert figure in words
+    assert words == snapshot

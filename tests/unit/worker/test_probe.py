@@ -12,8 +12,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.handshake import Rejected, connected
-from pareto.link.library import load
 from pareto.link.probe import Reading, judge
+from pareto.profile_files import load
 from pareto.worker import arrivals, probe
 from pareto.worker.arrivals import Arrival
 from pareto.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink

@@ -1,0 +1,467 @@
+"""Profiles by name, by path and by what the name says; profile and trace files, and every way one can be wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from pareto.errors import UserError
+from pareto.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile
+from pareto.link.trace import Step, Trace
+from pareto.profile_files import PROFILES, load, names, read, read_trace
+
+
+def test_every_file_loads_under_its_name() -> None:
+    assert {"none", "lan-1gbit", "wifi", "5g", "lte", "3g", "dsl", "satellite", "200ms-5mbit"} <= set(names())
+    assert names() == sorted(names())
+    for name in names():
+        assert load(name).name == name
+
+
+def test_every_file_says_where_it_comes_from() -> None:
+    for name in names():
+        assert (PROFILES / f"{name}.yaml").read_text().startswith("# "), name
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "back"),
+    [
+        ("200ms-5mbit", Direction(0.2, 5e6), Direction()),
+        ("lan-1gbit", Direction(1e-4, 1e9), Direction(1e-4, 1e9)),
+        ("wifi", Direction(0.001, 15e6), Direction(0.001, 30e6)),
+        ("5g", Direction(0.0095, 14.7e6), Direction(0.0095, 129.9e6)),
+        ("lte", Direction(0.035, 12e6), Direction(0.035, 12e6)),
+        ("3g", Direction(0.075, 768e3), Direction(0.075, 1.6e6)),
+        ("dsl", Direction(0.025, 384e3), Direction(0.025, 1.5e6)),
+        ("satellite", Direction(0.325, 10e6), Direction(0.325, 50e6)),
+    ],
+)
+def test_what_the_library_says(name: str, out: Direction, back: Direction) -> None:
+    """As the sources that the files name."""
+    assert load(name) == Profile(name, out, back)
+
+
+def test_the_published_mode_differs_in_its_bucket_alone() -> None:
+    profile = load("200ms-5mbit-tbf")
+    assert profile.directions == load("200ms-5mbit").directions
+    assert profile.shaper == NETEM_TBF
+    assert profile.bucket == Bucket(32 * 1024, 0.4)
+
+
+def test_the_example_of_a_trace() -> None:
+    profile = load("handover")
+    trace = profile.edge_to_server.trace
+    assert trace is not None
+    assert (trace.name, profile.period_s, profile.rtt_s) == ("handover.csv", 30.0, pytest.approx(0.05))
+    assert [trace.step(at).rate_bps for at in (0, 15.9, 16.0, 16.2, 16.4, 29.9)] == [
+        20e6,
+        2e6,
+        0,
+        0,
+        4e6,
+        20e6,
+    ]
+
+
+def test_none_is_the_clean_link_even_without_its_file(tmp_path: Path) -> None:
+    for profile in (load("none"), load("none", tmp_path)):
+        assert profile == Profile("none", Direction(), Direction())
+        assert not profile.edge_to_server.shaped
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("80ms-20mbit", Direction(0.08, 20e6)),
+        ("50ms", Direction(0.05)),
+        ("10mbit", Direction(rate_bps=10e6)),
+        ("0.5ms-2.5gbit", Direction(0.0005, 2.5e9)),
+        ("10ms-100mbit-1%", Direction(0.01, 100e6, loss=0.01)),
+        ("20ms-1%", Direction(0.02, loss=0.01)),
+        ("5mbit-0.1%", Direction(rate_bps=5e6, loss=0.001)),
+        ("2%", Direction(loss=0.02)),
+    ],
+)
+def test_a_name_without_a_file_is_read(name: str, direction: Direction) -> None:
+    assert load(name) == Profile(name, direction, Direction())
+
+
+def test_a_file_of_that_name_wins_over_the_name(tmp_path: Path) -> None:
+    (tmp_path / "50ms.yaml").write_text("server_to_edge: {delay: 50ms}\n")
+    assert load("50ms", tmp_path) == Profile("50ms", Direction(), Direction(0.05))
+
+
+def test_a_path_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("edge_to_server: {delay: 1ms}\nserver_to_edge: {rate: 1mbit}\n")
+    assert load(str(path)) == Profile("mine", Direction(0.001), Direction(rate_bps=1e6))
+
+
+def test_dictionaries_round_trip() -> None:
+    for name in [*names(), "80ms-20mbit"]:
+        assert Profile.from_dict(load(name).to_dict()) == load(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("10mbit-", "80mss", "20mbit-80ms", "1%-20mbit", "5ms-5ms"),
+        *("ltee", "zzz", "", "99s", "100gbit", "101%", "no/such.yaml"),
+    ],
+)
+def test_a_name_that_means_nothing(name: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(UserError) as caught:
+        load(name)
+    message = str(caught.value)
+    assert name in message
+    assert "\n" not in message
+    assert message.replace(", ".join(names()), "NAMES") == snapshot
+
+
+def test_a_name_that_means_nothing_names_what_there_is() -> None:
+    with pytest.raises(UserError) as caught:
+        load("zzz")
+    assert all(name in str(caught.value) for name in names())
+    with pytest.raises(UserError, match=r"\blte\b"):
+        load("ltee")
+
+
+def test_hosts_need_no_yaml() -> None:
+    """What the link's modules on a host import does without PyYAML."""
+    code = "import sys; sys.modules['yaml'] = None; import pareto.link.profile, pareto.link.relay, pareto.link.probe"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=PROFILES.parent)
+
+
+# A profile's file
+
+TRACE = Trace("up.csv", 2.0, (Step(0.0, 0.0, 5e6), Step(1.0, 0.0, 1e6)))
+DELAYS = Trace("delays.csv", 2.0, (Step(0.0, 0.005, None), Step(1.0, 0.009, None)))
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces/up.csv").write_text("at,rate\n0s,5mbit\n1s,1mbit\n2s,\n")
+    (tmp_path / "traces/delays.csv").write_text("at,delay\n0s,5ms\n1s,9ms\n2s,\n")
+    (tmp_path / "traces/wrong.csv").write_text("at,rate\n0s,5\n2s,\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def delayed(delay_s: float) -> Trace:
+    return Trace("up.csv", 2.0, tuple(Step(step.at_s, delay_s, step.rate_bps) for step in TRACE.steps))
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        ("edge_to_server: {}\n", Profile("mine")),
+        (
+            "edge_to_server: {delay: 200ms, rate: 2.5mbit}\nserver_to_edge: {delay: 100us}\n",
+            Profile("mine", Direction(0.2, 2.5e6), Direction(1e-4)),
+        ),
+        (
+            # Whatever the order of the keys.
+            "edge_to_server: {limit: 64kib, corrupt: 0.1%, reorder: 2%, duplicate: 1%, loss: 3%,"
+            " jitter_correlation: 25%, jitter: 5ms, rate: 5mbit, delay: 20ms}\n",
+            Profile("mine", Direction(0.02, 5e6, 0.005, 0.25, 0.03, 0.01, 0.02, 0.001, 65536)),
+        ),
+        (
+            "server_to_edge: {loss: {good_to_bad: 1%, bad_to_good: 20%}}\n",
+            Profile("mine", Direction(), Direction(loss=Gilbert(0.01, 0.2))),
+        ),
+        (
+            "server_to_edge: {loss: {in_good: 0.1%, in_bad: 50%, good_to_bad: 1%, bad_to_good: 20%}}\n",
+            Profile("mine", Direction(), Direction(loss=Gilbert(0.01, 0.2, 0.5, 0.001))),
+        ),
+        ("shaper: netem\nedge_to_server: {rate: 5mbit}\n", Profile("mine", Direction(rate_bps=5e6))),
+        (
+            "shaper: netem+tbf\nedge_to_server: {rate: 5mbit}\n",
+            Profile("mine", Direction(rate_bps=5e6), bucket=Bucket(32768, 0.4)),
+        ),
+        (
+            "burst: 10kb\nlatency: 50ms\nshaper: netem+tbf\nedge_to_server: {rate: 5mbit}\n",
+            Profile("mine", Direction(rate_bps=5e6), bucket=Bucket(10000, 0.05)),
+        ),
+        ("edge_to_server: {trace: traces/up.csv}\n", Profile("mine", Direction(trace=TRACE))),
+        ("edge_to_server: {trace: traces/delays.csv}\n", Profile("mine", Direction(trace=DELAYS))),
+        (
+            "offset: 1.5s\nedge_to_server: {jitter: 1ms, limit: 10kb, delay: 20ms, trace: traces/up.csv}\n",
+            Profile("mine", Direction(jitter_s=0.001, limit_bytes=10000, trace=delayed(0.02)), offset_s=1.5),
+        ),
+    ],
+)
+def test_a_file_is_read(tmp_path: Path, text: str, profile: Profile) -> None:
+    assert read(write(tmp_path, text)) == profile
+
+
+def test_a_trace_may_be_named_by_its_whole_path(tmp_path: Path) -> None:
+    path = write(tmp_path, f"edge_to_server: {{trace: {tmp_path}/traces/up.csv}}\n")
+    assert read(path).edge_to_server.trace == TRACE
+
+
+E = "edge_to_server:\n  "  # what follows is line 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", None),
+        ("- 1\n", 1),
+        ("edge_to_server: {}\nup: {}\n", 2),
+        ("edge_to_sever: {}\n", 1),
+        (E + "dealy: 1ms\n", 2),
+        ("? [a]\n: 1\n", 1),
+        (E + "delay: 5\n", 2),
+        (E + "delay:\n", 2),
+        (E + "jitter: 5\n", 2),
+        (E + "rate: 5mbps\n", 2),
+        (E + "rate: [1]\n", 2),
+        (E + "rate: 1kbit\n  rate: 2kbit\n", 3),
+        (E + "rate: 50gbit\n", 2),
+        (E + "loss: 0.01\n", 2),
+        (E + "loss: 101%\n", 2),
+        (E + "loss: [1%]\n", 2),
+        (E + "loss: {good_to_bad: 1%}\n", 2),
+        (E + "loss:\n    good_to_bad: 1%\n    bad_to_good: 0%\n", 4),
+        (E + "loss:\n    good_to_bad: 1%\n    bad_to_good: 1\n", 4),
+        (E + "loss: {good_to_bad: 1%, bad: 1%}\n", 2),
+        (E + "limit: 100p\n  rate: 1mbit\n", 2),
+        (E + "limit: 100b\n  rate: 1mbit\n", 2),
+        (E + "delay: 1ms\n  limit: 9kb\n", 3),
+        (E + "jitter: 5ms\n  delay: 1ms\n", 2),
+        (E + "delay: 1ms\n  jitter_correlation: 5%\n", 3),
+        (E + "rate: 1mbit\n  reorder: 1%\n", 3),
+        ("edge_to_server: 5\n", 1),
+        ("edge_to_server: {\n", 2),
+        ("edge_to_server: {}\n# \x00\n", 2),
+        ("shaper: hfsc\n", 1),
+        ("shaper: []\n", 1),
+        ("edge_to_server: {}\nburst: 32kib\n", 2),
+        ("latency: 4ms\nshaper: netem\n", 1),
+        ("shaper: netem+tbf\nburst: 1kib\n", 2),
+        ("shaper: netem+tbf\nlatency: 0s\n", 2),
+        ("edge_to_server: {rate: 1mbit, limit: 9kb}\nshaper: netem+tbf\n", 2),
+        ("edge_to_server: {}\noffset: 5s\n", 2),
+        ("offset: 5\nedge_to_server: {trace: traces/up.csv}\n", 1),
+        (E + "trace: [1]\n", 2),
+        (E + "rate: 1mbit\n  trace: traces/up.csv\n", 3),
+        (E + "trace: traces/none.csv\n", 2),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_line(
+    tmp_path: Path, text: str, line: int | None, snapshot: SnapshotAssertion
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}: " if line is None else f"{path}:{line}: ")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "place"),
+    [
+        (E + "delay: 1ms\n  trace: traces/delays.csv\n", 3, "traces/delays.csv:1"),
+        (E + "trace: traces/wrong.csv\n", 2, "traces/wrong.csv:2"),
+    ],
+)
+def test_a_wrong_trace_is_named_with_both_lines(
+    tmp_path: Path, text: str, line: int, place: str, snapshot: SnapshotAssertion
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}:{line}: {tmp_path}/{place}: ")
+    assert str(caught.value) == snapshot
+
+
+def test_a_profile_that_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    messages = []
+    for name in ("missing.yaml", "binary.yaml", "."):
+        with pytest.raises(UserError) as caught:
+            read(tmp_path / name)
+        assert str(tmp_path / name) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        messages.append(str(caught.value))
+    assert messages == snapshot
+
+
+# A trace's file
+
+
+def table(tmp_path: Path, text: str, delay_s: float | None = None) -> Trace:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    return read_trace(path, delay_s)
+
+
+def times(tmp_path: Path, *lines: int | str, delay_s: float | None = None) -> Trace:
+    path = tmp_path / "trace.up"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return read_trace(path, delay_s)
+
+
+STEPS = (Step(0.0, 0.02, 5e6), Step(1.5, 0.04, 0.0), Step(1.75, 0.02, 2.5e6))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at,rate,delay\n0s,5mbit,20ms\n1.5s,0,40ms\n1750ms,2.5mbit,20ms\n3s,,\n",
+        "at,rate,delay\n0s,5mbit,20ms\n1.5s,0mbit,40ms\n1750ms,2.5mbit,20ms\n3s\n",
+        "at_s,rate_bps,delay_s\n0,5e6,0.02\n1.5,0,0.04\n1.75,2500000,0.02\n3,,\n",
+        "delay,at_s,rate\n20ms,0,5mbit\n40ms,1.5,0kbit\n20ms,1.75,2.5mbit\n,3,\n",
+        '# measured in room 3.14\n\n"at", "rate", "delay"\n0s, 5mbit, 20ms\n1.5s,0,40ms\n1.75s,2.5mbit,20ms\n\n3s\n\n',
+        "\ufeffat,rate,delay\r\n0s,5mbit,20ms\r\n1.5s,0,40ms\r\n1.75s,2.5mbit,20ms\r\n3s,,\r\n",
+    ],
+)
+def test_a_table_is_read(tmp_path: Path, text: str) -> None:
+    assert table(tmp_path, text) == Trace("trace.csv", 3.0, STEPS)
+
+
+def test_a_table_of_rates_has_the_delay_that_is_given(tmp_path: Path) -> None:
+    text = "at,rate\n0s,5mbit\n1s,1mbit\n2s,\n"
+    assert [step.delay_s for step in table(tmp_path, text).steps] == [0.0, 0.0]
+    assert [step.delay_s for step in table(tmp_path, text, 0.03).steps] == [0.03, 0.03]
+
+
+def test_a_table_of_delays_is_not_limited(tmp_path: Path) -> None:
+    trace = table(tmp_path, "at,delay\n0s,20ms\n1s,30ms\n2s,\n")
+    assert trace == Trace("trace.csv", 2.0, (Step(0.0, 0.02, None), Step(1.0, 0.03, None)))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", None),
+        ("\n \n", None),
+        ("at,rate\n0s,5mbit\n", None),
+        ("at,speed\n0s,1mbit\n1s,\n", 1),
+        ("rate,delay\n1mbit,1ms\n2mbit,\n", 1),
+        ("at\n0s\n1s\n", 1),
+        ("at,rate,rate_bps\n0s,1mbit,1\n1s\n", 1),
+        ("# by hand\nat,rate\n0s,5\n1s,\n", 3),
+        ("at,rate\n0,5mbit\n1s,\n", 2),
+        ("at,delay\n0s,5mbit\n1s,\n", 2),
+        ("at_s,rate_bps\n0,5mbit\n1,\n", 2),
+        ("at,rate\n0s,500gbit\n1s,\n", 2),
+        ("at_s,rate_bps\n0,999\n1,\n", 2),
+        ("at_s,rate_bps\n0,-1\n1,\n", 2),
+        ("at_s,rate_bps\n0,nan\n1,\n", 2),
+        ("at,delay\n0s,61s\n1s,\n", 2),
+        ("at_s,delay_s\n0,nan\n1,\n", 2),
+        ("at,rate\n1s,1mbit\n2s,\n", 2),
+        ("at,rate\n0s,1mbit\n1s,2mbit\n1s,\n", 4),
+        ("at,rate\n0s,1mbit\n2s,2mbit\n1s,3mbit\n4s,\n", 4),
+        ("at_s,rate\n0,1mbit\nnan,2mbit\n3,\n", 3),
+        ("at_s,rate\n0,1mbit\ninf,\n", None),
+        ("at,rate\n0s,1mbit\n1s,\n2s,\n", 3),
+        ("at,rate\n0s,1mbit\n,2mbit\n2s,\n", 3),
+        ("at,rate\n0s,1mbit\n1s,2mbit\n", 3),
+        ("at,rate\n0s,1mbit,5\n1s,\n", 2),
+        ("at,rate\n0s,0\n1s,\n", None),
+    ],
+)
+def test_a_wrong_table_is_named_with_its_line(
+    tmp_path: Path, text: str, line: int | None, snapshot: SnapshotAssertion
+) -> None:
+    with pytest.raises(UserError) as caught:
+        table(tmp_path, text)
+    check_place(str(caught.value), tmp_path / "trace.csv", line)
+    assert str(caught.value) == snapshot
+
+
+def check_place(message: str, path: Path, line: int | None) -> None:
+    """One line that begins with the file, and the number of the line where there is one to blame."""
+    assert message.startswith(f"{path}: " if line is None else f"{path}:{line}: ")
+    assert "\n" not in message
+
+
+def test_a_delay_is_not_given_twice(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(UserError) as caught:
+        table(tmp_path, "at,delay\n0s,20ms\n1s,\n", 0.0)
+    check_place(str(caught.value), tmp_path / "trace.csv", 1)
+    assert str(caught.value) == snapshot
+
+
+def test_each_delivery_is_a_packet_of_its_10_ms(tmp_path: Path) -> None:
+    """1500 bytes of IP are 1514 on the wire. Those of 1 to 10 ms are the first ten's, so the last has its place."""
+    packet = 1514 * 8 / 0.010
+    trace = times(tmp_path, 1, 10, 11, 40, 40, 40, delay_s=0.02)
+    assert trace == Trace(
+        "trace.up",
+        0.04,
+        (
+            Step(0.0, 0.02, 2 * packet),
+            Step(0.01, 0.02, 1 * packet),
+            Step(0.02, 0.02, 0.0),
+            Step(0.03, 0.02, 3 * packet),
+        ),
+    )
+
+
+def test_a_packet_at_0_passes_at_once(tmp_path: Path) -> None:
+    assert times(tmp_path, 0, 10) == times(tmp_path, 1, 10)
+
+
+def test_the_last_bin_is_as_long_as_what_is_left(tmp_path: Path) -> None:
+    trace = times(tmp_path, 5, 14)
+    assert trace.period_s == 0.014
+    assert [step.rate_bps for step in trace.steps] == [1514 * 8 / 0.010, 1514 * 8 / 0.004]
+
+
+def test_a_steady_rate_is_one_step(tmp_path: Path) -> None:
+    trace = times(tmp_path, *range(1, 1001))
+    assert trace.period_s == 1.0
+    assert trace.steps == (Step(0.0, 0.0, 1514 * 8 * 1000),)
+
+
+@pytest.mark.parametrize("period", [1, 7, 10, 999, 1000, 4321, 86_400_000])
+def test_no_bit_is_lost(tmp_path: Path, period: int) -> None:
+    """Neither in an unfinished bin nor in a night without a packet."""
+    at = sorted({1 + (number * number * 37) % min(period, 100_000) for number in range(300)} | {period})
+    trace = times(tmp_path, *at)
+    assert trace.carried_bits(trace.period_s - 1e-12) == pytest.approx(len(at) * 1514 * 8, rel=1e-6)
+    assert trace.mean_rate_bps == pytest.approx(len(at) * 1514 * 8 * 1000 / period)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["5", "", "7"], 2),
+        (["5", "7.5"], 2),
+        (["-1"], 1),
+        (["\u00b2"], 1),
+        (["9" * 5000], 1),
+        (["at,rate", "0s,1mbit"], 1),
+        (["5", "9", "8"], 3),
+        (["0", "0"], 2),
+        (["1"] * 3000, None),
+    ],
+)
+def test_wrong_times_are_named_with_their_line(
+    tmp_path: Path, lines: list[str], line: int | None, snapshot: SnapshotAssertion
+) -> None:
+    with pytest.raises(UserError) as caught:
+        times(tmp_path, *lines)
+    check_place(str(caught.value), tmp_path / "trace.up", line)
+    assert str(caught.value) == snapshot
+
+
+def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    messages = []
+    for name in ("missing", "binary", "."):
+        with pytest.raises(UserError) as caught:
+            read_trace(tmp_path / name)
+        assert str(tmp_path / name) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        messages.append(str(caught.value))
+    assert messages == snapshot
