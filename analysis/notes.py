@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from analysis.escaping import short
-from analysis.runs.schema import STATUSES
+from analysis.schema import STATUSES
 
 DATA = ["model", "batch_size", "codec", "top1_images"]
 """Trials that saw the same images and sent them the same way, so that they must have the same top-1."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
+from analysis.schema import trial_name
 from pareto import devices, stages, verdict
 from pareto.bounds import Crossing
 from pareto.hosts.host import EDGE
@@ -344,7 +345,7 @@ def link_facts(
 
 
 def _id(trial: Trial) -> str:
-    return f"{trial.cell.id}-r{trial.round:02d}"
+    return trial_name(trial.cell.id, trial.round)
 
 
 def _named(trial: Trial, run: str) -> Row:

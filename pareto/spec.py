@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from pareto import profile_files
+from analysis.schema import cell_name
 from pareto.backends import names
 from pareto.errors import UserError
 from pareto.hosts.host import MAX_HOSTS
@@ -226,11 +227,8 @@ class Cell:
 
     @property
     def id(self) -> str:
-        point = "+".join(f"{cut:02d}" for cut in self.cuts)
-        depth = f"-d{self.in_flight}" if self.in_flight != AUTO else ""
-        # A name of files: not every system takes a colon there.
-        backend = self.backend.replace(names.SEPARATOR, ".")
-        return f"{self.model}-k{point}-{backend}-{self.netem}-b{self.batch_size}{depth}"
+        """As its files are named."""
+        return cell_name(self.model, self.cuts, self.backend, self.netem, self.batch_size, self.in_flight)
 
 
 def parsed(fields: dict[str, Any], source: str = "") -> Sweep:

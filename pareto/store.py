@@ -22,105 +22,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from analysis.escaping import no_formula
+from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS, Kind, Table, trial_name
 from pareto import plain_files
 from pareto.plain_files import StoreError as StoreError
 from pareto.spec import ALONG, Cell
 
-TRIAL_COLUMNS = (
-    *(
-        "run",
-        "model",
-        "point",
-        "point_name",
-        "backend",
-        "netem",
-        "batch_size",
-        "codec",
-        "in_flight_asked",
-        "round",
-        "status",
-        "reason",
-    ),
-    *("latency_s", "latency_p95_s", "edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
-    *("edge_slowdown", "server_slowdown"),
-    *("latency_bound_s", "throughput_ips", "throughput_bound_ips", "bound_by", "in_flight"),
-    *("probed_latency_bound_s", "probed_throughput_bound_ips"),
-    *("busiest", "busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s"),
-    *("sequential_ips", "pipeline_gain"),
-    *("payload_bytes", "result_bytes", "latency_requests", "throughput_requests"),
-    *("max_abs_error", "top1", "top1_images"),
-    *(
-        "rtt_s",
-        "rate_bps",
-        "loaded_rate_bps",
-        "link_seed",
-        "retransmits",
-        "dropped_packets",
-        "trace_from_s",
-        "trace_to_s",
-    ),
-    *("congestion", "tcp_connections", "tcp_retransmits", "tcp_cwnd_packets", "tcp_rtt_s", "tcp_min_rtt_s"),
-    "tcp_delivery_rate_bps",
-    *("edge_cpu_percent", "server_cpu_percent", "edge_rss_bytes", "server_rss_bytes"),
-    *("edge_peak_rss_bytes", "server_peak_rss_bytes", "edge_temperature_c", "server_temperature_c"),
-    *("edge_frequency_hz", "server_frequency_hz", "edge_throttled", "server_throttled"),
-    *("edge_steal_percent", "server_steal_percent", "edge_others_percent", "server_others_percent"),
-    *(
-        "edge_wait_percent",
-        "server_wait_percent",
-        "edge_core_percent",
-        "server_core_percent",
-        "strangers_percent",
-        "full_cores",
-    ),
-    *(
-        "edge_energy_j",
-        "server_energy_j",
-        "edge_active_energy_j",
-        "server_active_energy_j",
-        "edge_gpu_percent",
-        "server_gpu_percent",
-    ),
-    *("edge_gpu_memory_bytes", "server_gpu_memory_bytes", "edge_gpu_s", "server_gpu_s"),
-    *("started_at", "wall_s", "restart"),
-)
-_CELL_COLUMNS = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
-STAGE_COLUMNS = (
-    *("run", *_CELL_COLUMNS, "round", "position", "host", "first_unit", "last_unit"),
-    *(
-        "compute_s",
-        "best_s",
-        "baseline_s",
-        "slowdown",
-        "utilization",
-        "bubble_s",
-        "payload_bytes",
-        "transfer_s",
-        "return_s",
-    ),
-    *(
-        "cpu_percent",
-        "rss_bytes",
-        "peak_rss_bytes",
-        "weights_bytes",
-        "temperature_c",
-        "throttled",
-        "energy_j",
-        "active_energy_j",
-    ),
-    *("steal_percent", "others_percent", "wait_percent", "core_percent"),
-)
-LINK_COLUMNS = (
-    *("at", "model", "netem", "link", "trial", "when", "verdict", "reason"),
-    *("asked_rtt_s", "asked_rate_bps", "asked_rate_back_bps", "rtt_s", "rate_bps", "rate_back_bps"),
-    *("asked_loss", "asked_loss_back", "datagrams", "loss", "loss_back", "position_s"),
-)
 MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 64 << 20
 MOST_TABLE_BYTES = 1 << 30
 MOST_LETTERS = 2000
 """Of a reason: what a host said may be a page."""
-_FILES = {"trials.csv": TRIAL_COLUMNS, "stages.csv": STAGE_COLUMNS, "link.csv": LINK_COLUMNS}
+_TABLES = {table.file: table for table in (TRIALS, STAGES, LINKS)}
 Row = dict[str, Any]
 csv.field_size_limit(1 << 24)  # runs from before `MOST_LETTERS` have reasons of any length
 
@@ -180,8 +92,8 @@ class Store:
             store._lock = plain_files.locked(folder)
             (folder / "requests").mkdir()
             store.write_manifest(manifest)
-            for name, columns in _FILES.items():
-                plain_files.append(folder / name, _csv([columns]), new=True)
+            for name, table in _TABLES.items():
+                plain_files.append(folder / name, _csv([table.columns]), new=True)
         except BaseException as error:
             if store is not None:
                 store.close()
@@ -210,7 +122,7 @@ class Store:
         store = cls(folder, plain_files.locked(folder))
         try:
             store._check()
-            for name in _FILES:
+            for name in _TABLES:
                 plain_files.drop_torn_line(folder / name)
             store._drop_drafts()
         except BaseException:
@@ -225,7 +137,7 @@ class Store:
             path = self.folder / name
             if path.is_symlink() or (path.exists() and not path.is_dir()):
                 raise StoreError(f"{path} is not a folder of a run's: a link, or a file")
-        for name in _FILES:
+        for name in _TABLES:
             self._read(name)
         self.done()
         self.starts()
@@ -233,7 +145,7 @@ class Store:
 
     def _drop_drafts(self) -> None:
         """Those of a process that was killed, or whose disk became read-only, while it wrote."""
-        whole = [self.folder / name for name in (MANIFEST, *_FILES)]
+        whole = [self.folder / name for name in (MANIFEST, *_TABLES)]
         with plain_files.written(self.folder):
             for draft in (
                 *map(plain_files.draft, whole),
@@ -296,8 +208,8 @@ class Store:
 
     def append_trial(self, row: Row) -> None:
         """Raises StoreError also for a trial that has a row."""
-        line = _line(row, TRIAL_COLUMNS)
-        trial = _trial(dict(zip(TRIAL_COLUMNS, line, strict=True)))
+        line = _line(row, TRIALS)
+        trial = _trial(dict(zip(TRIALS.columns, line, strict=True)))
         if trial in self._done:
             raise StoreError(f"{self.folder} has a row already for {', '.join(trial)}: none is written twice")
         plain_files.append(self.folder / "trials.csv", _csv([line]))
@@ -306,20 +218,21 @@ class Store:
 
     def append_stages(self, rows: Iterable[Row]) -> None:
         """What each host did in a trial. Before the trial's own row: without that they do not count."""
-        plain_files.append(self.folder / "stages.csv", _csv([_line(row, STAGE_COLUMNS) for row in rows]))
+        plain_files.append(self.folder / "stages.csv", _csv([_line(row, STAGES) for row in rows]))
 
     def append_link(self, row: Row) -> None:
-        plain_files.append(self.folder / "link.csv", _csv([_line(row, LINK_COLUMNS)]))
+        plain_files.append(self.folder / "link.csv", _csv([_line(row, LINKS)]))
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Every request of a trial, in order: requests/<cell>-r<round>.parquet."""
         import pyarrow as pa
 
+        schema = _arrow_schema(REQUESTS)
         tables = [
-            pa.table({"phase": [phase] * len(columns["started_s"]), **columns}, schema=_request_schema(pa))
+            pa.table({"phase": [phase] * len(columns["started_s"]), **columns}, schema=schema)
             for phase, columns in phases.items()
         ]
-        self._write_table("requests", f"{cell.id}-r{number:02d}", pa.concat_tables(tables))
+        self._write_table("requests", trial_name(cell.id, number), pa.concat_tables(tables))
 
     def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """What each host's sensors said during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
@@ -330,7 +243,7 @@ class Store:
 
         if not series:
             return
-        schema = _device_schema(pa)
+        schema = _arrow_schema(DEVICES)
         tables = []
         for role, columns in series.items():
             if unknown := set(columns) - set(schema.names):
@@ -338,7 +251,7 @@ class Store:
             samples = len(columns["at_s"])
             absent = dict.fromkeys(schema.names, [None] * samples)
             tables.append(pa.table({**absent, "host": [role] * samples, **columns}, schema=schema))
-        self._write_table("devices", f"{cell.id}-r{number:02d}", pa.concat_tables(tables))
+        self._write_table("devices", trial_name(cell.id, number), pa.concat_tables(tables))
 
     def _write_table(self, folder: str, name: str, table: Any) -> None:
         from pyarrow import BufferOutputStream, parquet
@@ -358,7 +271,7 @@ class Store:
 
     def _read(self, name: str) -> list[dict[str, str]]:
         """The whole rows: one that a crash cut short, or that is being written, is not there."""
-        path, columns = self.folder / name, _FILES[name]
+        path, columns = self.folder / name, _TABLES[name].columns
         content = plain_files.content(path, MOST_TABLE_BYTES)
         try:
             lines = csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))
@@ -376,40 +289,21 @@ class Store:
             raise StoreError(f"{path} is damaged: {error}") from None
 
     def _replace(self, name: str, rows: Sequence[Mapping[str, str]]) -> None:
-        columns = _FILES[name]
+        columns = _TABLES[name].columns
         if len(rows) < len(self._read(name)):
             lines = [columns, *([row[column] for column in columns] for row in rows)]
             plain_files.replace(self.folder / name, _csv(lines))
 
 
 def _trial(row: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(row[column] for column in (*_CELL_COLUMNS, "round"))
+    return tuple(row[column] for column in (*CELL, "round"))
 
 
-def _request_schema(pa: Any) -> Any:
-    seconds = ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")
-    middle = ("middle_s", pa.list_(pa.float64()))
-    return pa.schema([("phase", pa.string()), *((name, pa.float64()) for name in seconds), middle])
+def _arrow_schema(table: Table) -> Any:
+    import pyarrow as pa
 
-
-def _device_schema(pa: Any) -> Any:
-    whole = ("rss_bytes", "throttled", "gpu_memory_bytes")
-    measured = (
-        *(
-            "at_s",
-            "cpu_percent",
-            "rss_bytes",
-            "temperature_c",
-            "frequency_hz",
-            "throttled",
-            "energy_j",
-            "power_w",
-        ),
-        *("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz"),
-        *("busy_s", "others_s", "steal_s", "waited_s", "throttled_s"),
-    )
-    types = ((name, pa.int64() if name in whole else pa.float64()) for name in measured)
-    return pa.schema([("host", pa.string()), *types])
+    types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
+    return pa.schema([(column.name, types.get(column.kind, pa.float64())) for column in table.described])
 
 
 def _cell(row: Mapping[str, str]) -> Cell:
@@ -425,11 +319,10 @@ def _cell(row: Mapping[str, str]) -> Cell:
     )
 
 
-def _line(row: Row, columns: tuple[str, ...]) -> list[str]:
-    unknown = set(row) - set(columns)
-    if unknown:
+def _line(row: Row, table: Table) -> list[str]:
+    if unknown := set(row).difference(table.columns):
         raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
-    return [_text(row.get(column)) for column in columns]
+    return [_text(row.get(column)) for column in table.columns]
 
 
 def _text(value: Any) -> str:

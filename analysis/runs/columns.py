@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from analysis.runs.schema import TEXT, WHOLE, Table
+from analysis.schema import TEXT, WHOLE, Table
 
 
 class Columns:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from analysis import files
-from analysis.runs.schema import TRIALS
+from analysis.schema import TRIALS
 from pareto.errors import UserError
 
 Runs = str | Path | Iterable[str | Path]

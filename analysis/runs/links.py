@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.runs import reading
-from analysis.runs.schema import LINKS, TEXT
+from analysis.schema import LINKS, TEXT
 
 ONE_LINK = "edge-server"
 """The link of two hosts, and of a run that is older than the column."""
@@ -17,7 +17,7 @@ ONE_LINK = "edge-server"
 def load(runs: Sequence[Path]) -> pd.DataFrame:
     """The probes of every link of these run folders with their verdicts, one row a probe, in the order of the files.
 
-    Columns are `run`, the folder's name, and `analysis.runs.schema.LINK_COLUMNS`: text (empty text where nothing was
+    Columns are `run`, the folder's name, and `analysis.schema.LINK_COLUMNS`: text (empty text where nothing was
     written), and floats for what was asked and measured (NaN = not asked, not measured, nor by a run older than the
     column). A run without the file has no rows; a last line that a killed writer left unfinished is left out.
 

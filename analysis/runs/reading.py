@@ -14,7 +14,7 @@ from pyarrow import csv as arrow_csv
 
 from analysis import files
 from analysis.escaping import short
-from analysis.runs.schema import FORMS, FREE, NOT_NEGATIVE, POSITIVE, STATUSES, TEXT, WHOLE, Table
+from analysis.schema import FORMS, FREE, NOT_NEGATIVE, POSITIVE, STATUSES, TEXT, WHOLE, Table
 from pareto.errors import UserError
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from analysis.keys import CELL
 from analysis.points import cuts, order
 from analysis.runs.folders import Runs, folders
 from analysis.runs.reading import LEAST, MOST
-from analysis.runs.schema import TRIALS
 from analysis.runs.trials import load
+from analysis.schema import TRIALS, cell_name
 from analysis.statistics.median import Floats
 from analysis.statistics.outliers import flagged
 from analysis.statistics.quantiles import quantile
@@ -66,7 +66,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
             continue
         cell = dict(zip(CELL, key, strict=True))
         rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
-        kept = [file for it, file in files_of.get(_stem(cell), {}).items() if it in rounds]
+        kept = [file for it, file in files_of.get(_name(cell), {}).items() if it in rounds]
         counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
         rows.append(cell | counts | _figures([_latencies_s(file) for file in kept]))
     found = pd.DataFrame(rows, columns=COLUMNS)
@@ -88,7 +88,7 @@ def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
     ok = trials[trials["status"] == "ok"]
     variances, counts = [], []
     for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
-        file = files_of.get(_stem({str(key): value for key, value in row.items()}), {}).get(
+        file = files_of.get(_name({str(key): value for key, value in row.items()}), {}).get(
             (row["run"], row["round"])
         )
         if file is not None and len(latencies := _latencies_s(file)) > 1:
@@ -137,12 +137,10 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _stem(cell: Mapping[str, Any]) -> str:
-    """What the names of a cell's files begin with, as the harness names them."""
-    point = "+".join(f"{cut:02d}" for cut in cuts(cell["point"]))
-    depth = "" if cell["in_flight_asked"] == "auto" else f"-d{cell['in_flight_asked']}"
-    backend = cell["backend"].replace(":", ".")
-    return f"{cell['model']}-k{point}-{backend}-{cell['netem']}-b{cell['batch_size']}{depth}"
+def _name(cell: Mapping[str, Any]) -> str:
+    """What the names of a cell's files begin with."""
+    places = ("backend", "netem", "batch_size", "in_flight_asked")
+    return cell_name(cell["model"], cuts(cell["point"]), *(cell[place] for place in places))
 
 
 def _latencies_s(file: Path) -> Floats:

@@ -10,8 +10,8 @@ import pandas as pd
 
 from analysis.runs import reading, trials
 from analysis.runs.folders import Runs, folders
-from analysis.runs.schema import STAGES
 from analysis.runs.setups import Setups
+from analysis.schema import STAGES
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def stages(runs: Runs) -> pd.DataFrame:
     """One row for each host that took part in a trial, in the order of the files; none for a run older than the file.
 
-    Columns are `analysis.runs.schema.STAGE_COLUMNS` and `setup`, typed and named as in `analysis.runs.trials.load`.
+    Columns are `analysis.schema.STAGE_COLUMNS` and `setup`, typed and named as in `analysis.runs.trials.load`.
     Raises `UserError` as that does.
     """
     where = folders(runs)

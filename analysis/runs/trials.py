@@ -18,7 +18,7 @@ from analysis.runs import reading, setups
 from analysis.runs.columns import Columns
 from analysis.runs.folders import Runs, folders
 from analysis.runs.manifest import read_manifest
-from analysis.runs.schema import TRIALS, Table
+from analysis.schema import TRIALS, Table
 from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def load(runs: Runs) -> pd.DataFrame:
     """The trials of one or several runs, one row a trial, in the order of the files.
 
     `runs` is a path, a text, a pattern (`results/*`) or several of them: as `analysis.runs.folders.folders` takes them.
-    Columns are `analysis.runs.schema.COLUMNS`: text (empty text where nothing was written; `point` is text too, to be
+    Columns are `analysis.schema.COLUMNS`: text (empty text where nothing was written; `point` is text too, to be
     sorted by `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not
     measured, nor by a run older than the column). A last line that a killed writer left unfinished is left out. An
     empty `run` becomes the folder's name. Then `setup`: empty, or which trials must not be pooled with others, as

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from analysis.runs.schema import COLUMNS
+from analysis.schema import TRIALS
 
 NETEMS = [f"{delay}ms-{rate}mbit" for delay in (1, 10, 50, 100, 200) for rate in (1, 5, 20, 100, 1000)]
 BACKENDS, POINTS, ROUNDS = ("tcp", "rpc"), 20, 50
@@ -44,7 +44,7 @@ def _run(folder: Path, seed: int, requests: int, rounds: int) -> Path:
     rows = axes.to_frame(index=False)
     count, point = len(rows), rows["point"]
     noise = rng.lognormal(0, 0.05, (count, 3))
-    for column in [column for column in COLUMNS if column not in rows]:
+    for column in [column for column in TRIALS.columns if column not in rows]:
         rows[column] = rng.lognormal(0, 1, count) if column.endswith(MEASURED) else ""
     rows["run"], rows["model"], rows["codec"], rows["in_flight_asked"] = (
         folder.name,
@@ -66,7 +66,9 @@ def _run(folder: Path, seed: int, requests: int, rounds: int) -> Path:
     rows["bound_by"], rows["congestion"] = "edge-server out", "cubic"
     rows["started_at"] = "2026-11-21T17:54:41.362+00:00"
     rows[EMPTY] = ""
-    rows[list(COLUMNS)].to_csv(folder / "trials.csv", index=False, float_format="%.6g", lineterminator="\n")
+    rows[list(TRIALS.columns)].to_csv(
+        folder / "trials.csv", index=False, float_format="%.6g", lineterminator="\n"
+    )
     (folder / "manifest.json").write_text(json.dumps(manifest(seed)))
     for row in rows.head(requests // (LATENCY_REQUESTS + THROUGHPUT_REQUESTS)).itertuples():
         name = f"mobilenet_v2-k{row.point:02d}-{row.backend}-{row.netem}-b1-r{row.round:02d}.parquet"

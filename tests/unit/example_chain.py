@@ -16,9 +16,9 @@ import pandas as pd
 from analysis.costs.stages import medians
 from analysis.fronts.energy import with_middle
 from analysis.fronts.front import front
-from analysis.runs.schema import COLUMNS, STAGE_COLUMNS
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
+from analysis.schema import STAGES, TRIALS
 from tests.unit.example_run import PAYLOAD_KIB, name
 from tests.unit.example_run import write as write_trials
 
@@ -135,12 +135,12 @@ def trials(
                 cell |= {"netem": "wifi", "batch_size": 1, "codec": "none", "round": number}
                 measured, stages = trial(cuts, backend, rng.normal(1, 0.02, len(cuts) + 1).clip(0.9))
                 rows.append(
-                    dict.fromkeys(COLUMNS, "")
+                    dict.fromkeys(TRIALS.columns, "")
                     | cell
                     | {"point_name": "+".join(map(name, cuts)), "status": "ok"}
                     | measured
                 )
-                staged += [dict.fromkeys(STAGE_COLUMNS, "") | cell | stage for stage in stages]
+                staged += [dict.fromkeys(STAGES.columns, "") | cell | stage for stage in stages]
     return rows, staged
 
 
@@ -148,7 +148,7 @@ def write(folder: Path, rows: list[Row], stages: list[Row], **manifest: Any) -> 
     """A run folder with these rows."""
     write_trials(folder, rows, **({"testbed": "local: namespaces on one machine, relay"} | manifest))
     with (folder / "stages.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, STAGE_COLUMNS)
+        writer = csv.DictWriter(file, STAGES.columns)
         writer.writeheader()
         writer.writerows(stages)
     return folder

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.runs.schema import COLUMNS
+from analysis.schema import TRIALS
 
 PAYLOAD_KIB = [
     588,
@@ -65,7 +65,7 @@ def trials(
                 edge_s, server_s = edge * (1.05 + abs(jitter[1] - 1)), server * 1.1
                 bound_ips = 1 / max(edge, server, transfer)
                 rows.append(
-                    dict.fromkeys(COLUMNS, "")
+                    dict.fromkeys(TRIALS.columns, "")
                     | {"run": "example", "model": "mobilenetv2", "netem": "200ms-5mbit", "batch_size": 1}
                     | {"backend": backend, "point": point, "point_name": name(point), "round": number}
                     | {"status": "ok", "started_at": "2026-01-01T00:00:00Z", "wall_s": 12.5}
@@ -110,7 +110,7 @@ def write(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> Path:
     """A run folder with these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "trials.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, TRIALS.columns)
         writer.writeheader()
         writer.writerows(rows)
     text = json.dumps({"testbed": "local: 2 namespaces on one machine, relay"} | manifest)

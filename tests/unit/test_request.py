@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from analysis.schema import TRIALS
 from pareto import request, spec
 from pareto.errors import UserError
-from pareto.store import TRIAL_COLUMNS
 from partitions import registry
 from tests.program import Ended, command
 
@@ -233,7 +233,7 @@ def rows_of(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
 def with_cell(column: str, value: str) -> Callable[[Path], None]:
     def change(lines: list[str]) -> list[str]:
         cells = lines[1].split(",")
-        cells[TRIAL_COLUMNS.index(column)] = value
+        cells[TRIALS.columns.index(column)] = value
         return [lines[0], ",".join(cells), *lines[2:]]
 
     return rows_of(change)

@@ -12,9 +12,9 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs.schema import COLUMNS
+from analysis.schema import LINKS, STAGES, TRIALS
 from pareto.spec import Cell
-from pareto.store import LINK_COLUMNS, STAGE_COLUMNS, TRIAL_COLUMNS, Store, StoreError
+from pareto.store import Store, StoreError
 from tests import REPOSITORY
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
@@ -49,15 +49,8 @@ def reopened(store: Store) -> Store:
 
 
 def test_the_columns_are_the_documented_ones(store: Store) -> None:
-    readme = (REPOSITORY / "results" / "README.md").read_text()
-    files = (("trials.csv", TRIAL_COLUMNS), ("stages.csv", STAGE_COLUMNS), ("link.csv", LINK_COLUMNS))
-    for name, columns in files:
-        assert (store.folder / name).read_text() == ",".join(columns) + "\n"
-        assert [c for c in columns if f"`{c}`" not in readme] == []
-
-
-def test_analysis_reads_the_columns_that_are_written() -> None:
-    assert [column for column in TRIAL_COLUMNS if column in COLUMNS] == list(COLUMNS)
+    for table in (TRIALS, STAGES, LINKS):
+        assert (store.folder / table.file).read_text() == ",".join(table.columns) + "\n"
 
 
 def test_no_row_is_written_twice(store: Store) -> None:

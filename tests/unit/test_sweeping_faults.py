@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from analysis.schema import TRIALS
 from pareto.prepare import prepare
 from pareto.spec import Sweep
-from pareto.store import TRIAL_COLUMNS
 from partitions import scratch
 from tests.program import Ended, command, wait_until
 from tests.unit.own_command import Command, can_mount, small_disk, small_files
@@ -78,8 +78,8 @@ def rows(out: Path) -> list[dict[str, str]]:
     except (ValueError, FileNotFoundError):
         return []
     lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
-    assert all(len(line) == len(TRIAL_COLUMNS) for line in lines)
-    return [dict(zip(TRIAL_COLUMNS, line, strict=True)) for line in lines[1:]]
+    assert all(len(line) == len(TRIALS.columns) for line in lines)
+    return [dict(zip(TRIALS.columns, line, strict=True)) for line in lines[1:]]
 
 
 def resumed(tmp_path: Path, out: Path, rounds: int) -> Ended:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.schema import TRIALS
 from pareto import spec, verdict
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.spec import Cell
-from pareto.store import TRIAL_COLUMNS
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
@@ -125,7 +125,7 @@ def test_what_the_kernel_says_of_the_connection_stands_in_the_row() -> None:
     }
     made = row(report(tcp=tcp))
     assert {name: made[name] for name in tcp} == tcp
-    assert list(tcp) == [name for name in TRIAL_COLUMNS if name.startswith(("congestion", "tcp_"))]
+    assert list(tcp) == [name for name in TRIALS.columns if name.startswith(("congestion", "tcp_"))]
     assert not set(tcp) & set(row(report(tcp={})))  # nothing crossed: empty
 
 

@@ -19,7 +19,7 @@ from analysis.reporting import Asked, find
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest
 from analysis.runs.requests import _latencies_s
-from analysis.runs.schema import FREE, LINKS, POSITIVE, STAGES, TEXT, TRIALS, Table
+from analysis.schema import FREE, LINKS, POSITIVE, STAGES, TEXT, TRIALS, Table
 from pareto.errors import UserError
 from tests.unit.analysis import hostile
 

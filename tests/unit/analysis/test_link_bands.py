@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis.costs.link_bands import bands
-from analysis.runs.schema import LINK_COLUMNS, TEXT
+from analysis.schema import LINKS, TEXT
 from pareto.link.probe import GOODPUT, Reading, Tolerance, judge, judge_rate, judge_rtt
 from pareto.link.profile import Direction, Profile
 
@@ -39,7 +39,7 @@ def probe(
     out, back = (None if way.rate_bps is None else rate * share * way.rate_bps for way in profile.directions)
     reading = Reading(rtt * profile.rtt_s, out, back, payload_share=share)
     fault = judge(profile, reading, TOLERANCE)
-    return {column: "" if column in TEXT else math.nan for column in LINK_COLUMNS} | {
+    return {column: "" if column in TEXT else math.nan for column in LINKS.columns} | {
         "run": run, "netem": profile.name, "link": "edge-server", "verdict": "off" if fault else "ok", "reason": fault,
         "asked_rtt_s": profile.rtt_s, "asked_rate_bps": profile.edge_to_server.rate_bps or math.nan,
         "asked_rate_back_bps": profile.server_to_edge.rate_bps or math.nan,

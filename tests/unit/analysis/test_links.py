@@ -8,7 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.runs import links
-from analysis.runs.schema import LINK_COLUMNS
+from analysis.schema import LINKS
 from pareto.errors import UserError
 
 HEADER = (
@@ -30,7 +30,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_probes_are_typed_and_empty_is_not_zero(tmp_path: Path) -> None:
     frame = links.load([written(tmp_path / "one", HEADER + OK + OFF)])
-    assert list(frame) == ["run", *LINK_COLUMNS]
+    assert list(frame) == ["run", *LINKS.columns]
     assert frame["run"].tolist() == ["one", "one"]
     assert frame["verdict"].tolist() == ["ok", "off"]
     assert frame["reason"].tolist() == ["", "RTT 0.3 s, asked 0.2 s"]
@@ -49,7 +49,7 @@ def test_runs_follow_each_other_and_one_without_the_file_has_no_rows(tmp_path: P
     assert frame.index.tolist() == [0, 1, 2]
     empty = links.load([missing])
     assert empty.empty
-    assert list(empty) == ["run", *LINK_COLUMNS]
+    assert list(empty) == ["run", *LINKS.columns]
     assert empty["rtt_s"].dtype == "float64"
     assert links.load([]).empty
     assert links.load([written(tmp_path / "begun", HEADER)]).empty

@@ -19,7 +19,7 @@ from analysis.figures.style import series
 from analysis.findings import Findings
 from analysis.naming import file_stem
 from analysis.reporting import Asked, asked, find, report
-from analysis.runs.schema import LINK_COLUMNS, STAGE_COLUMNS
+from analysis.schema import LINKS, STAGES
 from analysis.tables.front import front_table
 from pareto.errors import UserError
 from tests.unit import drawn, example_chain
@@ -122,8 +122,8 @@ def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -
     for name in kept[1:]:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("data" if name.endswith("t") else "")
-    (run / "stages.csv").write_text(",".join(STAGE_COLUMNS) + "\n")
-    (run / "link.csv").write_text(",".join(LINK_COLUMNS) + "\n")
+    (run / "stages.csv").write_text(",".join(STAGES.columns) + "\n")
+    (run / "link.csv").write_text(",".join(LINKS.columns) + "\n")
     (tmp_path / "elsewhere").touch()
     (run / "figures" / "front-old.png").touch()
     lies = ["../elsewhere", "trials.csv", "figures/../trials.csv", str(tmp_path / "elsewhere"), *kept]

@@ -9,9 +9,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.costs.stages import medians, steps
-from analysis.runs.schema import STAGE_COLUMNS
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
+from analysis.schema import STAGES
 from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
@@ -63,7 +63,7 @@ def test_the_stages_of_a_chain(tmp_path: Path) -> None:
     rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
     staged[0]["throttled"] = "0x4"
     frame = stages(example_chain.write(tmp_path, rows, staged))
-    assert list(frame.columns) == [*STAGE_COLUMNS, "setup"]
+    assert list(frame.columns) == [*STAGES.columns, "setup"]
     assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
     assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
     assert frame["position"].dtype == np.int64

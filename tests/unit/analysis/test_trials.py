@@ -12,8 +12,8 @@ from analysis.keys import TRIAL
 from analysis.reporting import Asked, find
 from analysis.runs.joining import joined
 from analysis.runs.requests import request_latencies
-from analysis.runs.schema import COLUMNS, LATER
 from analysis.runs.trials import load
+from analysis.schema import TRIALS
 from pareto.errors import UserError
 from tests.unit.example_run import trials, write
 
@@ -92,7 +92,7 @@ def test_20_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
     slow = pd.read_csv(path, dtype=str, keep_default_na=False)
     assert len(quick) == 20_000
     assert quick["reason"].nunique() == 3
-    for column in COLUMNS:
+    for column in TRIALS.columns:
         if quick[column].dtype == "float64":
             expected = slow[column].replace("", "nan").to_numpy(dtype=float)
             np.testing.assert_array_equal(quick[column], expected, err_msg=column)
@@ -110,7 +110,11 @@ def test_20_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
         (b",none,auto,0,", b",none,auto,0.5,", "line 2: column round: .*'0.5'"),
         (b",none,auto,0,", b",none,auto,,", "line 2: column round"),
         (b",4000,", b",four,", "line 2: column result_bytes: .*'four'"),
-        (b"mobilenetv2,3,", b"mobilenetv2,3,4,", f"line 5: {len(COLUMNS) + 1} .* {len(COLUMNS)}"),
+        (
+            b"mobilenetv2,3,",
+            b"mobilenetv2,3,4,",
+            f"line 5: {len(TRIALS.columns) + 1} .* {len(TRIALS.columns)}",
+        ),
         (b"example", b"\xff\xfe", "trials.csv"),
     ],
 )
@@ -146,23 +150,23 @@ def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> No
     new = load([tmp_path])
     assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
     assert new.loc[0, ["bound_by", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
-    without(path, *LATER)
+    without(path, *TRIALS.later)
     old = load([tmp_path])
-    assert list(old.columns) == [*COLUMNS, "setup"]
+    assert list(old.columns) == [*TRIALS.columns, "setup"]
     assert old["edge_gpu_s"].dtype == np.float64
     assert old["edge_gpu_s"].isna().all()
     assert old["server_throttled"].eq("").all()
     assert old["bound_by"].eq("").all()
     assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
     assert old["edge_energy_j"].eq(0.25).all()
-    pd.testing.assert_frame_equal(old.drop(columns=list(LATER)), new.drop(columns=list(LATER)))
+    pd.testing.assert_frame_equal(old.drop(columns=list(TRIALS.later)), new.drop(columns=list(TRIALS.later)))
 
 
 def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> None:
     old, new = (
         write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9, run=name)) for name in ("old", "new")
     )
-    without(old / "trials.csv", *LATER)
+    without(old / "trials.csv", *TRIALS.later)
     assert load([old, new]).groupby(load([old, new]).index < 44)["edge_frequency_hz"].count().tolist() == [
         44,
         0,

@@ -1,0 +1,25 @@
+"""The columns of a run's files, and the tables of the README that are made from them."""
+
+from __future__ import annotations
+
+from analysis.schema import DEVICES, KINDS, LINKS, README, REQUESTS, STAGES, TRIALS, documented
+
+TABLES = (TRIALS, STAGES, LINKS, REQUESTS, DEVICES)
+
+
+def test_the_readme_is_up_to_date() -> None:
+    text = README.read_text()
+    assert documented(text) == text, "python -m analysis.schema renews it"
+    for table in TABLES:
+        part = text.partition(f"<!-- columns: {table.file} -->")[2].partition("<!-- end -->")[0]
+        assert [name for name in table.columns if f"`{name}`" not in part] == []
+
+
+def test_every_column_is_declared_once_and_explained() -> None:
+    for table in TABLES:
+        assert len(set(table.columns)) == len(table.columns)
+        assert table.described[0].meaning
+        assert set(table.needed) <= set(table.columns)
+    for table in (TRIALS, STAGES, LINKS):
+        for column in table.described:
+            assert KINDS[column.name] is column.kind, "a column of several files is of one kind"
