@@ -1,20 +1,24 @@
-"""Options in, one call out. Whatever is heavy is imported by the command that needs it: `--help` must be quick."""
+"""The command line. A command imports what is heavy when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from getpass import getpass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast
 
 import typer
 
 from analysis.escaping import terminal
-from pareto import RESULTS, __version__, cli_analysis, cli_bench
+from pareto import RESULTS, __version__, cli_bench
 from pareto.errors import UserError
+from pareto.options import OPTIONS, Option
 
 BEGAN = time.monotonic()
 
@@ -34,200 +38,156 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-Hosts = Annotated[
-    int | None,
-    typer.Option(help="Hosts of the local or simulated testbed, a chain from edge to server.  [2]"),
-]
-Granularity = Annotated[
-    str | None, typer.Option(help="What lies between points: block, or op for every cut.  [block]")
-]
-LiveTensors = Annotated[int | None, typer.Option(help="The most tensors that may cross at a point.  [1]")]
-Fold = Annotated[
-    bool | None,
-    typer.Option("--fold/--no-fold", help="At op, one point for equivalent neighbours.  [fold]"),
-]
-Input = Annotated[
-    str | None,
+Command = TypeVar("Command", bound=Callable[..., None])
+Out = Annotated[Path, typer.Option(help="Where run folders go.", show_default="results")]
+Testbed = Annotated[str, typer.Option(help="local, or a file that names hosts.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+Objectives = Annotated[
+    str,
     typer.Option(
-        help="What the edge gets: uint8, a camera's bytes, or float32, normalised before.  [auto: uint8 for images]"
+        help="What the front is of, with commas: latency, throughput, p95, energy, payload, edge-memory, edge-time."
     ),
 ]
+Where = Annotated[
+    str, typer.Option(help='Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".')
+]
+Figures = Annotated[
+    Literal["auto", "all", "none"],
+    typer.Option(
+        help="Which figures; auto: without those of each condition where there are many.",
+        metavar="auto|all|none",
+    ),
+]
+DEFAULT_OBJECTIVES = "latency,throughput"
+OF_POINTS = ("granularity", "live_tensors", "fold", "input")
+OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
+
+
+def _takes(*names: str) -> Callable[[Command], Command]:
+    """A decorator: the command has these options of a sweep too, and gets as keywords those that the user types."""
+
+    def declare(command: Command) -> Command:
+        @functools.wraps(command)
+        def given(**arguments: Any) -> None:
+            typed = {
+                name: value for name, value in arguments.items() if value is not None or name not in names
+            }
+            command(**typed)
+
+        own = inspect.signature(command, eval_str=True)
+        ahead, after = [
+            [each for each in own.parameters.values() if each.kind is kind]
+            for kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        ]
+        shared = [_parameter(OPTIONS[name]) for name in names]
+        given.__signature__ = own.replace(parameters=[*ahead, *shared, *after])  # type: ignore[attr-defined]
+        return cast(Command, given)
+
+    return declare
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    switch = (option.switch,) if option.switch else ()
+    info = typer.Option(None, *switch, help=option.described, metavar=option.metavar or None)
+    return inspect.Parameter(
+        option.key, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=option.type | None
+    )
 
 
 @app.command()
+@_takes(*OPTIONS)
 def run(
     sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Models, with commas: mobilenetv2,resnet50, or your own net.py:build.")
-    ] = None,
-    netem: Annotated[
-        str | None,
-        typer.Option(
-            help="Network profiles: a file in netem_profiles/ or a name such as 80ms-20mbit; wifi+lte names one a "
-            "link.  [none]"
-        ),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            help="tcp, tcp:4 (over 4 connections), rpc, rpc:basic (over one), with commas; tcp:a,tcp:b is tcp under "
-            "two names.  [tcp,rpc]"
-        ),
-    ] = None,
-    points: Annotated[
-        str | None,
-        typer.Option(help="all, numbers, names or ranges: 0,features.7,9-12; for three hosts 3+7.  [all]"),
-    ] = None,
-    only: Annotated[
-        bool | None,
-        typer.Option("--only", help="Just --points: do not add all on the server and all on the edge."),
-    ] = None,
-    granularity: Granularity = None,
-    live_tensors: LiveTensors = None,
-    fold: Fold = None,
-    input: Input = None,
-    trials: Annotated[
-        int | None, typer.Option(help="Rounds: trials of each cell.  [6; 1 with --quick]")
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(help="Add rounds until the points that may be on a front are within, such as 5%."),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Add rounds as long as they fit into a time, such as 20min.")
-    ] = None,
-    batch_size: Annotated[str | None, typer.Option(help="Images per request, with commas: 1,8.  [1]")] = None,
-    in_flight: Annotated[
-        str | None,
-        typer.Option(help="Requests in flight for the throughput, with commas: auto,1,8.  [auto]"),
-    ] = None,
-    congestion: Annotated[
-        str | None, typer.Option(help="TCP's congestion control: cubic, bbr or reno.  [local: cubic]")
-    ] = None,
-    initial_window: Annotated[
-        int | None, typer.Option(help="TCP's first window on the local testbed, in segments.  [100]")
-    ] = None,
-    slow_start_after_idle: Annotated[
-        bool | None,
-        typer.Option("--slow-start-after-idle", help="Have TCP begin anew after each pause.  [off]"),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="seeded, pretrained, or a .safetensors or .pth file.  [seeded]")
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="synthetic, cifar10, or folder: a folder for each class.  [synthetic]")
-    ] = None,
-    data_path: Annotated[Path | None, typer.Option(help="Where the data set lies.")] = None,
-    images: Annotated[int | None, typer.Option(help="How many of its images are used.  [16]")] = None,
-    testbed: Annotated[
-        str | None,
-        typer.Option(
-            help="local; a file that names hosts; or simulated, simulated:FILE: nothing is measured.  [local]"
-        ),
-    ] = None,
-    hosts: Hosts = None,
-    edge_cpu: Annotated[
-        float | None, typer.Option(help="Share of a core that a local edge gets.  [1.0]")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Compute threads on each host.  [1]")] = None,
-    tolerance: Annotated[
-        str | None, typer.Option(help="How far the link's rate may be off: a share of what was asked.  [2%]")
-    ] = None,
-    rtt_tolerance: Annotated[
-        str | None, typer.Option(help="How far its round trip may be off, likewise.  [1%]")
-    ] = None,
-    rtt_floor: Annotated[
-        str | None, typer.Option(help="How far its round trip may always be off.  [0.3ms]")
-    ] = None,
-    slowdown: Annotated[
-        float | None,
-        typer.Option(help="How many times as long as alone a stage may take in a valid trial.  [1.5]"),
-    ] = None,
-    sample: Annotated[
-        str | None, typer.Option(help="How often the devices' sensors are read, or off.  [200ms]")
-    ] = None,
-    shape_at: Annotated[
-        str | None,
-        typer.Option(help="both, or edge: both directions shaped on the edge, with netem alone.  [both]"),
-    ] = None,
-    restart: Annotated[
-        str | None,
-        typer.Option(
-            help="Fresh workers: never, each round, or every N rounds.  [never]",
-            metavar="never|round|N",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="For weights, inputs and the order of trials.  [0]")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where run folders go.", show_default="results")] = RESULTS,
+    *,
+    out: Out = RESULTS,
     resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
-    quick: Annotated[bool | None, typer.Option("--quick", help="One short round, for a first look.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan alone.")] = False,
-    figures: cli_analysis.Figures = "auto",
+    figures: Figures = "auto",
+    **options: Any,
 ) -> None:
     """Sweep models over partition points, backends and network profiles."""
-    options = {
-        "model": model,
-        "netem": netem,
-        "backend": backend,
-        "points": points,
-        "only": only,
-        "granularity": granularity,
-        "live_tensors": live_tensors,
-        "fold": fold,
-        "input": input,
-        "dataset": dataset,
-        "data_path": data_path,
-        "images": images,
-        "hosts": hosts,
-        "trials": trials,
-        "until": until,
-        "budget": budget,
-        "batch_size": batch_size,
-        "in_flight": in_flight,
-        "congestion": congestion,
-        "initial_window": initial_window,
-        "slow_start_after_idle": slow_start_after_idle,
-        "weights": weights,
-        "testbed": testbed,
-        "edge_cpu": edge_cpu,
-        "threads": threads,
-        "tolerance": tolerance,
-        "rtt_tolerance": rtt_tolerance,
-        "rtt_floor": rtt_floor,
-        "slowdown": slowdown,
-        "sample": sample,
-        "shape_at": shape_at,
-        "restart": restart,
-        "seed": seed,
-        "quick": quick,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
     from pareto import request
 
     folder = request.run_folder(resume, out) if resume is not None else None
-    asked = request.sweep(sweep, given, folder)
-    typer.echo(f"pareto: {','.join(asked.models)} at {','.join(asked.netems)}")
+    wanted = request.sweep(sweep, options, folder)
+    typer.echo(f"pareto: {','.join(wanted.models)} at {','.join(wanted.netems)}")
     from pareto import sweeping
 
-    raise typer.Exit(sweeping.run(asked, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
-
-
-for analysing in (cli_analysis.report, cli_analysis.compare, cli_analysis.advise):
-    app.command()(analysing)
+    raise typer.Exit(sweeping.run(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
 @app.command()
+def report(
+    runs: Runs,
+    objectives: Objectives = DEFAULT_OBJECTIVES,
+    where: Where = "",
+    width: Annotated[
+        str, typer.Option(help="Of figures: page, column (of a two-column paper), or both.")
+    ] = "page",
+    figures: Figures = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
+    ] = None,
+) -> None:
+    """The front, its tables, figures and report.html again, from folders alone; several runs are joined."""
+    from analysis.reporting import asked
+    from pareto import reporting, screen
+
+    wanted = asked(objectives.split(","), where, width, figures)
+    console = screen.console()
+    reporting.show(console, reporting.run_folders(console, runs, RESULTS), wanted, out)
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The run that is compared with it.")],
+    objectives: Objectives = DEFAULT_OBJECTIVES,
+    where: Where = "",
+    out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
+) -> None:
+    """Two runs over what both have: differences, how sure they are, and what enters or leaves the front."""
+    from pareto import reporting, screen
+
+    console = screen.console()
+    folders = [reporting.run_folders(console, [run], RESULTS)[0] for run in (first, second)]
+    names = tuple(part.strip() for part in objectives.split(","))
+    reporting.compare(console, folders[0], folders[1], names, where, out or RESULTS)
+
+
+@app.command()
+def advise(
+    runs: Runs,
+    latency: Annotated[
+        str, typer.Option("--latency", "--delay", help="Your network's one-way delay, such as 80ms.")
+    ],
+    rate: Annotated[str, typer.Option(help="Its rate from edge to server, such as 20mbit.")],
+    latency_back: Annotated[str, typer.Option(help="The delay from server to edge.")] = "0ms",
+    rate_back: Annotated[str, typer.Option(help="The rate from server to edge.  [not limited]")] = "",
+    best: Annotated[
+        str, typer.Option("--for", help="What is to be best: latency or throughput.")
+    ] = "latency",
+    where: Where = "",
+    model: Annotated[str, typer.Option(help="Which model, if the runs have several.")] = "",
+) -> None:
+    """Which point to use in your network, the runner-up, how sure that is, and where another becomes better."""
+    from pareto import reporting, screen
+
+    network = reporting.network(latency, rate, latency_back, rate_back)
+    console = screen.console()
+    folders = reporting.run_folders(console, runs, RESULTS)
+    reporting.advise(console, folders, network, best, where, model)
+
+
+@app.command()
+@_takes(*OF_POINTS)
 def partitions(
     models: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="A model, your own net.py:build, several with commas, or all."),
     ],
-    granularity: Granularity = None,
-    live_tensors: LiveTensors = None,
-    fold: Fold = None,
-    input: Input = None,
+    *,
     prove: Annotated[
         bool, typer.Option("--prove", help="Compare each point's split output with the whole model's.")
     ] = False,
@@ -235,16 +195,15 @@ def partitions(
         Path | None, typer.Option(help="A Markdown file whose table of models gets their rows.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where figures go.", show_default="results")] = RESULTS,
+    **options: Any,
 ) -> None:
     """What is inside a model: what crosses at each point, and what computes on either side of it."""
     from pareto import spec
 
-    options = {"granularity": granularity, "live_tensors": live_tensors, "fold": fold, "input": input}
-    given = {name: value for name, value in options.items() if value is not None}
-    asked = spec.sweep({"model": models, **given})
+    wanted = spec.sweep({"model": models, **options})
     from pareto import partitioning, screen
 
-    good = partitioning.run(screen.console(), asked, out, prove=prove, document=markdown)
+    good = partitioning.run(screen.console(), wanted, out, prove=prove, document=markdown)
     raise typer.Exit(0 if good else 1)
 
 
@@ -267,42 +226,31 @@ def netem_list() -> None:
 
 
 @netem_app.command("check")
+@_takes(*OF_THE_LINK)
 def netem_check(
     profiles: Annotated[
         list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
     ],
-    testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
-    hosts: Hosts = None,
+    *,
+    testbed: Testbed = "local",
     duration: Annotated[str, typer.Option(help="How long to probe each profile.")] = "5s",
-    tolerance: Annotated[str, typer.Option(help="How far the link's rate may be off.")] = "2%",
-    rtt_tolerance: Annotated[str, typer.Option(help="How far its round trip may be off.")] = "1%",
-    rtt_floor: Annotated[str, typer.Option(help="How far its round trip may always be off.")] = "0.3ms",
-    shape_at: Annotated[
-        str, typer.Option(help="both, or edge: both directions there, with netem alone.")
-    ] = "both",
     out: Annotated[Path, typer.Option(help="Where pictures go.", show_default="results")] = RESULTS,
+    **options: Any,
 ) -> None:
     """Put profiles on the link and measure it: asked against measured, with a verdict and a picture over time."""
     from pareto import request, spec
     from pareto.link import units
 
-    options = {
-        "testbed": testbed,
-        "tolerance": tolerance,
-        "rtt_tolerance": rtt_tolerance,
-        "rtt_floor": rtt_floor,
-        "shape_at": shape_at,
-    }
-    asked = spec.sweep({"model": "any", "netem": ",".join(profiles), "hosts": hosts, **options})
+    wanted = spec.sweep({"model": "any", "netem": ",".join(profiles), "testbed": testbed, **options})
     try:
         seconds = units.delay_s(duration)
     except ValueError as error:
-        _refuse(f"--duration: {error}")
+        raise UserError(f"--duration: {error}") from None
     from pareto import checking, screen
 
-    loaded = request.networks_to_check(asked)
-    where = (asked.testbed, asked.shape_at)
-    good = checking.check(screen.console(), loaded, seconds, asked.link_tolerance, out, *where)
+    networks = request.networks_to_check(wanted)
+    where = (wanted.testbed, wanted.shape_at)
+    good = checking.check(screen.console(), networks, seconds, wanted.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)
 
 
@@ -358,7 +306,9 @@ def hosts_setup(
 
     members = [it for it in inventory.load(testbed).members if host in ("", it.name)]
     if not members:
-        _refuse(f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add")
+        raise UserError(
+            f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add"
+        )
     ask = _ask if sys.stdin.isatty() else None
     raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=_say, ask=ask) else 2)
 
@@ -368,7 +318,7 @@ app.add_typer(cli_bench.app, name="bench")
 
 @app.command()
 def doctor(
-    testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
+    testbed: Testbed = "local",
     repair: Annotated[
         bool, typer.Option("--repair", help="Remove what killed runs left on its machines.")
     ] = False,
@@ -406,10 +356,6 @@ def main() -> int:
 def _complain(message: str) -> int:
     print(f"error: {terminal(' '.join(message.split()))}", file=sys.stderr)
     return 2
-
-
-def _refuse(message: str) -> NoReturn:
-    raise typer.Exit(_complain(message))
 
 
 def _say(text: str) -> None:

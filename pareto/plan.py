@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pareto import bounds
+from pareto.constants import MOST_IN_FLIGHT
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.spec import ALONG, AUTO, MOST_IN_FLIGHT, Cell, Condition, Sweep
+from pareto.spec import ALONG, AUTO, Cell, Condition, Sweep
 
 OVERHEAD_S = 0.17
 """Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""

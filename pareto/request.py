@@ -11,16 +11,12 @@ from pareto import profile_files, spec
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link.profile import Profile
+from pareto.options import OLDER, OPTIONS, QUICK_TRIALS
 from pareto.spec import ALONG, Sweep
 from pareto.store import MANIFEST, StoreError, read_manifest
 
-QUICK_TRIALS = 1
 ENDING = ("until", "budget")
 """What decides how long a run goes on, not what it measures."""
-_AS_IT_WAS = {"input": "float32", "only": True}
-"""What a run was made with that is older than the option."""
-_FIELDS = {field.alias or name: name for name, field in Sweep.model_fields.items()}
-"""By option."""
 
 
 def run_folder(run: Path, out: Path) -> Path:
@@ -67,8 +63,8 @@ def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
 
 def resume_command(folder: Path, sweep: Sweep) -> str:
     """What the user types to go on with a run: its folder, and what that is not believed about."""
-    given = [f"--{option.replace('_', '-')} {shlex.quote(it)}" for option, it in _elsewhere(sweep).items()]
-    return " ".join(["./pareto.sh --resume", shlex.quote(str(folder)), *given])
+    given = [word for name, value in _elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
+    return " ".join(["./pareto.sh --resume", *map(shlex.quote, (str(folder), *given))])
 
 
 def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
@@ -76,10 +72,10 @@ def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     if file is not None:
         raise UserError("--resume takes its settings from the run: leave the sweep file out")
     manifest = str(folder / MANIFEST)
-    begun = spec.parsed(_AS_IT_WAS | read_manifest(folder)["sweep"], manifest)
+    begun = spec.parsed(OLDER | read_manifest(folder)["sweep"], manifest)
     elsewhere = _elsewhere(begun)
     if missing := [option for option in elsewhere if option not in options]:
-        which = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
+        which = " and ".join(OPTIONS[option].typed for option in missing)
         raise UserError(
             f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
             f"as in {resume_command(folder, begun)}"
@@ -92,14 +88,16 @@ def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
     except UserError as error:
         raise UserError(str(error) if "model" in options else f"{manifest}: {error}") from None
     for option in (option for option in options if option not in ENDING):
-        then, now = (_by_name(option, getattr(which, _FIELDS[option])) for which in (begun, asked))
+        then, now = (_by_name(option, getattr(which, OPTIONS[option].field)) for which in (begun, asked))
         if then != now:
             raise UserError(
                 f"{folder} was made with other settings: {option} was {_shown(then)}, not {_shown(now)}; "
                 "leave the option out, or start a new run"
             )
     taken = [option for option in options if option in (*ENDING, *elsewhere)]
-    whole = begun.model_copy(update={_FIELDS[option]: getattr(asked, _FIELDS[option]) for option in taken})
+    whole = begun.model_copy(
+        update={OPTIONS[option].field: getattr(asked, OPTIONS[option].field) for option in taken}
+    )
     try:
         return spec.checked(whole)
     except UserError as error:
@@ -108,7 +106,7 @@ def _resumed(file: Path | None, options: dict[str, Any], folder: Path) -> Sweep:
 
 def _elsewhere(sweep: Sweep) -> dict[str, str]:
     """The options by which a sweep names what lies outside of it: files that are run or read, and hosts."""
-    values = {option: getattr(sweep, _FIELDS[option]) for option in _OUTSIDE}
+    values = {option: getattr(sweep, OPTIONS[option].field) for option in _OUTSIDE}
     return {option: _shown(value) for option, value in values.items() if _OUTSIDE[option](value)}
 
 

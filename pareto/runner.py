@@ -17,8 +17,9 @@ from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.fate import seed_of
 from pareto.link.profile import Profile
+from pareto.options import SLOWED
 from pareto.plan import Plan, Trial, starts_anew
-from pareto.spec import SLOWED, Cell
+from pareto.spec import Cell
 from pareto.store import Row, Store
 
 MAX_FAILURES_IN_A_ROW = 5

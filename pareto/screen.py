@@ -17,12 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.escaping import terminal
+from pareto.constants import MOST_ROUNDS
 from pareto.device_series import throttled_now
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Clock
-from pareto.spec import AUTO, MOST_ROUNDS, Cell, Sweep
+from pareto.spec import AUTO, Cell, Sweep
 from pareto.store import Row
 from pareto.verdict import REACHED
 

@@ -22,6 +22,7 @@ from pydantic import (
 from pareto import profile_files
 from analysis.schema import cell_name
 from pareto.backends import names
+from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 from pareto.hosts.host import MAX_HOSTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
@@ -29,20 +30,13 @@ from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
+from pareto.options import OPTIONS
 
-BACKENDS = ("tcp", "rpc")
-"""Those that a sweep takes by itself; `backends.names` has all of them."""
-MOST_IN_FLIGHT = 64
 MOST_TRIALS = 1000
 MOST_IMAGES = 100_000
-MOST_ROUNDS = 100
-"""None is added beyond to become sure: a spread that this many do not tame is the machine's to mend."""
 MOST_LISTED = 1000
 """Of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
-SLOWED = 1.5
-"""A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
-took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
@@ -110,51 +104,58 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_eac
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_listed), AfterValidator(_each_once), _SOME]
 
 
+def _option(name: str, **bounds: Any) -> Any:
+    """The field that an option fills, whose values are within some bounds."""
+    return Field(default=OPTIONS[name].default, alias=name, **bounds)
+
+
 class Sweep(BaseModel):
     """A sweep as asked for, by options or by a file whose keys are the options' names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    models: Names = Field(alias="model")
-    netems: Names = Field(default=("none",), alias="netem")
-    backends: Names = Field(default=BACKENDS, alias="backend")
-    points: Annotated[tuple[str, ...], BeforeValidator(_selectors), _SOME] = ("all",)
-    only: bool = False
-    granularity: Literal["block", "op"] = "block"
-    live_tensors: int = Field(default=1, ge=1, le=8)
-    fold: bool = True
-    hosts: int | None = Field(default=None, ge=2, le=MAX_HOSTS)
-    input: Literal["auto", "uint8", "float32"] = AUTO
-    dataset: Literal["synthetic", "cifar10", "folder"] = "synthetic"
-    data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = None
-    images: int | None = Field(default=None, ge=1, le=MOST_IMAGES)
-    trials: int = Field(default=6, ge=1, le=MOST_TRIALS)
-    until: Annotated[float | None, quantity(units.share, "until")] = Field(default=None, gt=0, lt=1)
-    budget: Annotated[float | None, quantity(units.duration_s, "budget")] = Field(
-        default=None, gt=0, le=MOST_BUDGET_S
+    models: Names = _option("model")
+    netems: Names = _option("netem")
+    backends: Names = _option("backend")
+    points: Annotated[tuple[str, ...], BeforeValidator(_selectors), _SOME] = _option("points")
+    only: bool = _option("only")
+    granularity: Literal["block", "op"] = _option("granularity")
+    live_tensors: int = _option("live_tensors", ge=1, le=8)
+    fold: bool = _option("fold")
+    hosts: int | None = _option("hosts", ge=2, le=MAX_HOSTS)
+    input: Literal["auto", "uint8", "float32"] = _option("input")
+    dataset: Literal["synthetic", "cifar10", "folder"] = _option("dataset")
+    data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = _option("data_path")
+    images: int | None = _option("images", ge=1, le=MOST_IMAGES)
+    trials: int = _option("trials", ge=1, le=MOST_TRIALS)
+    until: Annotated[float | None, quantity(units.share, "until")] = _option("until", gt=0, lt=1)
+    budget: Annotated[float | None, quantity(units.duration_s, "budget")] = _option(
+        "budget", gt=0, le=MOST_BUDGET_S
     )
-    batch_sizes: Numbers = Field(default=(1,), alias="batch_size")
-    depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = Field(
-        default=(AUTO,), alias="in_flight"
+    batch_sizes: Numbers = _option("batch_size")
+    depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
+        "in_flight"
     )
-    congestion: Literal["cubic", "bbr", "reno"] | None = None
-    initial_window: int | None = Field(default=None, ge=1, le=1000)
-    slow_start_after_idle: bool = False
-    weights: str = "seeded"
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    testbed: str = THIS_MACHINE
-    edge_cpu: float = Field(default=1.0, ge=0.05, le=1.0)
-    threads: int | None = Field(default=None, ge=1, le=256)
-    sample: Annotated[float | None, quantity(units.delay_s, "sample"), BeforeValidator(_unless_off)] = Field(
-        default=0.2, ge=0.01, le=60
+    congestion: Literal["cubic", "bbr", "reno"] | None = _option("congestion")
+    initial_window: int | None = _option("initial_window", ge=1, le=1000)
+    slow_start_after_idle: bool = _option("slow_start_after_idle")
+    weights: str = _option("weights")
+    seed: int = _option("seed", ge=0, lt=2**63)
+    testbed: str = _option("testbed")
+    edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
+    threads: int | None = _option("threads", ge=1, le=256)
+    sample: Annotated[float | None, quantity(units.delay_s, "sample"), BeforeValidator(_unless_off)] = (
+        _option("sample", ge=0.01, le=60)
     )
-    tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.02, gt=0, lt=1)
-    rtt_tolerance: Annotated[float, BeforeValidator(_share)] = Field(default=0.01, gt=0, lt=1)
-    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = Field(default=0.0003, ge=0, lt=10)
-    slowdown: float = Field(default=SLOWED, gt=1)
-    shape_at: Literal["both", "edge"] = "both"
-    restart: Annotated[str, BeforeValidator(str), Field(pattern=r"^(never|round|[1-9][0-9]{0,3})$")] = NEVER
-    quick: bool = False
+    tolerance: Annotated[float, BeforeValidator(_share)] = _option("tolerance", gt=0, lt=1)
+    rtt_tolerance: Annotated[float, BeforeValidator(_share)] = _option("rtt_tolerance", gt=0, lt=1)
+    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = _option("rtt_floor", ge=0, lt=10)
+    slowdown: float = _option("slowdown", gt=1)
+    shape_at: Literal["both", "edge"] = _option("shape_at")
+    restart: Annotated[str, BeforeValidator(str), Field(pattern=r"^(never|round|[1-9][0-9]{0,3})$")] = (
+        _option("restart")
+    )
+    quick: bool = _option("quick")
 
     @field_validator("*")
     @classmethod
@@ -313,9 +314,8 @@ def _first_fault(error: ValidationError, source: str) -> str:
     option = str(fault["loc"][0]) if fault["loc"] else ""
     where = f"{source}: " if source else ""
     if fault["type"] == "extra_forbidden":
-        known = ", ".join(field.alias or name for name, field in Sweep.model_fields.items())
-        return f"{where}unknown key {option!r}: use {known}"
-    name = option if source else f"--{option.replace('_', '-')}"
+        return f"{where}unknown key {option!r}: use {', '.join(OPTIONS)}"
+    name = option if source or option not in OPTIONS else OPTIONS[option].typed
     if fault["type"] == "missing":
         return f"{where}{name} is missing: say which model to sweep, as in --model mobilenetv2"
     words = fault["msg"].removeprefix("Value error, ")

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan
 from pareto.runner import Clock
 from pareto.screen import duration
-from pareto.spec import MOST_ROUNDS, Condition, Sweep
+from pareto.spec import Condition, Sweep
 
 if TYPE_CHECKING:
     from analysis.statistics.until import Standing

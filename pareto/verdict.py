@@ -10,7 +10,8 @@ from pareto import bounds, devices, stages
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.link.probe import GOODPUT, Probed, Tolerance
 from pareto.link.units import show_rate
-from pareto.spec import SLOWED, Cell
+from pareto.options import SLOWED
+from pareto.spec import Cell
 from pareto.store import Row
 
 TOO_FAST = 0.99

@@ -3,7 +3,7 @@
     latency    = stages + serialization + delays out and back + payload / rate out + result / rate back + a + b x bytes
     throughput = batch / max(slowest stage, payload / rate out, result / rate back, latency / requests in flight)
 
-Rates are what TCP carries of them, 1448 bytes in 1514 (`analysis.costs.overhead.GOODPUT`). The idea of predicting a
+Rates are what TCP carries of them, 1448 bytes in 1514 (`pareto.constants.GOODPUT`). The idea of predicting a
 split's time from its stages and the network is that of Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are
 measured, not modelled, and so is what the backend adds (a, b).
 """
@@ -25,10 +25,9 @@ from analysis.advice.rounds import medians
 from analysis.costs.overhead import GOODPUT, MIN_PAYLOADS, line
 from analysis.fronts.dominance import Floats
 from analysis.points import cuts
+from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 
-MOST_IN_FLIGHT = 64
-"""The harness's own limit, where it chooses how many requests are in flight."""
 PAIRS = 20_000_000
 """So many slopes are in memory at once."""
 

@@ -14,9 +14,8 @@ import pandas as pd
 from analysis.fronts.dominance import Floats
 from analysis.keys import CONDITION, TRIAL
 from analysis.points import cuts
+from pareto.constants import GOODPUT as GOODPUT
 
-GOODPUT = 1448 / 1514
-"""TCP payload in each byte on the wire, as in `pareto.link.probe`: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
 MIN_PAYLOADS = 4
 """Through fewer different payloads a line can always be laid, and says nothing."""
 MIN_POINTS = 5

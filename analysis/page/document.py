@@ -19,9 +19,9 @@ from analysis.page.fronts import PLANE, Shown, fronts
 from analysis.page.left_out import left_out
 from analysis.page.link import link
 from analysis.page.markup import Html, element, embedded, items, joined
-from analysis.page.reproduce import command
 from analysis.page.words import words
 from analysis.runs.setups import SIMULATED
+from pareto.options import command
 
 ASSETS = Path(__file__).parent
 SCRIPTS = ("chart.js", "page.js")

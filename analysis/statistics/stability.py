@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.naming import cell_name, condition_title
 from analysis.statistics.median import LEAST_VALUES
+from pareto.constants import MOST_ROUNDS
 
 UNSTEADY = 0.05
 """A figure is steady if half of its interval is no more of it."""
@@ -18,8 +19,6 @@ OUTLYING = 0.1
 """Chance flags fewer, also with 6 rounds and two figures of each: 6 %."""
 WORTH_TELLING = 1.0
 """A drift of less, in percent over a run, changes no conclusion."""
-MOST_ROUNDS = 100
-"""More are not advised: such a spread is the machine's to mend."""
 RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 
 MEASURES = {"latency": "s", "throughput": "ips"}

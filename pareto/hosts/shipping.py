@@ -14,6 +14,7 @@ from pareto.hosts.way import Unreachable, Way
 REPOSITORY = Path(__file__).resolve().parents[2]
 _TRAVELS = (
     "pareto/__init__.py",
+    "pareto/constants.py",
     "pareto/errors.py",
     "pareto/jsonlines.py",
     "pareto/worker",

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pareto.constants import GOODPUT as GOODPUT
 from pareto.link.profile import Direction, Gilbert, Profile
 from pareto.link.units import show_delay, show_rate
-
-GOODPUT = 1448 / 1514
-"""TCP payload in each byte on the wire: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
 
 Span = tuple[float, float]
 """From and to: positions of a link that changes, in seconds since its trace's beginning."""

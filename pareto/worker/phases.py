@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from pareto.backends.base import BackendError, Client, Reply, Tensors, layout
+from pareto.constants import MOST_IN_FLIGHT
 
 Compute = Callable[[Tensors], Tensors]
 
-MAX_IN_FLIGHT = 64
 MAX_LATENCY_REQUESTS = 2_000
 MAX_THROUGHPUT_REQUESTS = 5_000
 P95_REQUESTS = 130
@@ -114,7 +114,7 @@ def in_flight(latency_s: float, slowest_s: float) -> int:
 
     A latency is computing, transfers and the link's delay: so this covers bandwidth x delay too.
     """
-    return max(2, min(MAX_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
+    return max(2, min(MOST_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
 
 
 def throughput(

@@ -19,6 +19,7 @@ from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.testbed import Testbed
 from pareto.link.probe import Tolerance
+from pareto.options import SLOWED
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
@@ -130,7 +131,7 @@ def test_a_busy_loop_on_a_hosts_core_is_never_silent(
         assert any("other programs" in line for line in warned), warned
         return
     assert f"the {role}'s stage" in row["reason"]
-    assert float(row[f"{role}_slowdown"]) > spec.SLOWED
+    assert float(row[f"{role}_slowdown"]) > SLOWED
     assert float(row[f"{role}_wait_percent"]) > 10
     # The bounds are those of a host that is left alone, so that the efficiency sees it.
     assert float(row["latency_bound_s"]) < 0.8 * float(row["latency_s"])

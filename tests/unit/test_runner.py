@@ -22,6 +22,7 @@ from pareto.hosts.testbed import Link
 from pareto.hosts.way import Unreachable
 from pareto.link.probe import STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
+from pareto.options import SLOWED
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, Clock, Runner, Workers, link_row
 from pareto.spec import Cell
@@ -176,7 +177,7 @@ def test_drops_are_counted_only_where_somebody_counts(
 def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
     slow = StandInCrew(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
     networks = {NONE.name: (NONE,)}
-    for slowed, status in ((spec.SLOWED, "invalid"), (9.0, "ok")):
+    for slowed, status in ((SLOWED, "invalid"), (9.0, "ok")):
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(cast(Workers, slow), store, networks, Tolerance(), follower, Clock(), slowed=slowed)
         runner.run(Plan((TRIAL,), 1))

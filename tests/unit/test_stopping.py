@@ -13,9 +13,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.until import Standing
 from pareto import plan, profile_files, spec
+from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
-from pareto.spec import MOST_ROUNDS, Cell, Condition, Sweep
+from pareto.spec import Cell, Condition, Sweep
 from pareto.stopping import Stopping
 
 NETEMS = ("none", "20ms-20mbit")

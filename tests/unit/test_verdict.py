@@ -10,10 +10,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
-from pareto import spec, verdict
+from pareto import verdict
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
+from pareto.options import SLOWED
 from pareto.spec import Cell
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
@@ -157,7 +158,7 @@ def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
     made = row(report(edge_s=0.020, work_s=0.035, latency_s=0.42))
     assert (made["status"], made["reason"]) == ("ok", "")
-    assert made["edge_slowdown"] > spec.SLOWED
+    assert made["edge_slowdown"] > SLOWED
 
 
 def test_a_gpu_that_clocks_down_between_requests_is_not_disturbed() -> None:

@@ -12,7 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.findings import Run
 from analysis.runs.joining import Joined, joined
 from analysis.statistics import load
-from pareto import spec, verdict
+from pareto import verdict
+from pareto.options import SLOWED
 from tests.unit import example_chain
 
 QUIET = {
@@ -67,7 +68,7 @@ def test_a_stage_that_was_slower_than_alone_is_told(
 
 
 def test_what_is_told_here_is_less_than_what_makes_a_trial_invalid() -> None:
-    assert load.SLOWER < spec.SLOWED
+    assert load.SLOWER < SLOWED
     assert load.MATTERS == verdict.MATTERS
 
 

@@ -19,7 +19,6 @@ from analysis.reporting import Asked, report
 from analysis.runs.stages import stages
 from analysis.runs.trials import load
 from analysis.tables.overhead import overhead_table
-from pareto.link import probe
 from tests.unit import example_chain
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
@@ -144,7 +143,6 @@ def test_what_was_not_measured_is_not_fitted(tmp_path: Path, unknown: str) -> No
 
 def test_tcps_own_headers(tmp_path: Path) -> None:
     """A backend that loses what headers cost, and nothing else, is at all of TCP's goodput."""
-    assert GOODPUT == probe.GOODPUT
     rows = trials(backends=("tcp",))
     for row in rows:
         row["latency_s"] = row["latency_bound_s"] + 8 * row["payload_bytes"] / 5e6 * (1 / GOODPUT - 1)

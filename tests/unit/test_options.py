@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 import typer
 
-from analysis.page.reproduce import DEFAULTS, command
 from pareto import request, spec
 from pareto.cli import app
+from pareto.options import FIELDS, OPTIONS, REQUIRED, command
 
 
-def test_defaults_are_the_harness_own() -> None:
-    plain = spec.Sweep.model_validate({"model": "any"}).model_dump(mode="json")
-    assert plain == {"models": ["any"], **DEFAULTS}
-    assert command(plain) == "./pareto.sh --model any"
+def test_every_field_of_a_sweep_is_an_option_and_the_other_way_round() -> None:
+    plain = spec.Sweep.model_validate({"model": "any"})
+    assert set(spec.Sweep.model_fields) == set(FIELDS)
+    for name, option in OPTIONS.items():
+        assert spec.Sweep.model_fields[option.field].alias == name
+        assert option.default is REQUIRED or getattr(plain, option.field) == option.default
+    assert command(plain.model_dump(mode="json")) == "./pareto.sh --model any"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +72,6 @@ def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
         if value is not None and name not in ("out", "dry_run", "figures")
     }
     assert request.sweep(None, options, None) == sweep
-
-
-def test_settings_of_a_newer_version_are_not_dropped() -> None:
-    newer = {"models": ["a"], "input": "auto", "hue": "red", "off": False}
-    assert command(newer) == "./pareto.sh --model a --hue red"
 
 
 def test_a_run_older_than_an_option_is_made_again_as_it_was() -> None:

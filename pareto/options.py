@@ -1,0 +1,222 @@
+"""The options of a sweep, each declared once: what a user types and reads in `--help`, and what a manifest records.
+
+`pareto.cli` makes the command line from them, `pareto.spec.Sweep` says which values they take, and `command` writes
+the line that makes a run again. Needs nothing but the standard library: `--help` must be quick.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+REQUIRED = ...
+QUICK_TRIALS = 1
+"""Rounds where `quick` is given and nobody says how many."""
+SLOWED = 1.5
+"""A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
+took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option.
+
+    field: of a `Sweep`, and in a manifest. name: in a sweep file, and of the option, with hyphens; else as the field.
+    shown: what `--help` says of the default; else the default itself. type: of what is typed. switch: how it is typed
+    where it takes no value. unit: in which a number is written: ms, min or %. older: what a run was made with that is
+    older than the option.
+    """
+
+    field: str
+    help: str
+    default: Any = None
+    shown: str = ""
+    name: str = ""
+    type: type = str
+    switch: str = ""
+    metavar: str = ""
+    unit: str = ""
+    older: Any = None
+
+    @property
+    def key(self) -> str:
+        return self.name or self.field
+
+    @property
+    def typed(self) -> str:
+        """`--batch-size`."""
+        return f"--{self.key.replace('_', '-')}"
+
+    @property
+    def described(self) -> str:
+        """Its help, with the default."""
+        has_default = not any(self.default is none for none in (None, False, REQUIRED))
+        default = self.shown or (self.written(self.default) if has_default else "")
+        return f"{self.help}  [{default}]" if default else self.help
+
+    def words(self, value: Any) -> list[str]:
+        """What is typed for a value."""
+        if isinstance(value, bool):
+            return [self.typed if value else f"--no-{self.key}"]
+        return [self.typed, self.written(value)]
+
+    def written(self, value: Any) -> str:
+        """A value as it is typed: with its unit, every digit, and commas between several."""
+        if value is None:
+            return "off"
+        if isinstance(value, list | tuple):
+            return ",".join(map(str, value))
+        if self.unit == "ms":
+            milliseconds = _decimal(value, 1000)
+            # Unless its reader would then find another last bit.
+            return f"{milliseconds}ms" if float(milliseconds) / 1000 == value else f"{_decimal(value)}s"
+        if self.unit == "min":
+            return f"{_decimal(value / 60)}min" if value % 60 == 0 else f"{_decimal(value)}s"
+        if self.unit == "%":
+            percent = _decimal(value, 100)
+            # `until` takes nothing without its sign.
+            exact = self.field == "until" or float(percent) / 100 == value
+            return f"{percent}%" if exact else _decimal(value)
+        return str(value)
+
+
+def _decimal(value: float, times: int = 1) -> str:
+    """Every digit that the number has, without an exponent."""
+    return f"{(Decimal(repr(value)) * times).normalize():f}"
+
+
+_OPTIONS = (
+    Option(
+        "models",
+        "Models, with commas: mobilenetv2,resnet50, or your own net.py:build.",
+        REQUIRED,
+        name="model",
+    ),
+    Option(
+        "netems",
+        "Network profiles: a file in netem_profiles/ or a name such as 80ms-20mbit; wifi+lte names one a link.",
+        ("none",),
+        name="netem",
+    ),
+    Option(
+        "backends",
+        "tcp, tcp:4 (over 4 connections), rpc, rpc:basic (over one), with commas; tcp:a,tcp:b is tcp under two names.",
+        ("tcp", "rpc"),
+        name="backend",
+    ),
+    Option("points", "all, numbers, names or ranges: 0,features.7,9-12; for three hosts 3+7.", ("all",)),
+    Option(
+        "only",
+        "Just --points: do not add all on the server and all on the edge.",
+        False,
+        type=bool,
+        switch="--only",
+        older=True,
+    ),
+    Option("granularity", "What lies between points: block, or op for every cut.", "block"),
+    Option("live_tensors", "The most tensors that may cross at a point.", 1, type=int),
+    Option(
+        "fold",
+        "At op, one point for equivalent neighbours.",
+        True,
+        "fold",
+        type=bool,
+        switch="--fold/--no-fold",
+    ),
+    Option(
+        "input",
+        "What the edge gets: uint8, a camera's bytes, or float32, normalised before.",
+        "auto",
+        "auto: uint8 for images",
+        older="float32",
+    ),
+    Option("trials", "Rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", type=int),
+    Option(
+        "until", "Add rounds until the points that may be on a front are within, such as 5%.", None, unit="%"
+    ),
+    Option("budget", "Add rounds as long as they fit into a time, such as 20min.", None, unit="min"),
+    Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
+    Option(
+        "depths",
+        "Requests in flight for the throughput, with commas: auto,1,8.",
+        ("auto",),
+        name="in_flight",
+    ),
+    Option("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic"),
+    Option("initial_window", "TCP's first window on the local testbed, in segments.", None, "100", type=int),
+    Option(
+        "slow_start_after_idle",
+        "Have TCP begin anew after each pause.",
+        False,
+        "off",
+        type=bool,
+        switch="--slow-start-after-idle",
+    ),
+    Option("weights", "seeded, pretrained, or a .safetensors or .pth file.", "seeded"),
+    Option("dataset", "synthetic, cifar10, or folder: a folder for each class.", "synthetic"),
+    Option("data_path", "Where the data set lies.", type=Path),
+    Option("images", "How many of its images are used.", None, "16", type=int),
+    Option(
+        "testbed",
+        "local; a file that names hosts; or simulated, simulated:FILE: nothing is measured.",
+        "local",
+    ),
+    Option(
+        "hosts",
+        "Hosts of the local or simulated testbed, a chain from edge to server.",
+        None,
+        "2",
+        type=int,
+    ),
+    Option("edge_cpu", "Share of a core that a local edge gets.", 1.0, type=float),
+    Option("threads", "Compute threads on each host.", None, "1", type=int),
+    Option("tolerance", "How far the link's rate may be off: a share of what was asked.", 0.02, unit="%"),
+    Option("rtt_tolerance", "How far its round trip may be off, likewise.", 0.01, unit="%"),
+    Option("rtt_floor", "How far its round trip may always be off.", 0.0003, unit="ms"),
+    Option(
+        "slowdown",
+        "How many times as long as alone a stage may take in a valid trial.",
+        SLOWED,
+        type=float,
+    ),
+    Option("sample", "How often the devices' sensors are read, or off.", 0.2, unit="ms"),
+    Option("shape_at", "both, or edge: both directions shaped on the edge, with netem alone.", "both"),
+    Option(
+        "restart",
+        "Fresh workers: never, each round, or every N rounds.",
+        "never",
+        metavar="never|round|N",
+    ),
+    Option("seed", "For weights, inputs and the order of trials.", 0, type=int),
+    Option("quick", "One short round, for a first look.", False, type=bool, switch="--quick"),
+)
+OPTIONS = {option.key: option for option in _OPTIONS}
+"""By their names, in the order in which they are told."""
+FIELDS = {option.field: option for option in _OPTIONS}
+"""The same, by the sweep's fields."""
+OLDER = {option.field: option.older for option in _OPTIONS if option.older is not None}
+
+
+def command(sweep: Mapping[str, Any]) -> str:
+    """`./pareto.sh --model mobilenet_v2 --netem wifi`: a manifest's `sweep` as one line for a shell.
+
+    Options are left out whose value is the default.
+    """
+    # `only` means nothing where all points are asked for.
+    older = OLDER if sweep.get("points", ["all"]) != ["all"] else OLDER | {"only": False}
+    return " ".join(map(shlex.quote, ["./pareto.sh", *_words(older | dict(sweep))]))
+
+
+def _words(sweep: Mapping[str, Any]) -> Iterator[str]:
+    for field, option in FIELDS.items():
+        default = list(option.default) if isinstance(option.default, tuple) else option.default
+        if field == "trials" and (sweep.get("until") or sweep.get("budget")):
+            default = None  # the number of the first rounds depends on it: it is always said
+        elif field == "trials" and sweep.get("quick"):
+            default = QUICK_TRIALS
+        if (value := sweep.get(field, default)) != default:
+            yield from option.words(value)
