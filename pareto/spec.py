@@ -19,8 +19,8 @@ from pydantic import (
     field_validator,
 )
 
-from pareto import profile_files
 from analysis.schema import cell_name
+from pareto import profile_files
 from pareto.backends import names
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
