@@ -4,8 +4,8 @@
 #     docker run --rm --cap-add NET_ADMIN --cap-add SYS_ADMIN -v "$PWD/results:/pareto/results" pareto \
 #         --model mobilenetv2 --netem 200ms-5mbit
 #
-# The testbed's namespaces and links need the two capabilities; on a host with AppArmor (Debian, Ubuntu) also
-# --security-opt apparmor=unconfined. With --testbed FILE, which names SSH hosts, nothing of that is needed.
+# The testbed's namespaces and links need the two capabilities, and on a host with AppArmor (Debian, Ubuntu) also
+# --security-opt apparmor=unconfined. With --testbed FILE, which names SSH hosts, none of this is needed.
 
 FROM python:3.11-slim-bookworm AS tools
 RUN apt-get update \

@@ -43,6 +43,30 @@ find_python() {
         fail "$("$python" --version) is too old: Python 3.10 or later is needed (set PYTHON to its path)"
 }
 
+by_pip() {
+    PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --disable-pip-version-check "$@" >&2
+}
+
+# Install the Python packages by uv, which chooses the build of torch that suits this machine: without an NVIDIA GPU
+# that saves gigabytes of CUDA. It fails within seconds where there is no uv, or where its indexes do not answer.
+by_uv() {
+    local uv
+    uv=$(command -v uv) || {
+        timeout 60 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --timeout 5 --retries 0 uv \
+            >/dev/null 2>&1 && uv=$venv/bin/uv
+    } || {
+        echo "pareto: installing Python packages into .venv by pip (once, a few minutes)" >&2
+        return 1
+    }
+    echo "pareto: installing Python packages into .venv by uv (once, a few minutes)" >&2
+    UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=15 UV_HTTP_RETRIES=1 \
+        "$uv" pip install -q --python "$venv/bin/python" --torch-backend=auto -r "$root/requirements.txt" \
+        >/dev/null 2>&1 || {
+        echo "pareto: uv cannot install them here, for instance because PyTorch's index does not answer; pip does" >&2
+        return 1
+    }
+}
+
 # What requirements*.txt and the interpreter are now; .venv is made again when it was made from something else.
 wanted() {
     cat "$root"/requirements*.txt | sha256sum
@@ -55,9 +79,8 @@ make_venv() {
     flock 9
     if ! has_venv || ! "$venv/bin/python" -c '' 2>/dev/null; then
         "$python" -c 'import ensurepip' 2>/dev/null || apt_install python3-venv "Python's venv module is missing"
-        echo "pareto: installing Python packages into .venv (once, a few minutes)" >&2
         "$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv"
-        "$venv/bin/python" -m pip install -qq --disable-pip-version-check -r "$root/requirements.txt" >&2 ||
+        by_uv || by_pip install -qq -r "$root/requirements.txt" ||
             fail "installing the Python packages failed: see above; the next start tries again"
         wanted >"$stamp"
     fi
@@ -104,7 +127,7 @@ if [ "${1:-}" = test ]; then
         *page* | *integration*) command -v chromium >/dev/null || for_tests chromium chromium ;;
     esac
     if [ $# -eq 0 ]; then
-        "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps -r "$root/requirements-yolo.txt" >&2 ||
+        by_pip install -qq --no-deps -r "$root/requirements-yolo.txt" ||
             echo "pareto: no YOLO to be had: its tests are skipped" >&2
         "$venv/bin/ruff" check
         "$venv/bin/ruff" format --check

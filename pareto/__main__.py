@@ -1,12 +1,45 @@
+"""`python -m pareto`, and the installed command `pareto`."""
+
+from __future__ import annotations
+
 import sys
 
+from pareto import CLONE, COMMAND
 from pareto.last_resort import guarded
 
+SWEEP = {
+    "cryptography": "paramiko",
+    "paramiko": "paramiko",
+    "psutil": "psutil",
+    "pynvml": "nvidia-ml-py",
+    "pyroute2": "pyroute2",
+    "safetensors": "safetensors",
+    "torch": "torch",
+    "torchvision": "torchvision",
+}
+"""The modules that only the extra `sweep` installs, each with its package."""
 
-def _main() -> int:
-    from pareto.cli import main
 
-    return main()
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    return guarded(_command)
 
 
-sys.exit(guarded(_main))
+def _command() -> int:
+    try:
+        from pareto.cli import main
+
+        return main()
+    except ModuleNotFoundError as error:
+        package = SWEEP.get((error.name or "").partition(".")[0])
+        if package is None:
+            raise
+        fix = f"remove .venv and start {COMMAND} again" if CLONE else "pip install 'pareto-split[sweep]'"
+        print(
+            f"error: this command needs the package {package}, which is not installed: {fix}", file=sys.stderr
+        )
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast
 import typer
 
 from analysis.escaping import terminal
-from pareto import RESULTS, __version__, cli_bench
+from pareto import COMMAND, RESULTS, __version__, cli_bench
 from pareto.errors import UserError
 from pareto.options import OPTIONS, Option
 
@@ -132,11 +132,12 @@ def report(
 ) -> None:
     """The front, its tables, figures and report.html again, from folders alone; several runs are joined."""
     from analysis.reporting import asked
-    from pareto import reporting, screen
+    from pareto import reporting
+    from pareto.console import console
 
     wanted = asked(objectives.split(","), where, width, figures)
-    console = screen.console()
-    reporting.show(console, reporting.run_folders(console, runs, RESULTS), wanted, out)
+    shown_on = console()
+    reporting.show(shown_on, reporting.run_folders(shown_on, runs, RESULTS), wanted, out)
 
 
 @app.command()
@@ -148,12 +149,13 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
 ) -> None:
     """Two runs over what both have: differences, how sure they are, and what enters or leaves the front."""
-    from pareto import reporting, screen
+    from pareto import reporting
+    from pareto.console import console
 
-    console = screen.console()
-    folders = [reporting.run_folders(console, [run], RESULTS)[0] for run in (first, second)]
+    shown_on = console()
+    folders = [reporting.run_folders(shown_on, [run], RESULTS)[0] for run in (first, second)]
     names = tuple(part.strip() for part in objectives.split(","))
-    reporting.compare(console, folders[0], folders[1], names, where, out or RESULTS)
+    reporting.compare(shown_on, folders[0], folders[1], names, where, out or RESULTS)
 
 
 @app.command()
@@ -172,12 +174,13 @@ def advise(
     model: Annotated[str, typer.Option(help="Which model, if the runs have several.")] = "",
 ) -> None:
     """Which point to use in your network, the runner-up, how sure that is, and where another becomes better."""
-    from pareto import reporting, screen
+    from pareto import reporting
+    from pareto.console import console
 
     network = reporting.network(latency, rate, latency_back, rate_back)
-    console = screen.console()
-    folders = reporting.run_folders(console, runs, RESULTS)
-    reporting.advise(console, folders, network, best, where, model)
+    shown_on = console()
+    folders = reporting.run_folders(shown_on, runs, RESULTS)
+    reporting.advise(shown_on, folders, network, best, where, model)
 
 
 @app.command()
@@ -342,7 +345,7 @@ def main() -> int:
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h", "--version"):
         arguments = ["run", *arguments]
     try:
-        code = app(arguments, prog_name="./pareto.sh", standalone_mode=False)
+        code = app(arguments, prog_name=COMMAND, standalone_mode=False)
     except typer.TyperException as usage:
         return _complain(getattr(usage, "format_message", usage.__str__)())
     except (KeyboardInterrupt, typer.Abort):

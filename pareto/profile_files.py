@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag, ValidationInfo
 
+from pareto import DATA
 from pareto.errors import UserError
 from pareto.link import units
 from pareto.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile, check_rate
@@ -22,7 +23,7 @@ from pareto.link.schema import bare_name
 from pareto.link.trace import Step, Trace
 from pareto.yaml_file import Keys, YamlFile
 
-PROFILES = Path(__file__).resolve().parents[1] / "netem_profiles"
+PROFILES = DATA / "netem_profiles"
 SYNTAX = (
     "a name such as 80ms, 20mbit, 80ms-20mbit or 10ms-100mbit-1% "
     "(delay, rate, loss, in this order; units us ms s, kbit mbit gbit, %)"

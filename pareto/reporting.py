@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from pareto import screen
+from pareto.console import files
 from pareto.errors import UserError
 from pareto.link import units
 from pareto.store import StoreError
@@ -78,7 +78,7 @@ def show(
         console.print(f"attention: {line}", markup=False)
     for line in made.answers:
         console.print(line, markup=False, style="bold")
-    screen.files(console, made.files)
+    files(console, made.files)
     console.print(str(target), soft_wrap=True, markup=False)
 
 
@@ -94,7 +94,7 @@ def compare(
     folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        screen.files(console, write(found, folder))
+        files(console, write(found, folder))
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
 

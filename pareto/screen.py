@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from analysis.escaping import terminal
+from pareto.console import console as console
 from pareto.constants import MOST_ROUNDS
 from pareto.device_series import throttled_now
 from pareto.hosts.tcp_settings import TcpSettings
@@ -29,23 +27,6 @@ from pareto.verdict import REACHED
 
 REDRAW_HZ = 1.0
 LISTED_FAULTS = 10
-
-
-class _Console(Console):
-    """A terminal gets no control code from a text, whoever wrote it: a host, a results folder, the name of a file."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(terminal(segment.text), segment.style)
-
-
-def console() -> Console:
-    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours."""
-    # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
-    out = _Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
-    if not out.is_terminal:
-        out.width = 80
-    return out
 
 
 def duration(seconds: float) -> str:
@@ -246,22 +227,6 @@ def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | N
         out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(clock.faulty) > LISTED_FAULTS:
         out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
-
-
-def files(out: Console, written: Sequence[Path]) -> None:
-    """The files made; figures by their folder, for each is a picture in two formats, its data and its caption."""
-    pictures: dict[Path, int] = {}
-    for path in written:
-        if path.parent.name == "figures":
-            pictures[path.parent] = pictures.get(path.parent, 0) + (path.suffix == ".png")
-        else:
-            out.print(str(path), soft_wrap=True, markup=False)
-    for folder, count in pictures.items():
-        out.print(
-            f"{folder}/: {count} figures as PDF and PNG, with data and captions; LaTeX tables",
-            soft_wrap=True,
-            markup=False,
-        )
 
 
 def _held(

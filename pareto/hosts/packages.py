@@ -14,12 +14,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pareto import DATA
 from pareto.errors import UserError
 from pareto.hosts.inventory import Member
-from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.way import Outcome, Way
 
-REQUIREMENTS = REPOSITORY / "requirements-worker.txt"
+REQUIREMENTS = DATA / "requirements-worker.txt"
 Say = Callable[[str], None]
 
 _QUIET_S = 10.0

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import cli, plan, profile_files, screen, spec
+from pareto import cli, console, plan, profile_files, screen, spec
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
 from pareto.worker.sensors.instruments import FIELDS
@@ -294,7 +294,7 @@ def test_a_log_shows_no_sensors(out: Console) -> None:
 
 
 def test_labels_of_backends_are_not_taken_for_emoji(capsys: pytest.CaptureFixture[str]) -> None:
-    screen.console().print("tcp:a and tcp:b: 2 ms", markup=False)
+    console.console().print("tcp:a and tcp:b: 2 ms", markup=False)
     assert capsys.readouterr().out == "tcp:a and tcp:b: 2 ms\n"
 
 
@@ -303,7 +303,7 @@ def test_no_text_from_elsewhere_moves_the_terminal(capsys: pytest.CaptureFixture
     hostile = "\x1b]0;mine\x07\x1b[31m\x1b[2J\x9b6n\r\u202e\ud800"
     table = Table.grid()
     table.add_row(hostile)
-    out = screen.console()
+    out = console.console()
     out.print(hostile, markup=False)
     out.print(table)
     assert cli._complain(hostile) == 2
@@ -313,7 +313,7 @@ def test_no_text_from_elsewhere_moves_the_terminal(capsys: pytest.CaptureFixture
 
 
 def test_colours_of_our_own_stay() -> None:
-    out = screen._Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    out = console._Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     out.print("[bold]best[/bold]")
     assert text_of(out) == "\x1b[1mbest\x1b[0m\n"
 

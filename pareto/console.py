@@ -1,0 +1,44 @@
+"""Standard output as the user sees it: a terminal, or a log of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from analysis.escaping import terminal
+
+
+class _Console(Console):
+    """A terminal gets no control code from a text, whoever wrote it: a host, a results folder, the name of a file."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(terminal(segment.text), segment.style)
+
+
+def console() -> Console:
+    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours."""
+    # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
+    out = _Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
+    if not out.is_terminal:
+        out.width = 80
+    return out
+
+
+def files(out: Console, written: Sequence[Path]) -> None:
+    """Print which files were made. Figures are counted by folder: each is two pictures, its data and its caption."""
+    pictures: dict[Path, int] = {}
+    for path in written:
+        if path.parent.name == "figures":
+            pictures[path.parent] = pictures.get(path.parent, 0) + (path.suffix == ".png")
+        else:
+            out.print(str(path), soft_wrap=True, markup=False)
+    for folder, count in pictures.items():
+        out.print(
+            f"{folder}/: {count} figures as PDF and PNG, with data and captions; LaTeX tables",
+            soft_wrap=True,
+            markup=False,
+        )

@@ -1,0 +1,97 @@
+"""The wheel, installed where there is nothing but what it declares to need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pareto.__main__ import SWEEP
+from tests import REPOSITORY
+
+RUN = REPOSITORY / "results" / "example"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    argv = ["-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", folder, REPOSITORY]
+    subprocess.run([sys.executable, *argv], check=True, capture_output=True, timeout=120)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's content, and with links to all packages of this environment but the extra's."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as content:
+        content.extractall(folder)
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        absent = {*SWEEP, "torchgen", "pareto", "partitions", "analysis"}
+        if entry.name.partition(".")[0] not in absent and not entry.name.endswith(".pth"):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def pareto(installed: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed command, started as its script starts it, by an interpreter without other packages."""
+    code = "import sys; from pareto.__main__ import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "80"}
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_analysis_needs_no_extra(installed: Path, tmp_path: Path) -> None:
+    shutil.copytree(RUN, tmp_path / "run", ignore=shutil.ignore_patterns("figures", "devices", "requests"))
+    commands = {
+        "--version": "pareto 0.",
+        "netem list": "200ms-5mbit",
+        "report run --figures none": "mobilenet_v2 at 200ms-5mbit: keep all on the edge",
+        "advise run --latency 20ms --rate 30mbit": "mobilenet_v2 at 20 ms and 30 Mbit/s",
+        "compare run run": "mobilenet_v2",
+        "--help": "Usage: pareto",
+    }
+    for command, expected in commands.items():
+        done = pareto(installed, tmp_path, *command.split())
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout, command
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_missing_extra_is_named(installed: Path, tmp_path: Path) -> None:
+    for command in ("partitions mobilenetv2", "--model mobilenetv2 --netem lte", "doctor", "bench transport"):
+        done = pareto(installed, tmp_path, *command.split())
+        assert done.returncode == 2, command
+        (line,) = done.stderr.splitlines()
+        assert "pip install 'pareto-split[sweep]'" in line, command
+
+
+def test_the_wheel_has_what_a_clone_has(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = [
+        *(path for name in ("pareto", "partitions", "analysis") for path in (REPOSITORY / name).rglob("*")),
+        *((REPOSITORY / "netem_profiles").rglob("*")),
+        *((REPOSITORY / "sweeps").glob("*")),
+    ]
+    expected = {
+        str(path.relative_to(REPOSITORY)) for path in files if path.is_file() and path.suffix != ".pyc"
+    }
+    moved = {
+        f"pareto/data/{name}" if name.startswith(("netem_profiles", "sweeps")) else name for name in expected
+    }
+    assert moved - names == set()
+    assert "pareto/data/requirements-worker.txt" in names

@@ -1,0 +1,87 @@
+"""The pages: what they name is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pareto.__main__ import SWEEP
+from tests import REPOSITORY
+
+PAGES = sorted(
+    [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), REPOSITORY / "results" / "README.md"]
+)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, by GitHub's rule."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_examples_import_what_there_is(page: Path) -> None:
+    for line in re.findall(
+        r"^ +((?:from|import) (?:pareto|analysis|partitions)\b.*)$", page.read_text(), re.MULTILINE
+    ):
+        (statement,) = ast.parse(line).body
+        namespace: dict[str, object] = {}
+        exec(compile(ast.Module([statement], []), str(page), "exec"), namespace)  # noqa: S102
+
+
+def test_the_guide_names_files_that_exist() -> None:
+    names = re.findall(
+        r"`((?:pareto|analysis|partitions|tests|docs|netem_profiles|sweeps)[\w./-]*)`", guide()
+    )
+    assert len(names) > 20
+    assert [name for name in names if not (REPOSITORY / name).exists()] == []
+
+
+def test_the_guide_has_room_for_every_package() -> None:
+    packages = [
+        path for name in ("pareto", "analysis") for path in (REPOSITORY / name).iterdir() if path.is_dir()
+    ]
+    missing = [
+        path.name for path in packages if (path / "__init__.py").exists() and f"{path.name}/" not in guide()
+    ]
+    assert missing == []
+
+
+def test_the_front_page_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 90
+
+
+def test_what_an_extra_provides_is_what_a_missing_module_names() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    requirement = pytest.importorskip("packaging.requirements").Requirement
+    extra = [requirement(line) for line in project["optional-dependencies"]["sweep"]]
+    assert {each.name for each in extra} == set(SWEEP.values())
+    text = (REPOSITORY / "requirements.txt").read_text() + (
+        REPOSITORY / "requirements-worker.txt"
+    ).read_text()
+    pinned = [requirement(line) for line in re.findall(r"^[\w-]+==.*$", text, re.MULTILINE)]
+    for each in [*extra, *map(requirement, project["dependencies"])]:
+        versions = [str(pin.specifier).removeprefix("==") for pin in pinned if pin.name == each.name]
+        assert versions, each
+        assert all(each.specifier.contains(version) for version in versions), each
+    assert all(find_spec(module) for module in SWEEP)
+
+
+def guide() -> str:
+    return (REPOSITORY / "CONTRIBUTING.md").read_text()
