@@ -136,8 +136,8 @@ def report(
     from pareto.console import console
 
     wanted = asked(objectives.split(","), where, width, figures)
-    shown_on = console()
-    reporting.show(shown_on, reporting.run_folders(shown_on, runs, RESULTS), wanted, out)
+    screen = console()
+    reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), wanted, out)
 
 
 @app.command()
@@ -152,10 +152,10 @@ def compare(
     from pareto import reporting
     from pareto.console import console
 
-    shown_on = console()
-    folders = [reporting.run_folders(shown_on, [run], RESULTS)[0] for run in (first, second)]
+    screen = console()
+    folders = [reporting.run_folders(screen, [run], RESULTS)[0] for run in (first, second)]
     names = tuple(part.strip() for part in objectives.split(","))
-    reporting.compare(shown_on, folders[0], folders[1], names, where, out or RESULTS)
+    reporting.compare(screen, folders[0], folders[1], names, where, out or RESULTS)
 
 
 @app.command()
@@ -178,9 +178,9 @@ def advise(
     from pareto.console import console
 
     network = reporting.network(latency, rate, latency_back, rate_back)
-    shown_on = console()
-    folders = reporting.run_folders(shown_on, runs, RESULTS)
-    reporting.advise(shown_on, folders, network, best, where, model)
+    screen = console()
+    folders = reporting.run_folders(screen, runs, RESULTS)
+    reporting.advise(screen, folders, network, best, where, model)
 
 
 @app.command()
