@@ -106,10 +106,18 @@ def run(
     **options: Any,
 ) -> None:
     """Sweep models over partition points, backends and network profiles."""
-    from pareto import request
+    folder = None
+    if resume is None:
+        from pareto.sweep import requested_sweep
 
-    folder = request.run_folder(resume, out) if resume is not None else None
-    wanted = request.sweep(sweep, options, folder)
+        wanted = requested_sweep(sweep, options)
+    else:
+        from pareto.manifest import resumed_sweep, run_folder
+
+        folder = run_folder(resume, out)
+        if sweep is not None:
+            raise UserError("--resume takes its settings from the run: leave the sweep file out")
+        wanted = resumed_sweep(folder, options)
     typer.echo(f"pareto: {','.join(wanted.models)} at {','.join(wanted.netems)}")
     from pareto import sweeping
 
@@ -201,9 +209,9 @@ def partitions(
     **options: Any,
 ) -> None:
     """What is inside a model: what crosses at each point, and what computes on either side of it."""
-    from pareto import spec
+    from pareto.sweep import make_sweep
 
-    wanted = spec.sweep({"model": models, **options})
+    wanted = make_sweep({"model": models, **options})
     from pareto import partitioning, screen
 
     good = partitioning.run(screen.console(), wanted, out, prove=prove, document=markdown)
@@ -241,17 +249,17 @@ def netem_check(
     **options: Any,
 ) -> None:
     """Put profiles on the link and measure it: asked against measured, with a verdict and a picture over time."""
-    from pareto import request, spec
     from pareto.link import units
+    from pareto.sweep import make_sweep, networks_to_check
 
-    wanted = spec.sweep({"model": "any", "netem": ",".join(profiles), "testbed": testbed, **options})
+    wanted = make_sweep({"model": "any", "netem": ",".join(profiles), "testbed": testbed, **options})
     try:
         seconds = units.delay_s(duration)
     except ValueError as error:
         raise UserError(f"--duration: {error}") from None
     from pareto import checking, screen
 
-    networks = request.networks_to_check(wanted)
+    networks = networks_to_check(wanted)
     where = (wanted.testbed, wanted.shape_at)
     good = checking.check(screen.console(), networks, seconds, wanted.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)

@@ -22,7 +22,7 @@ from pareto.link.profile import Profile
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
-from pareto.spec import AUTO, Cell
+from pareto.sweep import AUTO, Cell
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0

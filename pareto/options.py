@@ -1,6 +1,6 @@
 """The options of a sweep, each declared once: what a user types and reads in `--help`, and what a manifest records.
 
-`pareto.cli` makes the command line from them, `pareto.spec.Sweep` says which values they take, and `command` writes
+`pareto.cli` makes the command line from them, `pareto.sweep.Sweep` says which values they take, and `command` writes
 the line that makes a run again. Needs nothing but the standard library: `--help` must be quick.
 """
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pareto import inside, overview, prepare, proving
 from pareto.errors import UserError
-from pareto.spec import Sweep
+from pareto.sweep import Sweep
 from partitions import memory, model, registry
 from partitions.graph import UntraceableModel
 from partitions.recipe import Recipe

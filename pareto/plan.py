@@ -11,7 +11,7 @@ from pareto import bounds
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.spec import ALONG, AUTO, Cell, Condition, Sweep
+from pareto.sweep import ALONG, AUTO, Cell, Condition, Sweep
 
 OVERHEAD_S = 0.17
 """Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""

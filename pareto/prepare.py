@@ -20,7 +20,7 @@ from pareto.datasets import feeding
 from pareto.datasets.feed import Feed
 from pareto.errors import UserError
 from pareto.plan import ModelFacts
-from pareto.spec import AUTO, Sweep
+from pareto.sweep import AUTO, Sweep
 from partitions import memory, proof, registry, scratch, weights
 from partitions import model as partitioned
 from partitions.model import PartitionedModel

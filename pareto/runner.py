@@ -19,8 +19,8 @@ from pareto.link.fate import seed_of
 from pareto.link.profile import Profile
 from pareto.options import SLOWED
 from pareto.plan import Plan, Trial, starts_anew
-from pareto.spec import Cell
 from pareto.store import Row, Store
+from pareto.sweep import Cell
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3

@@ -21,8 +21,8 @@ from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Clock
-from pareto.spec import AUTO, Cell, Sweep
 from pareto.store import Row
+from pareto.sweep import AUTO, Cell, Sweep
 from pareto.verdict import REACHED
 
 REDRAW_HZ = 1.0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from pareto.errors import UserError
-from pareto.spec import ALONG, Sweep
+from pareto.sweep import ALONG, Sweep
 from partitions import selection
 from partitions.points import Point
 

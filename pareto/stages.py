@@ -9,8 +9,8 @@ from typing import Any
 from pareto import devices
 from pareto.bounds import Crossing
 from pareto.hosts.host import EDGE
-from pareto.spec import Cell
 from pareto.store import Row
+from pareto.sweep import Cell
 
 
 def compute_s(told: Mapping[str, Any]) -> dict[str, float]:

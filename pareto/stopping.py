@@ -11,7 +11,7 @@ from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan
 from pareto.runner import Clock
 from pareto.screen import duration
-from pareto.spec import Condition, Sweep
+from pareto.sweep import Condition, Sweep
 
 if TYPE_CHECKING:
     from analysis.statistics.until import Standing

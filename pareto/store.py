@@ -25,7 +25,7 @@ from analysis.escaping import no_formula
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS, Kind, Table, trial_name
 from pareto import plain_files
 from pareto.plain_files import StoreError as StoreError
-from pareto.spec import ALONG, Cell
+from pareto.sweep import ALONG, Cell
 
 MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 64 << 20

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,47 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pareto import __version__, plan, reporting, request, screen, simulated, splits
+from pareto import plan, reporting, screen, simulated, splits
 from pareto.crew import Crew
-from pareto.errors import UserError
-from pareto.hosts import inventory, testbeds
+from pareto.hosts import testbeds
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.hosts.way import FAULTS
-from pareto.link.profile import Profile
+from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, Clock, Runner, link_facts
-from pareto.spec import ALONG, Sweep, profiles
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
+from pareto.sweep import Networks, Sweep, links_of, networks_of
 from partitions import model as partitioned
 from partitions.registry import canonical as canonical_name
 
 if TYPE_CHECKING:
     from analysis.statistics.until import Standing
 
-_DECIDES = {
-    "weights_digest": "other weights",
-    "graph_digest": "another graph",
-    "source_digest": "another source file",
-    "dataset": "other images",
-}
-"""What of a model's manifest must not change while a run goes on."""
-Networks = dict[str, tuple[Profile, ...]]
 Models = Mapping[str, Prepared] | Mapping[str, simulated.Model]
-_PACKAGES = (
-    "torch",
-    "torchvision",
-    "safetensors",
-    "paramiko",
-    "pyroute2",
-    "numpy",
-    "scipy",
-    "pandas",
-    "moocore",
-)
 
 
 def run(
@@ -90,8 +68,8 @@ def _run(
     simulation = simulated.Simulation(simulated.load(sweep.testbed), began) if sweep.simulated else None
     if simulation is None and not dry_run:
         testbeds.require(sweep.testbed, sweep.edge_cpu)
-    links = request.links(sweep)
-    networks = _networks(sweep, links)
+    links = links_of(sweep)
+    networks = networks_of(sweep, links)
     clock, code, can_write = Clock(), 0, True
     real: dict[str, Prepared] = {}
     sweep = canonical(sweep)
@@ -107,8 +85,9 @@ def _run(
             real[name] = prepare(name, sweep)
     prepared: Models = real if simulation is None else simulation.models
     now = time.monotonic if simulation is None else simulation.clock
+    records = {name: model.manifest for name, model in prepared.items()}
     if store is not None:
-        _check_same(store, sweep, prepared, networks)
+        check_same(store, sweep, records, networks)
     facts = {
         name: replace(
             it.facts,
@@ -128,7 +107,7 @@ def _run(
     if dry_run:
         return 0
     if store is None:
-        name, manifest = _run_name(sweep, prepared, networks), _manifest(sweep, prepared, networks)
+        name, manifest = _run_name(sweep, prepared, networks), new_manifest(sweep, records, networks)
         store = held.enter_context(closing(Store.create(out, name, manifest)))
     stopping = Stopping(
         sweep,
@@ -186,24 +165,8 @@ def _run(
 
 
 def _tell_how_to_go_on(console: Console, store: Store, sweep: Sweep) -> None:
-    how = request.resume_command(store.folder, sweep)
+    how = resume_command(store.folder, sweep)
     console.print(f"go on with: {how}", markup=False, soft_wrap=True)
-
-
-def _networks(sweep: Sweep, links: int) -> Networks:
-    """Each link's profile, by what tells the networks apart: one profile's name, or theirs in order."""
-    networks: Networks = {}
-    known: dict[str, Profile] = {}
-    for asked in sweep.netems:
-        network = profiles(asked, links)
-        for profile in network:
-            if known.setdefault(profile.name, profile) != profile:
-                raise UserError(
-                    f"--netem {asked}: another profile is called {profile.name} too; rename one's file"
-                )
-        names = [profile.name for profile in network]
-        networks[names[0] if len(set(names)) == 1 else ALONG.join(names)] = network
-    return networks
 
 
 def _testbed(sweep: Sweep, networks: Networks) -> Testbed:
@@ -233,7 +196,7 @@ def _measure(
 ) -> None:
     """`to_do`: what is planned; `parts`: it and what is added to it, each asked for when the one before is done."""
     manifest = {**store.manifest(), "sweep": sweep.model_dump(mode="json"), "testbed": bed.label}
-    session: dict[str, Any] = {"started_at": _now(), "driver": _driver(), "testbed": bed.facts}
+    session: dict[str, Any] = {"started_at": utc_now(), "driver": driver(), "testbed": bed.facts}
     with (
         closing(workers),
         screen.Progress(console, to_do, shares_machine=bed.is_local) as progress,
@@ -272,7 +235,7 @@ def _measure(
             stopping.failed()
             raise
         finally:
-            session["ended_at"] = _now()
+            session["ended_at"] = utc_now()
             session["stopping"] = stopping.record()
             session["links"] = link_facts(networks, bed.links, workers.shaped)
             session["shaping"] = {link.name: _if_there(link.shaper.facts) for link in bed.links}
@@ -326,70 +289,8 @@ def _bare_links(console: Console, crew: Crew, sweep: Sweep, networks: Networks) 
     return {name: {rate: getattr(link, rate) for rate in rates} for name, link in found.items()}
 
 
-def _hosts(sweep: Sweep) -> dict[str, Any] | None:
-    """What of a testbed file decides what is measured."""
-    if sweep.simulated:
-        return simulated.load(sweep.testbed).record()
-    if sweep.testbed == THIS_MACHINE:
-        return None
-    links = ("data_address", "data_interface", "next_address", "next_interface")
-    kept = ("name", "ssh", *links, "device", "threads", "python")
-    members = inventory.load(Path(sweep.testbed)).roles
-    return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
-
-
-def _check_same(store: Store, sweep: Sweep, prepared: Models, networks: Networks) -> None:
-    """A run goes on only with what it was begun with. Raises UserError."""
-    manifest = store.manifest()
-    if manifest.get("testbed_hosts") != _hosts(sweep):
-        raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
-    for name, now in prepared.items():
-        then, now_made = manifest["models"].get(name, {}), json.loads(json.dumps(now.manifest))
-        for what, words in _DECIDES.items():
-            if then.get(what) != now_made.get(what):
-                raise UserError(f"{store.folder} was made with {words} of {name}: start a new run")
-    for name, record in _records(networks).items():
-        if manifest["profiles"].get(name) != record:
-            raise UserError(
-                f"{store.folder} was made when profile {name} said something else: start a new run"
-            )
-
-
-def _records(networks: Networks) -> dict[str, Any]:
-    """Each profile by its own name, whichever links have it."""
-    return {profile.name: profile.record() for network in networks.values() for profile in network}
-
-
-def _manifest(sweep: Sweep, prepared: Models, networks: Networks) -> dict[str, Any]:
-    return {
-        "pareto": __version__,
-        "created_at": _now(),
-        "sweep": sweep.model_dump(mode="json"),
-        "models": {name: it.manifest for name, it in prepared.items()},
-        "profiles": _records(networks),
-        "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
-        "testbed": sweep.testbed,
-        "testbed_hosts": _hosts(sweep),
-        "simulated": sweep.simulated,
-        "sessions": [],
-    }
-
-
-def _driver() -> dict[str, Any]:
-    return {
-        "hostname": platform.node(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
-
-
 def _run_name(sweep: Sweep, models: Collection[str], networks: Collection[str]) -> str:
     model = next(iter(models)) if len(models) == 1 else f"{len(models)}-models"
     netem = next(iter(networks)) if len(networks) == 1 else f"{len(networks)}-profiles"
     kind = f"-{SIMULATED}" if sweep.simulated else ""
     return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

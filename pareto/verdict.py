@@ -11,8 +11,8 @@ from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.link.probe import GOODPUT, Probed, Tolerance
 from pareto.link.units import show_rate
 from pareto.options import SLOWED
-from pareto.spec import Cell
 from pareto.store import Row
+from pareto.sweep import Cell
 
 TOO_FAST = 0.99
 """A latency below this share of its physical bound did not happen on the link that was asked for."""

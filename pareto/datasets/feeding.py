@@ -17,7 +17,7 @@ from pareto.datasets.dataset import Dataset
 from pareto.datasets.feed import Feed, Noise, Pictures
 from pareto.datasets.labels import match
 from pareto.errors import UserError
-from pareto.spec import Sweep
+from pareto.sweep import Sweep
 from partitions import preprocess, registry
 from partitions.graph import TensorSpec
 from partitions.recipe import Recipe

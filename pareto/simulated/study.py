@@ -7,27 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pareto import plan, request, spec, splits
+from pareto import plan, splits
 from pareto.hosts.inventory import SIMULATED
 from pareto.prepare import canonical, recipe
 from pareto.runner import Clock, Runner
 from pareto.simulated.workers import Simulation, Workers
 from pareto.simulated.world import World
-from pareto.spec import Cell, Sweep
 from pareto.store import Row, Store
+from pareto.sweep import Cell, Sweep, links_of, profiles
 from partitions import model as partitioned
 
 
 def rows(sweep: Sweep, world: World) -> list[Row]:
     """Every trial of a sweep, as rows of trials.csv. Raises UserError, TestbedError, Aborted as a sweep does."""
-    sweep, simulation, links = canonical(sweep), Simulation(world), request.links(sweep)
+    sweep, simulation, links = canonical(sweep), Simulation(world), links_of(sweep)
     facts = {}
     for name in sweep.models:
         simulation.prepare(name, sweep)
         points = partitioned.describe(recipe(name, sweep))[0]
         chosen = splits.measured(name, points, sweep, links)
         facts[name] = replace(simulation.models[name].facts, splits=chosen)
-    networks = {name: spec.profiles(name, links) for name in sweep.netems}
+    networks = {name: profiles(name, links) for name in sweep.netems}
     bed, store = simulation.testbed(links + 1), _Memory()
     try:
         workers = Workers(simulation, bed.links, edge_cpu=sweep.edge_cpu)

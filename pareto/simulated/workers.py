@@ -28,7 +28,7 @@ from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.simulated.requests import Path
 from pareto.simulated.world import World
-from pareto.spec import AUTO, Cell, Sweep
+from pareto.sweep import AUTO, Cell, Sweep
 from pareto.worker import baseline, phases
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace

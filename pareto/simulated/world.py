@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
-from pareto.spec import quantity
+from pareto.sweep import quantity
 
 Floats = npt.NDArray[np.float64]
 Share = Annotated[float, quantity(units.share, "share"), Field(ge=0, le=1)]

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pareto import spec
 from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import Clock, Runner, Workers
-from pareto.spec import Cell
 from pareto.store import Row, Store
+from pareto.sweep import Cell, make_sweep
 from partitions import registry
 from tests.faults.table import AGAIN, FAILED, INVALID, Fault
 
@@ -37,7 +36,7 @@ MEASURED = ("ok", "invalid")
 
 def tiny_model() -> Prepared:
     """A model whose trials take a second."""
-    sweep = canonical(spec.sweep({"model": f"{NET}:build", "netem": "none"}))
+    sweep = canonical(make_sweep({"model": f"{NET}:build", "netem": "none"}))
     return prepare(registry.canonical(sweep.models[0]), sweep)
 
 

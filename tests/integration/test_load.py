@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from analysis.reporting import Asked, find
-from pareto import spec
 from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
@@ -24,8 +23,8 @@ from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import Clock, Runner
-from pareto.spec import Cell
 from pareto.store import Store
+from pareto.sweep import Cell, make_sweep
 from tests.less_than_root import needs_networks
 
 pytestmark = [
@@ -42,7 +41,7 @@ SLOW_S = 0.05
 
 @pytest.fixture(scope="module")
 def prepared() -> Prepared:
-    return prepare(MODEL, canonical(spec.sweep({"model": MODEL, "netem": NETEM})))
+    return prepare(MODEL, canonical(make_sweep({"model": MODEL, "netem": NETEM})))
 
 
 @pytest.fixture(scope="module")

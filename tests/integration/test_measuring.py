@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pareto import plan, spec, stages, verdict
+from pareto import plan, stages, verdict
 from pareto.crew import Crew
 from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
@@ -21,7 +21,7 @@ from pareto.link.profile import Profile
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.spec import Cell
+from pareto.sweep import Cell, make_sweep
 from tests.integration.relay_net import settled
 from tests.less_than_root import needs_networks
 
@@ -35,7 +35,7 @@ BACKENDS = ("tcp", "tcp:4", "rpc", "rpc:basic")
 EFFORT = Effort(latency=(5, 0.3), throughput=(8, 0.3))
 BUSY = probe.Tolerance(rtt_floor_s=0.015, rate_fraction=0.3)
 """Also where other programs keep this machine from its work."""
-SWEEP = canonical(spec.sweep({"model": MODEL, "netem": "none"}))
+SWEEP = canonical(make_sweep({"model": MODEL, "netem": "none"}))
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def test_other_weights_on_a_host_are_refused(crew: Crew, prepared: Prepared, tmp
 def test_estimates_are_of_the_right_size(crew: Crew, prepared: Prepared) -> None:
     """A plan's estimate for a link-bound cell is what its trial takes, within a third."""
     asked = canonical(
-        spec.sweep(
+        make_sweep(
             {
                 "model": MODEL,
                 "netem": "50ms-20mbit",

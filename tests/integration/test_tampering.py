@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pareto import spec, verdict
+from pareto import verdict
 from pareto.crew import LOAD_TIMEOUT_S, Crew
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
@@ -25,7 +25,7 @@ from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
-from pareto.spec import Cell
+from pareto.sweep import Cell, make_sweep
 from tests.less_than_root import needs_networks
 
 pytestmark = [
@@ -36,7 +36,7 @@ pytestmark = [
 
 MODEL = "mobilenet_v2"
 EFFORT = Effort(latency=(8, 0.3), throughput=(4, 0.3))
-SWEEP = canonical(spec.sweep({"model": MODEL, "netem": "none"}))
+SWEEP = canonical(make_sweep({"model": MODEL, "netem": "none"}))
 LINK = load("10ms-20mbit")
 Change = Callable[[Profile], Profile]
 TRIES = 6

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pareto import spec, sweeping
+from pareto import sweeping
 from pareto.simulated import World
 from pareto.simulated.study import rows
+from pareto.sweep import Sweep, make_sweep
 
 pytestmark = pytest.mark.perf
 
@@ -25,8 +26,8 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return show
 
 
-def sweep(rounds: int) -> spec.Sweep:
-    return spec.sweep(
+def sweep(rounds: int) -> Sweep:
+    return make_sweep(
         {"model": "mobilenetv2", "netem": "10ms-100mbit", "testbed": "simulated", "trials": rounds}
     )
 

@@ -23,7 +23,7 @@ from pareto.link.probe import Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
-from pareto.spec import Cell
+from pareto.sweep import Cell
 from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 

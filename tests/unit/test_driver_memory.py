@@ -21,7 +21,7 @@ from pathlib import Path
 from pareto import sweeping
 from pareto.hosts import shipping, way
 from pareto.prepare import prepare
-from pareto.spec import Sweep
+from pareto.sweep import Sweep
 
 def mib(key):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
 from analysis.figures.partitions_figure import partitions_figure
-from pareto import inside, overview, partitioning, proving, spec
+from pareto import inside, overview, partitioning, proving
 from pareto.errors import UserError
+from pareto.sweep import make_sweep
 from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.recipe import Cuts, Recipe
@@ -66,7 +67,7 @@ def net(tmp_path_factory):
 def run(asked, folder, **options):
     """What the command prints, and what it returns."""
     out = Console(width=80, color_system=None, file=io.StringIO())
-    good = partitioning.run(out, spec.sweep(asked), folder, **options)
+    good = partitioning.run(out, make_sweep(asked), folder, **options)
     return out.file.getvalue(), good
 
 

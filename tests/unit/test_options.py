@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import typer
 
-from pareto import request, spec
 from pareto.cli import app
 from pareto.options import FIELDS, OPTIONS, REQUIRED, command
+from pareto.sweep import Sweep, make_sweep, requested_sweep
 
 
 def test_every_field_of_a_sweep_is_an_option_and_the_other_way_round() -> None:
-    plain = spec.Sweep.model_validate({"model": "any"})
-    assert set(spec.Sweep.model_fields) == set(FIELDS)
+    plain = Sweep.model_validate({"model": "any"})
+    assert set(Sweep.model_fields) == set(FIELDS)
     for name, option in OPTIONS.items():
-        assert spec.Sweep.model_fields[option.field].alias == name
+        assert Sweep.model_fields[option.field].alias == name
         assert option.default is REQUIRED or getattr(plain, option.field) == option.default
     assert command(plain.model_dump(mode="json")) == "./pareto.sh --model any"
 
@@ -61,7 +61,7 @@ def test_every_field_of_a_sweep_is_an_option_and_the_other_way_round() -> None:
     ],
 )
 def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
-    sweep = spec.sweep(asked)
+    sweep = make_sweep(asked)
     words = shlex.split(command(sweep.model_dump(mode="json")))
     assert words[0] == "./pareto.sh"
     run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
         for name, value in given.items()
         if value is not None and name not in ("out", "dry_run", "figures")
     }
-    assert request.sweep(None, options, None) == sweep
+    assert requested_sweep(None, options) == sweep
 
 
 def test_a_run_older_than_an_option_is_made_again_as_it_was() -> None:

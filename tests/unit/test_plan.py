@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from pareto import plan, profile_files, spec
+from pareto import plan, profile_files
 from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
-from pareto.spec import Cell, Sweep
+from pareto.sweep import Cell, Sweep, make_sweep
 
 MODELS = {
     "a": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,))),
@@ -20,7 +20,7 @@ MODELS = {
 
 
 def sweep(**fields: object) -> Sweep:
-    return spec.sweep({"model": "a,b", "netem": "none,20ms-20mbit", "trials": 4, **fields})
+    return make_sweep({"model": "a,b", "netem": "none,20ms-20mbit", "trials": 4, **fields})
 
 
 def make(asked: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
@@ -190,13 +190,13 @@ def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
     models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
     networks = {"200ms-5mbit": [profile_files.load("200ms-5mbit")]}
     for options, limit_s in (({}, 15 * 60), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
-        asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", **options})
+        asked = make_sweep({"model": "m", "netem": "200ms-5mbit", **options})
         assert plan.make(asked, models, networks).estimate_s < limit_s
 
 
 def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such() -> None:
     """One in flight goes at the pace of the latency, many at that of the slowest step."""
-    asked = spec.sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
+    asked = make_sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
     models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),), images=30)}
     made = plan.make(asked, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
     estimates = {trial.cell.in_flight: trial.estimate_s for trial in made.trials}

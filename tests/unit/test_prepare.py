@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pareto.errors import UserError
 from pareto.prepare import Prepared, canonical, prepare
-from pareto.spec import Sweep
+from pareto.sweep import Sweep
 from partitions import registry, weights
 from partitions.preprocess import normalized
 from partitions.torchvision_compat import models

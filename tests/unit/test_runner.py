@@ -13,7 +13,6 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import spec
 from pareto.bounds import Crossing
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
@@ -25,8 +24,8 @@ from pareto.link.profile import Direction, Profile
 from pareto.options import SLOWED
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, Clock, Runner, Workers, link_row
-from pareto.spec import Cell
 from pareto.store import Row, Store
+from pareto.sweep import Cell, profiles
 from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
 
 NONE = Profile("none")
@@ -270,7 +269,7 @@ class Played(StandInCrew):
 
 
 def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: Store) -> None:
-    (changing,) = spec.profiles("handover")
+    (changing,) = profiles("handover")
     assert changing.offset_s == 0
     crew = Played()
     runner = Runner(cast(Workers, crew), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import cli, console, plan, profile_files, screen, spec
+from pareto import cli, console, plan, profile_files, screen
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
+from pareto.sweep import make_sweep, profiles
 from pareto.worker.sensors.instruments import FIELDS
 
 FACTS = {
@@ -23,7 +24,7 @@ FACTS = {
         tuple((f"features.{i}", 100_000) for i in range(12)), 0.03, splits=tuple((i,) for i in range(12))
     )
 }
-SWEEP = spec.sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25, "trials": 3})
+SWEEP = make_sweep({"model": "mobilenet_v2", "netem": "200ms-5mbit", "edge_cpu": 0.25, "trials": 3})
 NETWORKS = {name: (profile_files.load(name),) for name in SWEEP.netems}
 
 
@@ -82,8 +83,8 @@ def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console, snapshot: Sn
             FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 [cuts], 12 points")
         )
     }
-    networks = {"wifi+lte": spec.profiles("wifi+lte", 2)}
-    sweep = spec.sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
+    networks = {"wifi+lte": profiles("wifi+lte", 2)}
+    sweep = make_sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
     screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
     shown = text(out)
     assert "40 [cuts], 12 points" in shown
@@ -108,8 +109,8 @@ def row_of(plan: str, title: str) -> str:
     ],
 )
 def test_the_plan_tells_what_was_asked_of_tcp(out: Console, asked: dict[str, Any], shown: str) -> None:
-    sweep = spec.sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
-    networks = {"wifi": spec.profiles("wifi", 1)}
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
+    networks = {"wifi": profiles("wifi", 1)}
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
     assert row_of(text(out), "TCP") == shown
 
@@ -122,8 +123,8 @@ def test_the_plan_tells_what_was_asked_of_tcp(out: Console, asked: dict[str, Any
 def test_the_plan_of_a_run_that_grows_says_how_far(
     out: Console, asked: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
-    sweep = spec.sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
-    networks = {"wifi": spec.profiles("wifi", 1)}
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
+    networks = {"wifi": profiles("wifi", 1)}
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
     shown = text(out)
     assert [row_of(shown, title) for title in ("trials", "then", "estimate")] == snapshot

@@ -7,7 +7,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import splits
 from pareto.errors import UserError
-from pareto.spec import Sweep
+from pareto.sweep import Sweep
 from partitions.points import Point, TensorSpec
 
 NAMES = ("input", "stem", "body.0", "body.1", "head", "output")

@@ -9,7 +9,7 @@ import pytest
 from pareto import stages
 from pareto.bounds import Crossing
 from pareto.link.profile import Direction, Profile
-from pareto.spec import Cell
+from pareto.sweep import Cell
 
 CELL = Cell("m", (3, 7), "a+b", "tcp", "x", 2)
 CROSSINGS = [

@@ -12,12 +12,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.until import Standing
-from pareto import plan, profile_files, spec
+from pareto import plan, profile_files
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
-from pareto.spec import Cell, Condition, Sweep
 from pareto.stopping import Stopping
+from pareto.sweep import Cell, Condition, Sweep, make_sweep
 
 NETEMS = ("none", "20ms-20mbit")
 MODELS = {
@@ -76,7 +76,7 @@ class Session:
 
 
 def asked(**options: Any) -> Sweep:
-    return spec.sweep({"model": "m", "netem": ",".join(NETEMS), "trials": 2, **options})
+    return make_sweep({"model": "m", "netem": ",".join(NETEMS), "trials": 2, **options})
 
 
 def round_s(sweep: Sweep) -> float:

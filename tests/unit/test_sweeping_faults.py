@@ -17,7 +17,7 @@ import pytest
 
 from analysis.schema import TRIALS
 from pareto.prepare import prepare
-from pareto.spec import Sweep
+from pareto.sweep import Sweep
 from partitions import scratch
 from tests.program import Ended, command, wait_until
 from tests.unit.own_command import Command, can_mount, small_disk, small_files

@@ -15,7 +15,7 @@ from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.options import SLOWED
-from pareto.spec import Cell
+from pareto.sweep import Cell
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)

@@ -13,8 +13,8 @@ from analysis.runs.requests import COLUMNS, request_latencies
 from analysis.runs.trials import load
 from analysis.statistics.quantiles import needed
 from pareto.errors import UserError
-from pareto.spec import Cell
 from pareto.store import Store
+from pareto.sweep import Cell
 from tests.unit.example_run import write
 
 CELLS = [

@@ -26,8 +26,8 @@ from pareto.link.probe import OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.runner import link_row
 from pareto.screen import _sensed
-from pareto.spec import Cell
 from pareto.store import Store
+from pareto.sweep import Cell
 from tests.unit.reported import READING, SERIES, TRIAL, USAGE
 
 SEED = 15

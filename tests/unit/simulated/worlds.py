@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pareto import spec
 from pareto.simulated import World
-from pareto.spec import Sweep
+from pareto.sweep import Sweep, make_sweep
 
 MODEL = f"{Path(__file__).with_name('net.py')}:small"
 POINTS = 8
@@ -20,7 +19,7 @@ STILL = {"kind": "normal", "request": 0.0, "trial": 0.0, "round": 0.0}
 def sweep(**options: Any) -> Sweep:
     """A sweep of it without a machine."""
     usual = {"model": MODEL, "netem": "10ms-50mbit", "backend": "tcp", "testbed": "simulated", "trials": 1}
-    return spec.sweep({**usual, "input": "float32", "only": True, **options})
+    return make_sweep({**usual, "input": "float32", "only": True, **options})
 
 
 def world(**fields: Any) -> World:

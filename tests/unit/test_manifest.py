@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
-from pareto import request, spec
 from pareto.errors import UserError
+from pareto.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
+from pareto.store import Store
+from pareto.sweep import Sweep, make_sweep, networks_of
 from partitions import registry
 from tests.program import Ended, command
 
@@ -104,10 +107,10 @@ def test_each_option_that_may_name_a_file_must_be_given_again(
     text = json.dumps(value).replace("NET", f"{tmp_path}/net")
     for ending in (".py", ".yaml", ".pth", ""):
         os.mkfifo(tmp_path / f"net{ending}")
-    recorded = spec.sweep({"model": "alexnet"}).model_dump(mode="json") | {field: json.loads(text)}
+    recorded = make_sweep({"model": "alexnet"}).model_dump(mode="json") | {field: json.loads(text)}
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": recorded}))
     with pytest.raises(UserError) as refused:
-        request.sweep(None, {}, tmp_path)
+        resumed_sweep(tmp_path, {})
     assert f"give --{option.replace('_', '-')} again" in str(refused.value)
 
 
@@ -313,3 +316,116 @@ def test_a_damaged_table_is_one_line_and_no_link_is_followed(
     hostile: Callable[[Callable[[Path], None]], str], home: Path, change: Callable[[Path], None]
 ) -> None:
     assert str(run_of(home)) in hostile(change)
+
+
+LAB = """\
+hosts:
+  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2, threads: 4, folder: /srv/pareto}
+  gpu: {role: server, ssh: local, data_address: 192.168.7.1, device: "cuda:0"}
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    path = tmp_path / "lab.yaml"
+    path.write_text(LAB)
+    return make_sweep({"model": "alexnet", "netem": "200ms-5mbit", "testbed": str(path)})
+
+
+def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:
+    assert _testbed_hosts(sweep) == {
+        "edge": {
+            "name": "pi",
+            "ssh": "pi@pi.local",
+            "data_address": "192.168.7.2",
+            "data_interface": "",
+            "next_address": "",
+            "next_interface": "",
+            "device": "cpu",
+            "threads": 4,
+            "python": "",
+        },
+        "server": {
+            "name": "gpu",
+            "ssh": "local",
+            "data_address": "192.168.7.1",
+            "data_interface": "",
+            "next_address": "",
+            "next_interface": "",
+            "device": "cuda:0",
+            "threads": 1,
+            "python": "",
+        },
+    }
+    assert _testbed_hosts(sweep.model_copy(update={"testbed": "local"})) is None
+
+
+def created(folder: Path, sweep: Sweep) -> Store:
+    return Store.create(folder, "run", new_manifest(sweep, {}, networks_of(sweep, 1)))
+
+
+def check(store: Store, sweep: Sweep) -> None:
+    check_same(store, sweep, {}, networks_of(sweep, 1))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("threads: 4", "threads: 2"),
+        ("cuda:0", "cuda:1"),
+        ("pi@pi.local", "pi@other.local"),
+        ("192.168.7.1", "192.168.7.9"),
+        ("  pi:", "  raspberry:"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_hosts(sweep: Sweep, tmp_path: Path, was: str, now: str) -> None:
+    store = created(tmp_path, sweep)
+    file = Path(sweep.testbed)
+    file.write_text(LAB.replace(was, now))
+    with pytest.raises(UserError) as refused:
+        check(store, sweep)
+    assert str(store.folder) in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+def test_a_run_goes_on_with_the_same_hosts_however_they_are_written(sweep: Sweep, tmp_path: Path) -> None:
+    store = created(tmp_path, sweep)
+    check(store, sweep)
+    lines = LAB.replace("/srv/pareto", "/mnt/pareto").splitlines()
+    Path(sweep.testbed).write_text("\n".join(["# turned round", lines[0], lines[2], lines[1]]))
+    check(store, sweep)
+
+
+def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(
+    sweep: Sweep, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    store = created(tmp_path, sweep.model_copy(update={"testbed": "local"}))
+    with pytest.raises(UserError) as refused:
+        check(store, sweep)
+    assert sweep.testbed in str(refused.value)
+    assert str(refused.value) == snapshot
+
+
+MADE = {"weights_digest": "w", "graph_digest": "g", "source_digest": None, "dataset": {"inputs": {"1": [4]}}}
+
+
+OTHER = {
+    "weights_digest": "x",
+    "graph_digest": "x",
+    "source_digest": "x",
+    "dataset": {"inputs": {"1": [8]}},
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_a_run_does_not_go_on_with_another_model(
+    sweep: Sweep, tmp_path: Path, what: str, snapshot: SnapshotAssertion
+) -> None:
+    networks = networks_of(sweep, 1)
+
+    store = Store.create(tmp_path, "run", new_manifest(sweep, {"net": MADE}, networks))
+    as_tuple = {**MADE, "dataset": {"inputs": {"1": (4,)}}}
+    check_same(store, sweep, {"net": as_tuple}, networks)
+    with pytest.raises(UserError) as refused:
+        check_same(store, sweep, {"net": {**MADE, what: OTHER[what]}}, networks)
+    assert str(refused.value) == snapshot

@@ -1,9 +1,9 @@
-"""What was asked: a sweep and its cells, validated before anything heavy is loaded."""
+"""A sweep as the user wants it, and its cells: checked before anything heavy is loaded."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -30,7 +30,7 @@ from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
-from pareto.options import OPTIONS
+from pareto.options import OPTIONS, QUICK_TRIALS
 
 MOST_TRIALS = 1000
 MOST_IMAGES = 100_000
@@ -190,6 +190,8 @@ class Sweep(BaseModel):
         return TcpSettings(self.congestion, slow_start_after_idle=self.slow_start_after_idle, **window)
 
 
+Networks = Mapping[str, Sequence[Profile]]
+"""By name, the profile of each link."""
 Condition = tuple[str, str, int, str, str]
 """What is the same for all points that are compared: model, network, batch size, codec, requests in flight."""
 
@@ -232,57 +234,73 @@ class Cell:
         return cell_name(self.model, self.cuts, self.backend, self.netem, self.batch_size, self.in_flight)
 
 
-def parsed(fields: dict[str, Any], source: str = "") -> Sweep:
-    """Options' names and values, each for itself as it may be. Raises UserError, which names the `source`."""
+def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
+    """A sweep from options' names and values, each of which is one that the option takes.
+
+    source: of the values, for messages; empty for the command line. Raises UserError.
+    """
     try:
         return Sweep.model_validate(fields)
     except ValidationError as error:
         raise UserError(_first_fault(error, source)) from None
 
 
-def sweep(fields: dict[str, Any]) -> Sweep:
-    """A checked sweep from options' names and values. Raises UserError, UserError."""
-    return checked(parsed(fields))
+def make_sweep(fields: Mapping[str, Any]) -> Sweep:
+    """A sweep from options' names and values, whose values fit together. Raises UserError."""
+    return check_sweep(parse_sweep(fields))
 
 
-def checked(asked: Sweep) -> Sweep:
-    """The sweep, whose values fit together. Raises UserError, UserError."""
-    for backend in asked.backends:
+def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
+    """The sweep of a file, if there is one, with the options that the user typed over it. Raises UserError."""
+    fields = {} if file is None else read_file(file)
+    if file is not None:
+        parse_sweep(
+            {"model": "any", **fields}, str(file)
+        )  # a message about the file's own fault names the file
+    fields |= options
+    if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
+        fields.setdefault("trials", QUICK_TRIALS)
+    return make_sweep(fields)
+
+
+def check_sweep(sweep: Sweep) -> Sweep:
+    """The sweep, if its values fit together. Raises UserError."""
+    for backend in sweep.backends:
         try:
             names.parse(backend)
         except ValueError as error:
             raise UserError(f"--backend: {error}") from None
-    for depth in asked.depths:
+    for depth in sweep.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
             raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
-    for name in asked.netems:
+    for name in sweep.netems:
         profiles(name)
-    if not all(1 <= size <= MOST_IMAGES for size in asked.batch_sizes):
+    if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
         raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
-    if (asked.dataset == "synthetic") != (asked.data_path is None):
+    if (sweep.dataset == "synthetic") != (sweep.data_path is None):
         raise UserError(
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"
         )
-    if asked.testbed != THIS_MACHINE and not asked.simulated:
+    if sweep.testbed != THIS_MACHINE and not sweep.simulated:
         for option, given in (
-            ("--edge-cpu", asked.edge_cpu < 1),
-            ("--threads", asked.threads is not None),
-            ("--hosts", asked.hosts is not None),
-            ("--initial-window", asked.initial_window is not None),
-            ("--slow-start-after-idle", asked.slow_start_after_idle),
+            ("--edge-cpu", sweep.edge_cpu < 1),
+            ("--threads", sweep.threads is not None),
+            ("--hosts", sweep.hosts is not None),
+            ("--initial-window", sweep.initial_window is not None),
+            ("--slow-start-after-idle", sweep.slow_start_after_idle),
         ):
             if given:
                 raise UserError(
-                    f"{option} is for the local testbed: leave it out, {asked.testbed} says what there is"
+                    f"{option} is for the local testbed: leave it out, {sweep.testbed} says what there is"
                 )
-    return asked
+    return sweep
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
     """The profile of each link: `wifi+lte` names them in order, a single one is every link's.
 
-    links: how many there are; None where that is not known yet. Raises UserError, and UserError where
-    they are not as many as the links.
+    links: how many there are; None where that is not known yet. Raises UserError, also where the profiles are not as
+    many.
     """
     names = [netem] if Path(netem).exists() else netem.split(ALONG)
     loaded = tuple(profile_files.load(name) for name in names)
@@ -294,6 +312,46 @@ def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
             f"--netem {netem} names {len(loaded)} profiles for {several}: name one a link, or one for all"
         )
     return loaded * links
+
+
+def links_of(sweep: Sweep) -> int:
+    """How many links the sweep's testbed has. Raises TestbedError for a file that names too few hosts."""
+    if sweep.testbed == THIS_MACHINE or sweep.simulated:
+        return (sweep.hosts or 2) - 1
+    from pareto.hosts import testbeds
+
+    return testbeds.size(sweep.testbed) - 1
+
+
+def networks_of(sweep: Sweep, links: int) -> Networks:
+    """The sweep's networks. A network is named after its profile, or after its links' profiles in order (`wifi+lte`).
+
+    Raises UserError where two profiles have one name.
+    """
+    networks: dict[str, tuple[Profile, ...]] = {}
+    known: dict[str, Profile] = {}
+    for netem in sweep.netems:
+        network = profiles(netem, links)
+        for profile in network:
+            if known.setdefault(profile.name, profile) != profile:
+                raise UserError(
+                    f"--netem {netem}: another profile is called {profile.name} too; rename one's file"
+                )
+        names = [profile.name for profile in network]
+        networks[names[0] if len(set(names)) == 1 else ALONG.join(names)] = network
+    return networks
+
+
+def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
+    """Each network's profiles, one a link. Where nobody said how many hosts, there are as many as the longest needs.
+
+    Raises as `links_of` and `profiles`.
+    """
+    if sweep.testbed == THIS_MACHINE and sweep.hosts is None:
+        many = max(len(profiles(name)) for name in sweep.netems)
+    else:
+        many = links_of(sweep)
+    return [profiles(name, many) for name in sweep.netems]
 
 
 def read_file(path: Path) -> dict[str, Any]:

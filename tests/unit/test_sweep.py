@@ -10,14 +10,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.median import LEAST_VALUES
-from pareto import request, spec
 from pareto.errors import UserError
 from pareto.hosts.tcp_settings import TcpSettings
+from pareto.manifest import resumed_sweep
+from pareto.sweep import Sweep, make_sweep, networks_of, networks_to_check, profiles, requested_sweep
 from tests import REPOSITORY
 
 
 def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
-    asked = spec.sweep({"model": "mobilenetv2, resnet18", "netem": "200ms-5mbit,none", "points": "0,7"})
+    asked = make_sweep({"model": "mobilenetv2, resnet18", "netem": "200ms-5mbit,none", "points": "0,7"})
     assert asked.models == ("mobilenetv2", "resnet18")
     assert asked.netems == ("200ms-5mbit", "none")
     assert asked.points == ("0", "7")
@@ -77,7 +78,7 @@ def test_bad_options_are_one_line_that_names_them(
 ) -> None:
     given = {"model": "m"} | fields
     with pytest.raises(UserError) as refused:
-        spec.sweep({name: value for name, value in given.items() if value is not None})
+        make_sweep({name: value for name, value in given.items() if value is not None})
     line = str(refused.value)
     assert named in line
     assert "\n" not in line
@@ -86,45 +87,45 @@ def test_bad_options_are_one_line_that_names_them(
 
 def test_unknown_profile_is_refused_before_anything_starts() -> None:
     with pytest.raises(UserError):
-        spec.sweep({"model": "m", "netem": "10mbit-"})
+        make_sweep({"model": "m", "netem": "10mbit-"})
 
 
 def test_a_file_gives_options_and_the_command_line_overrides_them(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text("model: [alexnet, vgg16]\nnetem: none\ntrials: 5\n")
-    asked = request.sweep(file, {"trials": 2}, None)
+    asked = requested_sweep(file, {"trials": 2})
     assert (asked.models, asked.trials) == (("alexnet", "vgg16"), 2)
 
 
 def test_quick_means_one_round_unless_told_otherwise() -> None:
-    assert request.sweep(None, {"model": "m", "quick": True}, None).trials == 1
-    assert request.sweep(None, {"model": "m", "quick": True, "trials": 4}, None).trials == 4
+    assert requested_sweep(None, {"model": "m", "quick": True}).trials == 1
+    assert requested_sweep(None, {"model": "m", "quick": True, "trials": 4}).trials == 4
 
 
 def test_when_to_stop_is_a_share_and_a_time() -> None:
-    asked = spec.sweep({"model": "m", "until": "5%", "budget": "20min"})
+    asked = make_sweep({"model": "m", "until": "5%", "budget": "20min"})
     assert (asked.until, asked.budget) == (0.05, 1200)
-    assert spec.sweep(asked.model_dump(mode="json")) == asked
-    assert [spec.sweep({"model": "m", "budget": text}).budget for text in ("90s", "1.5h")] == [90, 5400]
-    assert (spec.sweep({"model": "m"}).until, spec.sweep({"model": "m"}).budget) == (None, None)
+    assert make_sweep(asked.model_dump(mode="json")) == asked
+    assert [make_sweep({"model": "m", "budget": text}).budget for text in ("90s", "1.5h")] == [90, 5400]
+    assert (make_sweep({"model": "m"}).until, make_sweep({"model": "m"}).budget) == (None, None)
 
 
 def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> None:
-    assert spec.Sweep.model_fields["trials"].default == LEAST_VALUES
+    assert Sweep.model_fields["trials"].default == LEAST_VALUES
     for options, trials in (({}, 6), ({"quick": True}, 6), ({"trials": 2}, 2), ({"budget": "1h"}, 6)):
-        assert request.sweep(None, {"model": "m", "until": "5%", **options}, None).trials == trials
-    assert request.sweep(None, {"model": "m", "budget": "1h"}, None).trials == 6
+        assert requested_sweep(None, {"model": "m", "until": "5%", **options}).trials == trials
+    assert requested_sweep(None, {"model": "m", "budget": "1h"}).trials == 6
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\nuntil: 5%\nbudget: 20min\n")
-    asked = request.sweep(file, {}, None)
+    asked = requested_sweep(file, {})
     assert (asked.trials, asked.until, asked.budget) == (6, 0.05, 1200)
 
 
 def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
-    begun = spec.sweep({"model": "alexnet", "until": "5%"})
+    begun = make_sweep({"model": "alexnet", "until": "5%"})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
-    assert request.sweep(None, {}, tmp_path) == begun
-    asked = request.sweep(None, {"until": "2%", "budget": "1h"}, tmp_path)
+    assert resumed_sweep(tmp_path, {}) == begun
+    asked = resumed_sweep(tmp_path, {"until": "2%", "budget": "1h"})
     assert asked == begun.model_copy(update={"until": 0.02, "budget": 3600})
     assert asked.trials == begun.trials == 6
 
@@ -145,7 +146,7 @@ def test_a_bad_file_is_named_with_its_fault(
     file = tmp_path / "sweep.yaml"
     file.write_text(text)
     with pytest.raises(UserError) as refused:
-        request.sweep(file, {"model": "alexnet"} if "modle" in text else {}, None)
+        requested_sweep(file, {"model": "alexnet"} if "modle" in text else {})
     line = str(refused.value)
     assert named in line
     assert str(file) in line
@@ -154,40 +155,40 @@ def test_a_bad_file_is_named_with_its_fault(
 
 def test_the_papers_sweep_is_valid() -> None:
     file = REPOSITORY / "sweeps" / "paper.yaml"
-    asked = request.sweep(file, {}, None)
+    asked = requested_sweep(file, {})
     assert len(asked.models) == 6
     assert set(asked.netems) == {"none", "200ms-5mbit"}
     assert asked.trials == 5
 
 
 def test_each_link_has_a_profile(snapshot: SnapshotAssertion) -> None:
-    assert [it.name for it in spec.profiles("wifi+lte", 2)] == ["wifi", "lte"]
-    assert [it.name for it in spec.profiles("wifi", 3)] == ["wifi"] * 3
+    assert [it.name for it in profiles("wifi+lte", 2)] == ["wifi", "lte"]
+    assert [it.name for it in profiles("wifi", 3)] == ["wifi"] * 3
     for links in (3, 1):
         with pytest.raises(UserError) as refused:
-            spec.profiles("wifi+lte", links)
+            profiles("wifi+lte", links)
         assert "--netem wifi+lte" in str(refused.value)
         assert str(refused.value) == snapshot
     with pytest.raises(UserError):
-        spec.sweep({"model": "m", "netem": "wifi+nonsense"})
+        make_sweep({"model": "m", "netem": "wifi+nonsense"})
 
 
 def test_points_may_be_numbers_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\npoints: [0, features.3, 4-9]\n")
-    assert request.sweep(file, {}, None).points == ("0", "features.3", "4-9")
+    assert requested_sweep(file, {}).points == ("0", "features.3", "4-9")
     file.write_text("model: alexnet\npoints: 7\n")
-    assert request.sweep(file, {}, None).points == ("7",)
+    assert requested_sweep(file, {}).points == ("7",)
 
 
 def test_a_check_makes_as_many_hosts_as_the_profiles_need() -> None:
-    asked = spec.sweep({"model": "m", "netem": "wifi,wifi+lte"})
-    assert [[it.name for it in network] for network in request.networks_to_check(asked)] == [
+    asked = make_sweep({"model": "m", "netem": "wifi,wifi+lte"})
+    assert [[it.name for it in network] for network in networks_to_check(asked)] == [
         ["wifi", "wifi"],
         ["wifi", "lte"],
     ]
     with pytest.raises(UserError, match=r"--netem wifi\+lte"):
-        request.networks_to_check(spec.sweep({"model": "m", "netem": "wifi+lte", "hosts": 2}))
+        networks_to_check(make_sweep({"model": "m", "netem": "wifi+lte", "hosts": 2}))
 
 
 @pytest.mark.parametrize("points", ["3.5", "null", "{a: 1}"])
@@ -195,38 +196,38 @@ def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> Non
     file = tmp_path / "sweep.yaml"
     file.write_text(f"model: alexnet\npoints: {points}\n")
     with pytest.raises(UserError, match="points"):
-        request.sweep(file, {}, None)
+        requested_sweep(file, {})
 
 
 def test_what_is_asked_for_twice_is_measured_once() -> None:
-    asked = spec.sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
+    asked = make_sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
     assert (asked.backends, asked.batch_sizes, asked.netems) == (("tcp",), (1, 8), ("wifi",))
 
 
 def test_requests_in_flight_are_numbers_however_they_are_written() -> None:
-    assert spec.sweep({"model": "m", "in_flight": "auto,1,01,8"}).depths == ("auto", "1", "8")
-    assert spec.sweep({"model": "m", "in_flight": [4, "auto"]}).depths == ("4", "auto")
-    assert spec.sweep({"model": "m"}).depths == ("auto",)
+    assert make_sweep({"model": "m", "in_flight": "auto,1,01,8"}).depths == ("auto", "1", "8")
+    assert make_sweep({"model": "m", "in_flight": [4, "auto"]}).depths == ("4", "auto")
+    assert make_sweep({"model": "m"}).depths == ("auto",)
 
 
 def test_a_backend_under_several_names_is_one_transport() -> None:
-    asked = spec.sweep({"model": "m", "backend": "tcp:a,rpc,tcp:b"})
+    asked = make_sweep({"model": "m", "backend": "tcp:a,rpc,tcp:b"})
     assert asked.backends == ("tcp:a", "rpc", "tcp:b")
     assert asked.transports == ("tcp", "rpc")
 
 
 def test_a_variant_is_a_transport_of_its_own() -> None:
-    asked = spec.sweep({"model": "m", "backend": "tcp,tcp:4:a,rpc:basic,tcp:4:b,rpc"})
+    asked = make_sweep({"model": "m", "backend": "tcp,tcp:4:a,rpc:basic,tcp:4:b,rpc"})
     assert asked.transports == ("tcp", "tcp:4", "rpc:basic", "rpc")
 
 
 def test_of_tcps_settings_what_is_not_asked_is_as_ever() -> None:
-    assert spec.sweep({"model": "m"}).tcp == TcpSettings()
-    asked = spec.sweep(
+    assert make_sweep({"model": "m"}).tcp == TcpSettings()
+    asked = make_sweep(
         {"model": "m", "congestion": "bbr", "initial_window": 10, "slow_start_after_idle": True}
     )
     assert asked.tcp == TcpSettings("bbr", 10, slow_start_after_idle=True)
-    assert spec.sweep({"model": "m", "testbed": "lab.yaml", "congestion": "reno"}).tcp == TcpSettings("reno")
+    assert make_sweep({"model": "m", "testbed": "lab.yaml", "congestion": "reno"}).tcp == TcpSettings("reno")
 
 
 @pytest.mark.parametrize(
@@ -241,11 +242,11 @@ def test_of_tcps_settings_what_is_not_asked_is_as_ever() -> None:
 def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
     tmp_path: Path, option: str, value: Any, snapshot: SnapshotAssertion
 ) -> None:
-    begun = spec.sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
+    begun = make_sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
-    assert request.sweep(None, {"congestion": "bbr"}, tmp_path) == begun
+    assert resumed_sweep(tmp_path, {"congestion": "bbr"}) == begun
     with pytest.raises(UserError) as refused:
-        request.sweep(None, {option: value}, tmp_path)
+        resumed_sweep(tmp_path, {option: value})
     line = str(refused.value)
     assert option in line
     assert str(value) in line
@@ -255,14 +256,14 @@ def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
 def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\ndataset: folder\n")
-    assert request.sweep(file, {"data_path": tmp_path}, None).data_path == tmp_path
+    assert requested_sweep(file, {"data_path": tmp_path}).data_path == tmp_path
     with pytest.raises(UserError, match="--data-path"):
-        request.sweep(file, {}, None)
+        requested_sweep(file, {})
 
 
 def test_the_home_of_nobody(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--data-path"):
-        spec.sweep({"model": "m", "dataset": "folder", "data_path": "~nobody-of-this-name/images"})
+        make_sweep({"model": "m", "dataset": "folder", "data_path": "~nobody-of-this-name/images"})
 
 
 @pytest.mark.parametrize(
@@ -274,11 +275,11 @@ def test_a_run_that_cannot_go_on_is_one_line(
     tmp_path: Path, options: dict[str, Any], named: str, snapshot: SnapshotAssertion
 ) -> None:
     model = tmp_path / "gone.py:build"
-    begun = spec.sweep({"model": str(model), "dataset": "folder", "data_path": tmp_path})
+    begun = make_sweep({"model": str(model), "dataset": "folder", "data_path": tmp_path})
     recorded = {"sweep": begun.model_dump(mode="json")}
     (tmp_path / "manifest.json").write_text(json.dumps(recorded))
     with pytest.raises(UserError) as refused:
-        request.sweep(None, {**options, "data_path": tmp_path}, tmp_path)
+        resumed_sweep(tmp_path, {**options, "data_path": tmp_path})
     line = str(refused.value).replace(str(Path.cwd()), "HERE")
     assert named in line
     assert "\n" not in line
@@ -286,13 +287,33 @@ def test_a_run_that_cannot_go_on_is_one_line(
 
 
 def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
-    begun = spec.sweep({"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
+    begun = make_sweep({"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
-    assert request.sweep(None, {"data_path": tmp_path}, tmp_path) == begun
+    assert resumed_sweep(tmp_path, {"data_path": tmp_path}) == begun
     with pytest.raises(UserError, match=r"dataset .* folder.* cifar10"):
-        request.sweep(None, {"dataset": "cifar10", "data_path": tmp_path}, tmp_path)
+        resumed_sweep(tmp_path, {"dataset": "cifar10", "data_path": tmp_path})
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^[^\n]*none\.yaml[^\n]*$"):
-        request.sweep(tmp_path / "none.yaml", {}, None)
+        requested_sweep(tmp_path / "none.yaml", {})
+
+
+def test_networks_are_told_apart_by_their_profiles_in_order() -> None:
+    asked = make_sweep({"model": "m", "netem": "wifi,wifi+lte,lte+lte", "hosts": 3})
+    networks = networks_of(asked, 2)
+    assert {name: [it.name for it in network] for name, network in networks.items()} == {
+        "wifi": ["wifi", "wifi"],
+        "wifi+lte": ["wifi", "lte"],
+        "lte": ["lte", "lte"],
+    }
+
+
+def test_profiles_of_one_name_must_be_one(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    file = tmp_path / "wifi.yaml"
+    file.write_text("edge_to_server: {delay: 9ms}\n")
+    asked = make_sweep({"model": "m", "netem": f"wifi,{file}"})
+    with pytest.raises(UserError) as refused:
+        networks_of(asked, 1)
+    assert str(file) in str(refused.value)
+    assert str(refused.value) == snapshot

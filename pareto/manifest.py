@@ -1,0 +1,214 @@
+"""What a run's manifest records of how it was made, and what that means for a run that goes on.
+
+Nothing that a run's folder names is run, read, logged in to or imported before the user has named it too.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pareto import __version__, profile_files
+from pareto.errors import UserError
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.options import OLDER, OPTIONS
+from pareto.store import MANIFEST, Store, StoreError, read_manifest
+from pareto.sweep import ALONG, Networks, Sweep, check_sweep, parse_sweep
+
+Records = Mapping[str, dict[str, Any]]
+"""By model, what is recorded of it."""
+ENDING = ("until", "budget")
+"""Options that decide how long a run goes on, not what it measures."""
+_DECIDES = {
+    "weights_digest": "other weights",
+    "graph_digest": "another graph",
+    "source_digest": "another source file",
+    "dataset": "other images",
+}
+"""What of a model's record must not change while a run goes on."""
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "safetensors",
+    "paramiko",
+    "pyroute2",
+    "numpy",
+    "scipy",
+    "pandas",
+    "moocore",
+)
+
+
+def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str, Any]:
+    """The manifest of a run that begins; its sessions are added while it runs."""
+    return {
+        "pareto": __version__,
+        "created_at": utc_now(),
+        "sweep": sweep.model_dump(mode="json"),
+        "models": dict(models),
+        "profiles": _profiles(networks),
+        "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
+        "testbed": sweep.testbed,
+        "testbed_hosts": _testbed_hosts(sweep),
+        "simulated": sweep.simulated,
+        "sessions": [],
+    }
+
+
+def driver() -> dict[str, Any]:
+    """This machine's name, kernel and packages."""
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def utc_now() -> str:
+    """The time, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) -> None:
+    """Raises UserError where a run would go on with other models, profiles or hosts than it began with."""
+    manifest = store.manifest()
+    if manifest.get("testbed_hosts") != _testbed_hosts(sweep):
+        raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
+    for name, model in models.items():
+        then, now_made = manifest["models"].get(name, {}), json.loads(json.dumps(model))
+        for key, words in _DECIDES.items():
+            if then.get(key) != now_made.get(key):
+                raise UserError(f"{store.folder} was made with {words} of {name}: start a new run")
+    for name, record in _profiles(networks).items():
+        if manifest["profiles"].get(name) != record:
+            raise UserError(
+                f"{store.folder} was made when profile {name} said something else: start a new run"
+            )
+
+
+def _profiles(networks: Networks) -> dict[str, Any]:
+    """Each profile by its own name, whichever links have it."""
+    return {profile.name: profile.record() for network in networks.values() for profile in network}
+
+
+def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
+    """What of a testbed file decides what is measured; None for the local testbed, which has no file."""
+    if sweep.simulated:
+        from pareto import simulated
+
+        return simulated.load(sweep.testbed).record()
+    if sweep.testbed == THIS_MACHINE:
+        return None
+    from pareto.hosts import inventory
+
+    links = ("data_address", "data_interface", "next_address", "next_interface")
+    kept = ("name", "ssh", *links, "device", "threads", "python")
+    members = inventory.load(Path(sweep.testbed)).roles
+    return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
+
+
+def run_folder(run: Path, out: Path) -> Path:
+    """The folder of a run that is given as a path or by its name in `out`. Raises StoreError."""
+    for folder in (run, out / run):
+        if (folder / MANIFEST).exists():
+            return folder
+    raise StoreError(f"there is no run {run}: give its folder, such as {out.name}/<run>")
+
+
+def resume_command(folder: Path, sweep: Sweep) -> str:
+    """The command that goes on with a run, with all that `resumed_sweep` wants to hear from the user."""
+    words = [word for name, value in _elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
+    return " ".join(["./pareto.sh --resume", *map(shlex.quote, (str(folder), *words))])
+
+
+def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
+    """The sweep that a run was made with, with the options that may change, checked.
+
+    Raises UserError for an option that is another than the run's, and where the folder names something outside of it
+    that the options do not name too.
+    """
+    source = str(folder / MANIFEST)
+    recorded = parse_sweep(OLDER | read_manifest(folder)["sweep"], source)
+    elsewhere = _elsewhere(recorded)
+    if missing := [name for name in elsewhere if name not in options]:
+        which = " and ".join(OPTIONS[name].typed for name in missing)
+        raise UserError(
+            f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
+            f"as in {resume_command(folder, recorded)}"
+        )
+    wanted = parse_sweep({"model": recorded.models, **options})
+    from pareto.prepare import canonical
+
+    try:
+        wanted = canonical(wanted)
+    except UserError as error:
+        raise UserError(str(error) if "model" in options else f"{source}: {error}") from None
+    for name in (name for name in options if name not in ENDING):
+        then, now = (_comparable(name, _value(sweep, name)) for sweep in (recorded, wanted))
+        if then != now:
+            raise UserError(
+                f"{folder} was made with other settings: {name} was {_shown(then)}, not {_shown(now)}; "
+                "leave the option out, or start a new run"
+            )
+    taken = [name for name in options if name in (*ENDING, *elsewhere)]
+    whole = recorded.model_copy(update={OPTIONS[name].field: _value(wanted, name) for name in taken})
+    try:
+        return check_sweep(whole)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def _value(sweep: Sweep, name: str) -> Any:
+    return getattr(sweep, OPTIONS[name].field)
+
+
+def _elsewhere(sweep: Sweep) -> dict[str, str]:
+    """The options whose values name files that are run or read, or hosts; and these values."""
+    values = {name: _value(sweep, name) for name in _OUTSIDE}
+    return {name: _shown(value) for name, value in values.items() if _OUTSIDE[name](value)}
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """What of an option's value must stay the same. A file may have moved: what is in it is compared later."""
+    if name == "model":
+        from partitions.user_file import is_reference, name_of
+
+        return tuple(name_of(model) if is_reference(model) else model for model in value)
+    if name == "netem":
+        return tuple(ALONG.join(_profile_name(part) for part in netem.split(ALONG)) for netem in value)
+    return "a file" if name in _OUTSIDE and _OUTSIDE[name](value) else value
+
+
+def _profile_name(name: str) -> str:
+    return Path(name).stem if profile_files.is_file(name) else name
+
+
+def _models_outside(models: tuple[str, ...]) -> bool:
+    from partitions.user_file import is_reference
+
+    return any(map(is_reference, models))
+
+
+def _networks_outside(netems: tuple[str, ...]) -> bool:
+    return any(profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG)))
+
+
+_OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
+    "model": _models_outside,
+    "netem": _networks_outside,
+    "weights": lambda source: source not in ("seeded", "pretrained"),
+    "data_path": lambda path: path is not None,
+    "testbed": lambda name: name not in (THIS_MACHINE, SIMULATED),
+}
+"""Options whose value may name a file or hosts, and whether a value does."""
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
