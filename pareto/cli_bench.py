@@ -32,31 +32,16 @@ def transport(
     rounds: Annotated[
         int | None, typer.Option(help="Samples of each way, taken in turn.  [15; 3 with --quick]")
     ] = None,
-    rpc_threads: Annotated[
-        str, typer.Option(help="Threads of rpc's agents; several, with commas, are compared.")
-    ] = "16",
-    busy: Annotated[
-        bool, typer.Option("--busy", help="Also with a thread beside it that holds the interpreter's lock.")
-    ] = False,
     seed: Annotated[int, typer.Option(help="For the order of measurements.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few and short samples, for a first look.")] = False,
     out: Annotated[Path, typer.Option(help="Where the JSON file goes.", show_default="results")] = RESULTS,
 ) -> None:
     """How close each way of moving tensors is to a plain socket: round trips, streams, processor time."""
-    from pareto.bench.asked import asked
+    from pareto.bench.request import request
 
-    wanted = asked(
-        places=places,
-        netem=netem,
-        ways=ways,
-        sizes=sizes,
-        rounds=rounds,
-        seed=seed,
-        rpc_threads=rpc_threads,
-        busy=busy,
-        quick=quick,
-    )
+    texts = {"places": places, "netem": netem, "ways": ways, "sizes": sizes}
+    wanted = request(**texts, rounds=rounds, seed=seed, quick=quick)
     from pareto import screen
-    from pareto.bench import running
+    from pareto.bench import run
 
-    typer.echo(running.run(screen.console(), wanted, out))
+    typer.echo(run.run(screen.console(), wanted, out))

@@ -336,7 +336,6 @@ _OF_MODULE: Mapping[str, Mapping[str, Any]] = {
         "taken": _Taken,
         "trips": _Trips,
         "stream": _Stream,
-        "busy": None,
     },
     "pareto.worker.prober": {**_PROBING, "listen": dict[str, Port], "reach": Seconds},
     "pareto.worker.monitor": {

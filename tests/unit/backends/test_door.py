@@ -14,7 +14,7 @@ from pareto.backends import door, handshake
 from pareto.backends.door import Door
 from pareto.backends.handshake import ALONE, Place, Rejected
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker.bench.sockets import FloorFar, FloorNear
+from pareto.worker.bench import FloorFar, FloorNear
 from pareto.worker.probe import ProbeClient, ProbeServer
 
 HERE = "127.0.0.1"

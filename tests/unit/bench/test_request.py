@@ -6,8 +6,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import profile_files
-from pareto.bench.asked import Asked, asked
-from pareto.bench.effort import efforts
+from pareto.bench.request import Request, efforts, request
 from pareto.errors import UserError
 
 DEFAULTS = {
@@ -17,14 +16,12 @@ DEFAULTS = {
     "sizes": "4kB,200kB,3MB,32MB",
     "rounds": None,
     "seed": 0,
-    "rpc_threads": "4",
-    "busy": False,
     "quick": False,
 }
 
 
-def of(**options: object) -> Asked:
-    return asked(**{**DEFAULTS, **options})  # type: ignore[arg-type]
+def of(**options: object) -> Request:
+    return request(**{**DEFAULTS, **options})  # type: ignore[arg-type]
 
 
 def test_sizes_are_powers_of_ten_and_rise() -> None:
@@ -42,8 +39,6 @@ def test_sizes_are_powers_of_ten_and_rise() -> None:
         ("ways", "floor,udp", "'udp'"),
         ("ways", "tcp:1", "'tcp:1'"),
         ("ways", "tcp:4:a", "'tcp:4:a'"),
-        ("rpc_threads", "0", "'0'"),
-        ("rpc_threads", "1,many", "'many'"),
         ("rounds", 0, "0"),
     ],
 )
@@ -60,20 +55,8 @@ def test_a_profile_is_not_looked_for_where_no_link_is_shaped() -> None:
     assert of(places="veth", netem="nonsense").profiles == ()
 
 
-def test_several_thread_counts_are_ways_of_their_own() -> None:
-    assert [way.label for way in of(ways="floor,rpc", rpc_threads="1,8").ways] == ["floor", "rpc:1", "rpc:8"]
-    (alone,) = of(ways="rpc", rpc_threads="8").ways
-    assert (alone.label, alone.threads) == ("rpc", 8)
-
-
 def test_a_backends_variants_are_ways() -> None:
-    ways = of(ways="tcp,tcp:4,rpc,rpc:basic", rpc_threads="2").ways
-    assert [(way.label, way.family, way.threads) for way in ways] == [
-        ("tcp", "tcp", None),
-        ("tcp:4", "tcp", None),
-        ("rpc", "rpc", 2),
-        ("rpc:basic", "rpc", 2),
-    ]
+    assert of(ways="tcp,tcp:4,rpc,rpc:basic").ways == ("tcp", "tcp:4", "rpc", "rpc:basic")
 
 
 def test_rounds_are_fewer_for_a_first_look() -> None:
@@ -83,9 +66,9 @@ def test_rounds_are_fewer_for_a_first_look() -> None:
 def test_a_slow_link_is_spared() -> None:
     """At 15 Mbit/s 200 kB take 0.1 s, 3 MB 1.7 s, 32 MB 18 s."""
     small, middle, large = efforts(of(), profile_files.load("wifi"))
-    assert [it.nbytes for it in (small, middle, large)] == [4_000, 200_000, 3_000_000]
-    assert [it.rounds for it in (small, middle, large)] == [15, 7, 7]
-    assert [it.streamed for it in (small, middle, large)] == [True, True, False]
+    assert [effort.nbytes for effort in (small, middle, large)] == [4_000, 200_000, 3_000_000]
+    assert [effort.rounds for effort in (small, middle, large)] == [15, 7, 7]
+    assert [effort.streamed for effort in (small, middle, large)] == [True, True, False]
     assert (small.trips(0.005), middle.trips(0.11), middle.payloads(0.11)) == (10, 1, 2)
 
 
@@ -93,4 +76,4 @@ def test_a_link_that_holds_more_has_more_under_way() -> None:
     """100 Mbit/s for 10 ms are 125 kB."""
     small, middle, *_ = efforts(of(), profile_files.load("10ms-100mbit"))
     assert (small.in_flight, middle.in_flight) == (4 + 32, 4 + 1)
-    assert {it.in_flight for it in efforts(of(), None)} == {4}
+    assert {effort.in_flight for effort in efforts(of(), None)} == {4}

@@ -1,0 +1,379 @@
+"""The benchmark from beginning to end: places, rounds, a table for each place, a file with everything.
+
+The programs at both ends are `pareto.worker.bench`. Places are visited one after another; in each, every round has
+every size and way once, in an order shuffled from the seed, so that a machine that gets slower does so for all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from pareto.backends import names
+from pareto.bench import table
+from pareto.bench.request import FLOOR, LOOPBACK, NETEM, Effort, Request, efforts, link_seconds
+from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.local_testbed import open_local, require_local
+from pareto.hosts.remote import Remote
+from pareto.hosts.session import Heartbeat, Session
+from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbeds import open_testbed
+from pareto.hosts.way import FAULTS
+from pareto.link.probe import Tolerance
+from pareto.link.profile import Profile, describe
+from pareto.screen import duration
+
+PROGRAM = "pareto.worker.bench"
+FIRST_TRIPS, QUICK_S = 5, 0.1
+START_S = 6.0
+"""For the estimate: until two programs have torch and are connected."""
+TIMEOUT_S = 120.0
+REDRAW_S = 1.0
+VERSION = 2
+"""Of the file's form."""
+
+_LINK = Tolerance(rtt_fraction=0.10, rtt_floor_s=0.002)
+"""How far the floor's round trip, which holds what two ordinary programs take, may be off the link's."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the two ends run. profile: None where nothing shapes the link. in_force: what the shaper read back.
+
+    far_core: the core that the far end moves to; None where it is on its own already.
+    """
+
+    name: str
+    words: str
+    near: Remote
+    far: Remote
+    address: str
+    near_interface: str
+    far_interface: str
+    heartbeat: Heartbeat
+    far_core: int | None = None
+    profile: Profile | None = None
+    in_force: dict[str, Any] | None = None
+
+
+def places(request: Request) -> Generator[Place, None, None]:
+    """Each place, built while it is the current one. Raises TestbedError, FAULTS."""
+    bare = [name for name in request.places if name != NETEM]
+    if bare:
+        with closing(open_local(shaper="none")) as bed:
+            for name in bare:
+                words = "two namespaces joined by a veth pair, nothing in between"
+                yield _loopback(bed) if name == LOOPBACK else _across(bed, name, words)
+    if request.profiles:
+        with closing(open_testbed(THIS_MACHINE, request.profiles, shape_at="both")) as bed:
+            for profile in request.profiles:
+                in_force = bed.links[0].shaper.apply(profile)
+                words = f"{describe(profile)}; shaped by {bed.facts['shaper']}"
+                yield _across(bed, profile.name, words, profile=profile, in_force=in_force)
+
+
+def _loopback(bed: Testbed) -> Place:
+    """Two programs on one host would share its core, so the far one moves to the other host's."""
+    edge, server = bed.remotes[EDGE], bed.remotes[SERVER]
+    core = server.host.core if server.host.core != edge.host.core else None
+    cores = "sharing a core" if core is None else f"on cores {edge.host.core} and {core}"
+    words = f"two processes on one host, {cores}, over 127.0.0.1"
+    return Place(LOOPBACK, words, edge, edge, "127.0.0.1", "lo", "lo", bed.heartbeat, core)
+
+
+def _across(bed: Testbed, name: str, words: str, **shaping: Any) -> Place:
+    (link,) = bed.links
+    near, far = bed.remotes[link.near.role], bed.remotes[link.far.role]
+    ends = (link.far.address, link.near.interface, link.far.interface)
+    return Place(name, words, near, far, *ends, bed.heartbeat, **shaping)
+
+
+class Ends:
+    """Both ends of some ways, connected, in one program each. Raises FAULTS, TestbedError."""
+
+    def __init__(self, place: Place, ways: Sequence[str]) -> None:
+        self._interface = place.near_interface
+        core = () if place.far_core is None else ("--core", str(place.far_core))
+        with ExitStack() as undo:
+            self._near = _started(undo, place.heartbeat, place.near)
+            self._far = _started(undo, place.heartbeat, place.far, *core)
+            self.facts = self._both("facts", {}, {})
+            """What each end says of the host that it is on."""
+            self._connect(place, ways)
+            self._undo = undo.pop_all()
+
+    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> dict[str, Any]:
+        """`median_s` and `mean_s` of `count` round trips. kept: also compare the last payload with what was sent."""
+        self._far.request("expect", way=way, nbytes=nbytes, count=count, kept=kept)
+        return self._checked("trips", way, nbytes, count)[0]
+
+    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> dict[str, Any]:
+        """Of `count` payloads one after another: seconds, each end's processor time, bytes of the interface."""
+        self._far.request("expect", way=way, nbytes=nbytes, count=count, kept=False)
+        near, far = self._checked("stream", way, nbytes, count, in_flight=in_flight)
+        return {
+            "stream_s": near["seconds"],
+            "near_cpu_s": near["cpu_s"],
+            "far_cpu_s": far["cpu_s"],
+            "sent_bytes": near["sent_bytes"],
+        }
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def _checked(
+        self, op: str, way: str, nbytes: int, count: int, **more: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What both ends report. Raises TestbedError unless every payload arrived over the interface."""
+        near = self._near.request(
+            op, TIMEOUT_S, way=way, nbytes=nbytes, count=count, interface=self._interface, **more
+        )
+        far = self._far.request("taken")
+        if far["count"] != count:
+            raise TestbedError(f"{way}: {far['count']} of {count} payloads came")
+        if far["same"] is False:
+            raise TestbedError(f"{way}: what came is not what was sent")
+        if near["sent_bytes"] < nbytes * count:
+            raise TestbedError(
+                f"{way}: only {near['sent_bytes']} of {nbytes * count} bytes crossed {self._interface}"
+            )
+        return near, far
+
+    def _connect(self, place: Place, ways: Sequence[str]) -> None:
+        to = {"address": place.address, "token": secrets.token_hex(16)}
+        ports = self._far.request("listen", TIMEOUT_S, ways=ways, **to)
+        self._near.request("connect", TIMEOUT_S, ports=ports, **to)
+        for way in filter(_is_rpc, ways):
+            port = self._far.request("rendezvous", address=place.address)
+            meeting = {"way": way, "hosts": ["near", "far"], "address": place.address, "port": port}
+            near = {"name": "near", "interface": place.near_interface}
+            far = {"name": "far", "interface": place.far_interface}
+            self._both("join_rpc", meeting | near, meeting | far)
+
+    def _both(self, op: str, near: dict[str, Any], far: dict[str, Any]) -> dict[str, Any]:
+        """Ask both ends at the same time."""
+        numbers = self._near.send(op, **near), self._far.send(op, **far)
+        return {
+            "near": self._near.wait(numbers[0], TIMEOUT_S),
+            "far": self._far.wait(numbers[1], TIMEOUT_S),
+        }
+
+
+def _started(undo: ExitStack, heartbeat: Heartbeat, remote: Remote, *options: str) -> Session:
+    session = remote.start(PROGRAM, *options)
+    undo.callback(session.close)
+    heartbeat.add(session)
+    undo.callback(heartbeat.remove, session)
+    return session
+
+
+def _is_rpc(way: str) -> bool:
+    return way.partition(names.SEPARATOR)[0] == "rpc"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One way, once: the median round trip of `trips`, and a stream of `payloads` if there was one.
+
+    Processor time is of the stream, sent_bytes what the near end's interface sent meanwhile.
+    """
+
+    place: str
+    nbytes: int
+    way: str
+    round: int
+    started_s: float
+    trips: int
+    trip_s: float
+    trip_mean_s: float
+    payloads: int | None = None
+    stream_s: float | None = None
+    near_cpu_s: float | None = None
+    far_cpu_s: float | None = None
+    sent_bytes: int | None = None
+
+
+def measure(
+    out: Console, place: Place, request: Request, chosen: Sequence[Effort]
+) -> tuple[list[Sample], dict[str, Any]]:
+    """All samples of a place, and what its ends say of their hosts."""
+    # A process has one rpc agent: the other rpc ways have two programs of their own.
+    rpcs = [way for way in request.ways if _is_rpc(way)]
+    groups = [[way for way in request.ways if way not in rpcs[1:]], *([way] for way in rpcs[1:])]
+    # A line on a terminal, drawn between samples by this thread alone: the ends share this machine.
+    with ExitStack() as undo, Live(console=out, auto_refresh=False, transient=True) as live:
+        ends: dict[str, Ends] = {}
+        for group in groups:
+            both = Ends(place, group)
+            undo.callback(both.close)
+            ends |= dict.fromkeys(group, both)
+        # Large first: what they do to a connection, its window above all, is done before anything is timed.
+        counts = {
+            (effort, way): _first(ends[way], effort, way)
+            for effort in reversed(chosen)
+            for way in request.ways
+        }
+        order, samples = Random(f"{request.seed} {place.name}"), list[Sample]()  # noqa: S311
+        began, drawn, rounds = time.monotonic(), 0.0, max(effort.rounds for effort in chosen)
+        for number in range(1, rounds + 1):
+            now = [effort for effort in chosen if number <= effort.rounds]
+            for effort in order.sample(now, len(now)):
+                for way in order.sample(request.ways, len(request.ways)):
+                    if time.monotonic() - drawn > REDRAW_S:
+                        live.update(f"{place.name}: round {number} of {rounds}", refresh=True)
+                        drawn = time.monotonic()
+                    started_s = round(time.monotonic() - began, 3)
+                    trips, payloads = counts[effort, way]
+                    trip = ends[way].trips(way, effort.nbytes, trips)
+                    stream: dict[str, Any] = {}
+                    if payloads:
+                        measured = ends[way].stream(way, effort.nbytes, payloads, effort.in_flight)
+                        stream = {"payloads": payloads, **measured}
+                    named = (place.name, effort.nbytes, way, number, started_s)
+                    samples.append(Sample(*named, trips, trip["median_s"], trip["mean_s"], **stream))
+        return samples, ends[request.ways[0]].facts
+
+
+def _first(ends: Ends, effort: Effort, way: str) -> tuple[int, int]:
+    """How many trips and payloads make a sample, from first calls, which count for nothing else."""
+    trip_s = ends.trips(way, effort.nbytes, 1, kept=True)["median_s"]
+    if trip_s < QUICK_S:
+        trip_s = ends.trips(way, effort.nbytes, FIRST_TRIPS)["median_s"]
+    if not effort.streamed:
+        return effort.trips(trip_s), 0
+    few = effort.payloads(trip_s)
+    stream_s = ends.stream(way, effort.nbytes, few, effort.in_flight)["stream_s"]
+    return effort.trips(trip_s), effort.payloads(stream_s / few)
+
+
+def run(out: Console, request: Request, folder: Path) -> Path:
+    """Measure, print, and write `bench-transport-<date>-<time>.json` into `folder`; its path. Raises TestbedError.
+
+    Nothing is written where it does not come to its end.
+    """
+    require_local()
+    make(folder)
+    began, load = datetime.now().astimezone(), os.getloadavg()
+    links = [*(None for name in request.places if name != NETEM), *request.profiles]
+    estimate_s = sum(
+        START_S + sum(effort.estimate_s(len(request.ways)) for effort in efforts(request, profile))
+        for profile in links
+    )
+    sizes = ", ".join(table.size(nbytes) for nbytes in request.sizes)
+    out.print(f"{', '.join(request.ways)} with {sizes}, {request.rounds} rounds", markup=False)
+    out.print(f"about {duration(estimate_s)}; load average before: {load[0]:.2f} on {os.cpu_count()} cores\n")
+    table.explain(out, [way.partition(names.SEPARATOR)[0] for way in request.ways])
+    visited, samples, rows = list[dict[str, Any]](), list[Sample](), list[table.Row]()
+    try:
+        with closing(places(request)) as visits:
+            for place in visits:
+                chosen = efforts(request, place.profile)
+                out.print(f"\n{place.name}: {place.words}", markup=False)
+                for line in _left_out(request, place.profile, chosen):
+                    out.print(line, markup=False)
+                if not chosen:
+                    continue
+                started = time.monotonic()
+                measured, facts = measure(out, place, request, chosen)
+                wall_s = round(time.monotonic() - started, 1)
+                visited.append(
+                    {
+                        "name": place.name,
+                        "words": place.words,
+                        "profile": place.profile.record() if place.profile else None,
+                        "in_force": place.in_force or {},
+                        "sizes": [asdict(effort) for effort in chosen],
+                        "ends": facts,
+                        "wall_s": wall_s,
+                    }
+                )
+                figures = table.rows(measured, request.ways)
+                samples, rows = samples + measured, rows + figures
+                out.print()
+                if line := link(figures, place.profile):
+                    out.print(f"{line}\n", markup=False)
+                out.print(table.table(figures))
+    except FAULTS as fault:
+        raise TestbedError(f"the benchmark broke off: {fault}") from fault
+    record = {
+        "benchmark": "transport",
+        "version": VERSION,
+        "started_at": began.isoformat(timespec="seconds"),
+        "wall_s": round((datetime.now().astimezone() - began).total_seconds(), 1),
+        "settings": {
+            "places": request.places,
+            "netem": [profile.name for profile in request.profiles],
+            "ways": request.ways,
+            "sizes": request.sizes,
+            "rounds": request.rounds,
+            "seed": request.seed,
+            "quick": request.quick,
+        },
+        "machine": {
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "load_before": load,
+            "load_after": os.getloadavg(),
+        },
+        "places": visited,
+        "samples": [asdict(sample) for sample in samples],
+        "rows": rows,
+    }
+    path = folder / f"bench-transport-{began:%Y%m%d-%H%M%S}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    return path
+
+
+def link(rows: Sequence[table.Row], profile: Profile | None) -> str:
+    """Whether a shaped link is as it should be, by the floor's smallest round trip; '' where that is not known."""
+    floor = next((row for row in rows if row["way"] == FLOOR), None)
+    if profile is None or floor is None:
+        return ""
+    took_s, asked_s = floor["trip_s"]["median"], link_seconds(profile, floor["nbytes"])
+    off = abs(took_s - asked_s) > _LINK.rtt_s(asked_s)
+    verdict = " - the link is off, trust nothing of this place" if off else ""
+    size, took, asked = table.size(floor["nbytes"]), *map(table.duration, (took_s, asked_s))
+    return f"the link: {took} for {size} and an answer, asked {asked}{verdict}"
+
+
+def make(folder: Path) -> None:
+    """Have a folder that can be written, and know it before minutes of measuring. Raises TestbedError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise TestbedError(
+            f"cannot write results to {folder}: {error.strerror} (choose another --out)"
+        ) from None
+
+
+def _left_out(request: Request, profile: Profile | None, chosen: Sequence[Effort]) -> Iterator[str]:
+    """What is not measured on a link, or less often, and why."""
+    kept = {effort.nbytes for effort in chosen}
+    for nbytes in request.sizes:
+        if nbytes not in kept:
+            link_s = link_seconds(profile, nbytes)
+            yield f"left out: {table.size(nbytes)}, which alone takes this link {link_s:.1f} s"
+    for effort in chosen:
+        fewer = f"{effort.rounds} rounds" if effort.rounds < request.rounds else ""
+        words = ", ".join(filter(None, (fewer, "" if effort.streamed else "no stream")))
+        if words:
+            yield f"{table.size(effort.nbytes)}, {effort.link_s:.2g} s on this link: {words}"

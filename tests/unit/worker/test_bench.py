@@ -1,0 +1,100 @@
+"""Each way's two ends over real sockets: all of the payload arrives, as it was sent, and is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from syrupy.assertion import SnapshotAssertion
+
+from pareto.backends.base import BackendError
+from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.worker.bench import (
+    ClientNear,
+    FloorFar,
+    FloorNear,
+    LoopFar,
+    LoopNear,
+    NaiveFar,
+    NaiveNear,
+    Order,
+    ServerFar,
+    payload,
+)
+
+Pair = tuple[FloorNear, FloorFar | ServerFar]
+LOCAL = "127.0.0.1"
+SIZES = (4, 4_000, 3_000_000)
+
+
+def tcp() -> Pair:
+    server = TcpServer(LOCAL, "t")
+    return ClientNear(TcpClient(LOCAL, server.port, "t")), ServerFar(server)
+
+
+def joined(near: type[FloorNear], far: type[FloorFar]) -> Pair:
+    listener = far(LOCAL, "t")
+    return near(LOCAL, listener.port, "t"), listener
+
+
+WAYS: dict[str, Callable[[], Pair]] = {
+    "floor": lambda: joined(FloorNear, FloorFar),
+    "naive": lambda: joined(NaiveNear, NaiveFar),
+    "asyncio": lambda: joined(LoopNear, LoopFar),
+    "tcp": tcp,
+}
+
+
+@pytest.fixture(params=WAYS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    near, far = WAYS[request.param]()
+    yield near, far
+    near.close()
+    far.close()
+
+
+def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
+    near, far = pair
+    for nbytes in SIZES:
+        near.begin(payload(nbytes))
+        far.expect(Order(nbytes, 3, kept=True))
+        seconds = near.trips(3)
+        assert len(seconds) == 3
+        assert min(seconds) > 0
+        count, last = far.taken()
+        assert count == 3
+        assert last is not None
+        assert torch.equal(last, payload(nbytes))
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_a_stream_ends_when_all_of_it_is_there(pair: Pair, count: int, in_flight: int) -> None:
+    near, far = pair
+    near.begin(payload(200_000))
+    far.expect(Order(200_000, count))
+    near.stream(count, in_flight)
+    assert far.taken() == (count, None)
+    far.expect(Order(200_000, 1))  # nothing of the stream is left over
+    near.trips(1)
+    assert far.taken()[0] == 1
+
+
+@pytest.mark.parametrize("near", [FloorNear, NaiveNear, LoopNear])
+def test_nobody_is_let_in_without_the_token(near: type[FloorNear]) -> None:
+    far = NaiveFar(LOCAL, "t")
+    with pytest.raises(Exception, match="wrong token"):
+        near(LOCAL, far.port, "guessed")
+    far.close()
+
+
+def test_tcp_says_when_the_far_end_expects_something_else(snapshot: SnapshotAssertion) -> None:
+    near, far = tcp()
+    near.begin(payload(8))
+    far.expect(Order(4, 1))
+    with pytest.raises(BackendError) as refused:
+        near.trips(1)
+    assert str(refused.value) == snapshot
+    near.close()
+    far.close()
