@@ -10,20 +10,20 @@
   address, and ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the
   interface; ``patience_s``, how long to wait for another helper that still has the interface.
   It answers what is in force, read back from the kernel: ``{"shaper": "netem", "scope": "interface", "egress":
-  {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "restored_root": null,
-  "without_effect": []}``: the kind of a qdisc by somebody else that comes back at the end, and what netem takes and
-  does not do. A trace's rate is tbf's: netem+tbf.
+  {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "without_effect": []}``, the last
+  what netem takes and does not do. A trace's rate is tbf's: netem+tbf. An interface whose root qdisc somebody else
+  chose is refused.
   With nothing to shape everything of ours is taken off: ``{"shaper": "none", ...}``.
 - ``restart {"position_s": 12.5}`` plays traces from another position on.
 - ``seed {"interface": "data0", "egress": 7, "ingress": 8}`` begins chance anew; ``{"seeded": false}`` where the kernel
   takes no seed.
 - ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
   were put on, and where the traces are. netem counts the packets that it is asked to lose as dropped, too.
-- ``restore`` puts every interface back as it was found. So do end of file, SIGTERM, SIGHUP, 30 s without a word from
+- ``restore`` puts every interface back as it was. So do end of file, SIGTERM, SIGHUP, 30 s without a word from
   the driver (`jsonlines.SILENCE_LIMIT_S`), a line that is no request, and whatever ends or hangs the process that
   works: another one waits for that (`pareto.link.guard`).
 
-`pareto.link.requests` declares the fields of each, their types and bounds; what is not as declared is refused.
+`pareto.link.interface` declares the fields of each, their types and bounds; what is not as declared is refused.
 
 ``python -m pareto.link --repair`` undoes what helpers that were killed left behind, and says what it did. So does the
 next ``apply``.
@@ -43,13 +43,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pareto import jsonlines
 from pareto.errors import UserError
 from pareto.link import guard, journal, qdisc, schema
-from pareto.link.interface import Interface
+from pareto.link.interface import Apply, Interface, Nothing, Restart, Seed, Stats
 from pareto.link.netem import QdiscError
-from pareto.link.requests import Apply, Nothing, Restart, Seed, Stats
 
 RETRY_S = 0.2
 SETTLED_S = 1.0
-"""Another helper that starts just now may be putting back what both find."""
+"""Another helper that starts just now may still be putting back what a dead one left."""
 
 _Wanted = TypeVar("_Wanted")
 
@@ -114,14 +113,14 @@ class Helper:
     def _handler(
         self, declared: type[_Wanted], handler: Callable[[_Wanted], Any], *, in_a_fault: bool = False
     ) -> jsonlines.Handler:
-        """Refuses without a traceback what the user can act on, and while a trace's fault is not told yet."""
+        """Refuses without a traceback what the user can act on, and all requests until a trace's fault is reported."""
 
         def handle(request: dict[str, Any]) -> Any:
             fault = self.faults()
             try:
                 answer = handler(schema.read(declared, request)) if not fault or in_a_fault else None
             except NetlinkError as error:
-                raise jsonlines.Refused(f"the kernel refused: {qdisc.said(error)}") from None
+                raise jsonlines.Refused(f"the kernel refused: {qdisc.in_words(error)}") from None
             except (UserError, QdiscError, OSError) as error:
                 raise jsonlines.Refused(str(error)) from None
             if fault:
@@ -131,7 +130,7 @@ class Helper:
         return handle
 
     def faults(self) -> str:
-        """Why traces stopped by themselves, told once."""
+        """Why traces stopped by themselves, reported once."""
         with self._lock:
             return "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
 

@@ -1,23 +1,91 @@
-"""One interface of this host: what leaves it and what arrives at it shaped as asked, and put back."""
+"""One interface of this host: what may be asked of the privileged helper about it, and how that is done and undone."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import ipaddress
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from pyroute2 import IPRoute
 
+from pareto.errors import UserError
 from pareto.link import journal, netem, offload, player, qdisc, steering
 from pareto.link.journal import Journal
 from pareto.link.netem import Layer, Netem, Prio, QdiscError, Tbf
 from pareto.link.player import Player, Track
-from pareto.link.profile import NETEM, NETEM_TBF, Direction
-from pareto.link.requests import Apply, parsed
-from pareto.link.snapshot import Snapshot
+from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction
+from pareto.link.qdisc import TrafficControl
+from pareto.link.schema import Bounds, Text, check
 from pareto.link.steering import Scope
-from pareto.link.tc import TrafficControl
+from pareto.link.trace import POSITION
 
+_INTERFACE = Annotated[str, Text("[!-.0-~]{1,15}", "interface's name")]
+_ADDRESS = Annotated[str, Text("[0-9A-Fa-f.:]{2,45}(%[!-.0-~]{1,15})?", "IP address")]
+_SEED = Annotated[int, Bounds(0, (1 << 64) - 1)]
+_MAX_PATIENCE_S = 120.0
 _IFF_LOOPBACK = 0x8  # linux/if.h
+
+
+# The requests
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A request that its name says."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Apply(Nothing):
+    """How an interface, which carries that data address of this host, is to be shaped."""
+
+    interface: _INTERFACE
+    address: _ADDRESS
+    egress: Direction = field(default_factory=Direction)
+    ingress: Direction = field(default_factory=Direction)
+    bucket: Bucket | None = None
+    peer: _ADDRESS | None = None
+    filtered: bool = False
+    offset_s: POSITION = 0.0
+    patience_s: Annotated[float, Bounds(0, _MAX_PATIENCE_S, "s")] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for address in (self.address, self.peer):
+            if address is not None:
+                _parse(address)
+
+    @property
+    def shaped(self) -> bool:
+        return self.egress.shaped or self.ingress.shaped
+
+
+@dataclass(frozen=True)
+class Restart(Nothing):
+    """The traces begin anew at a position."""
+
+    position_s: POSITION
+
+
+@dataclass(frozen=True)
+class Seed(Nothing):
+    """Chance begins anew in both directions."""
+
+    interface: _INTERFACE
+    egress: _SEED
+    ingress: _SEED
+
+
+@dataclass(frozen=True)
+class Stats(Nothing):
+    """What was dropped on an interface, and where its traces are."""
+
+    interface: _INTERFACE
+
+
+# What is done of them
 
 
 class Interface:
@@ -32,7 +100,7 @@ class Interface:
 
     def apply(self, wanted: Apply) -> dict[str, Any]:
         """Shape it; returns what is in force, as read back from the kernel."""
-        refuse_unless_it_carries(self.name, wanted.address)
+        _refuse_unless_it_carries(self.name, wanted.address)
         if not wanted.shaped:
             return self._unshape()
         scope = steering.scope(self.name, wanted.peer, wanted.filtered)
@@ -40,7 +108,7 @@ class Interface:
         if self._journal is None:
             self._journal = journal.claim(self.name)
         try:
-            return self._shape(self._journal, wanted, scope)
+            return self._shape(self._journal.before, wanted, scope)
         except BaseException as error:
             try:
                 self.restore()
@@ -72,8 +140,8 @@ class Interface:
                     if isinstance(layer, Netem):
                         track.chain[place] = replace(layer, seed=seed)
                         control.change_qdisc(track.index, qdisc.nodes(track.chain)[place])
-                found = [layer for layer in qdisc.read(control, track.index) if isinstance(layer, Netem)]
-                seeded = seeded and all(layer.seed == seed for layer in found)
+                in_force = [layer for layer in qdisc.read(control, track.index) if isinstance(layer, Netem)]
+                seeded = seeded and all(layer.seed == seed for layer in in_force)
         return seeded
 
     @property
@@ -81,7 +149,7 @@ class Interface:
         return self._player.position_s if self._player is not None else None
 
     def take_fault(self) -> str:
-        """Why the traces stopped by themselves, told once."""
+        """Why the traces stopped by themselves, once."""
         fault = self._player.fault if self._player is not None else ""
         if fault:
             self._stop()
@@ -91,15 +159,13 @@ class Interface:
         """Packets that our qdiscs dropped since they were put on."""
         if self._journal is None:
             return 0
-        before = self._journal.before
+        index = self._journal.before.index
+        ifb = steering.ifb_index(index)
         with TrafficControl() as control:
-            dropped = qdisc.drops(control, before.index)
-            if before.ingress and steering.ingress_qdisc(control, before.index) is not None:
-                dropped += qdisc.drops(control, qdisc.index_of(steering.ifb_name(before.index)))
-        return dropped
+            return qdisc.drops(control, index) + (qdisc.drops(control, ifb) if ifb is not None else 0)
 
     def restore(self) -> list[str]:
-        """Put it back as it was found; says what is not, because somebody changed it meanwhile."""
+        """Put it back as it was; says what is not, because somebody changed it meanwhile."""
         self._stop()
         if self._journal is None:
             return []
@@ -111,82 +177,74 @@ class Interface:
     def _unshape(self) -> dict[str, Any]:
         self.restore()
         journal.recover(self.name)
-        index = qdisc.index_of(self.name)
         with TrafficControl() as control:
-            qdisc.refuse_foreign(self.name, control.root(index))
+            qdisc.refuse_foreign(control, self.name)
         return {
             "shaper": "none",
             "scope": "interface",
             "egress": None,
             "ingress": None,
             "offloads": offload.read(self.name),
-            "restored_root": None,
             "without_effect": [],
         }
 
-    def _shape(self, found: Journal, wanted: Apply, scope: Scope) -> dict[str, Any]:
+    def _shape(self, before: journal.Before, wanted: Apply, scope: Scope) -> dict[str, Any]:
         anew = scope != self._scope
         self._scope = scope
         with TrafficControl() as control:
-            egress = self._shape_egress(control, found, wanted, scope, anew)
-            ingress = self._shape_ingress(control, found, wanted, scope, anew)
+            egress = self._shape_egress(control, before.index, wanted, scope, anew)
+            ingress = self._shape_ingress(control, before.index, wanted, scope, anew)
         self._tracks = egress, ingress
-        offloads = dict(found.before.offloads)
+        offloads = dict(before.offloads)
         if offload.too_coarse(wanted.egress):
             offloads = dict.fromkeys(offloads, False)
         if offload.too_coarse(wanted.ingress):
             offloads["gro"] = False
         offload.write(self.name, offloads)
-        buckets = [layer for way in (egress, ingress) if way for layer in way.chain if isinstance(layer, Tbf)]
-        told = {
-            "shaper": NETEM_TBF if buckets or wanted.bucket else NETEM,
+        tracks = [track for track in self._tracks if track]
+        has_bucket = any(isinstance(layer, Tbf) for track in tracks for layer in track.chain)
+        report = {
+            "shaper": NETEM_TBF if has_bucket or wanted.bucket else NETEM,
             "scope": str(scope),
             "egress": netem.reading(egress.chain) if egress else None,
             "ingress": netem.reading(ingress.chain) if ingress else None,
             "offloads": offload.read(self.name),
-            "restored_root": found.before.root.kind if found.before.root else None,
             "without_effect": _without_effect(wanted),
         }
-        playing = [track for track in (egress, ingress) if track and track.direction.trace is not None]
+        playing = [track for track in tracks if track.direction.trace is not None]
         if playing:
             self._player = Player(playing, wanted.offset_s)
-        return told
+        return report
 
     def _shape_egress(
-        self, control: TrafficControl, found: Journal, wanted: Apply, scope: Scope, anew: bool
+        self, control: TrafficControl, index: int, wanted: Apply, scope: Scope, anew: bool
     ) -> Track | None:
-        index = found.before.index
-        if Snapshot.read(control, index) != found.before.root:  # else it was not touched yet
-            qdisc.refuse_foreign(self.name, control.root(index))
+        qdisc.refuse_foreign(control, self.name)
         if not wanted.egress.shaped:
             qdisc.remove(control, index)
-            if found.before.root is not None:
-                # It would have to come back, and may shape what is called unshaped.
-                qdisc.refuse_foreign(self.name, found.before.root.qdiscs[0])
             return None
         track = Track(index, wanted.egress, chain(wanted.egress, wanted))
         if scope.filtered:
             track.chain.insert(0, Prio())
         if qdisc.apply(control, self.name, track.chain, anew=anew) and scope.filtered:
-            steering.steer_egress(control, self.name, scope)
+            steering.steer_egress(control, index, scope)
         return track
 
     def _shape_ingress(
-        self, control: TrafficControl, found: Journal, wanted: Apply, scope: Scope, anew: bool
+        self, control: TrafficControl, index: int, wanted: Apply, scope: Scope, anew: bool
     ) -> Track | None:
-        there = steering.ingress_qdisc(control, found.before.index)
-        if there is not None and not found.before.ingress and wanted.ingress.shaped:
+        ours = steering.ifb_index(index) is not None
+        if ours and (anew or not wanted.ingress.shaped):
+            steering.stop_ingress(control, index)
+            ours = False
+        if not wanted.ingress.shaped:
+            return None
+        there = steering.ingress_qdisc(control, index)
+        if there is not None and not ours:
             raise QdiscError(
                 f"{self.name} already has a {there.kind} qdisc, set by somebody else: it is left alone. Remove it "
                 f"(tc qdisc del dev {self.name} {there.kind}) or run the helper on the other host as well"
             )
-        if found.before.ingress and (anew or not wanted.ingress.shaped):
-            steering.stop_ingress(control, self.name)
-            there = None
-        if not wanted.ingress.shaped:
-            return None
-        if not found.before.ingress:
-            found.note(replace(found.before, ingress=True))
         ifb = steering.make_ifb(self.name)
         if offload.too_coarse(wanted.ingress):
             offload.switch_off(ifb)
@@ -202,7 +260,14 @@ class Interface:
             self._player = None
 
 
-def refuse_unless_it_carries(name: str, address: str) -> None:
+def chain(direction: Direction, wanted: Apply) -> list[Layer]:
+    """The qdiscs for a direction, from the root down."""
+    if direction.trace is None:
+        return netem.layers(direction, wanted.bucket)
+    return player.chain(direction, wanted.offset_s)
+
+
+def _refuse_unless_it_carries(name: str, address: str) -> None:
     """Raises QdiscError where the interface is this host's loopback, or has not that address."""
     index = qdisc.index_of(name)
     with IPRoute() as ip:
@@ -215,12 +280,20 @@ def refuse_unless_it_carries(name: str, address: str) -> None:
             f"{name} is this host's loopback, which is not shaped, for everything here uses it: give the host a data "
             "address on the link to the other one"
         )
-    if parsed(address) not in {parsed(each) for each in carried if each}:
+    if _parse(address) not in {_parse(each) for each in carried if each}:
         has = ", ".join(carried) or "none"
         raise QdiscError(
             f"{name} does not carry the data address {address} (it has {has}) and is not shaped: name the interface "
             "that does, or none"
         )
+
+
+def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address without its zone. Raises UserError."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        raise UserError(f"{address!r} is no IP address") from None
 
 
 def _without_effect(wanted: Apply) -> list[str]:
@@ -229,9 +302,3 @@ def _without_effect(wanted: Apply) -> list[str]:
     """
     correlated = wanted.egress.jitter_correlation or wanted.ingress.jitter_correlation
     return ["jitter_correlation"] if correlated else []
-
-
-def chain(direction: Direction, wanted: Apply) -> list[Layer]:
-    if direction.trace is None:
-        return netem.layers(direction, wanted.bucket)
-    return player.chain(direction, wanted.offset_s)

@@ -1,29 +1,33 @@
-"""How each shaped interface was found, on file before anything on it is changed, so that it can always be put back.
+"""How each shaped interface was, on file before anything on it is changed, so that it can always be put back.
 
 A file for each interface in /run/pareto-link, named by its network namespace's inode. Who shapes the interface
 holds an flock on the file. The kernel drops the lock when that program dies, however it dies: a file that can be
 locked is a leftover.
+
+Our qdiscs are known by their handles and what steers arriving packets by its ifb's name: so only what they do not
+say is written down. A root qdisc that somebody else chose is never replaced; the kernel puts its own default back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
+import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pareto.link import found
-from pareto.link.found import Found
+from pareto.link import offload, qdisc, steering
 from pareto.link.netem import QdiscError
+from pareto.link.qdisc import TrafficControl
 
 FOLDER = Path("/run/pareto-link")
 
-_CLONE_NEWNET = 0x40000000
 _TRIES = 1000
 
 
@@ -31,29 +35,55 @@ class Occupied(QdiscError):
     """Another program that is alive shapes the interface."""
 
 
+@dataclass(frozen=True)
+class Before:
+    """An interface as it was before it was shaped."""
+
+    index: int
+    offloads: offload.Offloads
+
+    def put_back(self, interface: str) -> list[str]:
+        """Undo what is ours; says what is not as it was because somebody changed it meanwhile.
+
+        Raises QdiscError, NetlinkError or OSError.
+        """
+        if dict(socket.if_nameindex()).get(self.index) != interface:
+            steering.delete_ifb(self.index)
+            return ["the interface itself is gone"]
+        left: list[str] = []
+        # From the last to the first, each whatever becomes of the others.
+        with ExitStack() as undo:
+            undo.callback(offload.write, interface, self.offloads)
+            control = undo.enter_context(TrafficControl())
+            undo.callback(lambda: left.append(self._remove_root(control)))
+            undo.callback(lambda: left.append(steering.stop_ingress(control, self.index)))
+        return [line for line in left if line]
+
+    def _remove_root(self, control: TrafficControl) -> str:
+        qdisc.remove(control, self.index)
+        kind = qdisc.foreign(control.root(self.index))
+        return kind and f"its root qdisc is now a {kind}, set by somebody else: it is left alone"
+
+
+def look(interface: str) -> Before:
+    """The interface as it is. Raises QdiscError where somebody else's qdisc is its root, or OSError."""
+    with TrafficControl() as control:
+        qdisc.refuse_foreign(control, interface)
+    return Before(qdisc.index_of(interface), offload.read(interface))
+
+
 class Journal:
     """One interface's file, locked by this process."""
 
-    def __init__(self, interface: str, lock: int, before: Found) -> None:
-        self.interface = interface
+    def __init__(self, interface: str, lock: int, before: Before) -> None:
         self.before = before
+        self._interface = interface
         self._lock = lock
 
-    def note(self, before: Found) -> None:
-        """Write down more about how it was, before that is changed."""
-        while True:
-            draft, lock = _draft(self.interface, before)
-            with contextlib.suppress(FileNotFoundError):  # see `claim`
-                draft.rename(_path(self.interface))
-                break
-            os.close(lock)
-        os.close(self._lock)  # of the file that was there; the new one was locked before it had the name
-        self._lock, self.before = lock, before
-
     def undo(self) -> list[str]:
-        """Put the interface back and remove the file; says what is left. Raises what `Found.put_back` raises."""
-        left = self.before.put_back(self.interface)
-        _remove(_path(self.interface))
+        """Put the interface back and remove the file; says what is left. Raises what `Before.put_back` raises."""
+        left = self.before.put_back(self._interface)
+        _remove(_path(self._interface))
         os.close(self._lock)
         return left
 
@@ -61,24 +91,21 @@ class Journal:
 def claim(interface: str) -> Journal:
     """Look at the interface and write that down, after undoing what a program that was killed left on it.
 
-    Raises QdiscError where another program shapes it, or where it could not be put back as it is.
+    Raises QdiscError where another program shapes it, or where somebody else's qdisc is its root.
     """
     while True:
         recover(interface)
-        before = found.look(interface)
+        before = look(interface)
         draft, lock = _draft(interface, before)
         try:
             # Unlike a rename it never replaces what another program put there meanwhile.
             _path(interface).hardlink_to(draft)
-        except (
-            FileExistsError,
-            FileNotFoundError,
-        ):  # or `repair` took our draft for somebody's who was killed
+        except (FileExistsError, FileNotFoundError):  # or `repair` took our draft for a dead program's
             os.close(lock)
             continue
         finally:
             draft.unlink(missing_ok=True)
-        if found.look(interface) == before:
+        if look(interface) == before:
             return Journal(interface, lock, before)
         # Another program, which shaped it when we looked, has put it back in between.
         _remove(_path(interface))
@@ -94,7 +121,7 @@ def recover(interface: str) -> None:
     lock = try_lock(path)
     if lock is not None:
         try:
-            Found.from_dict(_record(path)["found"]).put_back(interface)
+            _before(_record(path)).put_back(interface)
             _remove(path)
         finally:
             os.close(lock)
@@ -118,15 +145,15 @@ def repair() -> list[str]:
 
     A line on each. What belongs to a program that is alive stays.
     """
-    return _repaired(_files())
+    return _repair_all(_files())
 
 
 def repair_here() -> list[str]:
     """As `repair`, for the interfaces of this network namespace alone: also where others cannot be seen from here."""
-    return _repaired(path for path in _files() if path.name.startswith(f"{_namespace_here()}-"))
+    return _repair_all(path for path in _files() if path.name.startswith(f"{_namespace_here()}-"))
 
 
-def _repaired(paths: Iterable[Path]) -> list[str]:
+def _repair_all(paths: Iterable[Path]) -> list[str]:
     lines = []
     for path in paths:
         lock = try_lock(path)
@@ -148,30 +175,29 @@ def _repaired(paths: Iterable[Path]) -> list[str]:
 
 def _repair(path: Path) -> str:
     record = _record(path)
-    interface, inode = record["interface"], record["namespace"]
-    namespace = _namespace(inode)
+    interface = record["interface"]
+    namespace = _namespace(record["namespace"])
     if namespace is None:
         _remove(path)
         return f"{interface}: its network namespace is gone, and the shaping with it"
-    outcome: list[str] = []
+    left: list[str] = []
 
     def undo() -> None:
         try:
-            left = Found.from_dict(record["found"]).put_back(interface)
+            left.extend(_before(record).put_back(interface))
         except QdiscError as error:
-            left = [str(error)]
-        outcome.append(f"{interface}: put back as it was" + (f", but {'; '.join(left)}" if left else ""))
+            left.append(str(error))
 
-    _inside(namespace, undo)
+    qdisc.in_namespace(undo, namespace)
     _remove(path)
-    return outcome[0]
+    return f"{interface}: put back as it was" + (f", but {'; '.join(left)}" if left else "")
 
 
-def _draft(interface: str, before: Found) -> tuple[Path, int]:
+def _draft(interface: str, before: Before) -> tuple[Path, int]:
     """A file that is complete, on disk and locked, under a name that nobody looks for."""
     path = FOLDER / f".{_namespace_here()}-{interface}.{os.getpid()}-{threading.get_ident()}"
-    record = {"namespace": _namespace_here(), "interface": interface, "found": before.to_dict()}
-    file = _made(path)
+    record = {"namespace": _namespace_here(), "interface": interface, "found": asdict(before)}
+    file = _open_new(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         with open(file, "wb", closefd=False) as draft:
@@ -184,7 +210,7 @@ def _draft(interface: str, before: Found) -> tuple[Path, int]:
     return path, file
 
 
-def _made(path: Path) -> int:
+def _open_new(path: Path) -> int:
     """The new file, open, in a folder that others take away whenever it is empty."""
     for _ in range(_TRIES):
         with contextlib.suppress(FileExistsError):
@@ -213,6 +239,10 @@ def try_lock(path: Path) -> int | None:
 def _record(path: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(path.read_text())
     return record
+
+
+def _before(record: dict[str, Any]) -> Before:
+    return Before(record["found"]["index"], record["found"]["offloads"])
 
 
 def _remove(path: Path) -> None:
@@ -246,25 +276,3 @@ def _namespaces() -> Iterator[Path]:
     yield Path("/proc/thread-self/ns/net")
     yield from Path("/run/netns").glob("*")
     yield from Path("/proc").glob("[0-9]*/ns/net")
-
-
-def _inside(namespace: Path, act: Callable[[], None]) -> None:
-    """Call it in a thread that entered the namespace. Raises what it raises."""
-    failures: list[BaseException] = []
-    file = os.open(namespace, os.O_RDONLY)
-
-    def enter() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        try:
-            if libc.setns(file, _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
-            act()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    os.close(file)
-    if failures:
-        raise failures[0]

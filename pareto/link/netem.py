@@ -1,4 +1,4 @@
-"""netem and tbf in the kernel's own units: the one place where seconds, bits and shares are turned into them.
+"""netem, tbf and prio in the kernel's own units and bytes: the one place where seconds, bits and shares become them.
 
 Layouts and meanings are those of linux/pkt_sched.h and net/sched/sch_netem.c, sch_tbf.c and sch_prio.c.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from pareto.link import tc
 from pareto.link.profile import Bucket, Direction, Gilbert
 from pareto.link.trace import MAX_RATE_BPS
 
@@ -28,6 +28,7 @@ _SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's d
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
 _CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _SEED, _GILBERT, _TBF_PARMS = 1, 3, 4, 5, 6, 14, 2, 1
 _NESTED = 0x8000
+_TYPE = 0x3FFF  # the bits of an attribute's type that are not flags
 _ETHERNET = 1  # TC_LINKLAYER_ETHERNET: said outright, tbf needs no rate table
 
 
@@ -118,23 +119,25 @@ class Netem:
             _RATE: _words(self.rate_bytes, 0, 0, 0),
         }
         if self.gilbert is not None:
-            attributes[_LOSS | _NESTED] = tc.pack({_GILBERT: _words(*self.gilbert)})
+            attributes[_LOSS | _NESTED] = pack({_GILBERT: _words(*self.gilbert)})
         if self.seed is not None:
             attributes[_SEED] = struct.pack("=Q", self.seed)
-        return _words(*fixed) + tc.pack(attributes)
+        return _words(*fixed) + pack(attributes)
 
     @classmethod
     def read(cls, options: bytes) -> Netem | str:
         """Of a dump; in words where something is set that we never set."""
         delay, limit, loss, gap, duplicate, jitter = struct.unpack_from("=6I", options)
-        found = {kind: _unwords(value) for kind, value in tc.unpack(options[24:]).items() if kind != _LOSS}
-        models = tc.unpack(tc.unpack(options[24:]).get(_LOSS, b""))
-        corr, reorder, corrupt, rate = (found[kind] for kind in (_CORR, _REORDER, _CORRUPT, _RATE))
+        attributes = unpack(options[24:])
+        models = unpack(attributes.get(_LOSS, b""))
+        corr, reorder, corrupt, rate = (
+            _unwords(attributes[kind]) for kind in (_CORR, _REORDER, _CORRUPT, _RATE)
+        )
         strange = (*corr[1:], reorder[1], corrupt[1], *rate[1:], gap != bool(reorder[0]))
         if any(strange) or set(models) - {_GILBERT}:
             return f"netem with options {options.hex()}"
         gilbert = _unwords(models[_GILBERT]) if models else None
-        seed = tc.unpack(options[24:]).get(_SEED)
+        seed = attributes.get(_SEED)
         return cls(
             delay, limit, jitter, corr[0], rate[0], loss,
             None if gilbert is None else (gilbert[0], gilbert[1], gilbert[2], gilbert[3]),
@@ -178,16 +181,14 @@ class Tbf:
 
     def options(self) -> bytes:
         rate = struct.pack("=BBHhH", 0, _ETHERNET, 0, 0, 0) + _words(self.rate_bytes)
-        return tc.pack({_TBF_PARMS: rate + bytes(12) + _words(self.limit_bytes, self.burst_ticks, 0)})
+        return pack({_TBF_PARMS: rate + bytes(12) + _words(self.limit_bytes, self.burst_ticks, 0)})
 
     @classmethod
     def read(cls, options: bytes) -> Tbf | str:
-        parms = tc.unpack(options)[_TBF_PARMS]
+        parms = unpack(options)[_TBF_PARMS]
         rate, limit, burst = (struct.unpack_from("=I", parms, at)[0] for at in (8, 24, 28))
-        found = cls(rate, burst, limit)
-        return (
-            found if tc.unpack(found.options())[_TBF_PARMS] == parms else f"tbf with options {options.hex()}"
-        )
+        tbf = cls(rate, burst, limit)
+        return tbf if unpack(tbf.options())[_TBF_PARMS] == parms else f"tbf with options {options.hex()}"
 
 
 @dataclass(frozen=True)
@@ -279,3 +280,23 @@ def _words(*values: int) -> bytes:
 
 def _unwords(data: bytes) -> tuple[int, ...]:
     return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
+
+
+def pack(attributes: Mapping[int, bytes]) -> bytes:
+    """Netlink attributes, type to content, as bytes."""
+    return b"".join(
+        struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+        for kind, value in attributes.items()
+    )
+
+
+def unpack(data: bytes) -> dict[int, bytes]:
+    """The inverse of `pack`, flags of the types dropped."""
+    attributes = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            break
+        attributes[kind & _TYPE] = data[4:length]
+        data = data[(length + 3) & ~3 :]
+    return attributes

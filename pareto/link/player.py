@@ -23,7 +23,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pareto.link import netem, qdisc
 from pareto.link.netem import PACKET_BYTES, Layer, Netem, Tbf
 from pareto.link.profile import Direction
-from pareto.link.tc import TrafficControl
+from pareto.link.qdisc import TrafficControl
 from pareto.link.trace import Trace
 
 TICK_S = 0.02
@@ -42,7 +42,7 @@ class Delays:
         self._direction, self._trace = direction, _trace(direction)
 
     def at(self, position_s: float) -> tuple[Netem, float]:
-        """From a position on, and until which."""
+        """The netem that is due at a position, and until which position it holds."""
         until_s = _until_s(self._trace, position_s)
         parts = pairwise(self._trace.edges(position_s, until_s))
         delay_s = sum(self._trace.step(begin).delay_s * (end - begin) for begin, end in parts)
@@ -51,7 +51,7 @@ class Delays:
 
 
 class Rates:
-    """tbf as a direction's trace says it. What it let pass too much it takes off later."""
+    """The tbf that a direction's trace changes. What one change lets pass too much the next takes off."""
 
     def __init__(self, direction: Direction) -> None:
         self._trace = _trace(direction)
@@ -59,7 +59,7 @@ class Rates:
         self._owed_bits = 0.0
 
     def at(self, position_s: float) -> tuple[Tbf, float]:
-        """From a position on, and until which. Each call stands for a change of the qdisc."""
+        """The tbf that is due at a position, and until which position it holds. Each call is a change of the qdisc."""
         travel_s = self._trace.step(position_s).delay_s
         from_s = position_s - travel_s
         until_s = _until_s(self._trace, from_s)
@@ -150,7 +150,7 @@ class Player:
                 while not self._end.wait(min(part.due_s for part in self._parts) - self.position_s):
                     self._play(control, self.position_s)
         except NetlinkError as error:
-            self._fail(qdisc.said(error))
+            self._fail(qdisc.in_words(error))
         except Exception as error:  # whatever it was: a trace that stands still is no trace
             self._fail(f"{type(error).__name__}: {error}")
 

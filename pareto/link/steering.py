@@ -9,16 +9,16 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from pareto.link import qdisc, tc
-from pareto.link.netem import Prio, QdiscError
-from pareto.link.tc import Node, TrafficControl
+from pareto.link import qdisc
+from pareto.link.netem import Prio, QdiscError, pack
+from pareto.link.qdisc import INGRESS, INGRESS_HANDLE, Node, TrafficControl
 
 _FIRST_PRIORITY = 0x7061
 _SSH_PORT = 22
@@ -65,25 +65,21 @@ def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
     """
     ssh = _ssh()
     shared = ssh is not None and _leaves_through(interface, ssh[0])
+    filtered = filtered or shared
+    because = "SSH uses it too" if shared else "that was asked for"
+    why = f"{interface} is shaped only towards the other host, for {because}"
     if peer is not None:
         try:
             peer = str(ipaddress.IPv4Address(peer))
         except ValueError:
-            why = (
-                _why(interface, shared) if filtered or shared else f"what comes to {interface} is told apart"
-            )
+            why = why if filtered else f"what comes to {interface} is told apart"
             raise QdiscError(f"{why}, which is by IPv4 address: {peer!r} is none") from None
-    if (filtered or shared) and peer is None:
-        raise QdiscError(f"{_why(interface, shared)}: say which host that is, or use another data interface")
-    if not (filtered or shared):
+    elif filtered:
+        raise QdiscError(f"{why}: say which host that is, or use another data interface")
+    if not filtered:
         return Scope(False, peer)
     # The driver may go through this host to the other one, or run here: then SSH between them is its own.
     return Scope(True, peer, ssh[1] if ssh else _SSH_PORT)
-
-
-def _why(interface: str, shared: bool) -> str:
-    because = "SSH uses it too" if shared else "that was asked for"
-    return f"{interface} is shaped only towards the other host, for {because}"
 
 
 def _ssh() -> tuple[str, int] | None:
@@ -129,18 +125,23 @@ def _leaves_through(interface: str, address: str) -> bool:
     return any(route.get_attr("RTA_OIF") == qdisc.index_of(interface) for route in routes)
 
 
-def steer_egress(control: TrafficControl, interface: str, scope: Scope) -> None:
+def steer_egress(control: TrafficControl, index: int, scope: Scope) -> None:
     """Filters on our prio: SSH to the first band, the peer to the second. Raises QdiscError."""
     assert scope.peer is not None  # noqa: S101 -- see `scope`
-    keys = [*_ssh_keys(scope), [(0xFFFFFFFF, _address(scope.peer), _DESTINATION)]]
-    bands = [_SPARED] * (len(keys) - 1) + [_SHAPED]
-    for number, (key, band) in enumerate(zip(keys, bands, strict=True)):
-        _add(control, interface, _ROOT_HANDLE, number, _IPV4, key, {_U32_CLASSID: struct.pack("=I", band)})
+    spared = [(_IPV4, keys, _band(_SPARED)) for keys in _ssh_keys(scope)]
+    to_peer = [(0xFFFFFFFF, _address(scope.peer), _DESTINATION)]
+    _add_filters(control, index, _ROOT_HANDLE, [*spared, (_IPV4, to_peer, _band(_SHAPED))])
 
 
 def ifb_name(index: int) -> str:
-    """The device through which what arrives at the interface of that number goes."""
+    """The device through which what arrives at the interface of that number goes. What steers it there is ours."""
     return f"pareto-ifb{index:x}"
+
+
+def ifb_index(index: int) -> int | None:
+    """The number of the interface's ifb, if it has one."""
+    with IPRoute() as ip:
+        return next(iter(ip.link_lookup(ifname=ifb_name(index))), None)
 
 
 def make_ifb(interface: str) -> str:
@@ -156,28 +157,27 @@ def make_ifb(interface: str) -> str:
 def steer_ingress(control: TrafficControl, interface: str, scope: Scope) -> None:
     """Redirect what arrives and is shaped to the interface's ifb. Raises QdiscError."""
     index = qdisc.index_of(interface)
-    ingress = Node("ingress", tc.INGRESS_HANDLE, tc.INGRESS)
-    with qdisc.explained(interface, ingress.kind):
-        control.put_qdisc(index, ingress)
-    number = 0
-    for number, key in enumerate(_ssh_keys(scope), start=1):
-        passing = {_U32_CLASSID: struct.pack("=I", _SPARED)}
-        _add(control, interface, tc.INGRESS_HANDLE, number - 1, _IPV4, key, passing)
-    action = {_U32_ACTION: _redirect(qdisc.index_of(ifb_name(index)))}
-    if scope.peer is None:
-        _add(control, interface, tc.INGRESS_HANDLE, number, _ALL, [(0, 0, 0)], action)
-    else:
-        key = [(0xFFFFFFFF, _address(scope.peer), _SOURCE)]
-        _add(control, interface, tc.INGRESS_HANDLE, number, _IPV4, key, action)
+    with qdisc.explained(interface, "ingress"):
+        control.put_qdisc(index, Node("ingress", INGRESS_HANDLE, INGRESS))
+    spared = [(_IPV4, keys, _band(_SPARED)) for keys in _ssh_keys(scope)]
+    protocol, keys = _ALL, [(0, 0, 0)]
+    if scope.peer is not None:
+        protocol, keys = _IPV4, [(0xFFFFFFFF, _address(scope.peer), _SOURCE)]
+    to_ifb = {_U32_ACTION: _redirect(qdisc.index_of(ifb_name(index)))}
+    _add_filters(control, index, INGRESS_HANDLE, [*spared, (protocol, keys, to_ifb)])
 
 
-def stop_ingress(control: TrafficControl, interface: str) -> str:
-    """Take our redirection and ifb away; says what is left because somebody else uses it."""
-    index = qdisc.index_of(interface)
-    left = ""
+def stop_ingress(control: TrafficControl, index: int) -> str:
+    """Take our redirection and ifb away, if they are there; says what is left because somebody else uses it."""
     ingress = ingress_qdisc(control, index)
+    ours = (
+        {node.info for node in control.filters(index, ingress.handle) if _is_ours(node)} if ingress else set()
+    )
+    if not ours and ifb_index(index) is None:  # the ifb is made first and goes last
+        return ""
+    left = ""
     if ingress is not None:
-        for info in {node.info for node in control.filters(index, ingress.handle) if _is_ours(node)}:
+        for info in ours:
             control.delete_filters(index, ingress.handle, info)
         if ingress.kind != "ingress" or control.filters(index, ingress.handle):
             left = f"its {ingress.kind} qdisc is used by somebody else: it is left alone"
@@ -194,10 +194,11 @@ def delete_ifb(index: int) -> None:
 
 
 def ingress_qdisc(control: TrafficControl, index: int) -> Node | None:
-    return next((node for node in control.qdiscs(index) if node.parent == tc.INGRESS), None)
+    return next((node for node in control.qdiscs(index) if node.parent == INGRESS), None)
 
 
 def _ssh_keys(scope: Scope) -> Iterator[list[_Key]]:
+    """What SSH's packets have, by source and by destination."""
     if scope.filtered and scope.spared_port is not None:
         yield [*_TCP, (0xFFFF0000, scope.spared_port << 16, 20)]
         yield [*_TCP, (0x0000FFFF, scope.spared_port, 20)]
@@ -211,26 +212,31 @@ def _address(address: str) -> int:
     return int(ipaddress.IPv4Address(address))
 
 
-def _add(
-    control: TrafficControl,
-    interface: str,
-    parent: int,
-    number: int,
-    protocol: int,
-    keys: list[_Key],
-    result: dict[int, bytes],
-) -> None:
-    selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, len(keys), 0, 0, 0, 0, 0)
-    for mask, value, offset in keys:
-        selector += struct.pack(">II", mask, value) + struct.pack("=ii", offset, 0)
-    info = (_FIRST_PRIORITY + number) << 16 | socket.htons(protocol)
-    options = tc.pack({_U32_SELECTOR: selector, **result})
-    with qdisc.explained(interface, "mirred" if _U32_ACTION in result else "u32"):
-        control.add_filter(qdisc.index_of(interface), Node("u32", 0, parent, options, info))
+def _band(classid: int) -> dict[int, bytes]:
+    """A packet goes to that class."""
+    return {_U32_CLASSID: struct.pack("=I", classid)}
 
 
 def _redirect(index: int) -> bytes:
     """One action: the packet goes out of that device instead."""
     parms = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, index)
-    action = {_ACT_KIND: b"mirred\0", _ACT_OPTIONS: tc.pack({_MIRRED_PARMS: parms})}
-    return tc.pack({1: tc.pack(action)})
+    action = {_ACT_KIND: b"mirred\0", _ACT_OPTIONS: pack({_MIRRED_PARMS: parms})}
+    return pack({1: pack(action)})
+
+
+def _add_filters(
+    control: TrafficControl,
+    index: int,
+    parent: int,
+    filters: Sequence[tuple[int, list[_Key], dict[int, bytes]]],
+) -> None:
+    """Filters by protocol, the words that a packet must have, and what becomes of it then: the first that fits."""
+    for priority, (protocol, keys, result) in enumerate(filters, _FIRST_PRIORITY):
+        selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, len(keys), 0, 0, 0, 0, 0)
+        for mask, value, offset in keys:
+            selector += struct.pack(">II", mask, value) + struct.pack("=ii", offset, 0)
+        options = pack({_U32_SELECTOR: selector, **result})
+        with qdisc.explained(socket.if_indextoname(index), "mirred" if _U32_ACTION in result else "u32"):
+            control.add_filter(
+                index, Node("u32", 0, parent, options, priority << 16 | socket.htons(protocol))
+            )

@@ -13,7 +13,7 @@ import pytest
 
 from pareto.link import netem, qdisc
 from pareto.link.profile import Direction
-from pareto.link.tc import TrafficControl
+from pareto.link.qdisc import TrafficControl
 from tests.vm import wire
 from tests.vm.kernel import CACHE
 

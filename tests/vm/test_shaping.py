@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from pareto.link import netem, player, qdisc, tc
+from pareto.link import netem, player, qdisc
 from pareto.link.netem import QdiscError
 from pareto.link.profile import Bucket, Direction, Gilbert
 from pareto.link.trace import Step, Trace
@@ -41,13 +41,13 @@ def link() -> Iterator[None]:
 
 
 @pytest.fixture
-def control() -> Iterator[tc.TrafficControl]:
-    with tc.TrafficControl() as control:
+def control() -> Iterator[qdisc.TrafficControl]:
+    with qdisc.TrafficControl() as control:
         yield control
-        qdisc.clear(control, qdisc.index_of("data0"))
+        qdisc.remove(control, qdisc.index_of("data0"))
 
 
-def apply(control: tc.TrafficControl, direction: Direction, bucket: Bucket | None = None) -> list[Any]:
+def apply(control: qdisc.TrafficControl, direction: Direction, bucket: Bucket | None = None) -> list[Any]:
     chain = netem.layers(direction, bucket)
     qdisc.apply(control, "data0", chain)
     return chain
@@ -59,7 +59,7 @@ def decoded() -> list[Any]:
         return [q for q in ip.get_qdiscs(index=qdisc.index_of("data0")) if q["handle"]]
 
 
-def test_every_field_as_another_reader_sees_it(control: tc.TrafficControl) -> None:
+def test_every_field_as_another_reader_sees_it(control: qdisc.TrafficControl) -> None:
     apply(control, EVERYTHING)
     (found,) = decoded()
     options = found.get_attr("TCA_OPTIONS")
@@ -92,7 +92,7 @@ def test_every_field_as_another_reader_sees_it(control: tc.TrafficControl) -> No
         Direction(2.5, jitter_s=2.1),
     ],
 )
-def test_what_is_asked_is_read_back(control: tc.TrafficControl, direction: Direction) -> None:
+def test_what_is_asked_is_read_back(control: qdisc.TrafficControl, direction: Direction) -> None:
     chain = apply(control, direction)
     found = qdisc.read(control, qdisc.index_of("data0"))
     assert found == chain
@@ -104,7 +104,7 @@ def test_what_is_asked_is_read_back(control: tc.TrafficControl, direction: Direc
             assert values[name] == pytest.approx(value, rel=1e-6, abs=1e-9)
 
 
-def test_what_is_no_longer_set_is_gone(control: tc.TrafficControl) -> None:
+def test_what_is_no_longer_set_is_gone(control: qdisc.TrafficControl) -> None:
     apply(control, EVERYTHING)
     assert not qdisc.apply(control, "data0", netem.layers(Direction(0.01))), "it was changed, not made anew"
     (found,) = decoded()
@@ -118,7 +118,7 @@ def test_what_is_no_longer_set_is_gone(control: tc.TrafficControl) -> None:
 
 
 def test_a_chain_with_a_bucket_is_what_the_commands_of_published_experiments_make(
-    control: tc.TrafficControl,
+    control: qdisc.TrafficControl,
 ) -> None:
     apply(control, Direction(0.2, 5e6), Bucket(32 << 10, 0.4))
     index = qdisc.index_of("data0")
@@ -130,22 +130,24 @@ def test_a_chain_with_a_bucket_is_what_the_commands_of_published_experiments_mak
     assert (parms["rate"], parms["limit"], parms["buffer"]) == (625_000, 282_768, 819_200)
     assert (second["handle"], second["parent"]) == (0x70620000, 0x70610001)
     if shutil.which("tc"):
-        qdisc.clear(control, index)
+        qdisc.remove(control, index)
         for command in (
             "root handle 1: netem delay 200ms",
             "parent 1:1 handle 10: tbf rate 5mbit burst 32kb latency 400ms",
         ):
             subprocess.run(["tc", "qdisc", "add", "dev", "data0", *command.split()], check=True)
-        assert found == [(node.kind, node.options) for node in control.qdiscs(index)]
+        by_tc = [(node.kind, node.options) for node in control.qdiscs(index)]
+        subprocess.run(["tc", "qdisc", "del", "dev", "data0", "root"], check=True)
+        assert found == by_tc
 
 
-def test_netem_with_a_bucket_becomes_netem_alone(control: tc.TrafficControl) -> None:
+def test_netem_with_a_bucket_becomes_netem_alone(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(0.01, 5e6), Bucket())
     apply(control, Direction(0.01, 5e6))
     assert [kind for kind, *_ in wire.shown()] == ["netem"]
 
 
-def test_a_difference_removes_ours(control: tc.TrafficControl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_removes_ours(control: qdisc.TrafficControl, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = netem.layers(Direction(0.2, 5e6))
     monkeypatch.setattr(netem.Netem, "options", lambda _: netem_options(0.1))
     with pytest.raises(QdiscError, match="the kernel reports"):
@@ -159,7 +161,7 @@ def netem_options(delay_s: float) -> bytes:
     return b"".join(word.to_bytes(4, "little") for word in words)
 
 
-def test_jitter_that_netem_would_cut_short_is_refused(control: tc.TrafficControl) -> None:
+def test_jitter_that_netem_would_cut_short_is_refused(control: qdisc.TrafficControl) -> None:
     with pytest.raises(QdiscError, match="jitter 3 s is more than netem can do"):
         apply(control, Direction(5.0, jitter_s=3.0))
 
@@ -167,7 +169,7 @@ def test_jitter_that_netem_would_cut_short_is_refused(control: tc.TrafficControl
 # As packets feel it
 
 
-def test_delay_and_rate(control: tc.TrafficControl) -> None:
+def test_delay_and_rate(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(0.05, 8e6))
     arrivals = wire.datagrams(100, 0.0)
     assert 0.0515 < arrivals[0].delay_s < 0.08  # the guest is slow to send its first
@@ -175,7 +177,7 @@ def test_delay_and_rate(control: tc.TrafficControl) -> None:
     assert 99 * 1514 * 8 / took_s == pytest.approx(8e6, rel=0.05)
 
 
-def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(control: tc.TrafficControl) -> None:
+def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(0.01, 8e6, limit_bytes=30 * 1514))
     arrivals = wire.datagrams(200, 0.0)
     in_flight = math.ceil(1e6 * 0.01 / 1514)
@@ -183,14 +185,14 @@ def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(control: tc.Tr
     assert qdisc.drops(control, qdisc.index_of("data0")) == 200 - len(arrivals)
 
 
-def test_what_a_bucket_drops_is_counted_once(control: tc.TrafficControl) -> None:
+def test_what_a_bucket_drops_is_counted_once(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(0.01, 8e6), Bucket(3028, 0.03))
     arrivals = wire.datagrams(200, 0.0)
     assert len(arrivals) < 100
     assert qdisc.drops(control, qdisc.index_of("data0")) == 200 - len(arrivals)
 
 
-def test_what_a_netem_below_another_drops_is_counted_once(control: tc.TrafficControl) -> None:
+def test_what_a_netem_below_another_drops_is_counted_once(control: qdisc.TrafficControl) -> None:
     trace = Trace("test", 1.0, (Step(0, 0.01, 8e6),))
     way = Direction(loss=Gilbert(1e-9, 1.0), limit_bytes=30 * 1514, trace=trace)
     qdisc.apply(control, "data0", player.chain(way, 0.0))
@@ -204,14 +206,14 @@ def between(hits: int, tries: int, share: float) -> bool:
     return abs(hits - tries * share) <= 4 * math.sqrt(tries * share * (1 - share)) + 1
 
 
-def test_loss(control: tc.TrafficControl) -> None:
+def test_loss(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(loss=0.05))
     lost = 4000 - len(wire.datagrams(4000, 0.0, size=100))
     assert between(lost, 4000, 0.05), lost
     assert qdisc.drops(control, qdisc.index_of("data0")) == lost  # netem counts them as drops
 
 
-def test_losses_come_in_bursts(control: tc.TrafficControl) -> None:
+def test_losses_come_in_bursts(control: qdisc.TrafficControl) -> None:
     loss = Gilbert(good_to_bad=0.02, bad_to_good=0.2)
     apply(control, Direction(loss=loss))
     count = 10_000
@@ -227,28 +229,28 @@ def test_losses_come_in_bursts(control: tc.TrafficControl) -> None:
     assert sum(lost) / bursts == pytest.approx(1 / loss.bad_to_good, rel=4 * 0.9 / math.sqrt(bursts))
 
 
-def test_in_bad_and_in_good_are_the_shares_that_are_lost(control: tc.TrafficControl) -> None:
+def test_in_bad_and_in_good_are_the_shares_that_are_lost(control: qdisc.TrafficControl) -> None:
     loss = Gilbert(0.5, 0.5, in_bad=0.3, in_good=0.1)
     apply(control, Direction(loss=loss))
     lost = 4000 - len(wire.datagrams(4000, 0.0, size=100))
     assert between(lost, 4000, 0.2), lost
 
 
-def test_duplicate(control: tc.TrafficControl) -> None:
+def test_duplicate(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(duplicate=0.05))
     arrivals = wire.datagrams(4000, 0.0, size=100)
     assert len({arrival.number for arrival in arrivals}) == 4000
     assert between(len(arrivals) - 4000, 4000, 0.05), len(arrivals)
 
 
-def test_reorder(control: tc.TrafficControl) -> None:
+def test_reorder(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(delay_s=0.02, reorder=0.05))
     arrivals = wire.datagrams(2000, 0.0002, size=100)
     overtook = sum(arrival.delay_s < 0.01 for arrival in arrivals)
     assert between(overtook, 2000, 0.05), overtook
 
 
-def test_corrupt(control: tc.TrafficControl) -> None:
+def test_corrupt(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(corrupt=0.05))
     arrivals = wire.datagrams(4000, 0.0, size=1514)
     # A flipped bit in the headers, 46 of 1514 bytes, loses the packet or its number.
@@ -257,14 +259,14 @@ def test_corrupt(control: tc.TrafficControl) -> None:
 
 
 @pytest.mark.parametrize("rate_bps", [None, 50e6])
-def test_jitter_keeps_order(control: tc.TrafficControl, rate_bps: float | None) -> None:
+def test_jitter_keeps_order(control: qdisc.TrafficControl, rate_bps: float | None) -> None:
     apply(control, Direction(delay_s=0.03, jitter_s=0.01, rate_bps=rate_bps))
     arrivals = wire.datagrams(600, 0.0005, size=200)
     numbers = [arrival.number for arrival in arrivals]
     assert numbers == list(range(600))
 
 
-def test_jitter_is_uniform_within_its_bounds(control: tc.TrafficControl) -> None:
+def test_jitter_is_uniform_within_its_bounds(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(delay_s=0.03, jitter_s=0.01))
     # So far apart that none waits for the one before.
     delays = [arrival.delay_s for arrival in wire.datagrams(40, 0.025, size=200)]

@@ -178,9 +178,9 @@ class Helper(Program):
 
 def shown(interface: str = "data0") -> list[tuple[str, str, bytes]]:
     """Kind, handle and options of an interface's qdiscs that somebody set."""
-    from pareto.link import qdisc, tc
+    from pareto.link import qdisc
 
-    with tc.TrafficControl() as control:
+    with qdisc.TrafficControl() as control:
         nodes = control.qdiscs(qdisc.index_of(interface))
         return [(node.kind, f"{node.handle >> 16:x}:", node.options) for node in nodes if node.handle]
 

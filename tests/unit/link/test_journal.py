@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.link import found, journal
+from pareto.link import journal
 from pareto.link.netem import QdiscError
 from tests import REPOSITORY
 
@@ -19,15 +19,15 @@ PROGRAMS, CLAIMS = 4, 600
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from pareto.link import found, journal
+from pareto.link import journal
 
-class Nothing(found.Found):
+class Nothing(journal.Before):
     def put_back(self, interface):
         return []
 
 journal.FOLDER, place, claims = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 journal._namespace_here = lambda: place
-journal.found.look = lambda interface: Nothing(1, {})
+journal.look = lambda interface: Nothing(1, {})
 os.fsync = lambda file: None
 failed = []
 for _ in range(claims):
@@ -65,9 +65,9 @@ def test_what_was_looked_at_while_another_shaped_it_is_looked_at_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another put it back between our look and our claim: what we saw was its doing."""
-    as_it_is = found.look("lo")
-    seen = [found.Found(as_it_is.index, {name: not on for name, on in as_it_is.offloads.items()})]
-    monkeypatch.setattr(found, "look", lambda _: seen.pop() if seen else as_it_is)
+    as_it_is = journal.look("lo")
+    seen = [journal.Before(as_it_is.index, {name: not on for name, on in as_it_is.offloads.items()})]
+    monkeypatch.setattr(journal, "look", lambda _: seen.pop() if seen else as_it_is)
     claim = journal.claim("lo")
     assert claim.before == as_it_is
     claim.undo()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import netem, tc
-from pareto.link.netem import Netem, QdiscError, Tbf
+from pareto.link import netem
+from pareto.link.netem import Netem, QdiscError, Tbf, pack, unpack
 from pareto.link.profile import Bucket, Direction, Gilbert
 from pareto.link.trace import MAX_DELAY_S, MAX_RATE_BPS, Step, Trace
 
@@ -63,7 +63,7 @@ def test_there_and_back(direction: Direction) -> None:
 
 
 def test_every_attribute_is_sent_even_when_it_is_zero() -> None:
-    sent = tc.unpack(Netem.of(Direction(0.01)).options()[24:])
+    sent = unpack(Netem.of(Direction(0.01)).options()[24:])
     assert set(sent) == {1, 3, 4, 6}  # TCA_NETEM_CORR, _REORDER, _CORRUPT, _RATE
     assert not any(b"".join(sent.values()))
 
@@ -168,3 +168,11 @@ def test_without_a_seed_none_is_sent() -> None:
     found = Netem.read(Netem.of(EVERYTHING).options())
     assert isinstance(found, Netem)
     assert found.seed is None
+
+
+def test_attributes_there_and_back() -> None:
+    attributes = {1: b"abc", 5: b"", 7: pack({2: b"12345678"})}
+    packed = pack(attributes)
+    assert len(packed) % 4 == 0
+    assert unpack(packed) == attributes
+    assert unpack(pack({0x8005: b"abcd"})) == {5: b"abcd"}  # NLA_F_NESTED

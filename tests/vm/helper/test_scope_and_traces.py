@@ -31,7 +31,6 @@ def test_it_says_what_is_in_force(helper: Helper) -> None:
         "egress": {"delay_s": 0.1, "rate_bps": 5e6, "limit_packets": 20_082},
         "ingress": None,
         "offloads": {"tso": False, "gso": False, "gro": False},
-        "restored_root": None,
         "without_effect": [],
     }
     assert helper.ask("stats", interface="data0") == {"dropped": 0, "position_s": None}

@@ -16,10 +16,9 @@ from pareto import jsonlines
 from pareto.errors import UserError
 from pareto.link import interface, player, qdisc, schema
 from pareto.link.__main__ import Helper
-from pareto.link.interface import Interface
+from pareto.link.interface import Apply, Interface, Nothing, Restart, Seed, Stats
 from pareto.link.netem import Netem
 from pareto.link.player import Track
-from pareto.link.requests import Apply, Nothing, Restart, Seed, Stats
 from pareto.link.trace import MAX_POSITION_S
 
 PLAYED_S = 1.0
