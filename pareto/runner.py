@@ -15,8 +15,7 @@ from pareto.hosts.host import EDGE
 from pareto.hosts.testbed import Link
 from pareto.hosts.way import FAULTS
 from pareto.link import probe
-from pareto.link.fate import seed_of
-from pareto.link.profile import Profile
+from pareto.link.profile import Profile, seed_of
 from pareto.options import SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row, Store

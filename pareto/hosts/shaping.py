@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from pareto.hosts.host import End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.jsonlines import SILENCE_LIMIT_S
-from pareto.link.fate import seed_of
-from pareto.link.profile import Profile
+from pareto.link.profile import Profile, seed_of
 
 DRAIN_S = 5.0
 ANSWER_TIMEOUT_S = 10.0

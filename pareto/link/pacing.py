@@ -22,7 +22,7 @@ class Pacing(Protocol):
 
     @property
     def limit_bytes(self) -> int | None:
-        """How much may wait for the line (None: the lane's own bound on memory is all there is)."""
+        """How much may wait for the line (None: the path's own bound on memory is all there is)."""
 
     def leave_ns(self, now_ns: int, wire_bytes: int, after_ns: int) -> int:
         """When a packet that arrives now leaves, not before `after_ns`; FULL where the queue has no room for it."""

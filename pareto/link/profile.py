@@ -307,3 +307,9 @@ def _describe(direction: Direction) -> str:
     if direction.limit_bytes is not None:
         parts.append(f"a queue of {direction.limit_bytes} bytes")
     return ", ".join(part for part in parts if part)
+
+
+def seed_of(*parts: object) -> int:
+    """A number of 48 bits that these decide: where chance on a link begins."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")

@@ -19,7 +19,9 @@ link has one, and `edge` is the neighbour on the edge's side. It speaks `pareto.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import errno
+import gc
 import os
 import select
 import socket
@@ -33,28 +35,72 @@ from typing import Any
 
 from pareto import jsonlines
 from pareto.errors import UserError
-from pareto.link import packets, realtime
-from pareto.link.fate import seed_of
-from pareto.link.lane import NEVER, Lane
-from pareto.link.profile import Profile
+from pareto.link import packets
+from pareto.link.profile import Profile, seed_of
+from pareto.link.relay_path import NEVER, RelayPath
 from pareto.link.trace import Step
 
 _BATCH = 16  # frames taken from one side before the other side and what is due get their turn
 _RETRY_NS = 100_000
 _GIVE_UP_NS = 100_000_000
+_PR_SET_TIMERSLACK = 29
+_PRIORITY = 10
+_REVIEW_S = 0.1
+_BUSY, _CALM = 0.6, 0.3  # shares of a core
 _NO_ROOM = (errno.ENOBUFS, errno.EAGAIN)  # the far side's backlog is full: a moment later it is not
 
 
+class Policy:
+    """SCHED_FIFO for the calling thread as long as it mostly sleeps.
+
+    A relay of hundreds of Mbit/s keeps a core to itself; under FIFO it would starve the receiver it feeds. It
+    steps back to SCHED_OTHER then, and returns when traffic is light. permitted: whether it may have SCHED_FIFO at all.
+    """
+
+    def __init__(self) -> None:
+        self._fifo = os.sched_getscheduler(0) == os.SCHED_FIFO
+        self.permitted = self._fifo
+        self._wall = time.monotonic()
+        self._cpu = time.thread_time()
+
+    @property
+    def name(self) -> str:
+        return "fifo" if self._fifo else "other"
+
+    def review(self) -> None:
+        """Call often; it looks at the CPU time ten times a second."""
+        wall = time.monotonic()
+        elapsed = wall - self._wall
+        if elapsed < _REVIEW_S:
+            return
+        cpu = time.thread_time()
+        share = (cpu - self._cpu) / elapsed
+        self._wall, self._cpu = wall, cpu
+        if self._fifo and share > _BUSY:
+            self._fifo = not _schedule(os.SCHED_OTHER)
+        elif self.permitted and not self._fifo and share < _CALM:
+            self._fifo = _schedule(os.SCHED_FIFO)
+
+
+def _schedule(policy: int) -> bool:
+    """Give the calling thread the policy, if that is permitted (it is not in a child cpu cgroup)."""
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(_PRIORITY if policy == os.SCHED_FIFO else 0))
+    except OSError:
+        return False
+    return True
+
+
 class Relay:
-    """Two interfaces and a lane each way between them."""
+    """Two interfaces and a path each way between them."""
 
     def __init__(self, edge: str, server: str) -> None:
-        self.lanes = {"edge_to_server": Lane(), "server_to_edge": Lane()}
+        self.paths = {"edge_to_server": RelayPath(), "server_to_edge": RelayPath()}
         sockets = packets.open_interface(edge), packets.open_interface(server)
-        to_server, to_edge = self.lanes.values()
-        self._ways = {sockets[0]: (to_server, sockets[1]), sockets[1]: (to_edge, sockets[0])}
+        to_server, to_edge = self.paths.values()
+        self._sides = {sockets[0]: (to_server, sockets[1]), sockets[1]: (to_edge, sockets[0])}
         self._buffer = memoryview(bytearray(packets.MAX_FRAME_BYTES))
-        self._policy: realtime.Policy | None = None
+        self._policy: Policy | None = None
         self._lost = 0
 
     @property
@@ -68,51 +114,51 @@ class Relay:
 
     def dropped(self) -> int:
         """Packets dropped since the start, on a full queue or in the kernel before they were read."""
-        self._lost += sum(packets.lost(raw) for raw in self._ways)
-        return self._lost + sum(lane.dropped for lane in self.lanes.values())
+        self._lost += sum(packets.lost(raw) for raw in self._sides)
+        return self._lost + sum(path.dropped for path in self.paths.values())
 
     def run(self) -> None:
         """Forward frames for ever, in the calling thread. It sleeps while nothing is due."""
-        self._policy = realtime.Policy()
-        sockets = list(self._ways)
+        self._policy = Policy()
+        sockets = list(self._sides)
         while True:
-            wake = min(self._send_due(lane, out) for lane, out in self._ways.values())
+            wake = min(self._send_due(path, out) for path, out in self._sides.values())
             timeout = None if wake == NEVER else max(0, wake - time.monotonic_ns()) / 1e9
             for raw in select.select(sockets, [], [], timeout)[0]:
-                self._receive(raw, *self._ways[raw])
+                self._receive(raw, *self._sides[raw])
             self._policy.review()
 
-    def _receive(self, raw: socket.socket, lane: Lane, out: socket.socket) -> None:
+    def _receive(self, raw: socket.socket, path: RelayPath, out: socket.socket) -> None:
         for _ in range(_BATCH):
             try:
                 size = raw.recv_into(self._buffer)
             except BlockingIOError:
                 return
             except OSError:  # the interface went down, or the header cannot express the frame's offload
-                lane.dropped += 1
+                path.dropped += 1
                 return
             frame = self._buffer[:size]
             count, wire_bytes = packets.on_wire(frame)
-            if lane.straight:
+            if path.straight:
                 error = _send(out, frame)
                 if not error:
-                    lane.count(count, wire_bytes)
+                    path.count(count, wire_bytes)
                     continue
                 if error not in _NO_ROOM:
-                    lane.dropped += count
+                    path.dropped += count
                     continue
-            lane.accept(frame, count, wire_bytes, time.monotonic_ns())
+            path.accept(frame, count, wire_bytes, time.monotonic_ns())
 
-    def _send_due(self, lane: Lane, out: socket.socket) -> int:
+    def _send_due(self, path: RelayPath, out: socket.socket) -> int:
         """Send what is due; returns when to look again."""
-        while (due := lane.next_due_ns) <= (now := time.monotonic_ns()):
-            error = _send(out, lane.queue[0][1])
+        while (due := path.next_due_ns) <= (now := time.monotonic_ns()):
+            error = _send(out, path.queue[0][1])
             if not error:
-                lane.left(now)
+                path.left(now)
             elif error in _NO_ROOM and now - due < _GIVE_UP_NS:
                 return now + _RETRY_NS
             else:
-                lane.discard()
+                path.discard()
         return due
 
 
@@ -139,14 +185,14 @@ class Control:
         except (UserError, TypeError, ValueError) as error:
             raise jsonlines.Refused(str(error)) from None
         self._begin_ns = time.monotonic_ns() - round(profile.offset_s * 1e9)
-        lanes = self._relay.lanes
-        lanes["edge_to_server"].shape(profile.edge_to_server, profile.bucket, self._begin_ns)
-        lanes["server_to_edge"].shape(profile.server_to_edge, profile.bucket, self._begin_ns)
+        paths = self._relay.paths
+        paths["edge_to_server"].shape(profile.edge_to_server, profile.bucket, self._begin_ns)
+        paths["server_to_edge"].shape(profile.server_to_edge, profile.bucket, self._begin_ns)
         self._applied_ns, self._cpu_s_before = time.monotonic_ns(), time.process_time()
         return {
             "shaper": "relay",
             "scheduling": self._relay.scheduling,
-            **{name: _in_force(lane) for name, lane in lanes.items()},
+            **{name: _in_force(path) for name, path in paths.items()},
             "bucket": asdict(profile.bucket) if profile.bucket else None,
         }
 
@@ -155,34 +201,34 @@ class Control:
         if not isinstance(position_s, (int, float)) or not 0 <= position_s < inf:
             raise jsonlines.Refused(f"position {position_s!r} is not a time in seconds, 0 or more")
         self._begin_ns = time.monotonic_ns() - round(position_s * 1e9)
-        for lane in self._relay.lanes.values():
-            if lane.direction.trace is not None:
-                lane.restart(self._begin_ns)
+        for path in self._relay.paths.values():
+            if path.direction.trace is not None:
+                path.restart(self._begin_ns)
         return {"position_s": self._position_s()}
 
     def seed(self, request: dict[str, Any]) -> dict[str, Any]:
         seed = request.get("seed")
         if not isinstance(seed, int):
             raise jsonlines.Refused(f"seed {seed!r} is not a whole number")
-        for name, lane in self._relay.lanes.items():
-            lane.seed(seed_of(seed, name), self._begin_ns)
+        for name, path in self._relay.paths.items():
+            path.seed(seed_of(seed, name), self._begin_ns)
         return {"seeded": True}
 
     def stats(self, request: dict[str, Any]) -> dict[str, Any]:
-        lanes = self._relay.lanes
-        late = sorted(ns for lane in lanes.values() for ns in lane.late_ns.copy())
+        paths = self._relay.paths
+        late = sorted(ns for path in paths.values() for ns in path.late_ns.copy())
         now_ns, cpu_s = time.monotonic_ns(), time.process_time()
         return {
             "forwarded": {
-                name: {"packets": lane.packets, "bytes": lane.bytes} for name, lane in lanes.items()
+                name: {"packets": path.packets, "bytes": path.bytes} for name, path in paths.items()
             },
             "dropped": self._relay.dropped(),
-            "lost": sum(lane.lost for lane in lanes.values()),
-            "duplicated": sum(lane.duplicated for lane in lanes.values()),
-            "reordered": sum(lane.reordered for lane in lanes.values()),
-            "corrupted": sum(lane.corrupted for lane in lanes.values()),
+            "lost": sum(path.lost for path in paths.values()),
+            "duplicated": sum(path.duplicated for path in paths.values()),
+            "reordered": sum(path.reordered for path in paths.values()),
+            "corrupted": sum(path.corrupted for path in paths.values()),
             "position_s": self._position_s(),
-            "draining_s": max(lane.draining_ns(now_ns) for lane in lanes.values()) / 1e9,
+            "draining_s": max(path.draining_ns(now_ns) for path in paths.values()) / 1e9,
             "cpu_s": cpu_s,
             "cpu_share": (cpu_s - self._cpu_s_before) / max(1e-9, (now_ns - self._applied_ns) / 1e9),
             "late_p99_s": late[len(late) * 99 // 100] / 1e9 if late else None,
@@ -191,21 +237,35 @@ class Control:
         }
 
     def _position_s(self) -> float | None:
-        if all(lane.direction.trace is None for lane in self._relay.lanes.values()):
+        if all(path.direction.trace is None for path in self._relay.paths.values()):
             return None
         return (time.monotonic_ns() - self._begin_ns) / 1e9
 
 
-def _in_force(lane: Lane) -> dict[str, Any]:
+def _in_force(path: RelayPath) -> dict[str, Any]:
     """A direction as a reply says it."""
-    trace = lane.direction.trace
+    trace = path.direction.trace
     if trace is None:
-        return lane.direction.to_dict() | {"limit_bytes": lane.limit_bytes}
+        return path.direction.to_dict() | {"limit_bytes": path.limit_bytes}
     # One step stands for all: to make dicts of the 200000 that there may be takes the better part of a second.
     brief = replace(trace, steps=(Step(0.0, trace.mean_delay_s, trace.mean_rate_bps),))
-    fields = replace(lane.direction, trace=brief).to_dict()
+    fields = replace(path.direction, trace=brief).to_dict()
     fields["trace"] = {"name": trace.name, "period_s": trace.period_s}
-    return fields | {"limit_bytes": lane.limit_bytes}
+    return fields | {"limit_bytes": path.limit_bytes}
+
+
+def _be_on_time() -> None:
+    """Timer slack, real-time scheduling, no garbage collection, before any thread starts: threads inherit them.
+
+    All of them, since one of ordinary priority that is preempted while it holds the interpreter lock would
+    hold up the one that is in a hurry.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    sys.setswitchinterval(1e-4)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    _schedule(os.SCHED_FIFO)
 
 
 def main() -> None:
@@ -217,7 +277,7 @@ def main() -> None:
         relay = Relay(options.edge, options.server)
     except OSError as error:
         sys.exit(f"cannot open {options.edge} and {options.server}: {error}")
-    realtime.prepare()
+    _be_on_time()
 
     def forward() -> None:
         try:

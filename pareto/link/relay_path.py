@@ -7,14 +7,55 @@ from dataclasses import dataclass
 from random import Random
 
 from pareto.link import packets as frames
-from pareto.link.fate import Fate
 from pareto.link.pacing import FULL, Pacing, pacing_for
-from pareto.link.profile import Bucket, Direction
+from pareto.link.profile import Bucket, Direction, Gilbert
 
 NEVER = 1 << 62
 _FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
 _SLACK_BYTES = 64 << 20  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 _MAX_QUEUED_BYTES = 1 << 30
+
+
+class Losses:
+    """A direction's losses, copies, damage and reordering, drawn for one packet at a time in netem's order."""
+
+    def __init__(self, direction: Direction, random: Random) -> None:
+        self._direction = direction
+        self._random = random
+        self._bad = False  # the state of a model of bursts
+
+    def copies(self) -> tuple[int, int]:
+        """How often the packet is sent, 0 to 2, and how many of it and its copy were lost.
+
+        As in netem a loss cancels a copy, and a copy that is made is a packet of its own and can be lost too.
+        """
+        copies = 1 + self._chance(self._direction.duplicate)
+        lost = int(self.loses())
+        if copies - lost == 2:
+            lost = int(self.loses())
+        return copies - lost, lost
+
+    def loses(self) -> bool:
+        loss = self._direction.loss
+        if not isinstance(loss, Gilbert):
+            return self._chance(loss)
+        bad = self._bad  # a packet's state is the one before its own transition
+        if self._random.random() < (loss.bad_to_good if bad else loss.good_to_bad):
+            self._bad = not bad
+        return self._random.random() < (loss.in_bad if bad else loss.in_good)
+
+    def damages(self) -> bool:
+        return self._chance(self._direction.corrupt)
+
+    def overtakes(self) -> bool:
+        return self._chance(self._direction.reorder)
+
+    def bit(self, of_bytes: int) -> int:
+        """Which bit of so many bytes is damaged."""
+        return self._random.randrange(8 * of_bytes)
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and self._random.random() < probability
 
 
 @dataclass(frozen=True)
@@ -23,16 +64,16 @@ class _Shape:
 
     straight: bool  # nothing at all
     pacing: Pacing
-    fate: Fate | None
+    losses: Losses | None
     max_queued_bytes: int
 
 
-class Lane:
+class RelayPath:
     """One netem qdisc's work; times are integer nanoseconds of one monotonic clock.
 
     Frames leave in the order they came, whatever profile is put in force meanwhile; only reordered ones overtake.
-    A super-packet has one fate, as it has in netem: it is lost, repeated or reordered whole, and it is never
-    damaged, for its segments' checksums are not made yet. Hosts send none over an impaired link.
+    A super-packet is lost, repeated or reordered whole, as in netem, and it is never damaged, for its segments'
+    checksums are not made yet. Hosts send none over an impaired link.
     """
 
     def __init__(self, random: Random | None = None) -> None:
@@ -40,8 +81,8 @@ class Lane:
         self.packets = self.bytes = self.dropped = 0
         self.lost = self.duplicated = self.reordered = self.corrupted = 0
         self.late_ns: deque[int] = deque(maxlen=10_000)
-        # Chance on a link, no secret. What becomes of a packet is drawn apart from how late it is, which is not drawn
-        # for those that find the queue full: so the n-th packet has one fate, whatever the queue was.
+        # Chance on a link, no secret. Losses are drawn apart from jitter, which is not drawn for packets that find the
+        # queue full: so the n-th packet is lost or not, whatever the queue was.
         self._random = random or Random()  # noqa: S311
         self._jitter = random or Random()  # noqa: S311
         self._queued_bytes = 0
@@ -64,12 +105,13 @@ class Lane:
         self._shape = _Shape(
             straight=not direction.shaped,
             pacing=pacing,
-            fate=Fate(direction, self._random) if direction.impaired else None,
+            losses=Losses(direction, self._random) if direction.impaired else None,
             max_queued_bytes=min(bound + (pacing.limit_bytes or 0), _MAX_QUEUED_BYTES),
         )
 
     def seed(self, seed: int, begin_ns: int) -> None:
-        """Begin chance anew: the n-th packet from here on has one fate after every such seed. Traces as `restart`."""
+        """Begin chance anew: the same packets by number are lost after every such seed. Traces as `restart`."""
+        # "fate" is part of the seed of every run so far.
         self._random, self._jitter = (Random(f"{seed}/{what}") for what in ("fate", "jitter"))  # noqa: S311
         self.restart(begin_ns)
 
@@ -95,19 +137,19 @@ class Lane:
     def accept(self, frame: memoryview, packets: int, wire_bytes: int, now_ns: int) -> None:
         """Queue a copy of a frame that arrived at `now_ns`, unless it is lost or finds the queue full: counted."""
         shape = self._shape
-        fate = shape.fate
-        if fate is None:
+        losses = shape.losses
+        if losses is None:
             self._queue(shape, frame, packets, wire_bytes, now_ns)
             return
-        copies, lost = fate.copies()
+        copies, lost = losses.copies()
         self.lost += lost * packets
         self.duplicated += (copies + lost - 1) * packets
         for _ in range(copies):
             sent: memoryview | bytes = frame
-            if packets == 1 and fate.damages():
-                sent = frames.damaged(frame, fate.bit(len(frame) - frames.VNET_HEADER.size))
+            if packets == 1 and losses.damages():
+                sent = frames.damaged(frame, losses.bit(len(frame) - frames.VNET_HEADER.size))
                 self.corrupted += 1
-            self._queue(shape, sent, packets, wire_bytes, now_ns, overtakes=fate.overtakes())
+            self._queue(shape, sent, packets, wire_bytes, now_ns, overtakes=losses.overtakes())
 
     def _queue(
         self,
