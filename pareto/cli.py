@@ -119,9 +119,9 @@ def run(
             raise UserError("--resume takes its settings from the run: leave the sweep file out")
         wanted = resumed_sweep(folder, options)
     typer.echo(f"pareto: {','.join(wanted.models)} at {','.join(wanted.netems)}")
-    from pareto import sweeping
+    from pareto.run import run as run_sweep
 
-    raise typer.Exit(sweeping.run(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
+    raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
 @app.command()

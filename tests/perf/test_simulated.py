@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pareto import sweeping
+from pareto import run
 from pareto.simulated import World
 from pareto.simulated.study import rows
 from pareto.sweep import Sweep, make_sweep
@@ -45,13 +45,13 @@ def test_the_main_job_on_disk(
 ) -> None:
     rows(sweep(1), World())
     took: list[float] = []
-    measure = sweeping._measure
+    measure = run.Job._measure
 
     def timed(*arguments: Any) -> None:
         began = time.perf_counter()
         measure(*arguments)
         took.append(time.perf_counter() - began)
 
-    monkeypatch.setattr(sweeping, "_measure", timed)
-    sweeping.run(sweep(3), tmp_path, None, dry_run=False, began=0.0, figures="none")
+    monkeypatch.setattr(run.Job, "_measure", timed)
+    run.run(sweep(3), tmp_path, None, dry_run=False, began=0.0, figures="none")
     printed(f"44 cells x 3 rounds: {took[0]:.2f} s")

@@ -18,7 +18,7 @@ def deep():
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from pareto import sweeping
+from pareto import run
 from pareto.hosts import shipping, way
 from pareto.prepare import prepare
 from pareto.sweep import Sweep

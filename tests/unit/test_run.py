@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import profile_files, sweeping
+from pareto import profile_files, run
 from pareto.crew import Crew
 from pareto.hosts.session import SessionLost
 from pareto.link.probe import Reading
@@ -47,12 +47,12 @@ TORCH = {"torch": version("torch").partition("+")[0], "torchvision": version("to
 
 def test_the_same_versions_are_not_worth_a_word(out: Console) -> None:
     builds = {name: f"{found}+cu126" for name, found in TORCH.items()}
-    sweeping._tell_versions(out, {"edge": TORCH, "server": builds})
+    run._print_versions(out, {"edge": TORCH, "server": builds})
     assert said(out) == []
 
 
 def test_versions_that_differ_are_told_with_the_drivers(out: Console, snapshot: SnapshotAssertion) -> None:
-    sweeping._tell_versions(out, {"edge": TORCH, "server": {**TORCH, "torch": "1.9.1+cu102"}})
+    run._print_versions(out, {"edge": TORCH, "server": {**TORCH, "torch": "1.9.1+cu102"}})
     (line,) = said(out)
     edge, server, driver = line.split(", ")
     assert TORCH["torch"] in edge
@@ -67,7 +67,7 @@ def test_versions_that_differ_are_told_with_the_drivers(out: Console, snapshot: 
 
 def test_hosts_that_agree_against_the_driver(out: Console, snapshot: SnapshotAssertion) -> None:
     old = {**TORCH, "torchvision": "0.10.1"}
-    sweeping._tell_versions(out, {"edge": old, "server": old})
+    run._print_versions(out, {"edge": old, "server": old})
     (line,) = said(out)
     assert line.replace(version("torchvision"), "THE DRIVER'S") == snapshot
 
@@ -84,7 +84,7 @@ class Linked:
 
 def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
     networks = {name: (profile_files.load(name),) for name in ("none", *sweep.netems)}
-    return sweeping._bare_links(out, cast(Crew, Linked(link)), sweep, networks)
+    return run._bare_links(out, cast(Crew, Linked(link)), sweep, networks)
 
 
 def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep, snapshot: SnapshotAssertion) -> None:
@@ -112,5 +112,5 @@ def test_what_a_lost_host_cannot_tell_is_left_out() -> None:
     def lost() -> dict[str, Any]:
         raise SessionLost("pi ended")
 
-    assert sweeping._if_there(lost) is None
-    assert sweeping._if_there(lambda: {"relay": {}}) == {"relay": {}}
+    assert run._if_there(lost) is None
+    assert run._if_there(lambda: {"relay": {}}) == {"relay": {}}

@@ -1,0 +1,310 @@
+"""The main job, from a checked sweep to its report: prepare, build the testbed, run, put everything back, analyse."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from pareto import plan, reporting, screen, simulated, splits
+from pareto.console import console as standard_output
+from pareto.crew import Crew
+from pareto.hosts import testbeds
+from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.hosts.testbed import Testbed
+from pareto.hosts.way import FAULTS
+from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
+from pareto.plan import ModelFacts, Plan
+from pareto.prepare import Prepared, canonical, prepare, recipe
+from pareto.probing import in_words, prospects
+from pareto.runner import Aborted, Clock, Runner, link_facts
+from pareto.stopping import Stopping
+from pareto.store import Store, StoreError
+from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
+from partitions import model as partitioned
+from partitions.registry import canonical as canonical_name
+
+if TYPE_CHECKING:
+    from analysis.statistics.until import Standing
+
+
+def run(
+    sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: float, figures: str = "auto"
+) -> int:
+    """Run a sweep and report on it; returns the exit code.
+
+    resume: the folder of the run that goes on. began: `time.monotonic` when the program started. Raises UserError,
+    StoreError, TestbedError.
+    """
+    with ExitStack() as held:
+        store = None
+        if resume is not None:
+            store = held.enter_context(closing(Store.read(resume) if dry_run else Store.resume(resume)))
+        job = Job(sweep, began, dry_run=dry_run)
+        sweep = job.sweep
+        if store is not None:
+            check_same(store, sweep, job.records, job.networks)
+        done = store.done() if store is not None else frozenset()
+        planned = plan.make(sweep, job.facts, job.networks, done)
+        cores = len(os.sched_getaffinity(0)) if sweep.testbed == THIS_MACHINE else None
+        screen.plan(job.console, sweep, job.facts, job.networks, planned, cores)
+        if dry_run:
+            return 0
+        if store is None:
+            manifest = new_manifest(sweep, job.records, job.networks)
+            store = held.enter_context(closing(Store.create(out, job.name, manifest)))
+        last = plan.last_rounds(sweep, job.facts, job.networks, done)
+        return job.run(store, planned, job.stopping(store, last), figures)
+
+
+class Job:
+    """A sweep with its networks and models, which are prepared, on a testbed or in a simulation."""
+
+    def __init__(self, sweep: Sweep, began: float, *, dry_run: bool) -> None:
+        self.console = standard_output()
+        self.clock = Clock()
+        self._began = began
+        self._simulation = None
+        if sweep.simulated:
+            self._simulation = simulated.Simulation(simulated.load(sweep.testbed), began)
+        elif not dry_run:
+            testbeds.require(sweep.testbed, sweep.edge_cpu)
+        self._now = time.monotonic if self._simulation is None else self._simulation.clock
+        self._links = links_of(sweep)
+        self.networks = networks_of(sweep, self._links)
+        self.sweep = canonical(sweep)
+        self._prepared: dict[str, Prepared] = {}
+        self.facts = self._prepare()
+        """Of each model, what the plan needs to know."""
+
+    def _prepare(self) -> dict[str, ModelFacts]:
+        sweep, links = self.sweep, self._links
+        names = [canonical_name(model) for model in sweep.models]
+        points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
+        # Before anything is made of the models: bad input must not cost minutes.
+        chosen = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
+        measured = {name: splits.measured(name, of, sweep, links) for name, of in points.items()}
+        for name in names:
+            if self._simulation is not None:
+                self._simulation.prepare(name, sweep)
+            else:
+                self._prepared[name] = prepare(name, sweep)
+        facts = {}
+        for name, model in self._models.items():
+            added = set(measured[name]).difference(chosen[name])
+            notes = (splits.ends_note(added), splits.fold_note(points[name]), *model.notes)
+            facts[name] = replace(model.facts, splits=measured[name], notes=notes)
+        return facts
+
+    @property
+    def _models(self) -> Mapping[str, Prepared] | Mapping[str, simulated.Model]:
+        return self._prepared if self._simulation is None else self._simulation.models
+
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """By model, what the manifest records of it."""
+        return {name: model.manifest for name, model in self._models.items()}
+
+    @property
+    def name(self) -> str:
+        """Of the run that begins now."""
+        models, networks = list(self.facts), list(self.networks)
+        model = models[0] if len(models) == 1 else f"{len(models)}-models"
+        netem = networks[0] if len(networks) == 1 else f"{len(networks)}-profiles"
+        kind = f"-{SIMULATED}" if self._simulation is not None else ""
+        return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+    def stopping(self, store: Store, last: Mapping[Condition, int]) -> Stopping:
+        """last: each condition's last round that is planned."""
+        return Stopping(
+            self.sweep,
+            last,
+            partial(plan.further, self.sweep, self.facts, self.networks),
+            partial(_standing, store.folder),
+            self.clock,
+            self._began,
+            partial(self.console.print, markup=False),
+            self._now,
+        )
+
+    def run(self, store: Store, planned: Plan, stopping: Stopping, figures: str) -> int:
+        """Measure the plan and what is added to it, and report on all of the run; returns the exit code."""
+        clock, code, writable = self.clock, 0, True
+        try:
+            self._measure(store, planned, stopping)
+        except KeyboardInterrupt:
+            of = f" of {len(planned.trials)}" if self.sweep.until is self.sweep.budget is None else ""
+            self.console.print(f"interrupted: {clock.trials}{of} trials are kept")
+            code = 130
+        except (Aborted, StoreError, TestbedError) as error:
+            if isinstance(error, TestbedError) and not clock.trials:
+                raise
+            self.console.print(f"error: {error}", markup=False, soft_wrap=True)
+            code, writable = 1, not isinstance(error, StoreError)
+        except Exception:
+            if store.has_rows:
+                self._print_resume_command(store)
+            raise
+        if not store.has_rows:
+            return code
+        if code:
+            self._print_resume_command(store)
+        took_s = None if self._simulation is None else time.monotonic() - self._began
+        screen.summary(self.console, clock, self._now() - self._began, took_s)
+        if not writable:
+            return code
+        from analysis.reporting import Asked
+
+        reporting.show(self.console, [store.folder], Asked(figures=figures))
+        return code or int(any(row["status"] != "ok" for row in store.rows()))
+
+    def _print_resume_command(self, store: Store) -> None:
+        command = resume_command(store.folder, self.sweep)
+        self.console.print(f"go on with: {command}", markup=False, soft_wrap=True)
+
+    def _measure(self, store: Store, planned: Plan, stopping: Stopping) -> None:
+        parts = stopping.plans(planned)
+        # The first is asked for before a testbed is built: a run that goes on may have measured enough.
+        if (first := next(parts, None)) is None:
+            return
+        with closing(self._testbed()) as bed:
+            session: dict[str, Any] = {"started_at": utc_now(), "driver": driver(), "testbed": bed.facts}
+            workers = self._workers(bed, len(store.manifest()["sessions"]))
+            with (
+                closing(workers),
+                screen.Progress(self.console, planned, shares_machine=bed.is_local) as progress,
+            ):
+                session |= self._start(workers, bed)
+                store.drop_failed()
+                manifest = store.manifest() | {
+                    "sweep": self.sweep.model_dump(mode="json"),
+                    "testbed": bed.label,
+                }
+                manifest["sessions"] = [*manifest["sessions"], session]
+                store.write_manifest(manifest)
+                runner = Runner(
+                    workers,
+                    store,
+                    self.networks,
+                    self.sweep.link_tolerance,
+                    progress,
+                    self.clock,
+                    self._now,
+                    self.sweep.slowdown,
+                    self.sweep.seed,
+                    self.sweep.restart_rounds,
+                    store.starts(),
+                )
+                try:
+                    for part in itertools.chain([first], parts):
+                        progress.expect(part)
+                        runner.run(part)
+                except (Aborted, TestbedError):
+                    stopping.failed()
+                    raise
+                finally:
+                    session |= self._ended(workers, bed) | {"stopping": stopping.record()}
+                    store.write_manifest(manifest)
+            for line in screen.lateness(session["shaping"]):
+                self.console.print(f"attention: {line}", markup=False)
+
+    def _testbed(self) -> Testbed:
+        if self._simulation is not None:
+            return self._simulation.testbed(self._links + 1)
+        sweep = self.sweep
+        return testbeds.open_testbed(
+            sweep.testbed,
+            [profile for network in self.networks.values() for profile in network],
+            hosts=sweep.hosts or 2,
+            shape_at=sweep.shape_at,
+            edge_cpu=sweep.edge_cpu,
+            threads=sweep.threads or 1,
+            tcp=sweep.tcp,
+        )
+
+    def _workers(self, bed: Testbed, session: int) -> Crew | simulated.Workers:
+        if self._simulation is None:
+            return Crew(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
+        return simulated.Workers(self._simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
+
+    def _start(self, workers: Crew | simulated.Workers, bed: Testbed) -> dict[str, Any]:
+        """Start the workers; returns what the session's record says of them. Raises TestbedError."""
+        try:
+            workers.start()
+            record: dict[str, Any] = {"hosts": workers.facts()}
+            _print_versions(self.console, record["hosts"])
+            for roles in bed.facts.get("on_one_core", ()):
+                self.console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
+            if isinstance(workers, Crew) and not bed.is_local:
+                record["bare_links"] = _bare_links(self.console, workers, self.sweep, self.networks)
+        except FAULTS as error:
+            raise TestbedError(f"the workers did not start: {bed.lost() or error}") from error
+        return record
+
+    def _ended(self, workers: Crew | simulated.Workers, bed: Testbed) -> dict[str, Any]:
+        """What the session's record says when it is over, however it ended."""
+        clock = self.clock
+        return {
+            "ended_at": utc_now(),
+            "links": link_facts(self.networks, bed.links, workers.shaped),
+            "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
+            "sampling": _if_there(workers.sampling),
+            "trials": clock.trials,
+            "rebuilt": clock.rebuilt,
+            "measuring_s": round(clock.measuring, 3),
+            "probing_s": round(clock.probing, 3),
+            "watching_s": round(clock.watching, 3),
+            "driver_cpu_s": round(clock.driver_cpu, 3),
+        }
+
+
+def _standing(folder: Path, within: float) -> Standing:
+    """What is known of a run's front. Imported between rounds, not while one is measured."""
+    from analysis.fronts.front import front
+    from analysis.runs import trials
+    from analysis.statistics import until
+
+    return until.standing(front(trials.load([folder])), within)
+
+
+def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    try:
+        return facts()
+    except FAULTS:  # the run has ended because of it: what is known is kept
+        return None
+
+
+def _print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print which versions differ: another one may compute with other kernels, and trace another graph."""
+    for package in ("torch", "torchvision"):
+        versions = {role: facts[package] for role, facts in hosts.items()} | {"driver": version(package)}
+        if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
+            each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
+            console.print(f"versions differ: {package} {each}", markup=False)
+
+
+def _bare_links(console: Console, crew: Crew, sweep: Sweep, networks: Networks) -> dict[str, Any]:
+    """The readings of the real links before anything is emulated on them, for the session's record.
+
+    Prints them, and which profiles they cannot be made to follow.
+    """
+    links = crew.bare_links()
+    for number, (name, link) in enumerate(links.items()):
+        which = f"the link {name}" if len(links) > 1 else "the link"
+        console.print(f"{which} itself: {in_words(link)}", markup=False)
+        for profile in dict.fromkeys(network[number] for network in networks.values()):
+            for line in prospects(profile, link, sweep.link_tolerance):
+                console.print(f"attention: {line}", markup=False)
+    rates = ("rtt_s", "rate_bps", "rate_back_bps")
+    return {name: {rate: getattr(link, rate) for rate in rates} for name, link in links.items()}
