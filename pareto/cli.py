@@ -257,11 +257,11 @@ def netem_check(
         seconds = units.delay_s(duration)
     except ValueError as error:
         raise UserError(f"--duration: {error}") from None
-    from pareto import checking, screen
+    from pareto import netem_check, screen
 
     networks = networks_to_check(wanted)
     where = (wanted.testbed, wanted.shape_at)
-    good = checking.check(screen.console(), networks, seconds, wanted.link_tolerance, out, *where)
+    good = netem_check.check(screen.console(), networks, seconds, wanted.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)
 
 

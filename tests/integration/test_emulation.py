@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import checking
+from pareto import netem_check
 from pareto.link import qdisc
 from pareto.link.probe import Tolerance
 from pareto.profile_files import load
@@ -61,7 +61,7 @@ def test_a_link_is_checked_thing_by_thing(tmp_path: Path) -> None:
 def test_each_link_of_a_chain_is_checked(tmp_path: Path) -> None:
     said = io.StringIO()
     network = [load("20ms-20mbit"), load("5ms-50mbit")]
-    assert checking.check(Console(file=said, width=80), [network], 1.0, LOOSE, tmp_path, "local", "both"), (
+    assert netem_check.check(Console(file=said, width=80), [network], 1.0, LOOSE, tmp_path, "local", "both"), (
         said.getvalue()
     )
     tables = said.getvalue().split("edge-middle1: 20ms-20mbit on local: three namespaces")[1]
