@@ -53,18 +53,18 @@ if TYPE_CHECKING:
     from analysis.comparing.between_runs import compare as compare
     from analysis.comparing.paired import paired as paired
     from analysis.fronts.front import front as front
-    from analysis.fronts.hypervolume import hypervolumes as hypervolumes
+    from analysis.fronts.indicators import hypervolumes as hypervolumes
     from analysis.reporting import report as report
+    from analysis.runs.load import load as load
+    from analysis.runs.load import stages as stages
     from analysis.runs.requests import request_latencies as requests
-    from analysis.runs.stages import stages as stages
-    from analysis.runs.trials import load as load
 
 _WHERE = {
-    "load": "analysis.runs.trials:load",
-    "stages": "analysis.runs.stages:stages",
+    "load": "analysis.runs.load:load",
+    "stages": "analysis.runs.load:stages",
     "requests": "analysis.runs.requests:request_latencies",
     "front": "analysis.fronts.front:front",
-    "hypervolumes": "analysis.fronts.hypervolume:hypervolumes",
+    "hypervolumes": "analysis.fronts.indicators:hypervolumes",
     "paired": "analysis.comparing.paired:paired",
     "compare": "analysis.comparing.between_runs:compare",
     "report": "analysis.reporting:report",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.costs import stages
+from analysis import costs
 from analysis.figures.attribution_figure import attribution_drawing
 from analysis.figures.best_map_figure import best_map_drawings
 from analysis.figures.bound_figure import bound_drawing
@@ -23,8 +23,7 @@ from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.utilization_figure import utilization_drawing
 from analysis.findings import Findings
 from analysis.fronts import energy
-from analysis.keys import CELL, CONDITION
-from analysis.points import cuts
+from analysis.points import CELL, CONDITION, cuts
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure shows: all backends and codecs of it."""
@@ -47,7 +46,7 @@ def drawings(found: Findings, *, each: bool) -> Iterator[Drawing]:
     testbed = testbeds(found)
     front = found.front.assign(objectives="+".join(found.objectives))
     if each:
-        medians = stages.medians(found.stages, found.trials)
+        medians = costs.stage_medians(found.stages, found.trials)
         for key, rows in asked_for(front).groupby(FIGURE, dropna=False):
             if not rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
                 of_this = {
@@ -104,7 +103,7 @@ def _of_condition(
 ) -> Iterator[Drawing]:
     told, medians = conditions(rows, testbed), frames["stages"]
     yield front_drawing(rows, name, told, frames["attainment"])
-    yield attribution_drawing(stages.stage_times(rows, medians), name, told)
+    yield attribution_drawing(costs.stage_times(rows, medians), name, told)
     if medians.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
         yield utilization_drawing(rows, medians, name, told)
     if len(cuts(rows["point"].iloc[0])) == 2:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from analysis.runs.load import Run as Run
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run folder and its manifest (empty if it is missing)."""
-
-    folder: Path
-    manifest: Mapping[str, Any]
 
 
 @dataclass

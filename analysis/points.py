@@ -1,10 +1,24 @@
-"""Points as they are written: `7`, or `3+7` in a chain of three hosts, with one cut a link."""
+"""What a row is about: the keys of every frame, points as they are written, and points where nothing crosses.
+
+A point is `7`, or `3+7` in a chain of three hosts, with one cut a link. Where nothing crosses a link all backends do
+the same: that is one point, of no backend, and it is measured under each of them as a control.
+"""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from analysis.keys import CELL
+CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
+"""What is the same for all points that are compared. `setup` tells runs apart that were made with other settings or on
+another testbed; it is empty where all runs are alike."""
+CELL = [*CONDITION, "backend", "point"]
+TRIAL = ["run", *CELL, "round"]
+NONE = ""
+"""The backend of a point where nothing crosses."""
+_OF_POINT = ["model", "setup", "point"]
+_OF_ROUND = [*(name for name in TRIAL if name != "backend"), "position", "host"]
+"""What is the same for all that one round says of a point (of a host at that point, in the frame of the stages)."""
+_SUMS = ("latency_requests", "throughput_requests")
 
 
 def cuts(point: str) -> tuple[int, ...]:
@@ -19,19 +33,17 @@ def order(points: pd.Series) -> pd.Series:
 
 
 def order_backends(backends: pd.Series) -> pd.Series:
-    """The backends as a key to sort by: where there is none (empty text), as nothing crosses, comes last."""
+    """The backends as a key to sort by: none (empty text) comes last."""
     names = backends.astype("str")
-    key: pd.Series = names.where(names != "", "\U0010ffff")
+    key: pd.Series = names.where(names != NONE, "\U0010ffff")
     return key
 
 
 def sorted_cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """By `CELL`, points by their cuts; a new index."""
+    """The rows sorted by `CELL`, points by their cuts, with a new index."""
     keys = {"point": order, "backend": order_backends}
     return rows.sort_values(
-        CELL,
-        key=lambda column: keys[str(column.name)](column) if column.name in keys else column,
-        ignore_index=True,
+        CELL, key=lambda column: keys.get(str(column.name), lambda same: same)(column), ignore_index=True
     )
 
 
@@ -55,10 +67,65 @@ def short_step(step: str, hosts: int) -> str:
     near, _, rest = step.partition("-")
     if not rest:
         return step
-    way = rest.rpartition(" ")[2]
-    return f"link {way}" if hosts == 2 else f"link {link_number(near)} {way}"
+    direction = rest.rpartition(" ")[2]
+    return f"link {direction}" if hosts == 2 else f"link {link_number(near)} {direction}"
 
 
 def link_number(near: str) -> int:
     """Which link begins at that host, counted from the edge's, which is 1."""
     return 1 if near == "edge" else int(near.removeprefix("middle")) + 1
+
+
+def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The trials with one for each round of a point where nothing crosses; its backend is empty text.
+
+    Each of its figures is the mean of what that round's valid trials have, under whatever backend: they are the same
+    treatment, so the mean errs least. Where none is valid the first stands for all. `controls` is how many trials it is
+    made of, `controls_valid` how many of these are valid; both are empty for trials that stay as they are.
+
+    rows: trials, or their stages; trials: those of the stages, which tell where nothing crosses (payload_bytes is 0).
+    What is pooled already stays as it is.
+    """
+    is_control = controls(rows, trials)
+    if not is_control.any():
+        return rows
+    rows, is_control = rows.reset_index(drop=True), is_control.to_numpy()
+    kept = rows[is_control]
+    round_ = kept.groupby(
+        [name for name in _OF_ROUND if name in kept], dropna=False, observed=True, sort=False
+    ).ngroup()
+    is_ok = kept["status"] == "ok" if "status" in kept else pd.Series(True, index=kept.index)
+    counted = kept[is_ok | ~is_ok.groupby(round_).transform("any")]
+    groups = counted.groupby(round_.loc[counted.index], sort=False)
+    one = groups.head(1).copy()
+    in_order = round_.loc[one.index]
+    figures = [name for name in kept.select_dtypes("number") if name not in _OF_ROUND]
+    sums = [name for name in figures if name in _SUMS]
+    one[figures] = groups[figures].mean().loc[in_order].to_numpy()
+    one[sums] = groups[sums].sum(min_count=1).loc[in_order].to_numpy()
+    if isinstance(rows["backend"].dtype, pd.CategoricalDtype):
+        rows["backend"] = rows["backend"].astype("str")
+    one["backend"] = NONE
+    one = one.astype(rows.dtypes)
+    if "status" in kept:
+        numbers = is_ok.groupby(round_, sort=False).agg(["size", "sum"]).loc[in_order]
+        one["controls"], one["controls_valid"] = numbers["size"].to_numpy(), numbers["sum"].to_numpy()
+    both: pd.DataFrame = pd.concat([rows[~is_control], one]).sort_index()
+    return both.reset_index(drop=True)
+
+
+def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
+    """Which rows are of a point where nothing crosses, and were measured under a backend; arguments as of `pooled`."""
+    of = rows if trials is None else trials
+    nothing = pd.Series(False, index=rows.index)
+    if "payload_bytes" not in of:
+        return nothing
+    keys = [name for name in _OF_POINT if name in rows and name in of]
+    points = of.loc[of["payload_bytes"] == 0, keys].astype("str").drop_duplicates()
+    if points.empty:
+        return nothing
+    # First by the point alone, which leaves few: half a million rows are told apart by several texts.
+    near = rows["point"].isin(points["point"]) & (rows["backend"] != NONE)
+    own = pd.MultiIndex.from_frame(rows.loc[near, keys].astype("str"))
+    nothing[near] = own.isin(pd.MultiIndex.from_frame(points))
+    return nothing

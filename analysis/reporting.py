@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis import files, notes, page
-from analysis.advice.answers import answers
+from analysis.advice.advise import answers
 from analysis.comparing.paired import paired
-from analysis.comparing.verdicts import verdicts
-from analysis.costs.overhead import overhead
+from analysis.comparing.sentences import verdicts
+from analysis.costs import overhead
 from analysis.drawings import (
     FIGURE,
     KINDS,
@@ -26,20 +26,18 @@ from analysis.drawings import (
 )
 from analysis.figures.drawing import save_all
 from analysis.figures.style import WIDTHS_IN
-from analysis.findings import Findings, Run
+from analysis.findings import Findings
 from analysis.fronts import energy
-from analysis.fronts.fronts import fronts
+from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
-from analysis.keys import CONDITION
-from analysis.runs import links
-from analysis.runs.folders import Runs, folders
-from analysis.runs.joining import joined
-from analysis.statistics import load
+from analysis.points import CONDITION
+from analysis.runs.load import Run, Runs, folders, joined, links
+from analysis.statistics import host_load
 from analysis.statistics.drift import drifts
-from analysis.statistics.floor import floors
-from analysis.statistics.floor import sentences as noise_floors
-from analysis.statistics.levels import sentences as spreads
+from analysis.statistics.noise import floor_sentences as noise_floors
+from analysis.statistics.noise import floors
+from analysis.statistics.noise import spread_sentences as spreads
 from analysis.statistics.stability import warnings
 from analysis.tables import latex
 from pareto.errors import UserError
@@ -122,7 +120,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
         runs=known.runs,
         trials=trials,
         stages=known.stages,
-        links=links.load([run.folder for run in known.runs]),
+        links=links([run.folder for run in known.runs]),
         front=rows,
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
@@ -137,9 +135,9 @@ def find(runs: Runs, wanted: Asked) -> Findings:
     found.answers += answers(trials, known.stages, manifests, front=rows)
     found.warnings += [
         *warnings(rows, drifting),
-        *load.on_one_core(manifests),
-        *load.beyond(rows, manifests),
-        *load.warnings(trials, known.stages, shared=found.on_one_machine),
+        *host_load.on_one_core(manifests),
+        *host_load.beyond(rows, manifests),
+        *host_load.warnings(trials, known.stages, shared=found.on_one_machine),
     ]
     found.verdicts += verdicts(found.paired)
     found.notes += noise_floors(floors(known.trials))
@@ -154,7 +152,7 @@ def find(runs: Runs, wanted: Asked) -> Findings:
             found.notes += notes.energies_of_different_devices(shown, name)
             found.notes += notes.best_points(shown, name)
     found.notes += notes.differing_top1(trials)
-    found.notes += load.full_cores(trials, shared=found.on_one_machine)
+    found.notes += host_load.full_cores(trials, shared=found.on_one_machine)
     return found
 
 

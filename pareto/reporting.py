@@ -52,7 +52,7 @@ def show(
 ) -> None:
     """Analyse runs and show what was found; the folder that was written comes last."""
     from analysis.drawings import asked_for
-    from analysis.keys import CONDITION
+    from analysis.points import CONDITION
     from analysis.reporting import report
     from analysis.tables.front import front_table
     from analysis.tables.overhead import overhead_table
@@ -119,7 +119,7 @@ def advise(
 ) -> None:
     """What to do in a network, from what was measured in others."""
     from analysis.advice.advise import advise as advice
-    from analysis.runs.joining import joined
+    from analysis.runs.load import joined
     from analysis.tables.advice import advice_table
 
     if best not in ("latency", "throughput"):

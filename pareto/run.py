@@ -36,7 +36,7 @@ from partitions import model as partitioned
 from partitions.registry import canonical as canonical_name
 
 if TYPE_CHECKING:
-    from analysis.statistics.until import Standing
+    from analysis.statistics.stability import Standing
 
 
 def run(
@@ -272,10 +272,10 @@ class Job:
 def _standing(folder: Path, within: float) -> Standing:
     """What is known of a run's front. Imported between rounds, not while one is measured."""
     from analysis.fronts.front import front
-    from analysis.runs import trials
-    from analysis.statistics import until
+    from analysis.runs import load
+    from analysis.statistics import stability
 
-    return until.standing(front(trials.load([folder])), within)
+    return stability.standing(front(load.load([folder])), within)
 
 
 def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from pareto.screen import duration
 from pareto.sweep import Condition, Sweep
 
 if TYPE_CHECKING:
-    from analysis.statistics.until import Standing
+    from analysis.statistics.stability import Standing
 
 NAMED = 5
 """Of the points without a valid trial, or with few, so many are named in a line."""

@@ -1,4 +1,4 @@
-"""Advice for a network: the point to use, the runner-up, how sure, and from what condition on another is better."""
+"""The point to use in a network, the runner-up, and how sure that is; and a sentence for each measured condition."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice.choices import TOSS_UP, Choice, Ranking, answer, ranking
-from analysis.advice.ensemble import Ensemble
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
-from analysis.advice.predict import advisable
-from analysis.advice.validation import Validation, validate
-from analysis.advice.wording import more, percent, rate
+from analysis.advice.predict import Ensemble, Validation, advisable, validate
+from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
 from analysis.naming import in_flight
+from analysis.points import CONDITION, cuts
 from analysis.runs.manifest import input_type
-from analysis.statistics.floor import floors
+from analysis.statistics.noise import floors
+from analysis.wording import EDGE, SERVER, interval, more, percent, rate
 from pareto.errors import UserError
 
 
@@ -61,7 +60,7 @@ def advise(
     model: str = "",
     seed: int = 0,
 ) -> Advice:
-    """From the frames of `analysis.runs.trials` (of any number of runs) and the manifests of those runs.
+    """From the frames of `analysis.runs.load` (of any number of runs) and the manifests of those runs.
 
     `objective`: `latency` (one request in flight) or `throughput`. `where`: a constraint (`analysis.fronts.where`) on
     latency_s and throughput_ips in that network, on what does not depend on it (edge_s, server_s, payload_bytes,
@@ -184,3 +183,119 @@ def _beyond(network: Network, measured: Sequence[Network]) -> bool:
         if not min(span) <= getattr(network, field) <= max(span):
             return True
     return False
+
+
+MOST = 50
+"""So many sentences, and those of the rest of a workload: more nobody reads."""
+
+
+def answers(
+    trials: pd.DataFrame,
+    stages: pd.DataFrame,
+    manifests: Sequence[Mapping[str, Any]],
+    *,
+    objective: str = "latency",
+    where: str = "",
+    front: pd.DataFrame | None = None,
+    seed: int = 0,
+) -> list[str]:
+    """One sentence for each workload and profile, in the order of the trials; frames as in `analysis.advice.advise`.
+
+    Figures are measured. From what rate on another point pays is predicted from all profiles of the workload, at this
+    profile's delay; it is left out where the link is not one delay and rate, where runs mean different links by one
+    name, and in chains. `may`: the rounds do not agree that it does, or are too few for an interval. `probably`: that
+    point is the best with less than 95 % (`analysis.advice.ranking`); below 80 % the contenders are named.
+
+    Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
+    `front`, the frame of `analysis.fronts.front.front`, which knows every column.
+    """
+    known = networks(manifests, strict=False)
+    floor = floors(trials)
+    found: list[str] = []
+    for rows in workloads(trials):
+        if len(found) >= MOST:
+            break
+        ok = rows[(rows["status"] == "ok") & rows["latency_s"].notna()]
+        ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
+        images = input_type(manifests, str(rows["model"].iloc[0]))
+        for netem in rows["netem"].unique():
+            head = title(rows.iloc[0], netem)
+            if ensemble is None or netem not in ensemble.observed.places:
+                found.append(f"{head}: no valid trial")
+                continue
+            network = None if _is_chain(ensemble.observed) else known.get(netem)
+            among = None if front is None else _feasible(front, rows.iloc[0], netem)
+            try:
+                ranked = ranking(
+                    ensemble, network, objective, where, netem, among, seed=seed, input_type=images
+                )
+            except UserError as error:
+                found.append(f"{head}: {error}")
+            else:
+                found.append(f"{head}: {_sentence(ranked, objective, network)}")
+    more = len(trials[CONDITION].drop_duplicates()) - len(found)
+    return [*found, f"and {more} conditions more: report on fewer runs for theirs"] if more > 0 else found
+
+
+def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str]]:
+    """Backend and point of the condition's rows that satisfy the report's constraint."""
+    rows = front[(front["netem"] == netem) & front["feasible"].astype(bool)]
+    for name in WORKLOAD:
+        rows = rows[rows[name] == like[name]]
+    return set(zip(rows["backend"], rows["point"], strict=True))
+
+
+def _is_chain(observed: Observed) -> bool:
+    return any(len(cuts(point)) > 1 for point in observed.cells["point"])
+
+
+def _sentence(ranked: Ranking, objective: str, network: Network | None) -> str:
+    text = answer(ranked, objective, ranked.sure)
+    if not ranked.sure:
+        text += f" ({ranked.unsure})"
+    if ranked.sure == TOSS_UP:
+        return text
+    text += _gain(ranked, objective)
+    return f"{text}; {_elsewhere(ranked)}" if network and len(ranked.choices) > 1 else text
+
+
+def _gain(ranked: Ranking, objective: str) -> str:
+    """`, 12 % less than all on the edge and 40 % less than all on the server`: what cutting there is worth."""
+    if _kind(ranked.best) == EDGE:
+        return ""
+    whole = [
+        next((choice for choice in ranked.choices if _kind(choice) == kind), None) for kind in (EDGE, SERVER)
+    ]
+    gains = []
+    for end in whole:
+        if end is None or _kind(end) == _kind(ranked.best):
+            continue
+        if objective == "latency":
+            gains.append(f"{percent(1 - ranked.best.latency_s / end.latency_s)} less than {_kind(end)}")
+        else:
+            gain = ranked.best.throughput_ips / end.throughput_ips - 1
+            gains.append(more(gain, f"more than {_kind(end)}", f"as much as {_kind(end)}"))
+    return f", {' and '.join(gains)}" if gains else ""
+
+
+def _elsewhere(ranked: Ranking) -> str:
+    """From what rate on another point pays."""
+    told = []
+    for switch in ranked.crossovers:
+        if switch.along != "rate":
+            continue
+        other = ranked.by_cell[switch.cell]
+        what = "a split" if _kind(ranked.best) == EDGE and _kind(other) == "" else other.doing
+        at = f"from {rate(switch.at)} on" if switch.upwards else f"below {rate(switch.at)}"
+        pays = "may pay" if math.isnan(switch.low) else "pays"
+        span = interval(switch.low, switch.high, rate)
+        told.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
+    if told:
+        return f"predicted: {', '.join(told)}"
+    none = "split" if _kind(ranked.best) == EDGE else "other point"
+    return f"predicted: at this delay no {none} pays at any rate"
+
+
+def _kind(choice: Choice) -> str:
+    """Which host has the whole model; empty text for a cut."""
+    return next((kind for kind in (EDGE, SERVER) if choice.place.startswith(kind)), "")

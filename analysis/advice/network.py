@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.costs.overhead import GOODPUT
+from pareto.constants import GOODPUT
 from pareto.errors import UserError
 
 ROUNDING = 1e-9

@@ -1,4 +1,4 @@
-"""What was measured of one workload, as arrays that rounds can be drawn from."""
+"""What was measured of one workload, as arrays that rounds can be drawn from, and medians over whole rounds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.advice.network import Network
-from analysis.costs.overhead import GOODPUT
 from analysis.fronts.dominance import Floats
-from analysis.keys import CONDITION
 from analysis.naming import backends
-from analysis.neutral import pooled
-from analysis.points import order
+from analysis.points import CONDITION, order, pooled
+from pareto.constants import GOODPUT
 
 Ints = npt.NDArray[np.int64]
 _TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
@@ -55,7 +53,7 @@ class Observed:
 
     A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
     workload, backend, point, point_name, and medians of `KEPT`. A point where nothing crosses is one cell without a
-    backend (`analysis.neutral.pooled`).
+    backend (`analysis.points.pooled`).
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.
     - overhead_s: what the network took beyond delays, and payload and result at TCP's goodput; NaN where the profile is
@@ -116,7 +114,7 @@ def workloads(trials: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
     """The valid trials of one workload, of any number of runs and profiles; there must be one at least.
 
-    Takes the frames of `analysis.runs.trials`. Runs older than `stages.csv` have the medians of the latency phase in
+    Takes the frames of `analysis.runs.load`. Runs older than `stages.csv` have the medians of the latency phase in
     place of the better mean of both.
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
@@ -186,3 +184,58 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     ordered = cells.sort_values(["place", "later"])
     cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]
     return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell
+
+
+MIN_ROUNDS = 3
+"""With fewer nothing is said of how sure a ranking is."""
+MOST_ROUNDS = 100
+"""Of more rounds, those that follow each other are taken together: thousands take long and tell no more."""
+
+
+def together(observed: Observed) -> Observed:
+    """With at most about `MOST_ROUNDS` rounds: medians of several, all of one stratum, in place of each by itself."""
+    rounds = len(observed.stratum)
+    if rounds <= MOST_ROUNDS:
+        return observed
+    parts: list[Ints] = []
+    for stratum in np.unique(observed.stratum):
+        members = np.flatnonzero(observed.stratum == stratum)
+        parts += np.array_split(
+            members, min(len(members), max(MIN_ROUNDS, MOST_ROUNDS * len(members) // rounds))
+        )
+    arrays: dict[str, Any] = {}
+    for name in MEASURES:
+        last = np.moveaxis(getattr(observed, name), 0, -1)
+        arrays[name] = np.stack([_medians(last[..., part], np.nan) for part in parts])
+    return replace(observed, stratum=observed.stratum[[part[0] for part in parts]], **arrays)
+
+
+def medians(values: Floats, draws: Ints | None = None) -> Floats:
+    """Of rounds x places x cells, over all rounds and places: cells. Over the drawn rounds: resamples x cells.
+
+    A missing trial is left out; a draw that has none of a cell's trials gets the median of all of them.
+    """
+    if draws is None:
+        every: Floats = medians(values, np.arange(len(values))[None])[0]
+        return every
+    found = np.full((len(draws), values.shape[2]), np.nan)
+    for cell in range(values.shape[2]):
+        of_cell = values[:, :, cell]
+        of_cell = of_cell[:, ~np.isnan(of_cell).all(axis=0)]
+        if of_cell.size:
+            middle = float(np.median(of_cell[~np.isnan(of_cell)]))
+            found[:, cell] = _medians(of_cell[draws].reshape(len(draws), -1), middle)
+    return found
+
+
+def _medians(values: Floats, otherwise: float) -> Floats:
+    """Along the last axis, without NaN; many times as fast as `numpy.nanmedian`."""
+    count = np.count_nonzero(~np.isnan(values), axis=-1)
+    if (count == values.shape[-1]).all():
+        return np.asarray(np.median(values, axis=-1))
+    ordered = np.sort(values, axis=-1)  # NaN last
+    one, other = (
+        np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0]
+        for place in (np.maximum(count - 1, 0) // 2, count // 2)
+    )
+    return np.where(count > 0, (one + other) / 2, otherwise)

@@ -5,7 +5,8 @@
 
 Rates are what TCP carries of them, 1448 bytes in 1514 (`pareto.constants.GOODPUT`). The idea of predicting a
 split's time from its stages and the network is that of Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are
-measured, not modelled, and so is what the backend adds (a, b).
+measured, not modelled, and so is what the backend adds (a, b). How well predictions do is tested where the truth was
+measured (`validate`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.advice.network import Network, networks
-from analysis.advice.observed import Ints, Observed, observe, workloads
-from analysis.advice.rounds import medians
-from analysis.costs.overhead import GOODPUT, MIN_PAYLOADS, line
+from analysis.advice.observed import Ints, Observed, medians, observe, together, workloads
+from analysis.costs import MIN_PAYLOADS, line
 from analysis.fronts.dominance import Floats
 from analysis.points import cuts
-from pareto.constants import MOST_IN_FLIGHT
+from analysis.statistics.noise import Floor, Floors, floor_of
+from pareto.constants import GOODPUT, MOST_IN_FLIGHT
 from pareto.errors import UserError
 
 PAIRS = 20_000_000
@@ -179,7 +181,7 @@ def predictors(
 ) -> list[Predictor]:
     """One for each workload (model, batch size, codec, depth, setup) of two hosts that has a valid trial.
 
-    Takes the frames of `analysis.runs.trials` and the manifests of the runs. Workloads that cannot be predicted are
+    Takes the frames of `analysis.runs.load` and the manifests of the runs. Workloads that cannot be predicted are
     left out: see `advisable`.
     """
     known = networks(manifests)
@@ -275,3 +277,112 @@ def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
                 found[:, mine] = np.median(values[:, among], axis=1)[:, None]
                 break
     return found
+
+
+Models = tuple[Predictor, Predictor]
+"""Central (arrays over cells), by round (rounds x cells)."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """`blocks`: the rounds, of very many several together. floor: by column, what identical treatments differ by."""
+
+    observed: Observed
+    blocks: Observed
+    floor: Floor
+
+    @classmethod
+    def of(cls, observed: Observed, floors: Floors) -> Ensemble:
+        return cls(observed, together(observed), floor_of(floors, observed.cells.iloc[0]))
+
+    @cached_property
+    def predicted(self) -> Models:
+        """From all profiles, for any network."""
+        return predictor(self.observed), predictor(self.blocks, self._alone)
+
+    def measured(self, profile: str, network: Network | None) -> Models:
+        """Those that give at `network`, which is this profile, what was measured there; anywhere, if it is None."""
+        selections = ((self.observed, None), (self.blocks, self._alone))
+        made = []
+        for number, (observed, draws) in enumerate(selections):
+            there = observed.at(profile)
+            if network is None:
+                made.append(as_measured(there, draws))
+            else:
+                figures = (medians(values, draws) for values in (there.latency_s, there.throughput_ips))
+                made.append(self.predicted[number].anchored(network, *figures))
+        central, by_round = made
+        return central, by_round
+
+    @property
+    def _alone(self) -> Ints:
+        return np.arange(len(self.blocks.stratum))[:, None]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Absolute errors, as shares of what was measured, over the points that cross the link (NaN: none could be tested).
+
+    `held_out`: each profile was predicted from the others alone; else from all, itself among them, as there is no
+    other. `profiles`: how many were tested. `cells`: how many points at them. spread: the root of the mean
+    square of the logarithms of predicted over measured.
+    """
+
+    held_out: bool
+    profiles: int
+    cells: int
+    latency_median: float
+    latency_worst: float
+    throughput_median: float
+    throughput_worst: float
+    latency_spread: float
+    throughput_spread: float
+
+    def of(self, objective: str) -> tuple[float, float]:
+        """Median and worst."""
+        if objective == "latency":
+            return self.latency_median, self.latency_worst
+        return self.throughput_median, self.throughput_worst
+
+    def spread(self, objective: str) -> float:
+        """What the model gets wrong, as a standard deviation; NaN where nothing is known of how it does elsewhere."""
+        if not self.held_out:
+            return np.nan
+        return self.latency_spread if objective == "latency" else self.throughput_spread
+
+
+def validate(observed: Observed) -> Validation:
+    """Leaves out one profile after the other, predicts it, and compares with the medians measured there.
+
+    Points where nothing crosses are not tested: no network is in them.
+    """
+    held_out = len(observed.profiles) > 1
+    errors: list[tuple[Floats, Floats]] = []
+    crossing = observed.cells["backend"].ne("").to_numpy()
+    for profile in observed.profiles:
+        network = vars(observed.networks[profile])
+        central = predictor(observed.without(profile) if held_out else observed)
+        there = observed.at(profile)
+        latency = central.latency_s(**network) / medians(there.latency_s) - 1
+        throughput = central.throughput_ips(**network) / medians(there.throughput_ips) - 1
+        errors.append((latency[crossing], throughput[crossing]))
+    latencies, throughputs = (np.concatenate(of_kind) for of_kind in zip(*errors, strict=True))
+    tested = np.isfinite(latencies)
+    return Validation(
+        held_out,
+        len(observed.profiles),
+        int(np.count_nonzero(tested)),
+        *_median_and_worst(latencies),
+        *_median_and_worst(throughputs),
+        *(_spread(errors) for errors in (latencies, throughputs)),
+    )
+
+
+def _median_and_worst(errors: Floats) -> tuple[float, float]:
+    known = np.abs(errors[np.isfinite(errors)])
+    return (float(np.median(known)), float(known.max())) if len(known) else (np.nan, np.nan)
+
+
+def _spread(errors: Floats) -> float:
+    known = np.log1p(errors[np.isfinite(errors)])
+    return float(np.sqrt(np.mean(known**2))) if len(known) else np.nan

@@ -2,31 +2,31 @@
 
 Rounds of two runs do not belong together: the third of one was measured hours from the third of the other, and nothing
 slowed both. So cells are paired and rounds are not: two samples are compared (`significance.rank_sum`,
-`shift.shifts`). That also needs fewer rounds than pairs made up by number: 7 instead of 11 of each for 44 tests.
+`significance.shifts`). That also needs fewer rounds than pairs made up by number: 7 instead of 11 of each for 44 tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.comparing import conclusions, front_changes, samples, shared, significance
+from analysis.comparing import front_changes, sentences
 from analysis.comparing.settings import differences as settings_that_differ
-from analysis.comparing.shift import shifts
 from analysis.fronts.energy import with_middle
 from analysis.fronts.objectives import DEFAULT
-from analysis.keys import CELL, TRIAL
-from analysis.naming import count
-from analysis.neutral import NONE, controls, pooled
+from analysis.naming import condition_title, count
+from analysis.points import CELL, CONDITION, NONE, TRIAL, controls, cuts, pooled, sorted_cells
+from analysis.runs.load import load, stages
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
-from analysis.statistics.median import Floats
+from analysis.statistics import significance
+from analysis.statistics.samples import Floats
+from analysis.statistics.significance import shifts
 from pareto.errors import UserError
 
 COLUMNS = [
@@ -79,10 +79,10 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         trials = load([run]).assign(setup=setup)
         needs_stages = "energy" in objectives or "energy" in where
         sides.append(with_middle(trials, stages(run)) if needs_stages else trials)
-    one, two = (shared.cells(pooled(trials)) for trials in sides)
-    both = shared.both(one, two)
+    one, two = (_cells(pooled(trials)) for trials in sides)
+    both = _both(one, two)
     if both.empty:
-        raise UserError(f"{first} and {second}: {shared.nothing_shared(one, two)}")
+        raise UserError(f"{first} and {second}: {_nothing_shared(one, two)}")
     same = [_of_cells(trials, both) for trials in sides]
     found = differences(same[0], same[1])
     fronts = front_changes.changes(same[0], same[1], objectives, where)
@@ -91,9 +91,9 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         found,
         fronts,
         settings_that_differ(a, b, set(both["model"]), set(both["netem"])),
-        shared.only(one, two),
-        shared.only(two, one),
-        list(conclusions.sentences(found, fronts)),
+        _only(one, two),
+        _only(two, one),
+        list(sentences.conclusions(found, fronts)),
         list(_notes(same[0], same[1])),
     )
 
@@ -128,13 +128,13 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
         for trials in map(pooled, (first, other))
     ]
-    rows = shared.both(*(shared.cells(side) for side in sides))
+    rows = _both(*(_cells(side) for side in sides))
     tables = [_tables(side, rows) for side in sides]
     (one_s, one_ips), (two_s, two_ips) = tables
-    rows["first_rounds"], rows["other_rounds"] = samples.rounds(one_s), samples.rounds(two_s)
+    rows["first_rounds"], rows["other_rounds"] = significance.rounds(one_s), significance.rounds(two_s)
     for name, (latency, throughput) in zip(("first", "other"), tables, strict=True):
-        rows[f"{name}_latency_s"] = samples.medians(latency)
-        rows[f"{name}_throughput_ips"] = samples.medians(throughput)
+        rows[f"{name}_latency_s"] = significance.medians(latency)
+        rows[f"{name}_throughput_ips"] = significance.medians(throughput)
     for column, values in zip(
         ("latency_difference_s", "latency_low_s", "latency_high_s"), shifts(one_s, two_s), strict=True
     ):
@@ -161,7 +161,7 @@ def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> tuple[Floats, Floats]:
     merged = trials[[*CELL, "latency_s", "throughput_ips"]].merge(numbered, on=CELL, how="inner")
     numbers = merged["cell"].to_numpy()
     latency, throughput = (
-        samples.padded(merged[column].to_numpy(), numbers, len(rows))
+        significance.padded(merged[column].to_numpy(), numbers, len(rows))
         for column in ("latency_s", "throughput_ips")
     )
     return latency, throughput
@@ -188,3 +188,126 @@ def _again(first: pd.DataFrame, other: pd.DataFrame) -> int:
         return 0
     same = [*TRIAL, "started_at", "latency_s"]
     return len(first[same].merge(other[same].drop_duplicates(), on=same, how="inner"))
+
+
+WORDS = {
+    "model": "model",
+    "netem": "profile",
+    "batch_size": "batch size",
+    "codec": "codec",
+    "in_flight_asked": "requests in flight",
+    "backend": "backend",
+}
+_MOST_CONDITIONS = 3
+"""Conditions that a line names; of more it tells the number."""
+
+
+def _cells(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials are ok."""
+    grouped = trials.assign(valid=trials["status"] == "ok").groupby(CELL, dropna=False, observed=True)
+    found: pd.DataFrame = grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index()
+    return sorted_cells(found)
+
+
+def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The cells (rows of `cells`) that have a valid trial in both runs; `point_name` is the first's."""
+    valid = first[first["valid"] > 0].drop(columns="valid")
+    return valid.merge(other.loc[other["valid"] > 0, CELL], on=CELL, how="inner")
+
+
+def _only(these: pd.DataFrame, those: pd.DataFrame) -> list[str]:
+    """What only the first of two runs has (frames of `cells`): models, profiles, ..., conditions, backends, points.
+
+    A point without a valid trial in the other run is named as well. What follows from a line is not told again: of a
+    profile that the other run lacks no points are listed.
+    """
+    return [*_values(these, those), *_conditions(these, those), *_points(these, those)]
+
+
+def _values(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
+    for column, word in WORDS.items():
+        left = [value for value in these[column].unique() if value not in _known(those, column)]
+        if left:
+            yield f"{word if len(left) == 1 else _plural(word)} {', '.join(str(value) or 'none' for value in left)}"
+
+
+def _conditions(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
+    """Such as would be there, had the other run all combinations of what it has."""
+    known = set(those[CONDITION].itertuples(index=False, name=None))
+    for row in _with_known_values(these, those)[CONDITION].drop_duplicates().to_dict("records"):
+        if tuple(row[column] for column in CONDITION) not in known:
+            yield condition_title(row)
+
+
+def _points(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
+    """Of conditions that both have, by what is missing, so that a line may be of many conditions."""
+    counts = those.set_index(CELL)["valid"].to_dict()
+    conditions = set(those[CONDITION].itertuples(index=False, name=None))
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for _, rows in _with_known_values(these, those).groupby(
+        [*CONDITION, "backend"], observed=True, sort=False
+    ):
+        row = rows.iloc[0]
+        if tuple(row[CONDITION]) not in conditions:
+            continue
+        valid = rows[rows["valid"] > 0]
+        missing: dict[str, list[str]] = {}
+        for cell in valid[CELL].itertuples(index=False, name=None):
+            count = counts.get(cell)
+            if not count:
+                kind = "" if count is None else " without a valid trial in the other run"
+                missing.setdefault(kind, []).append(str(cell[-1]))
+        for kind, lacking in missing.items():
+            place = (numbers(lacking), str(row["backend"]), kind)
+            lines.setdefault(place, []).append(condition_title(row))
+    for (points, backend, kind), titles in lines.items():
+        word = "points" if "," in points or " to " in points else "point"
+        at = f"{len(titles)} conditions" if len(titles) > _MOST_CONDITIONS else "; ".join(titles)
+        over = f" over {backend}" if backend else ""
+        yield f"{word} {points}{over}{kind}: {at}"
+
+
+def _with_known_values(these: pd.DataFrame, those: pd.DataFrame) -> pd.DataFrame:
+    known = pd.Series(True, index=these.index)
+    for column in WORDS:
+        known &= these[column].isin(_known(those, column))
+    return these[known]
+
+
+def _known(those: pd.DataFrame, column: str) -> set[Any]:
+    """What the run has; that something crosses nothing, and is of no backend, is known to any."""
+    return {*those[column], *([NONE] if column == "backend" else [])}
+
+
+def numbers(points: Iterable[str]) -> str:
+    """`3, 5 to 9, 12`; points with several cuts each for itself."""
+    ordered = sorted(points, key=cuts)
+    spans: list[list[str]] = []
+    for point in ordered:
+        if spans and point == _next(spans[-1][-1]):
+            spans[-1].append(point)
+        else:
+            spans.append([point])
+    return ", ".join(_span(span) for span in spans)
+
+
+def _next(point: str) -> str:
+    return "" if "+" in point else str(int(point) + 1)
+
+
+def _span(points: Sequence[str]) -> str:
+    return f"{points[0]} to {points[-1]}" if len(points) > 2 else ", ".join(points)
+
+
+def _plural(word: str) -> str:
+    return word if word.endswith("flight") else f"{word}s"
+
+
+def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
+    """Why two runs cannot be compared, in one line."""
+    for column, word in WORDS.items():
+        sides: list[Mapping[Any, None]] = [dict.fromkeys(side[column]) for side in (first, other)]
+        if not sides[0].keys() & sides[1].keys():
+            has = (", ".join(filter(None, map(str, side))) or "none" for side in sides)
+            return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
+    return "the runs have no point in common that has a valid trial in both"

@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.comparing.significance import ALPHA
 from analysis.fronts import draws
 from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
 from analysis.fronts.draws import Draws
-from analysis.fronts.hypervolume import BEYOND_WORST, volume
-from analysis.fronts.membership import probabilities
+from analysis.fronts.front import probabilities
+from analysis.fronts.indicators import BEYOND_WORST, volume
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
-from analysis.keys import CONDITION
 from analysis.naming import cell_names
-from analysis.neutral import pooled
-from analysis.statistics.floor import floors
-from analysis.statistics.median import LEAST_VALUES
+from analysis.points import CONDITION, pooled
+from analysis.statistics.noise import floors
+from analysis.statistics.samples import LEAST_VALUES
+from analysis.statistics.significance import ALPHA
 
 CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
 COLUMNS = [
@@ -45,11 +44,11 @@ def changes(
 
     - first_hypervolume, other_hypervolume: of the front of all backends, against one `reference` for both (in words).
       hypervolume_ratio: other over first; more than 1: the other's front is the better one. ratio_low, ratio_high: its
-      95 % interval, by resampling whole rounds, of each run by itself (`analysis.fronts.resampling`); empty where a
+      95 % interval, by resampling whole rounds, of each run by itself (`analysis.fronts.draws`); empty where a
       point of a front has fewer than 6 rounds, or where in some resamples of a run no point satisfies `where`, and
       `note` says so.
     - enter, leave, stay: points (`tcp 14; rpc 7`) that are on the other's front only, on the first's only, on both,
-      with a probability (`analysis.fronts.membership`) of at least 95 % in one and at most 5 % in the other. may_enter,
+      with a probability (`analysis.fronts.front`) of at least 95 % in one and at most 5 % in the other. may_enter,
       may_leave, may_stay: such as the medians say so, but no such probability.
 
     Raises `UserError` for objectives or a constraint that can't be read.

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.comparing import samples, significance
-from analysis.keys import CONDITION
 from analysis.naming import backends
-from analysis.neutral import NONE, controls
-from analysis.points import cuts
-from analysis.statistics import median
-from analysis.statistics.floor import OF, UNKNOWN, Floors, floors
+from analysis.points import CONDITION, NONE, controls, cuts
+from analysis.statistics import samples, significance
+from analysis.statistics.noise import OF, Floors, floor_of, floors
 
 COLUMNS = [
     *CONDITION,
@@ -74,18 +71,18 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
     - latency_difference_s, latency_difference_percent, throughput_difference_percent: of a point, the median
       over its rounds. Of all, the median of the medians of rounds, or of points (`interval_over`).
       overhead_difference_s: of latency - latency bound, without what the stages' own times differed by.
-    - latency_low_s and so on: the median's 95 % interval (`analysis.statistics.median`), which assumes nothing about
+    - latency_low_s and so on: the median's 95 % interval (`analysis.statistics.samples`), which assumes nothing about
       the distribution and holds for few values too. Of all: over whole rounds, or with fewer than `MIN_BLOCKS` of them
       over points. Empty, and `note` says so, with too few of both.
     - first_faster, other_faster: at how many points the median latency says so.
     - latency_p_value, throughput_p_value: whether a point's pairs may differ by chance
-      (`analysis.comparing.significance.signed_rank`). _p_corrected: corrected by Holm for all `tests` of the frame:
+      (`analysis.statistics.significance.signed_rank`). _p_corrected: corrected by Holm for all `tests` of the frame:
       every point, both measures, each condition and pair of backends. Of all: the least of its points, which tests
       whether the two differ anywhere. _significant: that is 0.05 or less.
     - first_surely_faster, other_surely_faster, first_surely_more (images/s), other_surely_more: at how many points
       the difference is significant and goes that way.
     - latency_floor_percent, throughput_floor_percent: what identical treatments differ by that rounds do not show
-      (`analysis.statistics.floor`), one standard deviation of a difference; 0 where it is not known. Intervals hold it,
+      (`analysis.statistics.noise`), one standard deviation of a difference; 0 where it is not known. Intervals hold it,
       and no difference is significant that it may make.
     - rounds_needed: with fewer, no point can be significant among so many tests, whatever it shows.
     """
@@ -99,8 +96,8 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def median_interval(values: pd.Series) -> tuple[float, float]:
-    """The median's 95 % interval (`analysis.statistics.median`); NaN with fewer than 6 values."""
-    return median.interval(values.dropna().tolist()) or (math.nan, math.nan)
+    """The median's 95 % interval (`analysis.statistics.samples`); NaN with fewer than 6 values."""
+    return samples.interval(values.dropna().tolist()) or (math.nan, math.nan)
 
 
 def compared(trials: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], pd.DataFrame]]:
@@ -156,17 +153,17 @@ def _points(pairs: pd.DataFrame) -> pd.DataFrame:
     blocks = pairs.groupby(block, as_index=False)[_DIFFERENCES].median() if pairs["repeat"].any() else pairs
     places = blocks["point"].map({point: place for place, point in enumerate(points)}).to_numpy()
     tables = {
-        column: samples.padded(blocks[column].to_numpy(), places, len(points)) for column in _DIFFERENCES
+        column: significance.padded(blocks[column].to_numpy(), places, len(points)) for column in _DIFFERENCES
     }
     sizes = pairs.groupby("point").size().reindex(points).to_numpy()
-    medians = samples.medians(tables["latency_s"])
+    medians = significance.medians(tables["latency_s"])
     rows = pd.DataFrame({"point": points, "points": 1, "rounds": sizes, "pairs": sizes})
-    rows["latency_difference_percent"] = samples.medians(tables["latency_percent"])
-    rows["first_latency_s"] = samples.medians(tables["first_latency_s"])
+    rows["latency_difference_percent"] = significance.medians(tables["latency_percent"])
+    rows["first_latency_s"] = significance.medians(tables["first_latency_s"])
     rows["first_faster"], rows["other_faster"] = (medians > 0).astype(int), (medians < 0).astype(int)
     for measure, (middle, low, high) in _MEASURES.items():
-        rows[middle] = samples.medians(tables[measure])
-        rows[low], rows[high] = samples.median_intervals(tables[measure])
+        rows[middle] = significance.medians(tables[measure])
+        rows[low], rows[high] = significance.median_intervals(tables[measure])
     for measure, column in _TESTED.items():
         rows[f"{measure.partition('_')[0]}_p_value"] = significance.signed_rank(tables[column])
     has_interval = rows["latency_low_s"].notna()
@@ -203,9 +200,8 @@ def _blocks(pairs: pd.DataFrame) -> str:
 
 def _add_floor(rows: pd.DataFrame, known: Floors) -> None:
     """What identical treatments differ by, and intervals that hold it: both spreads as variances."""
-    keys = [tuple(map(str, key)) for key in rows[OF].itertuples(index=False, name=None)]
     for measure, column in (("latency", "latency_s"), ("throughput", "throughput_ips")):
-        shares = [known.get((key[0], key[1]), UNKNOWN).shares.get(column, 0.0) for key in keys]
+        shares = [floor_of(known, row).shares.get(column, 0.0) for row in rows[OF].to_dict("records")]
         rows[f"{measure}_floor_percent"] = 100 * math.sqrt(2) * np.array(shares)
     seconds = rows["latency_floor_percent"] / 100 * rows["first_latency_s"]
     for spread, (middle, low, high) in zip(

@@ -51,7 +51,7 @@ def front(
 ) -> Figure | Axes:
     """Latency against throughput, the front of each backend as a staircase, and how sure the points are.
 
-    `df`: trials or front. `attainment`: of `analysis.fronts.attainment.attainment`, for a band behind the staircases.
+    `df`: trials or front. `attainment`: of `analysis.fronts.indicators.attainment`, for a band behind the staircases.
     Raises `UserError` if `df` is of several conditions or has no valid trial.
 
     >>> front(example()).axes[0].get_xlabel()
@@ -99,7 +99,7 @@ def attribution(
     """
     from analysis.figures.attribution_figure import NAMED_POINTS, attribution_figure, draw_attribution
     from analysis.figures.style import series, styled
-    from analysis.neutral import NONE
+    from analysis.points import NONE
     from pareto.errors import UserError
 
     rows = _one(df)
@@ -171,10 +171,10 @@ def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 def utilization(df: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
     """How busy each host and link is at the points on the front. `df`: trials; `stages`: of `analysis.stages`."""
-    from analysis.costs.stages import medians
+    from analysis.costs import stage_medians
     from analysis.figures.utilization_figure import utilization_figure
 
-    return utilization_figure(_one(df), medians(stages, df), width=width)
+    return utilization_figure(_one(df), stage_medians(stages, df), width=width)
 
 
 def paired(df: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -202,13 +202,13 @@ def payload(
     """
     import pandas as pd
 
-    from analysis.costs.stages import FIGURES, medians
+    from analysis.costs import FIGURES, stage_medians
     from analysis.figures.payload_figure import payload_drawing
-    from analysis.keys import CELL
+    from analysis.points import CELL
 
     rows = _one(df)
     nothing = pd.DataFrame(columns=[*CELL, "position", "host", *FIGURES])
-    staged = nothing if stages is None else medians(stages, df)
+    staged = nothing if stages is None else stage_medians(stages, df)
     return _drawn("payload", payload_drawing(rows, staged, manifest), width)
 
 

@@ -27,9 +27,8 @@ from analysis.figures.style import (
     styled,
     wrapped,
 )
-from analysis.keys import CELL
 from analysis.naming import point_label, subject, time_unit
-from analysis.points import cuts, order, undivided
+from analysis.points import CELL, cuts, order, undivided
 
 NAMED_POINTS = {"column": 23, "page": 32}
 """Up to this many points are named under their bars; of more, every second or third is numbered."""

@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.advice import predict
+from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor, best_on_grid
-from analysis.costs.best import CLOSE, OTHER, SAME, best
 from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
 from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.labels import label, place_labels, settle
@@ -109,7 +109,7 @@ def best_map_figure(
 ) -> Figure:
     """A map for the latency and one for the throughput: rate to the right, round-trip delay upwards, both logarithmic.
 
-    `found`: of `analysis.costs.best.best`. A mark at each measured profile holds the number of its best point; the
+    `found`: of `analysis.advice.best.best`. A mark at each measured profile holds the number of its best point; the
     areas behind are what `predictor` puts first, the way back not shaped. `rows`: of the front, for the title and the
     footnote.
     """

@@ -28,8 +28,8 @@ from analysis.figures.style import (
     scattered,
     styled,
 )
-from analysis.keys import CELL
 from analysis.naming import cell_name, subject, time_unit
+from analysis.points import CELL
 
 MARKER_PT = 4.5
 WORST = 3

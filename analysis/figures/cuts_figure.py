@@ -29,9 +29,8 @@ from analysis.figures.style import (
     styled,
     wrapped,
 )
-from analysis.keys import CELL
 from analysis.naming import subject
-from analysis.points import cuts, hosts, link_number
+from analysis.points import CELL, cuts, hosts, link_number
 
 COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""

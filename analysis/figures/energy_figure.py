@@ -28,8 +28,8 @@ from analysis.figures.style import (
 )
 from analysis.fronts import energy
 from analysis.fronts.dominance import Floats
-from analysis.keys import CELL
 from analysis.naming import subject, time_unit
+from analysis.points import CELL
 
 MARKER_PT = 4.5
 COLUMN_LABELS = 8

@@ -10,9 +10,8 @@ from analysis.figures.drawing import Drawing
 from analysis.figures.labels import lay_out, settle
 from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states, under_load
 from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
-from analysis.keys import CELL
 from analysis.naming import cell_name, subject
-from analysis.neutral import NONE
+from analysis.points import CELL, NONE
 
 COLUMN_LABELS = 10
 """What a column has room for."""
@@ -42,7 +41,7 @@ def front_figure(
 ) -> Figure:
     """The points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` draws them.
 
-    `attainment`: of `analysis.fronts.attainment.attainment`, for the band behind each staircase.
+    `attainment`: of `analysis.fronts.indicators.attainment`, for the band behind each staircase.
     """
     with styled(width):
         figure = blank(width, _HEIGHT_IN[width])

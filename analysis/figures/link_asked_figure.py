@@ -14,11 +14,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.costs.link_bands import bands
+from analysis.costs import bands
 from analysis.figures.drawing import Drawing
 from analysis.figures.style import COLOURS, SMALL_PT, blank, figure_head, ink, styled
 from analysis.naming import count
-from analysis.runs.links import ONE_LINK
+from analysis.runs.load import ONE_LINK
 
 MOST_ROWS = 6
 """So many profiles and links fit one figure; of more there are several."""
@@ -61,7 +61,7 @@ def link_asked_drawings(
 ) -> list[Drawing]:
     """One drawing a run, or several if it has more than `MOST_ROWS` profiles and links; none without probes.
 
-    `links`: of `analysis.runs.links.load`; `manifests`: by the run's name, for tolerances and jitter.
+    `links`: of `analysis.runs.load.links`; `manifests`: by the run's name, for tolerances and jitter.
     """
     if links.empty:
         return []

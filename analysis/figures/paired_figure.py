@@ -16,8 +16,8 @@ from analysis.comparing.paired import ALL, MIN_BLOCKS, compared
 from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.point_axis import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, blank, footnote, head, styled
-from analysis.keys import CELL, CONDITION
 from analysis.naming import subject, time_unit
+from analysis.points import CELL, CONDITION
 
 SIGNIFICANT, UNSURE = "significant", "not significant"
 INTERVAL, RANGE = "95 % interval", "range"

@@ -31,7 +31,7 @@ def payload_drawing(
 ) -> Drawing | None:
     """Of one model, profile, batch size and depth; None where no trial tells a payload.
 
-    `rows`: of `analysis.fronts.front.front`; `stages`: of `analysis.costs.stages.medians`, for chains of hosts;
+    `rows`: of `analysis.fronts.front.front`; `stages`: of `analysis.costs.stage_medians`, for chains of hosts;
     `manifest`: for the model's input and FLOPs, and the testbed. `name`: as in the names of the files, by default model
     and profile.
     """

@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.point_axis import MANY, NAMED, in_order, label_points, places, strip
 from analysis.figures.style import Series, blank, fit_axis, footnote, head, series, styled
-from analysis.keys import CELL
 from analysis.naming import subject
+from analysis.points import CELL
 
 _DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_gain"]
 _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}

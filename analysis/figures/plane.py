@@ -14,10 +14,8 @@ from matplotlib.patches import Polygon, Rectangle
 from analysis.figures.labels import label, place_labels
 from analysis.figures.style import NEUTRAL, SMALL_PT, Series, evenly, fit_axis, scattered, series
 from analysis.fronts.dominance import Floats, staircase
-from analysis.keys import CONDITION
 from analysis.naming import point_label, time_unit
-from analysis.neutral import NONE
-from analysis.points import cuts, undivided
+from analysis.points import CONDITION, NONE, cuts, undivided
 
 MARKER_PT = 5.0
 UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi

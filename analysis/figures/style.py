@@ -25,8 +25,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
 from analysis.naming import backends
-from analysis.neutral import NONE
-from analysis.points import order
+from analysis.points import NONE, order
 from analysis.runs.setups import SIMULATED
 from pareto.errors import UserError
 

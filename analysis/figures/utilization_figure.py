@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.costs.stages import steps
+from analysis.costs import steps
 from analysis.figures.drawing import Drawing
 from analysis.figures.style import (
     SMALL_PT,
@@ -23,8 +23,8 @@ from analysis.figures.style import (
     stage_look,
     styled,
 )
-from analysis.keys import CELL
 from analysis.naming import subject
+from analysis.points import CELL
 
 MOST_POINTS = {"column": 2, "page": 7}
 """What fits side by side with figures in the bars."""

@@ -9,32 +9,23 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts import energy
-from analysis.keys import CELL, CONDITION
-from analysis.points import sorted_cells
-from analysis.statistics import outliers
-from analysis.statistics.median import interval
+from analysis.points import CELL, CONDITION, sorted_cells
+from analysis.statistics.samples import LEAST_VALUES, flagged, interval
 
 Ints = npt.NDArray[np.int64]
 
 MEDIANS = [
-    "latency_s",
-    "throughput_ips",
-    "latency_bound_s",
-    "throughput_bound_ips",
-    "sequential_ips",
-    "pipeline_gain",
-    "busiest_utilization",
-    "latency_p95_s",
-    "loaded_latency_s",
-    "loaded_latency_p95_s",
-    "edge_s",
-    "serialize_s",
-    "network_s",
-    "middle_s",
-    "server_s",
-    "payload_bytes",
-    "edge_rss_bytes",
-    "edge_peak_rss_bytes",
+    *(
+        "latency_s",
+        "throughput_ips",
+        "latency_bound_s",
+        "throughput_bound_ips",
+        "sequential_ips",
+        "pipeline_gain",
+    ),
+    *("busiest_utilization", "latency_p95_s", "loaded_latency_s", "loaded_latency_p95_s"),
+    *("edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
+    *("payload_bytes", "edge_rss_bytes", "edge_peak_rss_bytes"),
 ]
 ENERGIES, ACTIVES = (
     [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
@@ -59,9 +50,8 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = (trials["status"] == "ok").to_numpy()
-    figures = trials.reindex(columns=[*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images"]).loc[
-        is_ok
-    ]
+    columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images"]
+    figures = trials.reindex(columns=columns).loc[is_ok]
     ok = figures.groupby(number[is_ok])
 
     first = np.unique(number, return_index=True)[1]
@@ -103,21 +93,18 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
 def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, members: Mapping[int, Ints]) -> None:
     """Range and interval of the medians, and how many rounds are outliers in any of them; NaN where unknown."""
     measured = {column: figures[column].to_numpy() for column in SPREADS}
-    found: dict[int, dict[str, float]] = {}
+    spreads: dict[int, dict[str, float]] = {}
     for cell, rounds in members.items():
         flags = np.zeros(len(rounds), dtype=bool)
-        found[cell] = {}
+        spreads[cell] = {}
         for column, name in SPREADS.items():
             values = measured[column][rounds]
-            flags |= outliers.flagged(values)
+            flags |= flagged(values)
             values = values[~np.isnan(values)]
             if len(values):
                 ends = (values.min(), values.max(), *(interval(values) or ()))
-                found[cell] |= dict(zip(map(name.format, ENDS), ends, strict=False))
-        enough = len(rounds) >= outliers.LEAST_VALUES
-        found[cell]["outliers"] = flags.sum() if enough else np.nan
-    names = [name.format(end) for name in SPREADS.values() for end in ENDS]
-    spreads = pd.DataFrame.from_dict(found, orient="index", columns=None).reindex(
-        index=rows.index, columns=[*names, "outliers"]
-    )
-    rows[list(spreads)] = spreads.astype(float)
+                spreads[cell] |= dict(zip(map(name.format, ENDS), ends, strict=False))
+        spreads[cell]["outliers"] = flags.sum() if len(rounds) >= LEAST_VALUES else np.nan
+    names = [*(name.format(end) for name in SPREADS.values() for end in ENDS), "outliers"]
+    frame = pd.DataFrame.from_dict(spreads, orient="index").reindex(index=rows.index, columns=names)
+    rows[names] = frame.astype(float)

@@ -1,8 +1,12 @@
-"""The cells of a condition in the space of the objectives: as measured, and as they might have been."""
+"""The cells of a condition in the space of the objectives: as measured, and as they might have been.
+
+What the medians might have been, had other rounds been measured, is a bootstrap over rounds (`resampled`); what the
+figures may be in truth is `analysis.statistics.posterior`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,20 +19,25 @@ from analysis.fronts import energy
 from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS
 from analysis.fronts.dominance import Bools, Floats
 from analysis.fronts.objectives import Objective
-from analysis.fronts.resampling import Ints, resampled
 from analysis.fronts.where import Where
-from analysis.keys import CONDITION
 from analysis.naming import backends
-from analysis.neutral import NONE
-from analysis.statistics import levels, posterior
-from analysis.statistics.floor import OF, UNKNOWN, Floor, Floors
+from analysis.points import CONDITION, NONE, order, order_backends
+from analysis.statistics import posterior
+from analysis.statistics.noise import Floors, floor_of, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
+
+Ints = npt.NDArray[np.int64]
 
 RESAMPLES = 2000
 TRUTHS = 1000
 """Draws that probabilities are made of: their standard error is 1.6 % or less."""
 ALL = "all"
 """In the place of a backend: all of them together."""
+DRAWN_ROUNDS = 60_000
+"""Of more than 30 rounds fewer than 2000 resamples are made, so that they draw no more rounds than this..."""
+LEAST_RESAMPLES = 400
+"""... down to as many (from 150 rounds on): the standard error of a share of them is 2.5 % or less, and what many
+rounds decide is seldom near one half."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,8 @@ class Draws:
     rows: as in `analysis.fronts.cells.cells`, with `feasible`. values: resamples x cells x objectives, for intervals of
     what a whole front is worth and where it lies. feasible: resamples x cells, whether a cell satisfies the constraint
     in that resample. measured: rounds x cells x objectives. may_hold: for so many draws, whether it satisfies the
-    constraint in truth. floor: of each objective, what identical treatments differ by (`analysis.statistics.floor`),
-    and what whole runs do, where there are several (`analysis.statistics.levels`).
+    constraint in truth. floor: for each objective, what identical treatments differ by (`analysis.statistics.noise`),
+    and what whole runs do, where there are several.
     """
 
     rows: pd.DataFrame
@@ -53,7 +62,7 @@ class Draws:
 
     @property
     def medians(self) -> Floats:
-        """As measured: cells x objectives, NaN where infeasible."""
+        """The medians as measured: cells x objectives, NaN where infeasible."""
         figures = self.rows[[each.column for each in self.objectives]].to_numpy(dtype=float)
         return np.where(self.rows["feasible"].to_numpy()[:, None], figures, np.nan)
 
@@ -69,22 +78,22 @@ class Draws:
         NaN where infeasible. None with too few rounds.
         """
         points = self.rows["point"].to_numpy(dtype=object)
-        found = posterior.draws(self.measured, points, self.floor, count=TRUTHS, seed=self.seed)
-        if found is None:
+        truths = posterior.draws(self.measured, points, self.floor, count=TRUTHS, seed=self.seed)
+        if truths is None:
             return None
-        holds = self.may_hold(len(found.values))
-        return replace(found, values=np.where(holds[:, :, None], found.values, np.nan))
+        holds = self.may_hold(len(truths.values))
+        return replace(truths, values=np.where(holds[:, :, None], truths.values, np.nan))
 
     @property
     def maximise(self) -> list[bool]:
         return [each.maximise for each in self.objectives]
 
     def first(self, resamples: int) -> Draws:
-        """Of these many resamples: the same that would have been drawn, had no more been asked for."""
+        """The first of the resamples: the same that would have been drawn, had no more been wanted."""
         return replace(self, values=self.values[:resamples], feasible=self.feasible[:resamples])
 
     def groups(self) -> Iterator[tuple[str, Ints]]:
-        """Each backend and the places of its cells, and of those that are of none; at last `ALL` and those of all."""
+        """Each backend with the places of its cells and of those of no backend; at last `ALL` with all places."""
         backend = self.rows["backend"].astype(str).to_numpy()
         for name in filter(None, backends(self.rows)):
             yield name, np.flatnonzero((backend == name) | (backend == NONE))
@@ -93,7 +102,7 @@ class Draws:
     def rounds_of_front(self, members: Ints, on_front: Bools) -> int:
         """The fewest rounds of a cell with a fair chance to be on the front of these; 0 if there is no front.
 
-        on_front: resamples x members. What few rounds know of such a cell, nobody knows better of the front.
+        on_front: resamples x members. The front is known no better than such a cell.
         """
         share = on_front.mean(axis=0)
         rounds = self.rows["rounds"].to_numpy()[members]
@@ -111,12 +120,12 @@ def conditions(
 ) -> Iterator[Draws]:
     """The draws of each condition of these trials; `rows` are their cells. floors: what is known of the noise floor.
 
-    Objectives and what the constraint asks are computed of the same resample, where they are medians or made of them;
-    all else in a constraint (a name, an interval, a number of rounds) is the same in every resample.
+    Objectives and the columns of the constraint are computed of the same resample, where they are medians or made of
+    them; all else in a constraint (a name, an interval, a number of rounds) is the same in every resample.
     """
-    asked = {*(objective.column for objective in objectives), *where.columns}
+    wanted = {*(objective.column for objective in objectives), *where.columns}
     made_of = {energy.WHOLE: ENERGIES, energy.ACTIVE: ACTIVES, **EFFICIENCIES}
-    parts = {column for made in asked for column in made_of.get(made, [made])}
+    parts = {column for made in wanted for column in made_of.get(made, [made])}
     drawn = [column for column in (*MEDIANS, *ENERGIES, *ACTIVES) if column in parts]
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*CONDITION, "backend", "point", "run", "round", *drawn]
@@ -127,9 +136,9 @@ def conditions(
         *(frame.groupby(CONDITION, dropna=False, observed=True) for frame in (ok, measured)), strict=True
     )
     for (_, of_condition), (_, members) in pairs:
-        found = resampled(of_condition, drawn, resamples, seed)
-        values = found.values | _made(found.values, members, asked)
-        measured = found.measured | _made(found.measured, members, asked)
+        result = resampled(of_condition, drawn, resamples, seed)
+        values = result.values | _made(result.values, members, wanted)
+        measured = result.measured | _made(result.measured, members, wanted)
         in_rounds = np.stack([measured[objective.column] for objective in objectives], axis=2)
         constants = {name: members[name].to_numpy() for name in where.columns}
         shape = values[objectives[0].column].shape
@@ -141,20 +150,11 @@ def conditions(
             in_rounds,
             partial(_may_hold, where, members, constants, measured, seed),
             np.hypot(
-                _floor(floors or {}, members).of([objective.column for objective in objectives]),
-                levels.of_runs(_logs(in_rounds), found.run),
+                floor_of(floors or {}, members.iloc[0]).of([objective.column for objective in objectives]),
+                spread_of_runs(np.log(np.where(in_rounds > 0, in_rounds, np.nan)), result.run),
             ),
             seed,
         )
-
-
-def _logs(measured: Floats) -> Floats:
-    return np.log(np.where(measured > 0, measured, np.nan))
-
-
-def _floor(floors: Floors, members: pd.DataFrame) -> Floor:
-    model, setup = (str(members[name].iloc[0]) for name in OF)
-    return floors.get((model, setup), UNKNOWN)
 
 
 def _may_hold(
@@ -176,13 +176,118 @@ def _may_hold(
     )
 
 
-def _made(values: Mapping[str, Floats], members: pd.DataFrame, asked: set[str]) -> dict[str, Floats]:
-    """What is asked for and made of other figures, in each resample or round."""
+def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str]) -> dict[str, Floats]:
+    """The wanted columns that are made of other figures, in each resample or round."""
     made = {
         column: values[above] / values[below]
         for column, (above, below) in EFFICIENCIES.items()
-        if column in asked
+        if column in wanted
     }
-    for which in asked & {energy.WHOLE, energy.ACTIVE}:
+    for which in wanted & {energy.WHOLE, energy.ACTIVE}:
         made[which] = energy.charged(str(members["energy_of"].iloc[0]), members, values, which)
     return made
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """`cells`: backend and point, sorted, one row a cell with an ok trial. `values`: by column, resamples x cells.
+
+    `measured`: by column, rounds x cells; `run`: of which each is. `rounds`: how many each cell has. The same row of
+    every array of `values` is the same draw of rounds: compare within it.
+    """
+
+    cells: pd.DataFrame
+    values: dict[str, Floats]
+    measured: dict[str, Floats]
+    rounds: Ints
+    run: Ints
+
+
+def resample_count(resamples: int, rounds: int) -> int:
+    """How many resamples are made when so many are wanted."""
+    return min(resamples, max(LEAST_RESAMPLES, DRAWN_ROUNDS // max(1, rounds)))
+
+
+def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, seed: int = 0) -> Resampled:
+    """Medians of every cell of one condition over reweighted rounds: the same for all cells and backends.
+
+    `ok`: the trials of one condition with status ok. Rounds are blocks, because what slows one slows all its cells,
+    and only their differences decide: a resample draws one weight for each round (the Bayesian bootstrap; Rubin, The
+    Annals of Statistics 9, 1981: exponential weights, that is, Dirichlet shares), and a cell's value in it is its
+    weighted median. Drawing rounds with replacement (Efron) would do the same in steps: of 3 rounds a median then has
+    3 values, and a cell that missed rounds may have none. Two corrections make few rounds honest:
+
+    - the median is interpolated between the two values at whose middle the weights reach one half, which with equal
+      weights is the plain median;
+    - its distance from the plain median is stretched by sqrt((n + 1) / (n - 1)), n the cell's rounds: the variance of a
+      reweighted mean is by (n - 1) / (n + 1) too small.
+
+    A cell with one round does not vary. NaN where a column has no value, or does not exist. A trial repeated within
+    its round counts as a round more. With many rounds `resamples` is lowered: `number`.
+    """
+    numbered = ok.groupby(["backend", "point"], observed=True).ngroup().to_numpy()
+    names = ok[["backend", "point"]].iloc[np.unique(numbered, return_index=True)[1]]
+    places = np.lexsort([order(names["point"]), order_backends(names["backend"])])
+    place = np.argsort(places)[numbered]
+    block = _blocks(ok, place)
+
+    count = block.max(initial=-1) + 1
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_exponential((resample_count(resamples, count), count))
+    run = np.zeros(count, dtype=np.int64)
+    run[block] = pd.factorize(ok["run"])[0]
+    # What passed while one run was made slowed all of it: whole runs are drawn, and rounds in them.
+    if run.any():
+        weights *= rng.standard_exponential((len(weights), run.max() + 1))[:, run]
+    values, tables = {}, {}
+    for column in columns:
+        table = np.full((len(places), count), np.nan)
+        if column in ok:
+            table[place, block] = ok[column].to_numpy(dtype=float)
+        tables[column] = table.T
+        values[column] = np.stack([_medians(measured, weights) for measured in table], axis=1)
+    cells = names.iloc[places].reset_index(drop=True)
+    return Resampled(cells, values, tables, np.bincount(place, minlength=len(places)), run)
+
+
+def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:
+    """Which round each trial is of, counted in the order of runs and rounds."""
+    block = ok.groupby(["run", "round"], observed=True).ngroup().to_numpy()
+    if len(np.unique(block * (cell.max(initial=0) + 1) + cell)) < len(ok):
+        repeat = pd.Series(cell).groupby([block, cell]).cumcount().to_numpy()
+        block = pd.Series(cell).groupby([block, repeat]).ngroup().to_numpy()
+    return np.asarray(block)
+
+
+def _medians(measured: Floats, weights: Floats) -> Floats:
+    """Weighted medians of one cell's values, a value or NaN a round; weights: resamples x rounds."""
+    known = ~np.isnan(measured)
+    if not known.all():
+        measured, weights = measured[known], weights[:, known]
+    n = len(measured)
+    if n == 0:
+        return np.full(len(weights), np.nan)
+    ranked = np.argsort(measured)
+    ordered = measured[ranked]
+    plain = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    if ordered[0] == ordered[-1]:
+        return np.full(len(weights), plain)
+
+    # The half lies five standard deviations, sqrt(n) / 2 ranks each, about the middle: the rest need not be sorted.
+    far = int(2.5 * np.sqrt(n)) + 2
+    first, last = max(0, n // 2 - far), min(n, n // 2 + far)
+    beneath = np.zeros(n)
+    beneath[ranked[:first]] = 1
+    inside = weights[:, ranked[first:last]]
+    # The weight up to the middle of each value.
+    reached = np.cumsum(inside, axis=1)
+    reached += (weights @ beneath)[:, None]
+    reached -= inside / 2
+    half = weights.sum(axis=1) / 2
+    after = np.clip((reached < half[:, None]).sum(axis=1), 1, last - first - 1)
+    draws = np.arange(len(weights))
+    before, behind = reached[draws, after - 1], reached[draws, after]
+    share = np.clip((half - before) / (behind - before), 0, 1)
+    near, beyond = ordered[first + after - 1], ordered[first + after]
+    stretch = np.sqrt((n + 1) / (n - 1))
+    return np.asarray(plain + stretch * (near + share * (beyond - near) - plain))

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fronts.dominance import Floats
-from analysis.keys import TRIAL
-from analysis.points import hosts
+from analysis.points import TRIAL, hosts
 from analysis.runs.manifest import within
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
@@ -25,7 +24,7 @@ def with_middle(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """The trials with `middle_energy_j` and `middle_active_energy_j`: J per image of all hosts between edge and server
     that took part.
 
-    NaN where there was none, or where one has no sensor. Takes the frames of `analysis.runs.trials`.
+    NaN where there was none, or where one has no sensor. Takes the frames of `analysis.runs.load`.
     """
     between = stages[stages["host"].str.startswith(MIDDLE)].groupby(TRIAL, dropna=False)[[WHOLE, ACTIVE]]
     energies_j = between.sum(min_count=1).where(between.count().eq(between.size(), axis=0))

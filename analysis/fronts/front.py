@@ -1,52 +1,51 @@
-"""Trials to the Pareto front: medians over rounds, dominance, and how sure both are."""
+"""Trials to the Pareto front: medians over rounds, dominance, how sure both are, and which points tie."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import draws, energy, membership, ties
-from analysis.fronts.cells import ACTIVES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, cells
-from analysis.fronts.dominance import Bools, nondominated
+from analysis.fronts import draws, energy, indicators
+from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, cells
+from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
 from analysis.fronts.draws import Draws
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.fronts.where import Where
-from analysis.keys import CELL, CONDITION
-from analysis.naming import backends
-from analysis.neutral import NONE, pooled
-from analysis.statistics.floor import floors
+from analysis.naming import backends, cell_names
+from analysis.points import CELL, CONDITION, NONE, pooled
+from analysis.statistics.noise import floors
+from analysis.statistics.posterior import FAIR_CHANCE
+from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
 
+MIN_ROUNDS = 3
+"""With fewer rounds nothing is known of their spread. With 3 it is calibrated where the noise is small, as simulation
+shows, and where it is not, no probability is stated; an interval needs more."""
 COLUMNS = [
     *CELL,
-    "point_name",
-    "rounds",
-    "excluded",
-    "trials",
-    "left_out",
+    *("point_name", "rounds", "excluded", "trials", "left_out"),
     *MEDIANS,
     *STEPS,
-    "top1",
-    "top1_images",
-    "latency_efficiency",
-    "throughput_efficiency",
+    *("top1", "top1_images", *EFFICIENCIES),
     *(name.format(end) for name in SPREADS.values() for end in ENDS),
-    "outliers",
-    "feasible",
-    "on_backend_front",
-    "on_front",
-    "on_fronts_of",
-    "probability",
-    "probability_all",
-    "ties",
+    *("outliers", "feasible", "on_backend_front", "on_front", "on_fronts_of"),
+    *("probability", "probability_all", "ties"),
     *ENERGIES,
     *ACTIVES,
-    energy.WHOLE,
-    energy.ACTIVE,
-    "energy_of",
-    "on_energy_front",
+    *(energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"),
 ]
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """Frames as from the functions `front`, `hypervolumes` and `attainment` of this package."""
+
+    front: pd.DataFrame
+    hypervolumes: pd.DataFrame
+    attainment: pd.DataFrame
 
 
 def front(
@@ -59,7 +58,7 @@ def front(
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
 
     A point where nothing crosses is one cell, whose backend is empty text: a round of it is the mean of what was
-    measured under each backend (`analysis.neutral.pooled`). It competes with, and on, the front of every backend.
+    measured under each backend (`analysis.points.pooled`). It competes with, and on, the front of every backend.
     Only trials with status `ok` count; `rounds` is their number and `excluded` that of the others (at a point where
     nothing crosses, of rounds with such a trial and without). `trials` and `left_out` count every trial. A cell without
     any has `rounds` 0, no figures, and is on no front. Further columns:
@@ -76,8 +75,8 @@ def front(
     - latency_efficiency = bound / measured, throughput_efficiency = measured / bound.
     - latency_least_s, latency_most_s, throughput_least_ips, throughput_most_ips: the range of the rounds;
       latency_low_s, latency_high_s, throughput_low_ips, throughput_high_ips: 95 % interval of the median
-      (`analysis.statistics.median.interval`), empty with fewer than 6 rounds. outliers: how many rounds are one in
-      latency or throughput (`analysis.statistics.outliers`), empty with too few rounds to tell.
+      (`analysis.statistics.samples.interval`), empty with fewer than 6 rounds. outliers: how many rounds are one in
+      latency or throughput (`analysis.statistics.samples`), empty with too few rounds to tell.
     - edge_energy_j, middle_energy_j (if the trials have it: `analysis.fronts.energy.with_middle`), server_energy_j:
       medians over rounds, J per image, idle power included; edge_active_energy_j, ...: without it. energy_j and
       active_energy_j: what counts of them for this condition, and energy_of: of which devices, as
@@ -88,9 +87,8 @@ def front(
       it is (`tcp`; `tcp; rpc` where nothing crosses). on_energy_front: the same as on_front in latency, throughput and
       energy, whatever the objectives: active_energy_j where the condition has it, else energy_j.
     - probability: of being on its backend's front; probability_all: on that of all backends, which for a point without
-      a backend is both. ties: the points that it
-      can't be told apart from. Both over `resamples` bootstrap resamples of whole rounds
-      (`analysis.fronts.membership`, `analysis.fronts.ties`); empty with too few rounds.
+      a backend is both (`probabilities`). ties: the points that it can't be told apart from (`ties`). Empty with too
+      few rounds.
 
     The same trials, `resamples` and `seed` give the same result, whatever other conditions are there. Raises
     `UserError` for objectives or a constraint that can't be read.
@@ -100,35 +98,35 @@ def front(
     trials = pooled(trials)
     rows = cells(trials)
     every = draws.conditions(trials, rows, wanted, constraint, resamples, seed, known)
-    return judged(rows, wanted, constraint, map(certainty, every))
+    return _judged(rows, wanted, constraint, map(_certainty, every))
 
 
-def certainty(drawn: Draws) -> pd.DataFrame:
+def _certainty(drawn: Draws) -> pd.DataFrame:
     """How sure the front of one condition is: `probability`, `probability_all` and `ties` of its cells."""
-    within, overall = membership.probabilities(drawn)
-    found = {"probability": within, "probability_all": overall, "ties": ties.named(drawn, overall)}
-    return pd.DataFrame(found, index=drawn.rows.index)
+    within, overall = probabilities(drawn)
+    columns = {"probability": within, "probability_all": overall, "ties": ties(drawn, overall)}
+    return pd.DataFrame(columns, index=drawn.rows.index)
 
 
-def judged(
+def _judged(
     rows: pd.DataFrame, objectives: Sequence[Objective], where: Where, certain: Iterable[pd.DataFrame]
 ) -> pd.DataFrame:
-    """The frame of `front`, of the cells and, of each condition that has a valid trial, what `certainty` says."""
-    found = rows.assign(feasible=where.holds(rows))
-    found["on_fronts_of"] = _fronts_of(found, objectives)
-    found["on_front"] = _on_front(found, objectives)
-    # One without a backend, where there is no other point, is on no front of theirs but on that of all.
-    found["on_backend_front"] = found["on_fronts_of"].ne("") | (found["on_front"] & found["backend"].eq(NONE))
-    found["on_energy_front"] = _on_energy_front(found)
+    """The frame of `front`, of the cells and, of each condition that has a valid trial, what `_certainty` says."""
+    frame = rows.assign(feasible=where.holds(rows))
+    frame["on_fronts_of"] = _fronts_of(frame, objectives)
+    frame["on_front"] = _on_front(frame, objectives)
+    # A point without a backend, where there is no other, is on no backend's front but on that of all.
+    frame["on_backend_front"] = frame["on_fronts_of"].ne("") | (frame["on_front"] & frame["backend"].eq(NONE))
+    frame["on_energy_front"] = _on_energy_front(frame)
     nothing = pd.DataFrame(columns=["probability", "probability_all", "ties"])
     sure = pd.concat(parts) if (parts := list(certain)) else nothing
-    found = found.join(sure.astype({"probability": float, "probability_all": float}))
-    found["ties"] = found["ties"].fillna("").astype("str")
-    return found.reindex(columns=COLUMNS)
+    frame = frame.join(sure.astype({"probability": float, "probability_all": float}))
+    frame["ties"] = frame["ties"].fillna("").astype("str")
+    return frame.reindex(columns=COLUMNS)
 
 
 def _on_energy_front(rows: pd.DataFrame) -> Bools:
-    """In latency, throughput and the energy that each condition is judged by."""
+    """Which rows are on the front of latency, throughput and the energy that each condition is judged by."""
     by = rows.groupby(CONDITION, dropna=False, observed=True)
     energy_j = np.full(len(rows), np.nan)
     for members in by.indices.values():
@@ -139,15 +137,15 @@ def _on_energy_front(rows: pd.DataFrame) -> Bools:
 
 def _fronts_of(rows: pd.DataFrame, objectives: Sequence[Objective]) -> pd.Series:
     """The names of the backends on whose front each row is."""
-    found = pd.Series("", index=rows.index, dtype="str")
+    names = pd.Series("", index=rows.index, dtype="str")
     for backend in filter(None, backends(rows)):
         own = rows[rows["backend"].isin([backend, NONE])]
         own = own[_on_front(own, objectives)]
         # Where nothing crosses, only the backends of that condition count.
         there = rows.loc[rows["backend"] == backend, CONDITION].drop_duplicates()
         kept = own.reset_index().merge(there, on=CONDITION)["index"]
-        found[kept] = found[kept].where(found[kept] == "", found[kept] + "; ") + backend
-    return found
+        names[kept] = names[kept].where(names[kept] == "", names[kept] + "; ") + backend
+    return names
 
 
 def _on_front(rows: pd.DataFrame, objectives: Sequence[Objective]) -> Bools:
@@ -159,3 +157,87 @@ def _on_front(rows: pd.DataFrame, objectives: Sequence[Objective]) -> Bools:
         figures = (rows[objective.column].to_numpy(float)[candidates] for objective in objectives)
         on_front[candidates] = nondominated(*figures, maximise=[each.maximise for each in objectives])
     return on_front
+
+
+def fronts(
+    trials: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", seed: int = 0
+) -> Fronts:
+    """What the three functions give with their defaults, from the same cells and resamples of them.
+
+    The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
+    held at a time. Raises `UserError` as the three do.
+    """
+    wanted, constraint = chosen(objectives), Where.parse(where)
+    is_plane = wanted == chosen(DEFAULT)
+    known = floors(trials, [objective.column for objective in wanted])
+    trials = pooled(trials)
+    rows = cells(trials)
+    certain: list[pd.DataFrame] = []
+    volumes: list[dict[str, Any]] = []
+    corners: list[pd.DataFrame] = []
+    for drawn in draws.conditions(trials, rows, wanted, constraint, draws.RESAMPLES, seed, known):
+        certain.append(_certainty(drawn))
+        volumes += indicators.hypervolume_rows(drawn, {})
+        if is_plane:
+            corners += indicators.attainment_rows(drawn.first(indicators.BAND_RESAMPLES))
+    return Fronts(
+        _judged(rows, wanted, constraint, certain),
+        indicators.hypervolume_frame(volumes, wanted),
+        indicators.attainment_frame(corners, wanted)
+        if is_plane
+        else indicators.attainment(trials, where=where, seed=seed),
+    )
+
+
+MIN_ROUNDS = 3
+"""With fewer rounds nothing is known of their spread. With 3 it is calibrated where the noise is small, as simulation
+shows, and where it is not, no probability is stated; an interval needs more."""
+
+
+def probabilities(draws: Draws) -> tuple[Floats, Floats]:
+    """For each cell, the probability to be on its backend's front, and on that of all backends.
+
+    A cell without a backend, as nothing crosses there, is every backend's rival, and has one probability: the latter.
+
+    It is the share of draws of what the figures may be in truth (`analysis.statistics.posterior`) in which no point
+    dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds; where so few cells and rounds were measured that
+    their noise is not known; and where it is too large for any probability to hold. docs/analysis.md has the table of
+    what was stated and what was so.
+    """
+    backend = draws.rows["backend"].to_numpy()
+    unknown = np.full(len(backend), np.nan)
+    if draws.true is None:
+        return unknown, unknown
+    values, enough = draws.true.values, draws.rows["rounds"].to_numpy() >= MIN_ROUNDS
+    overall = draws.true.stated(nondominated_in_each(values, draws.maximise).mean(axis=0))
+    within = overall.copy()
+    for name in set(backend) - {NONE}:
+        own = (backend == name) | (backend == NONE)
+        shares = nondominated_in_each(values[:, own], draws.maximise).mean(axis=0)
+        stated = draws.true.of(own).stated(shares)
+        within[backend == name] = stated[backend[own] == name]
+    return np.where(enough, within, np.nan), np.where(enough, overall, np.nan)
+
+
+def ties(draws: Draws, probability: Floats) -> list[str]:
+    """For each cell, those it can't be told apart from: `any 21; tcp 17`, empty if there is none or if it is unknown.
+
+    Two points can't be told apart if in every objective either may be the better one with 2.5 % or more (draws as for
+    `probabilities`). Points with fewer than 6 rounds are not compared. Nor are points that are on the
+    front of all backends with less than 5 % `probability`: of two that are far behind nobody asks which is better.
+    """
+    names = cell_names(draws.rows).to_numpy()
+    result = [""] * len(names)
+    if draws.true is None:
+        return result
+    enough = draws.rows["rounds"].to_numpy() >= LEAST_VALUES
+    fair = np.flatnonzero(enough & ~(probability < FAIR_CHANCE))
+    values = draws.true.values[:, fair]
+    fair = fair[~np.isnan(values).all(axis=(0, 2))]
+    values = draws.true.values[:, fair]
+    not_more = (values[:, :, None] <= values[:, None, :]).mean(axis=0)
+    alike = (np.minimum(not_more, not_more.transpose(1, 0, 2)) >= OUTSIDE).all(axis=2)
+    np.fill_diagonal(alike, False)
+    for cell, others in zip(fair, alike, strict=True):
+        result[cell] = "; ".join(names[fair[others]])
+    return result

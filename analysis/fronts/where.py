@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.keys import CONDITION
-from analysis.neutral import NONE
+from analysis.points import CONDITION, NONE
 from pareto.errors import UserError
 
 Bools = npt.NDArray[np.bool_]
@@ -23,15 +23,13 @@ Columns = Mapping[str, npt.NDArray[Any]]
 Verdict = tuple[Bools, Bools]
 """Where a condition holds, and where it fails: neither where a figure is missing (Kleene's three values)."""
 Check = Callable[[Columns], Verdict]
+Compare = Callable[[Any, Any], Any]
 
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
+COMPARISONS: dict[str, Compare] = {
+    **{"<=": operator.le, ">=": operator.ge, "==": operator.eq},
+    **{"!=": operator.ne, "<": operator.lt, ">": operator.gt},
 }
+MIRRORED = str.maketrans("<>", "><")
 UNITS = {
     "_s": {"s": "1", "ms": "1e-3", "us": "1e-6"},
     "_bytes": {"kb": "1e3", "mb": "1e6", "gb": "1e9", "kib": "1024", "mib": "1048576", "gib": "1073741824"},
@@ -39,6 +37,8 @@ UNITS = {
 }
 """What a unit is worth, by the end of the columns that it may be compared with. `%` goes with any other. In decimals,
 so that 50000 us is 0.05 s to the last bit."""
+MEASURED = (*UNITS, "_ips", "_gain", "_efficiency")
+"""The ends of the names of measurements: `latency_bound_s` is a column; `tcp` and `3+7` are texts."""
 TOKEN = re.compile(
     r"""\s*(?:
       (?P<text>"[^"]*"|'[^']*')
@@ -48,20 +48,11 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-
-
+Token = re.Match[str]
 SHARED = ("edge_s", "middle_s", "server_s", "edge_rss_bytes", "edge_peak_rss_bytes")
-"""What does not depend on the backend. Two of them differ here by noise alone, which must not decide for one only."""
+"""What does not depend on the backend. Two backends differ here by noise alone, which must not decide for one only."""
 MOST_TOKENS = 400
 """Each bracket is a step deeper, and Python goes down a thousand."""
-
-
-@dataclass(frozen=True)
-class Token:
-    kind: str
-    text: str
-    number: str = ""
-    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """Reads comparisons (`<` `<=` `>` `>=` `==` `!=`) of a column with a number, another column or a text,
+        """Read comparisons (`<` `<=` `>` `>=` `==` `!=`) of a column with a number, another column or a text,
         joined by `and`, `or`, `not` and parentheses; `not` binds closest, then `and`.
 
         Numbers are in the column's unit (s, bytes, J, images/s, a share of 1), or carry one: `50ms`, `300kib`, `2j`,
@@ -82,12 +73,12 @@ class Where:
         whatever it can't read.
         """
         if not text.strip():
-            return cls("", frozenset(), _always)
-        reader = _Reader(text)
-        check = reader.either()
-        if (left := reader.take()) is not None:
-            raise reader.error(f"nothing expected at {left.text!r}")
-        return cls(text.strip(), frozenset(reader.columns), check)
+            return cls("", frozenset(), lambda _: (np.ones((), dtype=bool), np.zeros((), dtype=bool)))
+        parser = _Parser(text)
+        check = parser.alternatives()
+        if (left := parser.take()) is not None:
+            raise parser.error(f"nothing expected at {_written(left)!r}")
+        return cls(text.strip(), frozenset(parser.columns), check)
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """Which rows satisfy it. A row without a figure that decides does not: not measured is not fulfilled.
@@ -106,11 +97,11 @@ class Where:
         same = [name for name in (*CONDITION, "point") if name in frame]
         if not (shared := [name for name in SHARED if name in columns]) or "point" not in same:
             return columns
-        found = {**columns, **{name: columns[name].astype(float) for name in shared}}
+        pooled = {**columns, **{name: columns[name].astype(float) for name in shared}}
         for members in frame.groupby(same, dropna=False, observed=True).indices.values():
             for name in shared:
-                found[name][..., members] = _mean(found[name][..., members])
-        return found
+                pooled[name][..., members] = _mean(pooled[name][..., members])
+        return pooled
 
     def within(self, columns: Columns) -> Bools:
         """The same over arrays of any shapes that go together, one for each of `columns`."""
@@ -118,158 +109,133 @@ class Where:
 
 
 def _mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Along the last axis, which stays with a length of 1; of those that are known."""
+    """The mean of what is known along the last axis, which stays with a length of 1."""
     known = ~np.isnan(values)
     sums = np.where(known, values, 0.0).sum(axis=-1, keepdims=True)
     counts = known.sum(axis=-1, keepdims=True)
     return np.asarray(np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0))
 
 
-def _always(columns: Columns) -> Verdict:
-    return np.ones((), dtype=bool), np.zeros((), dtype=bool)
-
-
-def _all(one: Check, other: Check) -> Check:
-    def check(columns: Columns) -> Verdict:
-        (holds, fails), (also, not_also) = one(columns), other(columns)
-        return holds & also, fails | not_also
-
-    return check
-
-
-def _not(one: Check) -> Check:
-    def check(columns: Columns) -> Verdict:
-        holds, fails = one(columns)
-        return fails, holds
-
-    return check
-
-
-def _any(one: Check, other: Check) -> Check:
-    return _not(_all(_not(one), _not(other)))
-
-
-class _Reader:
-    """Recursive descent, one method a level of the grammar, loosest first."""
+class _Parser:
+    """Recursive descent, one method a level of the grammar, loosest first. `columns`: those that were named."""
 
     def __init__(self, text: str) -> None:
         self.text, self.columns = text, set[str]()
-        self.tokens = list(self.split())
-        if len(self.tokens) > MOST_TOKENS:
+        tokens, at, end = list[Token](), 0, len(text.rstrip())
+        while at < end:
+            if (token := TOKEN.match(text, at)) is None:
+                raise self.error(f"can't read {text[at:].strip()!r}")
+            tokens.append(token)
+            at = token.end()
+        if len(tokens) > MOST_TOKENS:
             raise UserError(f"where: more than {MOST_TOKENS} words and signs are too many")
-        self.tokens.reverse()
+        self.left = tokens[::-1]
 
     def error(self, what: str) -> UserError:
         return UserError(f"where {self.text!r}: {what}")
 
-    def split(self) -> Iterator[Token]:
-        at, end = 0, len(self.text.rstrip())
-        while at < end:
-            if (found := TOKEN.match(self.text, at)) is None:
-                raise self.error(f"can't read {self.text[at:].strip()!r}")
-            at = found.end()
-            kind, unit = str(found.lastgroup), (found["unit"] or "").lower()
-            kind = "number" if found["number"] else kind
-            yield Token(kind, found[0].strip(), found["number"] or "", unit)
-
     def take(self, *wanted: str) -> Token | None:
-        """The next token, if it is one of the words (any without them)."""
-        if self.tokens and (not wanted or self.tokens[-1].text.lower() in wanted):
-            return self.tokens.pop()
+        """The next token, if it is one of these words (any without them)."""
+        if self.left and (not wanted or _written(self.left[-1]).lower() in wanted):
+            return self.left.pop()
         return None
 
-    def either(self) -> Check:
-        check = self.both()
+    def alternatives(self) -> Check:
+        check = self.conjunction()
         while self.take("or"):
-            check = _any(check, self.both())
+            check = partial(_either, check, self.conjunction())
         return check
 
-    def both(self) -> Check:
-        check = self.one()
+    def conjunction(self) -> Check:
+        check = self.single()
         while self.take("and"):
-            check = _all(check, self.one())
+            check = partial(_both, check, self.single())
         return check
 
-    def one(self) -> Check:
+    def single(self) -> Check:
         if self.take("not"):
-            return _not(self.one())
+            return partial(_not, self.single())
         if self.take("("):
-            check = self.either()
+            check = self.alternatives()
             if not self.take(")"):
                 raise self.error("a ) is missing")
             return check
         return self.comparison()
 
     def comparison(self) -> Check:
-        left, sign, right = self.take(), self.take(*COMPARISONS), self.take()
-        if left is None or right is None or sign is None:
+        left, signed, right = self.take(), self.take(*COMPARISONS), self.take()
+        if left is None or right is None or signed is None:
             raise self.error("a comparison is missing, such as latency_s < 0.5")
-        if left.kind != "word":
-            left, right, sign = right, left, Token("sign", sign.text.translate(MIRRORED))
-        if left.kind != "word":
-            raise self.error(f"{left.text} and {right.text}: one must be a column")
-        self.columns.add(left.text)
-        compare = COMPARISONS[sign.text]
-        if right.kind == "number":
-            return _numbers(left.text, compare, self.quantity(left.text, right), right.text)
-        if sign.text in ("==", "!=") and (right.kind == "text" or not self.is_column(right.text)):
-            return _texts(left.text, compare, right.text.strip("\"'"))
-        if right.kind != "word":
-            raise self.error(f"{right.text} can't be compared by {sign.text}")
-        self.columns.add(right.text)
-        return _columns(left.text, compare, right.text)
-
-    @staticmethod
-    def is_column(word: str) -> bool:
-        """`latency_bound_s` is, `tcp` and `3+7` are not: a bare word is a text unless it ends as a measurement does."""
-        return word.endswith((*UNITS, "_ips", "_gain", "_efficiency"))
+        sign = signed["sign"]
+        if not left["word"]:
+            left, right, sign = right, left, sign.translate(MIRRORED)
+        column, compare = left["word"], COMPARISONS[sign]
+        if not column:
+            raise self.error(f"{_written(left)} and {_written(right)}: one must be a column")
+        self.columns.add(column)
+        if right["number"]:
+            return partial(_with_number, column, compare, self.quantity(column, right), _written(right))
+        if sign in ("==", "!=") and (right["text"] or not _written(right).endswith(MEASURED)):
+            return partial(_with_text, column, compare, _written(right).strip("\"'"))
+        if not right["word"]:
+            raise self.error(f"{_written(right)} can't be compared by {sign}")
+        self.columns.add(right["word"])
+        return partial(_with_column, column, compare, right["word"])
 
     def quantity(self, column: str, number: Token) -> float:
         """The number in the unit of the column."""
-        if not number.unit:
-            return float(number.number)
+        unit = (number["unit"] or "").lower()
+        if not unit:
+            return float(number["number"])
         units = next((units for end, units in UNITS.items() if column.endswith(end)), {"%": "0.01"})
-        if number.unit not in units:
-            raise self.error(f"{column} is not given in {number.unit}; use {', '.join(units)}, or none")
-        return float(Decimal(number.number) * Decimal(units[number.unit]))
+        if unit not in units:
+            raise self.error(f"{column} is not given in {unit}; use {', '.join(units)}, or none")
+        return float(Decimal(number["number"]) * Decimal(units[unit]))
 
 
-MIRRORED = str.maketrans("<>", "><")
+def _written(token: Token) -> str:
+    return token[0].strip()
 
 
-def _numbers(column: str, compare: Callable[[Any, Any], Any], value: float, text: str) -> Check:
-    def check(columns: Columns) -> Verdict:
-        figures = columns[column]
-        if figures.dtype == object:  # a point that is written like a number
-            return _texts(column, compare, text)(columns)
-        return _known(compare(figures, value), ~np.isnan(figures.astype(float)))
-
-    return check
+def _both(one: Check, other: Check, columns: Columns) -> Verdict:
+    (holds, fails), (also_holds, also_fails) = one(columns), other(columns)
+    return holds & also_holds, fails | also_fails
 
 
-def _texts(column: str, compare: Callable[[Any, Any], Any], text: str) -> Check:
-    def check(columns: Columns) -> Verdict:
-        written = columns[column]
-        if column == "backend" and written.dtype == object and compare in (operator.eq, operator.ne):
-            # Where nothing crosses there is none: whichever is asked for, it is and it is not.
-            of_none = written.astype(str) == NONE
-            holds, fails = _known(compare(written.astype(str), text), ~of_none)
-            return holds | of_none, fails | of_none
-        if written.dtype != object or compare not in (operator.eq, operator.ne):
-            raise UserError(f"where: {column} can't be compared with {text!r} in this way")
-        return _known(compare(written.astype(str), text), np.asarray(written.astype(str) != ""))
-
-    return check
+def _either(one: Check, other: Check, columns: Columns) -> Verdict:
+    (holds, fails), (also_holds, also_fails) = one(columns), other(columns)
+    return holds | also_holds, fails & also_fails
 
 
-def _columns(column: str, compare: Callable[[Any, Any], Any], other: str) -> Check:
-    def check(columns: Columns) -> Verdict:
-        one, two = columns[column], columns[other]
-        if object in (one.dtype, two.dtype):
-            raise UserError(f"where: {column} can't be compared with {other}")
-        return _known(compare(one, two), ~np.isnan(one.astype(float)) & ~np.isnan(two.astype(float)))
+def _not(one: Check, columns: Columns) -> Verdict:
+    holds, fails = one(columns)
+    return fails, holds
 
-    return check
+
+def _with_number(column: str, compare: Compare, value: float, text: str, columns: Columns) -> Verdict:
+    figures = columns[column]
+    if figures.dtype == object:  # a point that is written like a number
+        return _with_text(column, compare, text, columns)
+    return _known(compare(figures, value), ~np.isnan(figures.astype(float)))
+
+
+def _with_text(column: str, compare: Compare, text: str, columns: Columns) -> Verdict:
+    if columns[column].dtype != object or compare not in (operator.eq, operator.ne):
+        raise UserError(f"where: {column} can't be compared with {text!r} in this way")
+    written = columns[column].astype(str)
+    if column == "backend":
+        # Where nothing crosses there is none: whichever is asked for, it is and it is not.
+        of_none = written == NONE
+        holds, fails = _known(compare(written, text), ~of_none)
+        return holds | of_none, fails | of_none
+    return _known(compare(written, text), np.asarray(written != ""))
+
+
+def _with_column(column: str, compare: Compare, other: str, columns: Columns) -> Verdict:
+    one, two = columns[column], columns[other]
+    if object in (one.dtype, two.dtype):
+        raise UserError(f"where: {column} can't be compared with {other}")
+    return _known(compare(one, two), ~np.isnan(one.astype(float)) & ~np.isnan(two.astype(float)))
 
 
 def _known(holds: Any, known: Bools) -> Verdict:

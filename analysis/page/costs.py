@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.costs.overhead import NOISE
-from analysis.keys import CONDITION
+from analysis.costs import NOISE
 from analysis.naming import condition_title
 from analysis.page.grid import Column, figures, intervals, table
 from analysis.page.markup import Html, element, joined
+from analysis.points import CONDITION
 
 MOST_ROWS = 500
 _MS_PER_MB = 1e9
@@ -18,7 +18,7 @@ _MS_PER_MB = 1e9
 
 
 def overhead(rows: pd.DataFrame) -> Html:
-    """From the frame of `analysis.costs.overhead.overhead`; nothing where nothing crossed the link."""
+    """From the frame of `analysis.costs`; nothing where nothing crossed the link."""
     if rows.empty:
         return Html()
     shown = rows.head(MOST_ROWS)
@@ -57,7 +57,7 @@ def _costs(rows: pd.DataFrame, name: str, scale: float) -> list[str]:
 
 
 def hypervolumes(rows: pd.DataFrame) -> Html:
-    """From the frame of `analysis.fronts.hypervolume.hypervolumes`; nothing without one."""
+    """From the frame of `analysis.fronts.indicators.hypervolumes`; nothing without one."""
     if rows.empty:
         return Html()
     shown = rows.head(MOST_ROWS)

@@ -9,12 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.keys import CONDITION
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
-from analysis.neutral import NONE
 from analysis.page.grid import UNKNOWN, Column, figures, intervals, places, table
 from analysis.page.markup import Html, element, joined
-from analysis.points import hosts, order, short_step
+from analysis.points import CONDITION, NONE, hosts, order, short_step
 
 MOST_CELLS = 4000
 """Rows of all tables together: more would make a page that no telephone opens."""

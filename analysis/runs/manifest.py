@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ _SESSION = {
     "bare_links": {EACH: _LINK},
     "driver": {"packages": {}},
 }
-_OF_SWEEP = (
+_OF_SWEEP = [
     "sample",
     "tolerance",
     "rtt_tolerance",
@@ -47,7 +47,7 @@ _OF_SWEEP = (
     "trials",
     "hosts",
     "threads",
-)
+]
 SHAPE: dict[str, Any] = {
     "testbed": str,
     "created_at": str,
@@ -57,11 +57,11 @@ SHAPE: dict[str, Any] = {
     "models": {EACH: _MODEL},
     "sessions": [_SESSION],
 }
-"""Of what type things are that the analysis counts with or takes apart. What is not in here it only shows."""
+"""The types of what the analysis counts with or takes apart. All else it only shows."""
 
 
 def manifest(run: Path) -> dict[str, Any]:
-    """What `read_manifest` reads."""
+    """A run's manifest, as `read_manifest` reads it."""
     return read_manifest(run)[0]
 
 
@@ -104,15 +104,34 @@ def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
 
     A run that is older than the choice had float32.
     """
-    told = [(it, section(it, "models", model)) for it in manifests]
-    found = {of.get("input") or within(it, "sweep", "input") or "float32" for it, of in told if of}
-    return str(found.pop()) if len(found) == 1 else ""
+    types = {
+        of_model.get("input") or within(manifest, "sweep", "input") or "float32"
+        for manifest in manifests
+        if (of_model := section(manifest, "models", model))
+    }
+    return str(types.pop()) if len(types) == 1 else ""
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:
     """A mapping deep in a manifest; empty where there is none."""
-    found = within(value, *keys)
-    return found if isinstance(found, dict) else {}
+    inner = within(value, *keys)
+    return inner if isinstance(inner, dict) else {}
+
+
+def sessions(manifest: Mapping[str, Any]) -> list[Any]:
+    """What a run's sessions wrote, one after another; empty where there is none."""
+    each = manifest.get("sessions")
+    return each if isinstance(each, list) else []
+
+
+def leaves(tree: Any, skipped: Container[str] = (), path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value within nested mappings, with its path such as `edge_to_server.delay_s`, but those of skipped keys."""
+    if not isinstance(tree, Mapping):
+        yield path, tree
+        return
+    for key, value in tree.items():
+        if key not in skipped:
+            yield from leaves(value, skipped, f"{path}.{key}" if path else str(key))
 
 
 def _refuse(name: str) -> float:

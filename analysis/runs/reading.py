@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
@@ -20,13 +21,11 @@ from pareto.errors import UserError
 log = logging.getLogger(__name__)
 
 LONGEST = 1000
-"""Characters of a name. The longest are those of points in a chain."""
+"""Characters that a name may have. The longest are those of points in a chain."""
 LEAST, MOST = 1e-12, 1e15
-"""Of what others are divided by, in whatever unit: a picosecond, 30 million years; nobody waits as long, and from here
-on ratios of figures are no numbers any more.
-"""
+"""What others are divided by lies between these, in whatever unit: a picosecond, 30 million years. Nobody waits as
+long, and beyond them ratios of figures are no numbers any more."""
 MOST_SEED = 1e20
-"""Of a seed."""
 MOST_WHOLE = 1_000_000
 csv.field_size_limit(1 << 24)  # a worker that failed may have had much to say
 
@@ -73,8 +72,7 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
         rows = rows.rename_columns(list(named))
         _check_all(rows)
     except ValueError as error:
-        found = _fault(path, raw[:end], table) or f"{path}: {short(str(error))}"
-        raise UserError(found) from error
+        raise UserError(_fault(path, raw[:end], table) or f"{path}: {short(str(error))}") from error
     return _without_null_text(rows), [column for column in header if column not in named.values()]
 
 
@@ -90,7 +88,7 @@ def _header(path: Path, raw: bytes, table: Table) -> list[str]:
 
 
 def _end(raw: bytes, fields: int) -> int:
-    """Where the finished rows end: a row is finished once its newline is on disk, for even its last field may be cut.
+    """Where the finished rows end. A row is finished once its newline is on disk: even its last field may be cut.
 
     A newline inside quotes, as in the traceback of a reason, ends no row: there the quotes before it are odd.
     """
@@ -104,7 +102,9 @@ def _end(raw: bytes, fields: int) -> int:
 
 
 def _is_one_short_row(text: bytes, fields: int) -> bool:
-    """If not, an odd quote was one inside a field without quotes, as a hand may write it, and means nothing."""
+    """Whether the text is one row with too few fields. If not, an odd quote was one inside a field without quotes, as a
+    hand may write it, and means nothing.
+    """
     try:
         rows = list(csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline="")))
     except csv.Error:
@@ -119,7 +119,7 @@ def _type(column: str) -> pa.DataType:
 
 
 def _without_null_text(rows: pa.Table) -> pa.Table:
-    """Empty text in the columns that the file has not."""
+    """The rows with empty text in the columns that the file lacks."""
     for place, column in enumerate(rows.column_names):
         if column in TEXT and rows[column].null_count:
             rows = rows.set_column(place, column, rows[column].fill_null(""))
@@ -127,7 +127,7 @@ def _without_null_text(rows: pa.Table) -> pa.Table:
 
 
 def _check_all(rows: pa.Table) -> None:
-    """Each different text once, numbers by the column. Raises ValueError."""
+    """Check each different text once, and numbers by the column. Raises ValueError."""
     for column in rows.column_names:
         if column in FREE:
             continue
@@ -196,3 +196,43 @@ def _check(column: str, text: str) -> None:
             raise ValueError(f"{short(text, 80)!r} is no number") from None
         if value == value and not _are_measured(column, np.array([value])):
             raise ValueError(f"{short(text, 80)} is no value that can have been measured")
+
+
+class Columns:
+    """The rows of many files below each other, in the memory that the frame needs, once.
+
+    Joining frames would need twice their memory. Here numbers grow in place, which for arrays of this size moves pages
+    and copies nothing; text stays in Arrow's buffers, which pandas takes as they are.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._names = table.columns
+        self._rows = 0
+        self._numbers = {
+            name: np.empty(0, dtype="int64" if name in WHOLE else "float64")
+            for name in table.columns
+            if name not in TEXT
+        }
+        self._text: dict[str, list[pa.Array]] = {name: [] for name in table.columns if name in TEXT}
+
+    def append(self, rows: pa.Table) -> None:
+        total = self._rows + len(rows)
+        for name, numbers in self._numbers.items():
+            numbers.resize(total, refcheck=False)  # nothing else refers to it before `frame`
+            numbers[self._rows :] = rows[name].to_numpy()
+        for name, chunks in self._text.items():
+            chunks.append(rows[name].combine_chunks())
+        self._rows = total
+
+    def frame(self) -> pd.DataFrame:
+        """All rows. Nothing is to be appended afterwards."""
+        columns: dict[str, Any] = {}
+        for name in self._names:
+            if name in self._numbers:
+                columns[name] = self._numbers[name]
+            else:
+                # In one piece: from many, pandas would make one anew with every selection of rows.
+                text = pa.chunked_array(self._text.pop(name), pa.large_string()).combine_chunks()
+                columns[name] = text.to_pandas().astype("str")
+        pa.default_memory_pool().release_unused()  # else a third of it stays with what was read
+        return pd.DataFrame(columns, copy=False)

@@ -18,15 +18,11 @@ from pyarrow.parquet import ParquetFile
 
 from analysis import files
 from analysis.escaping import short
-from analysis.keys import CELL
-from analysis.points import cuts, order
-from analysis.runs.folders import Runs, folders
+from analysis.points import CELL, cuts, order
+from analysis.runs.load import Runs, folders, load
 from analysis.runs.reading import LEAST, MOST
-from analysis.runs.trials import load
 from analysis.schema import TRIALS, cell_name
-from analysis.statistics.median import Floats
-from analysis.statistics.outliers import flagged
-from analysis.statistics.quantiles import quantile
+from analysis.statistics.samples import Floats, flagged, quantile
 from pareto.errors import UserError
 
 QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
@@ -36,6 +32,9 @@ READ = {"phase": pa.string(), "started_s": pa.float64(), "finished_s": pa.float6
 MOST_REQUESTS = 10_000_000
 """Of one trial: a small file may say that it has any number."""
 MOST_BYTES = 1 << 28
+MOST_SEEN = 200
+"""Trials that are read to see how the requests of one differ: more take time and say the same."""
+_NAME = re.compile(r"(.+)-r([0-9]{1,6})\.parquet")
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +42,14 @@ log = logging.getLogger(__name__)
 def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row a cell that has a trial with status `ok`: the latency of its requests, one in flight; columns `COLUMNS`.
 
-    `trials`: of these runs, as `analysis.runs.trials.load` gives them; some of them, if only those are to count. A
+    `trials`: of these runs, as `analysis.runs.load.load` gives them; some of them, if only those are to count. A
     request's latency is `finished_s - started_s` in the latency phase, in seconds. All requests of a cell's rounds
     are pooled, so what slows a whole round shows in the upper quantiles.
 
     - trials: how many are `ok`; without_requests: of these, how many have no file.
     - requests: how many. latency_p50_s, ..., latency_p99_s: empty where they are too few to state that quantile
-      (`analysis.statistics.quantiles.needed`: 11, 64, 130, 662). slowest_s: the longest of all.
-    - slow: how many are far above the others (`analysis.statistics.outliers.flagged`). They count everywhere else too.
+      (`analysis.statistics.samples.needed`: 11, 64, 130, 662). slowest_s: the longest of all.
+    - slow: how many are far above the others (`analysis.statistics.samples.flagged`). They count everywhere else too.
 
     Files are opened when their cell's turn comes and the latencies of one cell are held at a time, 8 bytes each. Raises
     `UserError` for what is no run, and for a file that cannot be read.
@@ -66,21 +65,16 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
             continue
         cell = dict(zip(CELL, key, strict=True))
         rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
-        kept = [file for it, file in files_of.get(_name(cell), {}).items() if it in rounds]
+        kept = [file for round_, file in files_of.get(_name(cell), {}).items() if round_ in rounds]
         counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
         rows.append(cell | counts | _figures([_latencies_s(file) for file in kept]))
-    found = pd.DataFrame(rows, columns=COLUMNS)
-    return found.sort_values(
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values(
         CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
     )
 
 
-MOST_SEEN = 200
-"""Trials that tell how requests of one trial differ: more take time and tell the same."""
-
-
 def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
-    """Of the latencies of a trial's requests, the usual variance of their logarithms; and how many a trial has.
+    """The usual variance of the logarithms of the latencies in a trial, and how many requests a trial has.
 
     From `MOST_SEEN` of the valid trials, evenly spaced; NaN without files.
     """
@@ -88,16 +82,11 @@ def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
     ok = trials[trials["status"] == "ok"]
     variances, counts = [], []
     for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
-        file = files_of.get(_name({str(key): value for key, value in row.items()}), {}).get(
-            (row["run"], row["round"])
-        )
+        file = files_of.get(_name(row), {}).get((row["run"], row["round"]))
         if file is not None and len(latencies := _latencies_s(file)) > 1:
             variances.append(np.log(latencies).var(ddof=1))
             counts.append(len(latencies))
     return (float(np.mean(variances)), float(np.median(counts))) if counts else (np.nan, np.nan)
-
-
-_NAME = re.compile(r"(.+)-r([0-9]{1,6})\.parquet")
 
 
 def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
@@ -105,7 +94,7 @@ def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
 
     What is a link or no plain file is passed over, and that is logged.
     """
-    found: dict[str, dict[tuple[str, int], Path]] = {}
+    result: dict[str, dict[tuple[str, int], Path]] = {}
     for run, folder in _named(where).items():
         try:
             held = files.listing(folder, "requests")
@@ -116,12 +105,12 @@ def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
             if (called := _NAME.fullmatch(name)) and what != "a file":
                 log.warning("%s is %s, no plain file: passed over", folder / "requests" / name, what)
             elif called:
-                found.setdefault(called[1], {})[run, int(called[2])] = folder / "requests" / name
-    return found
+                result.setdefault(called[1], {})[run, int(called[2])] = folder / "requests" / name
+    return result
 
 
 def _named(where: Sequence[Path]) -> dict[str, Path]:
-    """The folders by the names of their runs, as in `analysis.runs.trials.load`; without those that have no trial."""
+    """The folders by the names of their runs, as in `analysis.runs.load.load`; without those that have no trial."""
     found = {}
     for folder in where:
         try:
@@ -137,7 +126,7 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _name(cell: Mapping[str, Any]) -> str:
+def _name(cell: Mapping[Any, Any]) -> str:
     """What the names of a cell's files begin with."""
     places = ("backend", "netem", "batch_size", "in_flight_asked")
     return cell_name(cell["model"], cuts(cell["point"]), *(cell[place] for place in places))

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, theilslopes
 
-from analysis.keys import CONDITION, TRIAL
-from analysis.statistics.correction import holm
-from analysis.statistics.median import Floats
+from analysis.points import CONDITION, TRIAL
+from analysis.statistics.samples import Floats
+from analysis.statistics.significance import holm
 
 MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
 LEVEL = 0.05
@@ -19,18 +19,8 @@ LEAST_ROUNDS = 5
 MOST_IN_PAIRS = 300
 """45 000 slopes: a line through more rounds costs seconds over many conditions, and is the same to a few percent."""
 NONE = np.empty(0)
-COLUMNS = [
-    "run",
-    *CONDITION,
-    "backend",
-    "measure",
-    "rounds",
-    "change_percent",
-    "p_value",
-    "p_corrected",
-    "drifts",
-    "note",
-]
+KEY = ["run", *CONDITION, "backend"]
+COLUMNS = [*KEY, "measure", "rounds", *("change_percent", "p_value", "p_corrected", "drifts", "note")]
 
 
 def drifts(trials: pd.DataFrame) -> pd.DataFrame:
@@ -51,26 +41,25 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     """
     ok = trials.loc[trials["status"] == "ok", [*TRIAL, *MEASURES.values()]]
     # Numbers instead of texts: a million rows are grouped by them several times.
-    keys = ["run", *CONDITION, "backend"]
     ok = ok.assign(
-        of=ok.groupby(keys, dropna=False, observed=True).ngroup(), point=pd.factorize(ok["point"])[0]
+        of=ok.groupby(KEY, dropna=False, observed=True).ngroup(), point=pd.factorize(ok["point"])[0]
     )
     by_round = {measure: _rounds(ok, column) for measure, column in MEASURES.items()}
     rows = [
-        {name: row[name] for name in keys} | {"measure": measure} | _trend(rounds.get(row["of"], NONE))
+        {name: row[name] for name in KEY} | {"measure": measure} | _trend(rounds.get(row["of"], NONE))
         for row in ok.drop_duplicates("of").sort_values("of").to_dict("records")
         for measure, rounds in by_round.items()
     ]
-    found: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
-    found["p_corrected"] = holm(found["p_value"].to_numpy(dtype=float))
-    found["drifts"] = found["p_corrected"] <= LEVEL
-    tests = int(found["p_value"].notna().sum())
-    found["note"] = [_note(rounds, tests) for rounds in found["rounds"]]
-    return found
+    result: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
+    result["p_corrected"] = holm(result["p_value"].to_numpy(dtype=float))
+    result["drifts"] = result["p_corrected"] <= LEVEL
+    tests = int(result["p_value"].notna().sum())
+    result["note"] = [_note(rounds, tests) for rounds in result["rounds"]]
+    return result
 
 
 def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
-    """By the number of run, condition and backend: what each round says, in order."""
+    """The rounds' figures in order, by the number of run, condition and backend."""
     measured = trials.loc[trials[column] > 0, ["of", "point", "round", column]]
     usual = measured.groupby(["of", "point"])[column].transform("median")
     by_round = np.log(measured[column] / usual).groupby([measured["of"], measured["round"]]).median()
@@ -80,18 +69,16 @@ def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
 def _trend(rounds: Floats) -> dict[str, float]:
     """A straight line's change over all rounds, and how likely chance is to order them as much."""
     n = len(rounds)
-    found = {"rounds": n, "change_percent": math.nan, "p_value": math.nan}
-    if n < 2:
-        return found
-    found["change_percent"] = 100 * math.expm1(_slope(rounds))
+    change = 100 * math.expm1(_slope(rounds)) if n > 1 else math.nan
+    p_value = math.nan
     if n >= LEAST_ROUNDS:
-        # Not one order among equals is a trend.
-        found["p_value"] = 1.0 if np.ptp(rounds) == 0 else float(kendalltau(np.arange(n), rounds).pvalue)
-    return found
+        # No order among equals is a trend.
+        p_value = 1.0 if np.ptp(rounds) == 0 else float(kendalltau(np.arange(n), rounds).pvalue)
+    return {"rounds": n, "change_percent": change, "p_value": p_value}
 
 
 def _slope(rounds: Floats) -> float:
-    """Of the Theil-Sen line, over all rounds. It looks at every pair: of very many rounds, at neighbours' medians."""
+    """The rise of the Theil-Sen line over all rounds: of every pair, or of very many rounds of neighbours' medians."""
     if len(rounds) > MOST_IN_PAIRS:
         neighbours = np.arange(len(rounds)) * MOST_IN_PAIRS // len(rounds)
         rounds = pd.Series(rounds).groupby(neighbours).median().to_numpy()

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
-from analysis.statistics.median import Floats
+from analysis.statistics.samples import Floats
 
 SPREADS = 0.002 * 2.0 ** np.arange(11)
 """Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less
@@ -99,8 +99,7 @@ def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
         return np.full(len(squares), pooled), total
     prior = 2 * _inverse_trigamma(beyond)
     common = float(np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2)))
-    found = (prior * common + squares) / (prior + freedom)
-    return found, min(prior + float(np.median(d)), total)
+    return (prior * common + squares) / (prior + freedom), min(prior + float(np.median(d)), total)
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Draws:
     freedom: float
 
     def of(self, cells: npt.NDArray[np.bool_]) -> Draws:
-        """Of these cells alone."""
+        """The draws of these cells alone."""
         return Draws(self.values[:, cells], self.error[cells], self.freedom)
 
     def stated(self, shares: Floats) -> Floats:
@@ -183,17 +182,12 @@ def draws(
     for number, (expected, root) in enumerate(possible):
         rows = slice(number, None, DRAWN)
         mean[rows] = expected
-        away[rows] = (rng.standard_normal((len(mean[rows]), expected.size)) @ root.T).reshape(
-            away[rows].shape
-        )
-    tails = np.stack(
-        [
-            np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else np.ones(count)
-            for free in freedoms
-        ],
-        axis=1,
-    )
-    values[np.ix_(np.arange(count), whole, noisy)] = mean + away * tails[:, None]
+        normal = rng.standard_normal((len(mean[rows]), expected.size))
+        away[rows] = (normal @ root.T).reshape(away[rows].shape)
+    tails = [
+        np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else np.ones(count) for free in freedoms
+    ]
+    values[np.ix_(np.arange(count), whole, noisy)] = mean + away * np.stack(tails, axis=1)[:, None]
     return Draws(values, error, freedom)
 
 
@@ -210,19 +204,19 @@ def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
     rng, free = np.random.default_rng(seed), max(1.0, float(rounds.max(initial=1) - 1))
     common = np.nanvar(shared, ddof=1) if np.count_nonzero(~np.isnan(shared)) > 1 else 0.0
     spread = np.sqrt(seen.variance[:, 0] + _of_median(rounds) * common)
-    found = middle + spread * rng.standard_t(free, (count, len(middle)))
+    values = middle + spread * rng.standard_t(free, (count, len(middle)))
     is_log = bool(np.nanmin(measured, initial=np.inf) > 0)
-    return np.asarray(np.exp(found) if is_log else found * (np.nanmean(np.abs(measured)) or 1.0))
+    return np.asarray(np.exp(values) if is_log else values * (np.nanmean(np.abs(measured)) or 1.0))
 
 
 def _of_median(rounds: Ints) -> Floats:
-    """Variance of a median of so many normal values of variance 1: 1.35 / n of 3, up to pi / 2n of many."""
+    """The variance of a median of so many normal values of variance 1: 1.35 / n of 3, up to pi / 2n of many."""
     n = np.maximum(rounds, 1)
     return np.asarray(np.where(n > 2, np.pi / 2 / (n + np.pi / 2 - 1), 1.0 / n))
 
 
 def _scaled(measured: Floats, centre: Floats | None) -> tuple[Floats, Floats]:
-    """Logarithms; of an objective that is not above 0 everywhere, multiples of its usual size."""
+    """Measured and centre as logarithms; an objective that is not above 0 everywhere as multiples of its usual size."""
     middle = measured[0] if centre is None else centre
     scaled, scaled_middle = measured.copy(), middle.astype(float).copy()
     for number in range(measured.shape[2]):
@@ -258,7 +252,8 @@ def _posteriors(
         of_points, of_backends = (np.diag(variances) for variances in np.transpose(of_each))
         prior = anywhere + np.kron(same, of_points) + np.kron(np.eye(cells), of_backends)
         gain = np.linalg.solve(prior + noise, prior).T
-        values, vectors = np.linalg.eigh(_symmetric(gain @ noise))
+        covariance = gain @ noise
+        values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
         mean = centre + (gain @ (middle - centre).ravel()).reshape(middle.shape)
         possible.append((mean, vectors * np.sqrt(np.maximum(values, 0))))
     return possible
@@ -286,35 +281,31 @@ def _spreads(
     return [pairs[number] for number in rng.choice(len(pairs), DRAWN, p=likely / likely.sum())]
 
 
-def _symmetric(matrix: Floats) -> Floats:
-    return np.asarray((matrix + matrix.T) / 2)
-
-
 def _correlation(residual: Floats) -> Floats:
     """Of the objectives' noise, over all trials, each cell's in units of its own."""
     sizes = np.sqrt(np.nansum(residual**2, axis=0))
     units = np.nan_to_num(residual / np.where(sizes > _TINY, sizes, np.inf))
     sums = np.einsum("rci,rcj->ij", units, units)
     roots = np.sqrt(np.maximum(np.diag(sums), _TINY))
-    found = sums / roots[:, None] / roots
-    np.fill_diagonal(found, 1.0)
-    return np.asarray(found)
+    correlation = sums / roots[:, None] / roots
+    np.fill_diagonal(correlation, 1.0)
+    return np.asarray(correlation)
 
 
 def _nanmedian(values: Floats, axis: int) -> Floats:
-    """Without a warning where there is none at all."""
+    """The medians of what is known, NaN without a warning where nothing is."""
     empty = np.isnan(values).all(axis=axis, keepdims=True)
-    found = np.nanmedian(np.where(empty, 0.0, values), axis=axis, keepdims=True)
-    return np.asarray(np.where(empty, np.nan, found)).squeeze(axis)
+    medians = np.nanmedian(np.where(empty, 0.0, values), axis=axis, keepdims=True)
+    return np.asarray(np.where(empty, np.nan, medians)).squeeze(axis)
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Newton's, as in Smyth's appendix."""
-    found = 0.5 + 1 / value
+    """The x whose trigamma is this value, by Newton's method as in Smyth's appendix."""
+    x = 0.5 + 1 / value
     for _ in range(50):
-        trigamma = float(polygamma(1, found))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, found))
-        found += step
-        if abs(step) < 1e-9 * found:
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if abs(step) < 1e-9 * x:
             break
-    return found
+    return x

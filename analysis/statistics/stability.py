@@ -1,16 +1,18 @@
-"""What makes figures unsure, in a few lines with advice, as pyperf gives it."""
+"""How steady figures are: a line with advice for each doubt, as in pyperf, and which points need more rounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.naming import cell_name, condition_title
-from analysis.statistics.median import LEAST_VALUES
+from analysis.naming import cell_name, condition_title, count
+from analysis.points import CONDITION
+from analysis.statistics.samples import LEAST_VALUES
 from pareto.constants import MOST_ROUNDS
 
 UNSTEADY = 0.05
@@ -21,6 +23,10 @@ WORTH_TELLING = 1.0
 """A drift of less, in percent over a run, changes no conclusion."""
 RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 
+CHANCE = 0.02
+"""A point is left aside once it was on the front in no more than this share of the resamples."""
+FAIR_TRIAL = 2 * LEAST_VALUES
+"""Rounds in which a point that is valid in every other one has an interval."""
 MEASURES = {"latency": "s", "throughput": "ips"}
 """What is watched, and the ending of its columns."""
 
@@ -54,8 +60,8 @@ def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high
     unit = MEASURES[measure]
     median = rows[f"{measure}_{unit}"]
     below, above = median - rows[f"{measure}_{low}_{unit}"], rows[f"{measure}_{high}_{unit}"] - median
-    off: pd.Series = np.maximum(below, above) / median
-    return off
+    share: pd.Series = np.maximum(below, above) / median
+    return share
 
 
 def widest(off: pd.DataFrame) -> tuple[Any, str, float]:
@@ -66,7 +72,7 @@ def widest(off: pd.DataFrame) -> tuple[Any, str, float]:
 
 
 def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
-    """By interval where there is one, else by the rounds' range: they are not the same, and are not mixed."""
+    """A line for the points with an interval, and one for those with the rounds' range alone: they are not mixed."""
     enough = measured["rounds"] >= LEAST_VALUES
     several = measured[~enough & (measured["rounds"] > 1)]
     for rows, ends, which, words in (
@@ -88,20 +94,20 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
         mend = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
         yield (
             f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {_named(worst)}: "
-            f"±{size:.0%} {words} {_rounds(worst)}{left_out}. To mend: {mend}; close other programs, set the CPU "
-            "governor to performance, see that no device throttles"
+            f"±{size:.0%} {words} {count(int(worst['rounds']), 'round')}{left_out}. To mend: {mend}; close other "
+            "programs, set the CPU governor to performance, see that no device throttles"
         )
 
 
 def _rounds_for_interval(row: pd.Series) -> str:
-    """A run that had as many rounds as an interval needs, and lost some, is not helped by as many again."""
+    """What to do for an interval. A run that had rounds enough, and lost some, is not helped by as many again."""
     if row["rounds"] + row["excluded"] >= LEAST_VALUES:
         return RESUME
     return f"--trials {LEAST_VALUES}, or {RESUME}"
 
 
 def _rounds_for_steadiness(row: pd.Series, size: float) -> str:
-    """An interval shrinks as the root of the rounds. Of those to come, as many will be lost as of those there are."""
+    """What to do for a shorter interval, which shrinks as the root of the rounds; as many as before will be lost."""
     more = math.ceil((row["rounds"] + row["excluded"]) * (size / UNSTEADY) ** 2)
     return (
         f"--trials {more}, or {RESUME}"
@@ -118,16 +124,17 @@ def _outliers(measured: pd.DataFrame) -> Iterator[str]:
     worst = known.loc[known["outliers"].idxmax()]
     yield (
         f"{outliers:.0f} of {trials:.0f} trials are outliers, most at {_named(worst)}: {worst['outliers']:.0f} of "
-        f"{_rounds(worst)}. They count as all others do. Something may have run beside them: close other programs"
+        f"{count(int(worst['rounds']), 'round')}. They count as all others do. Something may have run beside them: "
+        "close other programs"
     )
 
 
 def _drifting(drifts: pd.DataFrame) -> Iterator[str]:
-    found = drifts[drifts["drifts"].astype(bool) & (drifts["change_percent"].abs() >= WORTH_TELLING)]
-    if found.empty:
+    drifting = drifts[drifts["drifts"].astype(bool) & (drifts["change_percent"].abs() >= WORTH_TELLING)]
+    if drifting.empty:
         return
-    worst = found.loc[found["change_percent"].abs().idxmax()]
-    also = f" (and {len(found) - 1} more of {len(drifts)})" if len(found) > 1 else ""
+    worst = drifting.loc[drifting["change_percent"].abs().idxmax()]
+    also = f" (and {len(drifting) - 1} more of {len(drifts)})" if len(drifting) > 1 else ""
     yield (
         f"drift: {worst['measure']} of {condition_title(worst)} over {worst['backend']} went "
         f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}{also}: the rounds are "
@@ -143,12 +150,71 @@ def _points(some: int, of: int, such: str = "") -> str:
 
 
 def _left_out(row: pd.Series) -> str:
-    return f"{row['excluded']:.0f} trial{'s' if row['excluded'] != 1 else ''} left out"
-
-
-def _rounds(row: pd.Series) -> str:
-    return f"{row['rounds']:.0f} round{'s' if row['rounds'] != 1 else ''}"
+    return f"{count(int(row['excluded']), 'trial')} left out"
 
 
 def _named(row: pd.Series) -> str:
     return f"{cell_name(row)} ({condition_title(row)})"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known after some rounds.
+
+    rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
+    within what was asked; widest: the worst of them in words, `` without intervals. conditions: those they belong to,
+    as in `CONDITION` but its setup. lost: points without any valid trial in `LEAST_VALUES` rounds or more, in words.
+    mostly_invalid: points that are not known and were valid in fewer than half of `FAIR_TRIAL` rounds or more.
+    """
+
+    rounds: int
+    points: int
+    unsure: int
+    widest: str
+    conditions: frozenset[tuple[str, str, int, str, str]]
+    lost: tuple[str, ...]
+    mostly_invalid: tuple[str, ...] = ()
+
+
+def standing(front: pd.DataFrame, within: float) -> Standing:
+    """Whether latency and throughput of all that may be on a front are known within a share of their medians.
+
+    front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
+    feasible and was on that of all backends in more than `CHANCE` of the resamples, or too few rounds tell. It is known
+    if neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs
+    `LEAST_VALUES` rounds. A point that has as many rounds and no valid trial is lost, and so is one that is not known
+    and mostly invalid: neither counts as unsure, as what it lacks is not rounds.
+    """
+    tried = front["rounds"] + front["excluded"]
+    lost = front[(front["rounds"] == 0) & (tried >= LEAST_VALUES)]
+    may_be = ~(front["probability_all"] <= CHANCE) | front["on_front"].astype(bool)
+    chosen = front[front["feasible"].astype(bool) & may_be & ~front.index.isin(lost.index)]
+    off = pd.DataFrame({measure: halves(chosen, measure) for measure in MEASURES}, index=chosen.index)
+    unknown = chosen[~(off <= within).all(axis=1)]
+    is_invalid = (tried[unknown.index] >= FAIR_TRIAL) & (2 * unknown["rounds"] < tried[unknown.index])
+    unsure, mostly_invalid = unknown[~is_invalid], unknown[is_invalid]
+    keys = unsure[CONDITION[:-1]].itertuples(index=False, name=None)
+    return Standing(
+        rounds=int(tried.max()) if len(front) else 0,
+        points=len(chosen) - len(mostly_invalid),
+        unsure=len(unsure),
+        widest=_widest(front, off.loc[unsure.index]),
+        conditions=frozenset(
+            (model, netem, int(batch), codec, depth) for model, netem, batch, codec, depth in keys
+        ),
+        lost=tuple(_named_in(front, row) for _, row in lost.iterrows()),
+        mostly_invalid=tuple(_named_in(front, row) for _, row in mostly_invalid.iterrows()),
+    )
+
+
+def _widest(front: pd.DataFrame, off: pd.DataFrame) -> str:
+    if not off.notna().to_numpy().any():
+        return ""
+    index, measure, size = widest(off)
+    return f"{_named_in(front, front.loc[index])} {measure} ±{100 * size:.1f} %"
+
+
+def _named_in(front: pd.DataFrame, row: pd.Series) -> str:
+    """The row's cell, with its condition where there are several."""
+    where = f" ({condition_title(row)})" if len(front[CONDITION].drop_duplicates()) > 1 else ""
+    return f"{cell_name(row)}{where}"

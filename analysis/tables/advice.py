@@ -10,11 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.advice.advise import Advice, sentence
-from analysis.advice.choices import Choice
-from analysis.advice.crossover import DELAYS_S, RATES_BPS
-from analysis.advice.wording import EDGE, SERVER, duration, interval, percent, rate
+from analysis.advice.ranking import DELAYS_S, RATES_BPS, Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
 from analysis.tables.look import figure, framed
+from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
 
 SHOWN = 3
 """So many of the best points, and beside them the whole model on either host."""

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from analysis import files
 from analysis.comparing.between_runs import Comparison
-from analysis.keys import CONDITION
 from analysis.naming import (
     ANY_NOTE,
     backend_name,
@@ -25,6 +24,7 @@ from analysis.naming import (
     count,
     time_unit,
 )
+from analysis.points import CONDITION
 from analysis.tables.look import figure, framed
 
 MOST_ROWS = 24

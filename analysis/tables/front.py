@@ -12,9 +12,8 @@ from rich.text import Text
 
 from analysis.fronts import energy
 from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.keys import CONDITION
 from analysis.naming import ANY_NOTE, backend_name, backends, condition_title, time_unit
-from analysis.points import hosts, short_step
+from analysis.points import CONDITION, hosts, short_step
 from analysis.tables.look import figure, framed
 
 

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.costs.overhead import MIN_PAYLOADS, MIN_POINTS, NOISE
-from analysis.keys import CONDITION
+from analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
 from analysis.naming import backends, condition_title
+from analysis.points import CONDITION
 from analysis.tables.look import figure, framed
 
 _MS_PER_MB = 1e9
@@ -20,7 +20,7 @@ _MS_PER_MB = 1e9
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """One table per condition, a line for each backend, from the frame of `analysis.costs.overhead.overhead`.
+    """One table per condition, a line for each backend, from the frame of `analysis.costs`.
 
     Columns: backend, points, a (ms) and b (ms/MB) with their 95 % intervals, what TCP's headers make of b where that is
     known, residual (ms), and what share of the latency the bound is, and the bound at TCP's goodput.

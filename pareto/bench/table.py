@@ -11,7 +11,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from analysis.statistics.median import interval
+from analysis.statistics.samples import interval
 from pareto.bench.request import FLOOR, WAYS
 
 if TYPE_CHECKING:

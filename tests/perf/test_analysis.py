@@ -27,7 +27,7 @@ runs, out, figures = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
 
 def all_of_it(figures):
     from analysis.reporting import Asked, report
-    from analysis.runs.folders import folders
+    from analysis.runs.load import folders
     return report(folders(runs), out, Asked(figures=figures)).front
 
 def timed(what, function):

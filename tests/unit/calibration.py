@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.advice.choices import best_shares
+from analysis.advice.ranking import best_shares
 from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
 from analysis.fronts.front import front
 from analysis.statistics import posterior

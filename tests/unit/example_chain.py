@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.costs.stages import medians
+from analysis.costs import stage_medians
 from analysis.fronts.energy import with_middle
 from analysis.fronts.front import front
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.runs.load import load, stages
 from analysis.schema import STAGES, TRIALS
 from tests.unit.example_run import PAYLOAD_KIB, name
 from tests.unit.example_run import write as write_trials
@@ -157,7 +156,7 @@ def write(folder: Path, rows: list[Row], stages: list[Row], **manifest: Any) -> 
 def analysed(
     which: Iterable[tuple[int, ...]], rounds: int = 1, **fixed: Any
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The front's rows and the medians of the stages; `fixed` overrides columns of `trials.csv`."""
+    """The front's rows and the stage_medians of the stages; `fixed` overrides columns of `trials.csv`."""
     rows, staged = _analysed(tuple(which), rounds, tuple(fixed.items()))
     return rows.copy(), staged.copy()
 
@@ -170,4 +169,4 @@ def _analysed(
     with TemporaryDirectory() as folder:
         run = write(Path(folder), [row | dict(fixed) for row in rows], staged)
         read, of_hosts = load([run]), stages(run)
-    return front(with_middle(read, of_hosts), resamples=50), medians(of_hosts, read)
+    return front(with_middle(read, of_hosts), resamples=50), stage_medians(of_hosts, read)

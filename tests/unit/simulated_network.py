@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.network import Network
-from analysis.costs.overhead import GOODPUT
+from pareto.constants import GOODPUT
 
 EDGE_S = np.array([0.0, 0.010, 0.025, 0.040, 0.060])
 SERVER_S = np.array([0.012, 0.009, 0.006, 0.003, 0.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fronts.dominance import Floats
-from analysis.keys import CONDITION
+from analysis.points import CONDITION
 
 FIXED = {"model": "m", "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": ""}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis import figures
-from analysis.runs import trials
+from analysis.runs import load
 from pareto.errors import UserError
 from tests import REPOSITORY
 from tests.program import command
@@ -59,10 +59,10 @@ def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, j
     assert len(list((run / "requests").iterdir())) == 18
     for lines in (out.splitlines(), (run / "report.html").read_text().splitlines()):
         assert any("simulated" in line for line in lines)
-    assert set(trials.load([run])["setup"]) == {"simulated"}
+    assert set(load.load([run])["setup"]) == {"simulated"}
     assert "simulated" in next(line for line in out.splitlines() if "Pareto front" in line)
     assert "simulated" in out.split("attention:")[-1]  # the answer
-    (axes,) = figures.front(trials.load([run])).axes
+    (axes,) = figures.front(load.load([run])).axes
     assert "simulated" in axes.get_title(loc="left") + axes.get_title()
 
 
@@ -184,7 +184,7 @@ def test_simulated_trials_are_never_joined_with_real_ones(tmp_path: Path, job: t
     assert command(*job, "--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1").code == 0
     example = REPOSITORY / "results" / "example"
     with pytest.raises(UserError, match="simulated"):
-        trials.load([only_run(tmp_path), example])
+        load.load([only_run(tmp_path), example])
     refused = command("report", str(only_run(tmp_path)), str(example), "--out", str(tmp_path / "joined"))
     assert refused.code == 2
     (line,) = refused.err.splitlines()

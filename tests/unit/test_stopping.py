@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.statistics.until import Standing
+from analysis.statistics.stability import Standing
 from pareto import plan, profile_files
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.statistics.median import LEAST_VALUES
+from analysis.statistics.samples import LEAST_VALUES
 from pareto.errors import UserError
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.manifest import resumed_sweep

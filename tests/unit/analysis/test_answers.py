@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice import answers as module
-from analysis.advice.answers import answers
+from analysis.advice import advise as advise_module
+from analysis.advice.advise import answers
 from analysis.advice.network import Network
-from analysis.advice.wording import duration, rate
-from analysis.costs.overhead import GOODPUT
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.runs.load import load, stages
+from analysis.wording import duration, rate
+from pareto.constants import GOODPUT
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 
@@ -237,7 +236,7 @@ def test_batch_size_codec_depth_and_setup_are_named(snapshot):
 
 
 def test_many_conditions_are_cut_off(monkeypatch, snapshot):
-    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(advise_module, "MOST", 2)
     rows = pd.concat([world.trials(rounds=1, model=f"net{number}") for number in range(3)], ignore_index=True)
     said = told(rows)
     assert len(said) == 4

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from analysis.fronts import draws
-from analysis.fronts.attainment import PERCENT, attainment
 from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Floats
+from analysis.fronts.indicators import PERCENT, attainment
 from analysis.fronts.objectives import chosen
 from analysis.fronts.where import Where
-from analysis.keys import CONDITION
+from analysis.points import CONDITION
 from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs.stages import stage_times
+from analysis.costs import stage_times
 from analysis.figures.attribution_figure import MOST_SPLITS, attribution_drawing, attribution_figure
 from tests.unit import example_chain
 from tests.unit.drawn import sentences

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.advice.best import CLOSE, SAME, best
 from analysis.advice.network import Network
 from analysis.advice.predict import best_on_grid
-from analysis.costs.best import CLOSE, SAME, best
 from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
 from analysis.figures.drawing import Drawing
 from analysis.findings import Findings, Run

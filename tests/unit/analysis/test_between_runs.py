@@ -11,7 +11,7 @@ import pandas as pd
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.between_runs import APART, Comparison, compare, differences
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 Rows = list[dict[str, Any]]

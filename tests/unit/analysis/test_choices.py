@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.advice.choices import best_shares, ranking
-from analysis.advice.ensemble import Ensemble
 from analysis.advice.network import Network
 from analysis.advice.observed import MEASURES, observe
-from analysis.advice.predict import predictor
+from analysis.advice.predict import Ensemble, predictor
+from analysis.advice.ranking import best_shares, ranking
 from tests.unit import simulated_network as world
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.statistics.correction import holm
+from analysis.statistics.significance import holm
 
 
 def test_holms_example() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.advice.crossover import RATES_BPS, Crossover, crossovers
 from analysis.advice.network import Network
 from analysis.advice.observed import MEASURES, Observed, observe
 from analysis.advice.predict import predictor
-from analysis.costs.overhead import GOODPUT
+from analysis.advice.ranking import RATES_BPS, Crossover, crossovers
+from pareto.constants import GOODPUT
 from tests.unit import simulated_network as world
 
 NEAR = Network(0.006, 1e6)

@@ -12,10 +12,10 @@ import pytest
 from scipy.stats import theilslopes
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.keys import CONDITION
+from analysis.points import CONDITION
 from analysis.statistics import drift
 from analysis.statistics.drift import COLUMNS, LEAST_ROUNDS, drifts
-from analysis.statistics.median import Floats
+from analysis.statistics.samples import Floats
 
 POINTS = ("0", "7", "21")
 LEVELS = {"0": 0.4, "7": 0.1, "21": 0.03}

@@ -14,8 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.energy import counted, note, with_middle
 from analysis.fronts.front import front
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.runs.load import load, stages
 from analysis.tables.front import front_table
 from tests.unit import example_chain
 from tests.unit.analysis.test_dominance import brute_force

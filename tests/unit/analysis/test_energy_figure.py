@@ -19,7 +19,7 @@ from analysis.figures.energy_figure import energy_figure
 from analysis.findings import Findings
 from analysis.fronts.front import front
 from analysis.reporting import Asked, find
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from tests.unit import drawn
 from tests.unit.example_run import trials, with_energy, write
 

@@ -15,8 +15,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import figures
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.runs.load import load, stages
 from pareto.errors import UserError
 from tests.unit import example_chain, example_run
 

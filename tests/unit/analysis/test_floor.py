@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.paired import ALL, paired
 from analysis.fronts.front import front
-from analysis.statistics.floor import floors, sentences
+from analysis.statistics.noise import floor_sentences, floors
 from tests.unit.simulated_rounds import trials
 
 AA = ("tcp:a", "tcp:b")
@@ -85,5 +85,5 @@ def test_no_verdict_on_what_identical_treatments_differ_by() -> None:
 
 
 def test_the_floor_is_told(snapshot: SnapshotAssertion) -> None:
-    texts = [list(sentences(floors(run(1, offset=offset)))) for offset in (0.05, 0.0)]
+    texts = [list(floor_sentences(floors(run(1, offset=offset)))) for offset in (0.05, 0.0)]
     assert texts == snapshot

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs.folders import folders
-from analysis.runs.trials import load
+from analysis.runs.load import folders, load
 from pareto.errors import UserError
 from tests.unit.example_run import trials, write
 

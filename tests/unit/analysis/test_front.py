@@ -9,8 +9,8 @@ import pytest
 
 from analysis.fronts.front import COLUMNS, front
 from analysis.fronts.objectives import OBJECTIVES, chosen
-from analysis.runs.trials import load
-from analysis.statistics.median import interval
+from analysis.runs.load import load
+from analysis.statistics.samples import interval
 from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.analysis.test_dominance import brute_force

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.front_changes import changes
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from pareto.errors import UserError
 from tests.unit.analysis.test_between_runs import at, compared, measured, scaled
 from tests.unit.example_run import with_energy, write

@@ -16,8 +16,8 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.figures.front_figure import COLUMN_LABELS, TIES_NAMED, front_drawing, front_figure, key
 from analysis.figures.plane import MOST_CORNERS, contending, states
 from analysis.fronts.front import front
-from analysis.keys import CONDITION
-from analysis.runs.trials import load
+from analysis.points import CONDITION
+from analysis.runs.load import load
 from tests.unit import drawn, example_chain, example_run
 
 

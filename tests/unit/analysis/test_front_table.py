@@ -14,7 +14,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from analysis.tables.front import front_table
 from tests.unit import example_chain
 from tests.unit.example_run import trials, with_energy, write

@@ -7,12 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.fronts import fronts as together
-from analysis.fronts import resampling
-from analysis.fronts.attainment import attainment
-from analysis.fronts.front import front
-from analysis.fronts.fronts import fronts
-from analysis.fronts.hypervolume import hypervolumes
+from analysis.fronts import draws
+from analysis.fronts.front import front, fronts
+from analysis.fronts.indicators import attainment, hypervolumes
 from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 
@@ -46,11 +43,13 @@ def test_together_they_say_what_each_says_alone(asked: dict[str, Any]) -> None:
 def test_a_condition_is_resampled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(*args: Any) -> resampling.Resampled:
-        calls.append(args)
-        return resampling.resampled(*args)
+    resampled = draws.resampled
 
-    monkeypatch.setattr(together.draws, "resampled", counted)
+    def counted(*args: Any) -> draws.Resampled:
+        calls.append(args)
+        return resampled(*args)
+
+    monkeypatch.setattr(draws, "resampled", counted)
     fronts(measured(conditions=3))
     assert len(calls) == 3
 

@@ -10,8 +10,8 @@ import pytest
 
 from analysis import files
 from analysis.reporting import Asked, find, report
-from analysis.runs import links
-from analysis.runs.joining import joined
+from analysis.runs import load
+from analysis.runs.load import joined
 from analysis.runs.requests import request_latencies
 from pareto.errors import UserError
 from tests.program import command
@@ -55,7 +55,7 @@ def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: in
         run = copied(base, tmp_path / str(number), name)
         try:
             known = joined(run)
-            links.load([run])
+            load.links([run])
             request_latencies(run, known.trials)
         except UserError as error:
             refused += 1

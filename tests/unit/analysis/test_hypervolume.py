@@ -6,7 +6,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.dominance import Floats
-from analysis.fronts.hypervolume import COLUMNS, hypervolumes, volume, volumes_of_each
+from analysis.fronts.indicators import COLUMNS, hypervolumes, volume, volumes_of_each
 from analysis.fronts.objectives import chosen
 from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials

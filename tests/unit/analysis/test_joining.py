@@ -10,10 +10,8 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.keys import TRIAL
-from analysis.runs.joining import joined
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.points import TRIAL
+from analysis.runs.load import joined, load, stages
 from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from analysis.figures.front_figure import front_figure
 from analysis.fronts.front import front
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from tests.unit.example_run import trials, write
 
 

@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.paired import paired
 from analysis.fronts.front import front
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from analysis.tables.latex import escaped, front_latex, paired_latex, save
 from tests.unit import example_chain, example_run
 

@@ -10,8 +10,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
-from analysis.runs.trials import load
-from analysis.statistics.levels import levels, of_runs, sentences
+from analysis.runs.load import load
+from analysis.statistics.noise import levels, spread_of_runs, spread_sentences
 from tests.unit.example_run import trials as example
 from tests.unit.example_run import write
 from tests.unit.simulated_rounds import trials
@@ -65,8 +65,8 @@ def test_runs_that_differ_as_a_whole_make_probabilities_less_sure() -> None:
     rng = np.random.default_rng(3)
     logs = rng.normal(0, 0.1, (2, 1, 30, 1)) + rng.normal(0, 0.01, (2, 20, 30, 1))
     run = np.repeat([0, 1], 20)
-    assert of_runs(logs.reshape(40, 30, 1), run) == pytest.approx(0.1 / np.sqrt(2), rel=0.3)
-    assert of_runs(logs.reshape(40, 30, 1), np.zeros(40, dtype=int)) == 0
+    assert spread_of_runs(logs.reshape(40, 30, 1), run) == pytest.approx(0.1 / np.sqrt(2), rel=0.3)
+    assert spread_of_runs(logs.reshape(40, 30, 1), np.zeros(40, dtype=int)) == 0
     sure = []
     for spread in (0.0, 0.05):
         data = measured(runs=2, starts=1, rounds=10, spreads=(spread, 0, 0.02), seed=5)
@@ -79,4 +79,4 @@ def test_runs_that_differ_as_a_whole_make_probabilities_less_sure() -> None:
 def test_the_spread_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     run = write(tmp_path / "run", [row | {"restart": 1 + row["round"] // 2} for row in example(rounds=6)])
     once = write(tmp_path / "once", example(rounds=4))
-    assert [list(sentences(load([each]), [each])) for each in (run, once)] == snapshot
+    assert [list(spread_sentences(load([each]), [each])) for each in (run, once)] == snapshot

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.costs.link_bands import bands
+from analysis.costs import bands
 from analysis.schema import LINKS, TEXT
 from pareto.link.probe import GOODPUT, Reading, Tolerance, judge, judge_rate, judge_rtt
 from pareto.link.profile import Direction, Profile

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs import links
+from analysis.runs import load
 from analysis.schema import LINKS
 from pareto.errors import UserError
 
@@ -29,7 +29,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_probes_are_typed_and_empty_is_not_zero(tmp_path: Path) -> None:
-    frame = links.load([written(tmp_path / "one", HEADER + OK + OFF)])
+    frame = load.links([written(tmp_path / "one", HEADER + OK + OFF)])
     assert list(frame) == ["run", *LINKS.columns]
     assert frame["run"].tolist() == ["one", "one"]
     assert frame["verdict"].tolist() == ["ok", "off"]
@@ -44,15 +44,15 @@ def test_runs_follow_each_other_and_one_without_the_file_has_no_rows(tmp_path: P
     one, other = written(tmp_path / "b", HEADER + OK), written(tmp_path / "a", HEADER + OFF + OK)
     missing = tmp_path / "missing"
     missing.mkdir()
-    frame = links.load([one, missing, other])
+    frame = load.links([one, missing, other])
     assert frame["run"].tolist() == ["b", "a", "a"]
     assert frame.index.tolist() == [0, 1, 2]
-    empty = links.load([missing])
+    empty = load.links([missing])
     assert empty.empty
     assert list(empty) == ["run", *LINKS.columns]
     assert empty["rtt_s"].dtype == "float64"
-    assert links.load([]).empty
-    assert links.load([written(tmp_path / "begun", HEADER)]).empty
+    assert load.links([]).empty
+    assert load.links([written(tmp_path / "begun", HEADER)]).empty
 
 
 def test_an_older_file_has_only_the_one_link(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_older_file_has_only_the_one_link(tmp_path: Path) -> None:
         "at,model,netem,trial,verdict,reason,asked_rtt_s,asked_rate_bps,asked_rate_back_bps,rtt_s,rate_bps,rate_back_bps\n"
         "2026,net,wifi,net-k00,ok,,0.2,,,0.21,,\n"
     )
-    (row,) = links.load([written(tmp_path, text)]).to_dict("records")
+    (row,) = load.links([written(tmp_path, text)]).to_dict("records")
     assert row["link"] == "edge-server"
     assert row["when"] == ""
     assert row["rtt_s"] == 0.21
@@ -71,7 +71,7 @@ def test_an_older_file_has_only_the_one_link(tmp_path: Path) -> None:
     "torn", [OFF[:-9], OFF.rstrip("\n"), OFF.replace("0.3 s, asked", "0.3 s,\nasked")[:80]]
 )
 def test_a_last_line_that_was_not_finished_is_left_out(tmp_path: Path, torn: str) -> None:
-    assert len(links.load([written(tmp_path, HEADER + OK + torn)])) == 1
+    assert len(load.links([written(tmp_path, HEADER + OK + torn)])) == 1
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_last_line_that_was_not_finished_is_left_out(tmp_path: Path, torn: str
 )
 def test_what_is_malformed_is_said_in_a_line(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(UserError) as caught:
-        links.load([written(tmp_path, text)])
+        load.links([written(tmp_path, text)])
     assert "link.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value) == snapshot

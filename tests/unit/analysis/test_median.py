@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from analysis.statistics import median
-from analysis.statistics.median import Floats, interval, intervals
+from analysis.statistics import samples
+from analysis.statistics.samples import Floats, interval, intervals
 
 SAMPLES = 12_000
 COUNTS = (6, 7, 8, 9, 10, 13, 17, 25, 40, 60)
@@ -69,7 +69,7 @@ def test_many_samples_at_once_are_as_one_by_one() -> None:
 @pytest.mark.parametrize("count", range(6))
 def test_fewer_than_six_values_have_none(count: int) -> None:
     """Not even all of them hold the median with 95 %."""
-    assert 1 - 2 / 2 ** (median.LEAST_VALUES - 1) < 0.95 < 1 - 2 / 2**median.LEAST_VALUES
+    assert 1 - 2 / 2 ** (samples.LEAST_VALUES - 1) < 0.95 < 1 - 2 / 2**samples.LEAST_VALUES
     assert interval([1.0] * count) is None
 
 

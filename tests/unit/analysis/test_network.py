@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.advice.network import Network, networks
-from analysis.costs.overhead import GOODPUT
+from pareto.constants import GOODPUT
 from pareto.errors import UserError
 from tests.unit import simulated_network as world
 

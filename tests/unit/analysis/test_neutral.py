@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 
 from analysis.comparing.paired import paired
-from analysis.fronts.attainment import attainment
 from analysis.fronts.front import front
-from analysis.fronts.hypervolume import hypervolumes
-from analysis.neutral import controls, pooled
+from analysis.fronts.indicators import attainment, hypervolumes
+from analysis.points import controls, pooled
 from analysis.reporting import Asked, report
-from analysis.runs.trials import load
-from analysis.statistics.until import standing
+from analysis.runs.load import load
+from analysis.statistics.stability import standing
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
 from tests.unit.example_run import trials, write

@@ -8,7 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import notes
 from analysis.reporting import Asked, find
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 

@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs.overhead import GOODPUT, TOO_FEW, fit, overhead
+from analysis.costs import TOO_FEW, fit, overhead
 from analysis.reporting import Asked, report
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.runs.load import load, stages
 from analysis.tables.overhead import overhead_table
+from pareto.constants import GOODPUT
 from tests.unit import example_chain
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 

@@ -19,13 +19,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import page
-from analysis.costs.overhead import overhead
+from analysis.costs import overhead
 from analysis.findings import Findings
 from analysis.fronts.front import front
-from analysis.keys import TRIAL
 from analysis.page import fronts as page_fronts
 from analysis.page.left_out import LONG, MOST_TRIALS
-from analysis.runs.trials import load
+from analysis.points import TRIAL
+from analysis.runs.load import load
 from tests.unit.example_findings import MANIFEST, Run, findings, probes
 from tests.unit.example_run import trials, write
 

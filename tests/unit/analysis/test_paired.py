@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from analysis.comparing.paired import ALL, median_interval, paired
-from analysis.comparing.verdicts import verdicts
-from analysis.runs.trials import load
-from analysis.statistics.median import interval
+from analysis.comparing.sentences import verdicts
+from analysis.runs.load import load
+from analysis.statistics.samples import interval
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 AA = ("tcp:a", "tcp:b")

@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.comparing.paired import ALL, paired
 from analysis.figures.drawing import Drawing
 from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, paired_drawing
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, write
 

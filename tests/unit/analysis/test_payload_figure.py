@@ -11,12 +11,12 @@ import pytest
 from matplotlib.patches import Rectangle
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs import stages
+from analysis import costs
 from analysis.figures.payload_figure import payload_data, payload_drawing
 from analysis.fronts.front import front
 from analysis.points import order
-from analysis.runs.stages import stages as load_stages
-from analysis.runs.trials import load
+from analysis.runs.load import load
+from analysis.runs.load import stages as load_stages
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
@@ -112,7 +112,7 @@ def test_a_chain_has_each_link(tmp_path: Path, snapshot: SnapshotAssertion) -> N
     splits = example_chain.splits(2, (0, 4, 9, 21))
     run = example_chain.write(tmp_path, *example_chain.trials(splits, rounds=2))
     measured = load(run)
-    medians = stages.medians(load_stages([run]), measured)
+    medians = costs.stage_medians(load_stages([run]), measured)
     rows = front(measured, resamples=20)
     found = payload_drawing(rows, medians)
     assert found is not None
@@ -135,7 +135,7 @@ def test_of_many_points_bars_become_lines(tmp_path: Path) -> None:
         tmp_path, *example_chain.trials(example_chain.splits(2, range(12)), backends=("tcp",))
     )
     measured = load(run)
-    found = payload_drawing(front(measured, resamples=20), stages.medians(load_stages([run]), measured))
+    found = payload_drawing(front(measured, resamples=20), costs.stage_medians(load_stages([run]), measured))
     assert found is not None
     assert len(found.data) == 78
     figure = drawn.rendered(found.draw("column"))

@@ -11,7 +11,7 @@ import pytest
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.fronts.front import front
 from analysis.points import order
-from analysis.runs.trials import load
+from analysis.runs.load import load
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, write
 

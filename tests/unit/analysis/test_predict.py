@@ -12,8 +12,8 @@ import pytest
 from analysis.advice.network import Network
 from analysis.advice.observed import Ints, Observed, observe
 from analysis.advice.predict import best_on_grid, predictor, predictors
-from analysis.runs.trials import load
-from analysis.statistics.median import intervals
+from analysis.runs.load import load
+from analysis.statistics.samples import intervals
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 

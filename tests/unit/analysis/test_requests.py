@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.runs.load import load
 from analysis.runs.requests import COLUMNS, request_latencies
-from analysis.runs.trials import load
-from analysis.statistics.quantiles import needed
+from analysis.statistics.samples import needed
 from pareto.errors import UserError
 from pareto.store import Store
 from pareto.sweep import Cell

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis.fronts.dominance import Floats
-from analysis.fronts.resampling import LEAST_RESAMPLES, number, resampled
+from analysis.fronts.draws import LEAST_RESAMPLES, resample_count, resampled
 from tests.unit.simulated_rounds import trials
 
 
@@ -101,14 +101,14 @@ def test_rounds_of_the_same_number_in_two_runs_are_two_rounds() -> None:
 
 
 def test_many_rounds_need_fewer_resamples() -> None:
-    assert [number(2000, rounds) for rounds in (0, 1, 30, 60, 1000)] == [
+    assert [resample_count(2000, rounds) for rounds in (0, 1, 30, 60, 1000)] == [
         2000,
         2000,
         2000,
         1000,
         LEAST_RESAMPLES,
     ]
-    assert number(50, 1000) == 50
+    assert resample_count(50, 1000) == 50
     latency = np.random.default_rng(0).normal(10, 1, (1, 1000, 1))
     assert resampled(trials(latency, latency), ["latency_s"]).values["latency_s"].shape == (
         LEAST_RESAMPLES,

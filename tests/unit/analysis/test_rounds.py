@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice.observed import Observed, observe
-from analysis.advice.rounds import medians, together
+from analysis.advice.observed import Observed, medians, observe, together
 from tests.unit import simulated_network as world
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.comparing.samples import alike, median_intervals, medians, padded, rounds
-from analysis.statistics.median import interval
+from analysis.statistics.samples import interval
+from analysis.statistics.significance import alike, median_intervals, medians, padded, rounds
 
 
 def test_samples_of_unequal_length() -> None:

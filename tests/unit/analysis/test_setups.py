@@ -12,9 +12,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
-from analysis.runs.joining import joined
+from analysis.runs.load import joined, load
 from analysis.runs.setups import setups
-from analysis.runs.trials import load
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}

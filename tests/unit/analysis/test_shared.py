@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.between_runs import Comparison, compare
-from analysis.comparing.shared import numbers
+from analysis.comparing.between_runs import Comparison, compare, numbers
 from pareto.errors import UserError
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 

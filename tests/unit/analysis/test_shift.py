@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.comparing.shift import MOST_ROUNDS, shifts
-from analysis.comparing.significance import rank_sum
+from analysis.statistics.significance import MOST_ROUNDS, rank_sum, shifts
 
 
 def test_shifts_hold_the_truth_in_19_of_20_cases() -> None:

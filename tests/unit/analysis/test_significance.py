@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from analysis.comparing import significance
-from analysis.comparing.significance import rank_sum, relative, signed_rank
-from analysis.statistics.median import Floats
+from analysis.statistics import significance
+from analysis.statistics.samples import Floats
+from analysis.statistics.significance import rank_sum, relative, signed_rank
 
 POINTS = 22
 RUNS = 1000

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.keys import CONDITION
+from analysis.points import CONDITION
 from analysis.statistics import drift
 from analysis.statistics.stability import halves, warnings
 

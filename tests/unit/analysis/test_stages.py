@@ -1,4 +1,4 @@
-"""The stages of a chain: as they are read, their medians, and how busy each step is."""
+"""The stages of a chain: as they are read, their stage_medians, and how busy each step is."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs.stages import medians, steps
-from analysis.runs.stages import stages
-from analysis.runs.trials import load
+from analysis.costs import stage_medians, steps
+from analysis.runs.load import load, stages
 from analysis.schema import STAGES
 from pareto.errors import UserError
 from tests.unit import example_chain
@@ -23,7 +22,7 @@ def test_medians_are_of_valid_trials_alone(tmp_path: Path) -> None:
         stage["utilization"] = 0.1 * (number // 3 + 1)
     rows[2]["status"] = "invalid"
     run = example_chain.write(tmp_path, rows, staged)
-    found = medians(stages(run), load([run]))
+    found = stage_medians(stages(run), load([run]))
     assert found["host"].tolist() == ["edge", "middle1", "server"]
     assert found["utilization"].tolist() == pytest.approx([0.15] * 3)
 

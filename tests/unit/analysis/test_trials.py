@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.keys import TRIAL
+from analysis.points import TRIAL
 from analysis.reporting import Asked, find
-from analysis.runs.joining import joined
+from analysis.runs.load import joined, load
 from analysis.runs.requests import request_latencies
-from analysis.runs.trials import load
 from analysis.schema import TRIALS
 from pareto.errors import UserError
 from tests.unit.example_run import trials, write

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.statistics.until import Standing, standing
+from analysis.statistics.stability import Standing, standing
 from tests.unit.analysis.test_stability import INVALID, NO_INTERVAL, WIFI, point
 
 LTE = ("m", "lte", 1, "none", "auto")

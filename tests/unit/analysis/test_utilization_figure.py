@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs.stages import steps
+from analysis.costs import steps
 from analysis.figures.utilization_figure import MOST_POINTS, utilization_drawing, utilization_figure
 from tests.unit import example_chain
 from tests.unit.drawn import sentences

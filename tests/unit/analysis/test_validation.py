@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.advice.observed import Observed, observe
-from analysis.advice.validation import validate
+from analysis.advice.predict import validate
 from tests.unit import simulated_network as world
 
 

@@ -8,7 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.paired import ALL
-from analysis.comparing.verdicts import verdicts
+from analysis.comparing.sentences import verdicts
 from tests.unit.analysis.test_paired import AA, CROSSING, compared, measured, over_all, points_of
 
 

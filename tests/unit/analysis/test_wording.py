@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.advice.wording import duration, interval, more, percent, place, rate
+from analysis.wording import duration, interval, more, percent, place, rate
 
 
 @pytest.mark.parametrize(

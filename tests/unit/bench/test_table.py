@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.statistics.median import interval
+from analysis.statistics.samples import interval
 from pareto import profile_files
 from pareto.bench import run, table
 from pareto.bench.request import WAYS

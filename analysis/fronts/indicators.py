@@ -1,8 +1,8 @@
-"""How much a front is worth in one number: the hypervolume between it and a stated reference."""
+"""How good a whole front is, in one number (the hypervolume), and where it lies (attainment surfaces)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import moocore
@@ -11,18 +11,19 @@ import pandas as pd
 
 from analysis.fronts import draws
 from analysis.fronts.cells import cells
-from analysis.fronts.dominance import Floats, nondominated_in_each
-from analysis.fronts.draws import Draws
+from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
+from analysis.fronts.draws import Draws, Ints
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
-from analysis.fronts.resampling import Ints
 from analysis.fronts.where import Where
-from analysis.keys import CONDITION
-from analysis.neutral import pooled
-from analysis.statistics.median import LEAST_VALUES, OUTSIDE
+from analysis.points import CONDITION, pooled
+from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
 from pareto.errors import UserError
 
 BEYOND_WORST = 1.1
 """Of the default reference: at the worst itself the worst point would be worth nothing, however good otherwise."""
+PERCENT = (5, 50, 95)
+BAND_RESAMPLES = 400
+"""A few hundred suffice for the band."""
 COLUMNS = [*CONDITION, "backend", "hypervolume", "hypervolume_low", "hypervolume_high", "rounds", "reference"]
 
 
@@ -91,23 +92,23 @@ def hypervolumes(
             raise UserError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
     trials = pooled(trials)
     every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
-    return framed((row for drawn in every for row in of_condition(drawn, given)), wanted)
+    return hypervolume_frame((row for drawn in every for row in hypervolume_rows(drawn, given)), wanted)
 
 
-def of_condition(drawn: Draws, given: Mapping[str, float]) -> list[dict[str, Any]]:
+def hypervolume_rows(drawn: Draws, given: Mapping[str, float]) -> list[dict[str, Any]]:
     """The rows of `hypervolumes` of one condition; `given`: its `reference`."""
     bound, words = _reference(drawn.medians, drawn.objectives, given)
     columns = [f"reference_{each.column}" for each in drawn.objectives]
     return [
         {name: drawn.rows[name].iloc[0] for name in CONDITION}
         | {"backend": backend, "reference": words}
-        | _measured(drawn, members, bound)
+        | _hypervolume(drawn, members, bound)
         | dict(zip(columns, bound, strict=True))
         for backend, members in drawn.groups()
     ]
 
 
-def framed(rows: Iterable[Mapping[str, Any]], objectives: Sequence[Objective]) -> pd.DataFrame:
+def hypervolume_frame(rows: Iterable[Mapping[str, Any]], objectives: Sequence[Objective]) -> pd.DataFrame:
     """The frame of `hypervolumes`, of the rows of all conditions."""
     return pd.DataFrame(list(rows), columns=[*COLUMNS, *(f"reference_{each.column}" for each in objectives)])
 
@@ -131,17 +132,86 @@ def _reference(
     return np.array(values), ", ".join(words)
 
 
-def _measured(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]:
-    """The hypervolume of some cells with its interval, and how many rounds it is based on."""
+def _hypervolume(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]:
+    """The hypervolume of some cells with its interval, and the number of rounds that it is based on."""
     medians, admitted = drawn.medians[members], drawn.admitted[:, members]
     unknown = {"hypervolume": np.nan, "hypervolume_low": np.nan, "hypervolume_high": np.nan, "rounds": np.nan}
     if np.isnan(bound).any() or not (~np.isnan(drawn.values[:, members])).all(axis=2).any():
         return unknown
     of_medians = volume(medians, bound, drawn.objectives)
     rounds = drawn.rounds_of_front(members, nondominated_in_each(admitted, drawn.maximise))
-    found = unknown | {"hypervolume": of_medians, "rounds": rounds}
+    result = unknown | {"hypervolume": of_medians, "rounds": rounds}
     if rounds >= LEAST_VALUES:
         volumes = volumes_of_each(admitted, bound, drawn.objectives)
         ends = np.quantile(volumes, [OUTSIDE, 1 - OUTSIDE]) - 2 * (volumes.mean() - of_medians)
-        found["hypervolume_low"], found["hypervolume_high"] = np.maximum(ends, 0)
-    return found
+        result["hypervolume_low"], result["hypervolume_high"] = np.maximum(ends, 0)
+    return result
+
+
+def attainment(
+    trials: pd.DataFrame,
+    objectives: Sequence[str] = DEFAULT,
+    where: str = "",
+    resamples: int = BAND_RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The corners of the surfaces that 5, 50 and 95 % of the resampled fronts attain: a band in which the front lies.
+
+    Columns: CONDITION, backend (a name, or `all` of them together), percent, and those of the two objectives; in the
+    order of the first within a surface. `analysis.fronts.dominance.staircase` makes lines of them.
+
+    What a front attains is all that one of its points equals or beats. The surface of 95 % bounds what nearly all
+    resamples attain, that of 5 % what hardly any surpasses (empirical attainment function: Grunert da Fonseca, Fonseca
+    & Hall, EMO 2001; computed by moocore): in any direction, the front lies between them in 90 % of cases. That is
+    said of each direction by itself, not of the whole line at once.
+
+    The fronts are those of resampled medians (`analysis.fronts.draws`), because the question is where the front of the
+    medians lies. The fronts of the single rounds would answer another one, how much rounds differ: their
+    surfaces do not narrow with more rounds, and their middle is not the front of the medians but better, as every
+    round's front is made of what was lucky in it.
+
+    No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
+    where none is feasible. Raises `UserError` for other than two objectives, or what can't be read.
+    """
+    wanted, constraint = chosen(objectives), Where.parse(where)
+    if len(wanted) != 2:
+        raise UserError(f"attainment: two objectives make a band, not {len(wanted)}")
+    trials = pooled(trials)
+    every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
+    return attainment_frame((corners for drawn in every for corners in attainment_rows(drawn)), wanted)
+
+
+def attainment_rows(drawn: Draws) -> Iterator[pd.DataFrame]:
+    """The rows of `attainment` of each group of one condition that has any."""
+    for backend, members in drawn.groups():
+        admitted = drawn.admitted[:, members]
+        on_front = nondominated_in_each(admitted, drawn.maximise)
+        if drawn.rounds_of_front(members, on_front) >= LEAST_VALUES:
+            key = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"backend": backend}
+            surfaces = _surfaces(admitted, on_front, np.where(drawn.maximise, -1.0, 1.0))
+            corners = pd.DataFrame(surfaces, columns=[*(each.column for each in drawn.objectives), "percent"])
+            yield corners.astype({"percent": int}).assign(**key)
+
+
+def attainment_frame(corners: Iterable[pd.DataFrame], objectives: Sequence[Objective]) -> pd.DataFrame:
+    """The frame of `attainment`, of the rows of all groups."""
+    columns = [*CONDITION, "backend", "percent", *(each.column for each in objectives)]
+    parts = list(corners)
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _surfaces(values: Floats, on_front: Bools, sign: Floats) -> Floats:
+    """The corners of the surfaces, with the percentage as a third column; `sign` is -1 for what is maximised."""
+    sets = np.nonzero(on_front)[0]
+    losses = values[on_front] * sign
+    # A resample without a feasible point attains nothing: it counts as one far behind all others.
+    empty = np.flatnonzero(~on_front.any(axis=1))
+    behind = losses.max(axis=0) + 1
+    losses = np.concatenate([losses, np.tile(behind, (len(empty), 1))])
+    sets = np.concatenate([sets, empty])
+    ordered = np.argsort(sets, kind="stable")  # moocore takes the sets one after the other
+    corners = moocore.eaf(losses[ordered], sets[ordered], percentiles=PERCENT)
+    corners = corners[(corners[:, :2] < behind).all(axis=1)]
+    return np.column_stack([corners[:, :2] * sign, corners[:, 2]])[
+        np.lexsort([corners[:, 0] * sign[0], corners[:, 2]])
+    ]

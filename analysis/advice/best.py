@@ -13,6 +13,7 @@ from analysis.advice.network import Network
 from analysis.advice.predict import Predictor
 from analysis.points import cuts
 
+# ---- from analysis.advice.best
 SAME, CLOSE, OTHER = "same", "close", "other"
 """Of a prediction: it names the point measured best; another whose interval overlaps or is not known; another."""
 COLUMNS = [

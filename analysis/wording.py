@@ -1,4 +1,4 @@
-"""Rates, times and points in sentences."""
+"""How rates, times, sizes, differences and points are written in sentences."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def percent(share: float) -> str:
 
 
 def more(share: float, comparative: str, multiple: str) -> str:
-    """`12 % longer`, and from twice as much on `3.3 times as long`."""
+    """`12 % longer`; from twice as much on, `3.3 times as long`."""
     return f"{percent(share)} {comparative}" if share < 1 else f"{_digits(1 + share, 2)} times {multiple}"
 
 
 def _digits(value: float, digits: int) -> str:
-    """So many that count, without zeros at the end: 0.0412 as 0.041, 5.04 as 5."""
+    """The value with that many significant digits, without zeros at the end: 0.0412 as 0.041, 5.04 as 5."""
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
@@ -99,8 +99,7 @@ def nbytes(count: float) -> str:
 
 def doing(row: Mapping[Hashable, Any]) -> str:
     """What pays: `keeping all on the edge`, `sending the input to the server`, `a cut at 7 (features.6)`."""
-    told = order(row)
-    verb, _, rest = told.partition(" ")
+    verb, _, rest = order(row).partition(" ")
     return {"keep": "keeping", "send": "sending", "cut": "a cut"}[verb] + f" {rest}"
 
 
@@ -111,3 +110,14 @@ def interval(low: float, high: float, say: Callable[[float], str]) -> str:
     one, other = say(low), say(high)
     number, _, unit = one.partition(" ")
     return f" (95 %: {number if other.endswith(f' {unit}') else one} to {other})"
+
+
+def ms(seconds: float, sign: str = "-") -> str:
+    """Milliseconds with two decimals, three where two would hide what is there."""
+    value = 1e3 * seconds
+    return f"{value:{sign}.2f}" if abs(value) >= 0.1 or not value else f"{value:{sign}.3f}"
+
+
+def percentage(value: float, sign: str = "-") -> str:
+    """A percentage without its sign: two digits, or all those before the point."""
+    return f"{value:{sign}.0f}" if abs(value) >= 10 else f"{value:{sign}.2g}"

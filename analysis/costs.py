@@ -1,20 +1,24 @@
-"""The latency beyond the bound, as a + b x bytes: what a backend costs, with all else that the bound leaves out,
-such as waiting for a processor."""
+"""What a request costs: on each host, on each link, in each backend.
+
+`overhead` is the latency beyond the bound, as a + b x bytes: what a backend costs, with all else that the bound leaves
+out, such as waiting for a processor. `steps` says how busy each stage and link of a chain is. `bands` says what a probe
+of a link may have read at the least and at the most.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.fronts.dominance import Floats
-from analysis.keys import CONDITION, TRIAL
-from analysis.points import cuts
-from pareto.constants import GOODPUT as GOODPUT
+from analysis.points import CELL, CONDITION, TRIAL, cuts, hosts, pooled
+from pareto.constants import GOODPUT
 
 MIN_PAYLOADS = 4
 """Through fewer different payloads a line can always be laid, and says nothing."""
@@ -53,7 +57,7 @@ class Line:
 def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """One row for each condition and backend that has a valid trial that crosses; columns `COLUMNS`.
 
-    Takes the frames of `analysis.runs.trials` and the run's manifest. A point's overhead is the median over rounds of
+    Takes the frames of `analysis.runs.load` and the run's manifest. A point's overhead is the median over rounds of
     latency - latency bound. Only trials that are `ok` and cross every link count.
 
     - points, payloads: how many points, and how many different sums of bytes: payload and result, on all links.
@@ -187,3 +191,106 @@ def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
         return math.nan, math.nan
     out, back = (8 / rate_bps * (1 / GOODPUT - 1) for rate_bps in rates_bps)
     return out, back
+
+
+FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
+STEPS = [*CELL, "place", "step", "share", "idle_s"]
+
+
+def stage_medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that are `ok`.
+
+    Takes the frames of `analysis.runs.load`. Keyed by `analysis.fronts.front.CELL`, `position` and `host`.
+    """
+    ok = pooled(stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL), trials)
+    return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
+
+
+def stage_times(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the front with a column for each host between edge and server: `middle1_s`, ..., its compute time."""
+    between = stages[stages["host"].str.startswith("middle")]
+    if between.empty:
+        return rows
+    times: pd.DataFrame = between.pivot_table(index=CELL, columns="host", values="compute_s", dropna=False)
+    return rows.merge(times.add_suffix("_s").reset_index(), how="left", on=CELL)
+
+
+def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
+    """Every step of some rows of the front, from `medians`: one row for each cell and step, in the chain's order.
+
+    `step` is named as in the column `bound_by`: a host, or a link and the way on it. `share`: of the time in which
+    it is busy with many requests in flight; a stage's as measured, a link's from what the profile's rate needs for
+    one request. `idle_s`: a stage's idle time between two requests, the bubble; NaN for links.
+    """
+    found = stages.merge(rows[[*CELL, "throughput_ips"]], on=CELL).to_dict("records")
+    table = []
+    for row in found:
+        cell = {name: row[name] for name in CELL}
+        chain, place = hosts(row["point"]), 3 * row["position"]
+        table.append(
+            cell
+            | {"place": place, "step": row["host"], "share": row["utilization"], "idle_s": row["bubble_s"]}
+        )
+        links = dict(pairwise(chain))
+        if row["host"] in links and row["transfer_s"] >= 0:
+            requests_per_s = row["throughput_ips"] / row["batch_size"]
+            for way, occupied_s in (("out", row["transfer_s"]), ("back", row["return_s"])):
+                place += 1
+                step = f"{row['host']}-{links[row['host']]} {way}"
+                table.append(cell | {"place": place, "step": step, "share": occupied_s * requests_per_s})
+    return pd.DataFrame(table, columns=STEPS)
+
+
+DATAGRAM_SHARE = 1472 / 1514
+"""Payload in each byte on the wire where rates are taken by datagrams: MTU 1500, IPv4, UDP."""
+_WAYS = {"rate_bps": "edge_to_server", "rate_back_bps": "server_to_edge"}
+_IMPAIRED = ("loss", "duplicate", "reorder", "corrupt", "limit_bytes")
+
+
+def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
+    """The probes of one run with what the verdict allows, as `pareto.link.probe` judges it.
+
+    `links`: of `analysis.runs.load.links`. New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance, s);
+    for `rate` and `rate_back` also payload_bps (asked, as payload, which is what a probe reads), least_bps and
+    most_bps. NaN where nothing was asked, the manifest does not tell the tolerance, or a trace changes the link, so
+    that what was asked at that moment is not in the file.
+    """
+    sweep, profiles = (_mapping(manifest.get(name)) for name in ("sweep", "profiles"))
+    share, floor_s = (_number(sweep.get(name)) for name in ("tolerance", "rtt_floor"))
+    rtt_share = _number(sweep.get("rtt_tolerance", sweep.get("tolerance")))  # once one option said both
+    still = links["position_s"].isna()
+    records = {netem: _mapping(profiles.get(netem)) for netem in links["netem"].unique()}
+    jitter_s = links["netem"].map({netem: _jitter_s(record) for netem, record in records.items()})
+    by_datagrams = links["netem"].map(
+        {
+            netem: bool(sweep.get("slow_start_after_idle")) or _tcp_falls_short(record)
+            for netem, record in records.items()
+        }
+    )
+    asked_s = links["asked_rtt_s"].where(still)
+    allowed_s = np.maximum(rtt_share * asked_s, floor_s) + jitter_s
+    made = links.assign(rtt_least_s=(asked_s - allowed_s).clip(lower=0), rtt_most_s=asked_s + allowed_s)
+    payload_share = np.where(by_datagrams.astype(bool), DATAGRAM_SHARE, GOODPUT)
+    for rate in _WAYS:
+        name = rate.removesuffix("_bps")
+        payload_bps = links[f"asked_{rate}"] * payload_share
+        made[f"{name}_payload_bps"] = payload_bps
+        made[f"{name}_least_bps"] = (payload_bps * (1 - share)).where(still)
+        made[f"{name}_most_bps"] = (payload_bps * (1 + share)).where(still)
+    return made
+
+
+def _jitter_s(profile: Mapping[str, Any]) -> float:
+    return sum(_number(_mapping(profile.get(way)).get("jitter_s", 0.0)) for way in _WAYS.values())
+
+
+def _tcp_falls_short(profile: Mapping[str, Any]) -> bool:
+    return any(_mapping(profile.get(way)).get(what) for way in _WAYS.values() for what in _IMPAIRED)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")

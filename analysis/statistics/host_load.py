@@ -1,4 +1,4 @@
-"""What else ran on the hosts while they were measured, in a line for each kind with what may be done."""
+"""What else ran on the hosts while they were measured: a line for each kind of load, with what to do."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.keys import CELL, TRIAL
 from analysis.naming import condition_title
-from analysis.runs.manifest import section, within
+from analysis.points import CELL, TRIAL
+from analysis.runs.manifest import section, sessions, within
 
+# ---- from analysis.statistics.host_load
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
 CHANGED = 1.5
 """Baselines of one stage in one run that are this far apart are of two machines, as it were."""
 TAKEN = 10.0
-"""Percent of its cores that something else may take of a host before it is told. Measuring itself takes 1 to 3."""
+"""Percent of a host's cores that something else may take before it is reported. Measuring itself takes 1 to 3."""
 LATE, LATE_S = 1.5, 0.005
 """A latency of this multiple of its bound, and so many seconds more, has another cause than the transports. Their own
 share is under 1.3 in all that was measured over links that lose nothing."""
@@ -28,7 +29,7 @@ REMEDY = "close other programs, set the CPU governor to performance, and measure
 def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     """At most a line for each kind of load; none where the hosts had nothing else to do, or did not tell.
 
-    Of trials that are `ok`: what slowed a stage by more is `invalid`. stages: as from `analysis.runs.stages`. shared:
+    Of trials that are `ok`: what slowed a stage by more is `invalid`. stages: as from `analysis.runs.load`. shared:
     the hosts are one machine with the harness, whose own programs count among the others'.
     """
     ok = trials[trials["status"] == "ok"]
@@ -45,8 +46,8 @@ def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Ite
 
 def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line for each set of hosts of a local testbed that had one physical core between them."""
-    sessions = [each for manifest in manifests for each in within(manifest, "sessions") or ()]
-    shared = {tuple(roles) for each in sessions for roles in within(each, "testbed", "on_one_core") or ()}
+    every = [session for manifest in manifests for session in sessions(manifest)]
+    shared = {tuple(roles) for session in every for roles in within(session, "testbed", "on_one_core") or ()}
     for roles in sorted(shared):
         yield (
             f"{', '.join(roles[:-1])} and {roles[-1]} shared one physical core: each was slower while the other "
@@ -90,10 +91,10 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
         return
     reached = known["throughput_ips"] / known["throughput_bound_ips"]
     of_cells = known.assign(full=known["full_cores"] != "", reached=reached).groupby(CELL, dropna=False)
-    found = of_cells.agg(
+    cells = of_cells.agg(
         full=("full", "mean"), reached=("reached", "median"), strangers=("strangers_percent", "median")
     ).reset_index()
-    held = found[found["full"] > 0.5]
+    held = cells[cells["full"] > 0.5]
     if held.empty:
         return
     worst = held.loc[held["reached"].idxmin()]
@@ -104,7 +105,7 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     else:
         why = "which have more to do than the stages"
     yield (
-        f"the throughput of {len(held)} of {len(found)} cells is held below its bound by the hosts' cores, {why}; "
+        f"the throughput of {len(held)} of {len(cells)} cells is held below its bound by the hosts' cores, {why}; "
         f"most at {_named(worst)}: {worst['reached']:.0%} of its bound"
     )
 
@@ -152,7 +153,7 @@ def _changed(stages: pd.DataFrame) -> Iterator[str]:
 
 
 def _taken(ok: pd.DataFrame, columns: list[str], whom: str) -> Iterator[str]:
-    """By the columns, percents of one host's cores or of all hosts'."""
+    """A line if programs took much of the cores. columns: percents of one host's cores, or of all hosts'."""
     most = ok[columns].max(axis=1)
     if not (most > TAKEN).any():
         return

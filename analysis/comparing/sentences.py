@@ -1,0 +1,172 @@
+"""What comparisons of backends and of runs say, in plain words: a line for each condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.comparing.paired import ALL
+from analysis.naming import condition_title, count, transport
+from analysis.points import CONDITION
+from analysis.wording import ms, percentage
+
+Row = Mapping[Hashable, Any]
+
+
+def verdicts(rows: pd.DataFrame) -> Iterator[str]:
+    """A line for each condition and pair of backends, from the frame of `analysis.comparing.paired.paired`."""
+    for row in rows[rows["point"] == ALL].to_dict("records"):
+        yield f"{condition_title(row)}: {_verdict(row)}"
+
+
+def _verdict(row: Row) -> str:
+    first, other = row["first"], row["other"]
+    if not row["pairs"]:
+        return f"{first} and {other} not compared: no point that crosses the link has valid trials of both in one round"
+    same = f"; both are {transport(first)}" if transport(first) == transport(other) else ""
+    parts = (_latency(row), _overhead(row), _faster(row), _throughput(row))
+    return "; ".join(part for part in parts if part) + same
+
+
+def _latency(row: Row) -> str:
+    first, other = row["first"], row["other"]
+    difference_s, low_s, high_s = (
+        row[name] for name in ("latency_difference_s", "latency_low_s", "latency_high_s")
+    )
+    share = f"{percentage(abs(row['latency_difference_percent']))} %"
+    span = f"over {count(row['points'], 'point')} x {count(row['rounds'], 'round')}"
+    if row["pairs"] != row["points"] * row["rounds"]:
+        span = f"over {count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
+    longer = difference_s >= 0
+    floor = " and the noise floor" if row["latency_floor_percent"] else ""
+    interval = f"95 % interval over {row['interval_over']}{floor}"
+    told = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
+    if math.isnan(low_s):
+        return f"{other} took {told} {span}: too few rounds for an interval, may be chance"
+    if low_s <= 0 <= high_s:
+        seen = f"no difference seen between {first} and {other}: {ms(difference_s)} ms"
+        return f"{seen}, {interval} {ms(low_s)} to {ms(high_s)} ms, {span}"
+    near_s, far_s = (low_s, high_s) if longer else (-high_s, -low_s)
+    return f"{other} takes {told}, {interval} {ms(near_s)} to {ms(far_s)} ms, {span}"
+
+
+def _overhead(row: Row) -> str:
+    """The same without what the stages' own times differed by, which is seldom the backend's doing."""
+    difference_s, low_s, high_s = (
+        row[name] for name in ("overhead_difference_s", "overhead_low_s", "overhead_high_s")
+    )
+    if math.isnan(low_s):
+        return ""
+    return f"beyond stages and link {ms(difference_s)} ms, {ms(low_s)} to {ms(high_s)} ms"
+
+
+def _faster(row: Row) -> str:
+    """At how many points, and how many of them are more than chance."""
+    at = []
+    for who in ("first", "other"):
+        if points := row[f"{who}_faster"]:
+            sure = row[f"{who}_surely_faster"]
+            at.append(f"{row[who]} at {points}" + (f" ({sure} significantly)" if sure else ""))
+    if not at:
+        return ""
+    text = f"faster by the medians: {', '.join(at)}"
+    if row["rounds"] < row["rounds_needed"]:
+        return f"{text}; too few rounds to tell at a single point: needs {row['rounds_needed']}"
+    return text if row["latency_significant"] else f"{text}, at none significantly"
+
+
+def _throughput(row: Row) -> str:
+    share, low, high = (row[f"throughput_{name}_percent"] for name in ("difference", "low", "high"))
+    if math.isnan(share):
+        return ""
+    if math.isnan(low):
+        return f"images/s {percentage(share, '+')} %"
+    sure = [
+        f"{row[who]} at {row[f'{who}_surely_more']}"
+        for who in ("first", "other")
+        if row[f"{who}_surely_more"]
+    ]
+    more = f" (significantly more: {', '.join(sure)})" if sure else ""
+    if low <= 0 <= high:
+        span = f"{percentage(low)} to {percentage(high)} %"
+        if not sure:
+            return f"no difference seen in images/s: {percentage(share, '+')} %, {span}"
+        return f"images/s {percentage(share, '+')} %, {span}{more}"
+    span = f"{percentage(low, '+')} to {percentage(high, '+')} %"
+    return f"images/s {percentage(share, '+')} %, {span}{more}"
+
+
+MOST_NAMED = 4
+"""Points that a sentence names; of more it tells how many."""
+
+
+def conclusions(differences: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:
+    """From the frames of `analysis.comparing.between_runs` and `analysis.comparing.front_changes`."""
+    of_fronts = {tuple(row[key] for key in CONDITION): row for row in fronts.to_dict("records")}
+    for _, rows in differences.groupby(CONDITION, dropna=False, observed=True, sort=False):
+        first = rows.iloc[0]
+        front = of_fronts.get(tuple(first[CONDITION]))
+        parts = [_latency_change(rows), _throughput_change(rows), *([_front_change(front)] if front else [])]
+        yield f"{condition_title(first)}: {'; '.join(part for part in parts if part)}"
+
+
+def _latency_change(rows: pd.DataFrame) -> str:
+    sure = rows[rows["latency_significant"]]
+    faster, slower = ((sure["latency_difference_s"] * sign > 0).sum() for sign in (-1, 1))
+    middle = rows.loc[
+        rows["latency_difference_s"].notna(), ["latency_difference_s", "latency_difference_percent"]
+    ]
+    share = percentage(middle["latency_difference_percent"].median(), "+")
+    median = f"median {ms(middle['latency_difference_s'].median(), '+')} ms ({share} %)"
+    median += f" over {count(len(rows), 'point')}"
+    if rows["note"].ne("").all():
+        return (
+            f"too few rounds to tell, it needs {rows['rounds_needed'].iloc[0]} in each run: latency {median}"
+        )
+    if faster and slower:
+        return f"B is faster at {faster}, slower at {slower} points significantly: {median}"
+    if sure_points := faster or slower:
+        way = "faster" if faster else "slower"
+        at = "all" if sure_points == len(rows) else f"{sure_points} of {len(rows)}"
+        return f"B is {way} at {at} points significantly: {median}"
+    few = rows["note"].ne("").sum()
+    untold = f" ({few} with too few rounds to tell)" if few else ""
+    return f"no significant difference in latency: {median}{untold}"
+
+
+def _throughput_change(rows: pd.DataFrame) -> str:
+    differences = rows["throughput_difference_percent"].dropna()
+    if differences.empty:
+        return ""
+    text = f"images/s {percentage(differences.median(), '+')} %"
+    if rows["note"].ne("").all():
+        return text
+    sure = rows[rows["throughput_significant"]]
+    more, less = ((sure["throughput_difference_percent"] * sign > 0).sum() for sign in (1, -1))
+    if more and less:
+        return f"{text}, {more} points significantly more, {less} less"
+    return f"{text}, {more + less} significantly" if more or less else f"{text}, none significantly"
+
+
+def _front_change(row: Mapping[Hashable, Any]) -> str:
+    if math.isnan(row["hypervolume_ratio"]):
+        return f"front: {row['note']}"
+    text = f"front: hypervolume x {row['hypervolume_ratio']:.3g}"
+    if math.isnan(row["ratio_low"]):
+        text += f" ({row['note']})"
+    else:
+        text += f" ({row['ratio_low']:.3g} to {row['ratio_high']:.3g})"
+    for change, words in (
+        ("enter", ("enters", "enter")),
+        ("may_enter", ("may enter", "may enter")),
+        ("leave", ("leaves", "leave")),
+        ("may_leave", ("may leave", "may leave")),
+    ):
+        if named := str(row[change]):
+            points = named.split("; ")
+            who = ", ".join(points) if len(points) <= MOST_NAMED else count(len(points), "point")
+            text += f"; {who} {words[len(points) > 1]}"
+    return text

@@ -1,0 +1,251 @@
+"""Run folders read into typed frames: trials, stages and links, of one run or of several joined."""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import compute
+
+from analysis import files
+from analysis.escaping import short
+from analysis.points import TRIAL
+from analysis.runs import reading
+from analysis.runs.manifest import read_manifest, sessions, within
+from analysis.runs.setups import SIMULATED, Setups, setups, some
+from analysis.schema import LINKS, STAGES, TEXT, TRIALS, Table
+from pareto.errors import UserError
+
+log = logging.getLogger(__name__)
+
+Runs = str | Path | Iterable[str | Path]
+"""A path, a text, a pattern such as `results/*`, or several of them."""
+ROW = [name for name in TRIAL if name != "setup"]
+"""The columns that name a trial in a file."""
+ONE_LINK = "edge-server"
+"""The link of two hosts, and of a run that is older than the column."""
+VERSIONS = {
+    "pareto": ("pareto",),
+    "torch on the driver": ("driver", "packages", "torch"),
+    "the driver": ("driver", "hostname"),
+}
+"""Where they are in a manifest, or in one of its sessions."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder and its manifest (empty if it is missing)."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Runs, their trials and stages, and what a reader must know, a line each."""
+
+    runs: list[Run]
+    trials: pd.DataFrame
+    stages: pd.DataFrame
+    notes: list[str]
+
+
+def folders(runs: Runs) -> list[Path]:
+    """The run folders that are meant, in the order asked for; those of a pattern, or inside a folder, by name.
+
+    A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Of a pattern
+    whatever is no run is passed over. Raises `UserError` for what is not there, holds no run, or names one twice.
+    """
+    each = [runs] if isinstance(runs, str | Path) else list(runs)
+    result = [folder for one in each for folder in _folders_of(one)]
+    seen: dict[Path, Path] = {}
+    for folder in result:
+        first = seen.setdefault(folder.resolve(), folder)
+        if first is not folder:
+            also = "" if str(first) == str(folder) else f", also as {first}"
+            raise UserError(f"{folder} is given twice{also}: give each run once")
+    return result
+
+
+def _folders_of(given: str | Path) -> list[Path]:
+    path = Path(given).expanduser()
+    if not path.exists() and glob.has_magic(str(path)):
+        names = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        matches = [folder for name in sorted(names) for folder in _runs_in(name)]
+        if not matches:
+            raise UserError(f"{given}: no run's folder is called so")
+        return matches
+    if not path.is_dir():
+        raise UserError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+    if not (inside := _runs_in(path)):
+        raise UserError(f"{path}: not a run, nor a folder of runs: there is no {TRIALS.file}")
+    return inside
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if _is_run(path):
+        return [path]
+    if not path.is_dir():
+        return []
+    # A link in a folder of runs leads to where its maker wants; one that is named itself to where the user does.
+    return sorted(child for child in path.iterdir() if _is_run(child) and not child.is_symlink())
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder has a `trials.csv`; whether that is a plain file shows when it is read."""
+    return files.kind(path / TRIALS.file) in ("a file", "a link")
+
+
+def load(runs: Runs) -> pd.DataFrame:
+    """The trials of one or several runs, one row a trial, in the order of the files.
+
+    `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are
+    `analysis.schema.COLUMNS`: text (empty text where nothing was written; `point` is text too, to be sorted by
+    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured,
+    nor by a run older than the column). A last line that a killed writer left unfinished is left out. An empty `run`
+    becomes the folder's name. Then `setup`: empty, or which trials must not be pooled with others, as
+    `analysis.runs.setups` tells them apart. What differs is logged, and where a file has a trial of a cell and round
+    twice, as two writers may leave it: only the first counts that did not fail.
+
+    Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
+    """
+    trials, _, _, notes = _trials(folders(runs))
+    for note in notes:
+        log.warning("%s", note)
+    return trials
+
+
+def stages(runs: Runs) -> pd.DataFrame:
+    """One row for each host that took part in a trial, in the order of the files; none for a run older than the file.
+
+    Columns are `analysis.schema.STAGE_COLUMNS` and `setup`, typed and named as in `load`. Raises `UserError` as
+    that does.
+    """
+    where = folders(runs)
+    return _stages(where, _trials(where)[1] if len(where) > 1 else Setups())
+
+
+def links(runs: Sequence[Path]) -> pd.DataFrame:
+    """The probes of every link of these run folders with their verdicts, one row a probe, in the order of the files.
+
+    Columns are `run`, the folder's name, and `analysis.schema.LINK_COLUMNS`: text (empty text where nothing was
+    written), and floats for what was asked and measured (NaN = not asked, not measured, nor by a run older than the
+    column). A run without the file has no rows; a last line that a killed writer left unfinished is left out.
+
+    Raises `UserError` if a file is malformed.
+    """
+    parts = [
+        reading.read(run, LINKS)[0].to_pandas().assign(run=run.resolve().name)
+        for run in runs
+        if reading.is_there(run, LINKS)
+    ]
+    columns = ["run", *LINKS.columns]
+    if not parts:
+        types = {column: "str" if column in TEXT else "float64" for column in columns}
+        return pd.DataFrame(columns=columns).astype(types)
+    frame = pd.concat(parts, ignore_index=True)[columns]
+    return frame.assign(link=frame["link"].mask(frame["link"] == "", ONE_LINK))
+
+
+def joined(runs: Runs) -> Joined:
+    """Join runs. Those with other settings are told apart by the column `setup` (`analysis.runs.setups`).
+
+    Notes: what the setups differ in, what of the files does not count, and which versions the runs were made with, if
+    with several. Raises `UserError` for what is no run, is malformed, or is the same run twice, under whatever path.
+    """
+    where = folders(runs)
+    trials, labels, manifests, notes = _trials(where)
+    each = [Run(folder, manifest) for folder, manifest in manifests.items()]
+    if any(run.manifest.get(SIMULATED) for run in each):
+        notes.append(
+            f"{SIMULATED}: nothing of this was measured; compute times are stated, links are arithmetic"
+        )
+    return Joined(each, trials, _stages(where, labels), [*notes, *_versions(each)])
+
+
+def _versions(runs: Sequence[Run]) -> Iterator[str]:
+    for what, keys in VERSIONS.items():
+        having: dict[str, list[str]] = {}
+        for run in runs:
+            parts = (run.manifest, *sessions(run.manifest))
+            for value in sorted({str(value) for part in parts if (value := within(part, *keys)) is not None}):
+                having.setdefault(value, []).append(run.folder.name)
+        if len(having) > 1:
+            each = "; ".join(f"{value} in {some(names)}" for value, names in having.items())
+            yield f"{what} differs between runs: {each}"
+
+
+def _trials(where: Sequence[Path]) -> tuple[pd.DataFrame, Setups, dict[Path, dict[str, Any]], list[str]]:
+    """The trials of these folders, their setups, each folder's manifest, and notes on how they were read."""
+    trials, names, notes = _frame(where, TRIALS)
+    manifests = {}
+    for folder in where:
+        manifests[folder], faults = read_manifest(folder)
+        notes += faults
+    labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
+    trials["setup"] = labels.of(trials)
+    return trials, labels, manifests, [*labels.notes, *notes]
+
+
+def _stages(where: Sequence[Path], labels: Setups) -> pd.DataFrame:
+    rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
+    for note in notes:
+        log.warning("%s", note)
+    rows["setup"] = labels.of(rows)
+    return rows
+
+
+def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str, Path], list[str]]:
+    """The rows of one file of each folder, typed, each cell and round once; each run's folder by the run's name; and
+    where there were more, a line each.
+    """
+    columns = reading.Columns(table)
+    folder_of: dict[str, Path] = {}
+    unknown: dict[str, None] = {}
+    notes: list[str] = []
+    for folder in where:
+        rows, others = reading.read(folder, table)
+        unknown |= dict.fromkeys(others)
+        rows = _filled(_filled(rows, "run", folder.resolve().name), "in_flight_asked", "auto")
+        for name in rows["run"].unique().to_pylist():
+            first = folder_of.setdefault(name, folder)
+            if first is not folder:
+                raise UserError(f"{first} and {folder} are the same run, {name}: give each run once")
+        once = _once(rows)
+        if len(once) < len(rows):
+            notes.append(
+                f"{folder / table.file}: {len(rows) - len(once)} rows are of a cell and round that it has already, so "
+                "they do not count: did two runs write into this folder?"
+            )
+        columns.append(once)
+    if unknown:
+        log.warning(
+            "%s: columns unknown to this version are left out: %s", table.file, short(", ".join(unknown))
+        )
+    return columns.frame(), folder_of, notes
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """Of rows of the same cell and round (and place in the chain), the first; before it, any that did not fail."""
+    key = [name for name in (*ROW, "position") if name in rows.column_names]
+    if len(rows) < 2 or len(rows.group_by(key).aggregate([])) == len(rows):
+        return rows
+    frame = rows.select(key).to_pandas()
+    failed = rows["status"].to_pandas().eq("failed") if "status" in rows.column_names else False
+    first = frame.assign(failed=failed).sort_values("failed", kind="stable").drop_duplicates(key)
+    return rows.take(pa.array(first.index.sort_values()))
+
+
+def _filled(rows: pa.Table, column: str, instead: str) -> pa.Table:
+    """The rows with `instead` where a text column is empty."""
+    empty = compute.equal(rows[column], "")
+    if not compute.any(empty).as_py():
+        return rows
+    filled = compute.if_else(empty, instead, rows[column])
+    return rows.set_column(rows.column_names.index(column), column, filled)

@@ -1,0 +1,210 @@
+"""Noise that more rounds do not show: the floor under every comparison, and the levels at which the latency varies.
+
+Each cell of a run has its own connections and its own place in memory, for as long as its processes live, and these are
+the same in all of its rounds. Where one treatment is measured under several names (a point where nothing crosses, under
+each backend; `tcp:a` and `tcp:b`), what they differ by beyond their rounds' spread is the noise floor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.naming import count, transport
+from analysis.points import CELL, CONDITION
+from analysis.runs.load import Runs
+from analysis.runs.requests import spread_within
+from analysis.statistics.samples import Floats
+
+Ints = npt.NDArray[np.int64]
+
+OF = ["model", "setup"]
+MEASURES = {"latency_s": "latency", "throughput_ips": "throughput"}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The noise floor of one model in one setup. shares: by column, the standard deviation of a cell's figure as a
+    share of it. comparisons: how many identical treatments were compared with another.
+    """
+
+    shares: Mapping[str, float] = field(default_factory=dict)
+    comparisons: int = 0
+
+    def of(self, columns: Sequence[str]) -> Floats:
+        """The shares of these columns; 0 where one is not known."""
+        return np.array([self.shares.get(column, 0.0) for column in columns])
+
+
+Floors = Mapping[tuple[str, str], Floor]
+
+
+def floor_of(floors: Floors, row: Mapping[Any, Any] | pd.Series) -> Floor:
+    """The floor of a row's model and setup; one without shares where none is known."""
+    return floors.get((str(row["model"]), str(row["setup"])), Floor())
+
+
+def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Floors:
+    """The noise floors by model and setup, from trials as they were measured: points must not be pooled already.
+
+    The variance between the means over rounds of what is identical, less what the rounds' own spread makes of it; both
+    of logarithms, and without what a round's trials share (a random effect in an analysis of variance; Searle, Casella
+    & McCulloch, "Variance Components", 1992). Nothing where no treatment was measured twice.
+    """
+    wanted = [column for column in columns if column in trials]
+    needed = dict.fromkeys([*CONDITION, "run", "round", "backend", "point", "payload_bytes", *wanted])
+    ok = trials.loc[trials["status"] == "ok", [name for name in needed if name in trials]]
+    crosses = ok["payload_bytes"] > 0 if "payload_bytes" in ok else pd.Series(True, index=ok.index)
+    ok = ok.assign(treatment=ok["backend"].astype(str).map(transport).where(crosses, ""))
+    result = {}
+    for key, of_model in ok.groupby(OF, observed=True):
+        pairs = list(_compared(of_model, wanted))
+        if pairs:
+            freedom = sum(n for n, _ in pairs)
+            beyond = sum(n * excess for n, excess in pairs) / freedom
+            shares = dict(zip(wanted, np.sqrt(np.maximum(0.0, np.nan_to_num(beyond))), strict=True))
+            result[str(key[0]), str(key[1])] = Floor(shares, int(freedom))
+    return result
+
+
+def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, Floats]]:
+    """For each treatment with several names: how many more than one, and the excess variance of each column."""
+    same = ["run", *CONDITION, "point", "treatment"]
+    several = ok[ok.groupby(same, observed=True)["backend"].transform("nunique") > 1]
+    for _, rows in several.groupby(same, observed=True):
+        tables = [rows.pivot_table(values=name, index="round", columns="backend") for name in columns]
+        excess = [_excess(table.dropna().to_numpy(dtype=float)) for table in tables]
+        names = int(rows["backend"].nunique())
+        if any(np.isfinite(excess)):
+            yield names - 1, np.array(excess)
+
+
+def _excess(values: Floats) -> float:
+    """The variance between names' means less what rounds explain, of rounds x names; NaN with fewer than 2 rounds."""
+    if values.shape[0] < 2 or values.shape[1] < 2 or not (values > 0).all():
+        return np.nan
+    logs = np.log(values)
+    logs -= logs.mean(axis=1, keepdims=True)
+    means = logs.mean(axis=0)
+    rounds, names = logs.shape
+    between = float((means**2).sum()) / (names - 1)
+    within = float(((logs - means) ** 2).sum()) / ((rounds - 1) * (names - 1))
+    return float(between - within / rounds)
+
+
+def floor_sentences(known: Floors) -> Iterator[str]:
+    """A line for each model and setup that has identical treatments."""
+    for (model, setup), floor in known.items():
+        shown = {word: floor.shares[column] for column, word in MEASURES.items() if column in floor.shares}
+        of = _titled(model, setup)
+        again = count(floor.comparisons, "comparison")
+        if any(share >= 0.0005 for share in shown.values()):
+            each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shown.items())
+            yield (
+                f"noise floor of {of}: {each}: identical treatments differ by so much beyond what their rounds explain "
+                f"({again}); it is in every probability, and no verdict is given that it would overturn"
+            )
+        else:
+            yield f"noise floor of {of}: identical treatments differ by no more than their rounds explain ({again})"
+
+
+@dataclass(frozen=True)
+class Level:
+    """`variance`: of the logarithm of a request's latency, between the units of this level; NaN if it is not known, and
+    `why` says why not.
+    """
+
+    name: str
+    variance: float
+    why: str = ""
+
+
+def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> list[Level]:
+    """Where the spread of one model's latency in one setup comes from: runs, starts of the workers, rounds, requests.
+
+    More repetition helps at the level that varies, and at no other. trials: as `analysis.runs.load.load` gives them.
+    request_variance: of the logarithms of the latencies in a trial; requests: how many a trial has; NaN without files
+    of requests.
+
+    Nested analysis of variance by moments: each level's mean square less that of the level below, over how many of
+    those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3). Of each cell its own mean
+    is taken out first. A component that comes out below 0 is 0.
+    """
+    ok = trials[(trials["status"] == "ok") & (trials["latency_s"] > 0)]
+    start = ok["restart"].fillna(0) if "restart" in ok else 0
+    ok = ok.assign(log=np.log(ok["latency_s"]), start=start)
+    nested = [ok.groupby(by, observed=True) for by in (CELL, [*CELL, "run"], [*CELL, "run", "start"])]
+    squares = [(ok["log"] - groups["log"].transform("mean")).pow(2).sum() for groups in nested]
+    sizes = [groups.ngroups for groups in nested]
+    of_round = _ratio(squares[2], len(ok) - sizes[2])
+    of_start = _ratio(squares[1] - squares[2], sizes[2] - sizes[1])
+    of_run = _ratio(squares[0] - squares[1], sizes[1] - sizes[0])
+    found = []
+    for name, square, below, units, only in (
+        ("runs", of_run, of_round if np.isnan(of_start) else of_start, sizes[1], "there is one run"),
+        ("starts of the workers", of_start, of_round, sizes[2], "in each run the workers were started once"),
+    ):
+        if np.isnan(square):
+            found.append(Level(name, np.nan, only))
+        elif np.isnan(below):
+            found.append(Level(name, np.nan, "each has one round, so that rounds and they are one"))
+        else:
+            found.append(Level(name, max(0.0, (square - below) * units / len(ok))))
+    if np.isnan(of_round):
+        found.append(Level("rounds", np.nan, "no cell was measured twice by the same workers"))
+    else:
+        # A trial's median of so many requests varies by itself.
+        own = np.pi / 2 * request_variance / requests if requests > 0 else 0.0
+        found.append(Level("rounds", max(0.0, of_round - (own if np.isfinite(own) else 0.0))))
+    why = "" if np.isfinite(request_variance) else "no requests were kept"
+    return [*found, Level("requests", request_variance, why)]
+
+
+def spread_sentences(trials: pd.DataFrame, runs: Runs) -> Iterator[str]:
+    """A line for each model and setup that has two rounds or more."""
+    for key, of_model in trials.groupby(OF, observed=True):
+        every = levels(of_model, *spread_within(runs, of_model))
+        known = [level for level in every if np.isfinite(level.variance)]
+        total = sum(level.variance for level in known)
+        if len(known) < 2 or not total:
+            continue
+        shares = ", ".join(
+            f"{100 * level.variance / total:.0f} % between {level.name} (a standard deviation of "
+            f"{100 * np.sqrt(level.variance):.2g} %)"
+            for level in known
+        )
+        unknown = [f"between {level.name} it is not known, for {level.why}" for level in every if level.why]
+        yield f"spread of the latency of {_titled(*key)}: {'; '.join([shares, *unknown])}"
+
+
+def spread_of_runs(logs: Floats, run: Ints) -> Floats:
+    """For each objective, the standard deviation that a cell's figure has as its runs differ, and rounds do not show.
+
+    logs: rounds x cells x objectives; run: of which each round is. Between the runs' means of a cell, what rounds share
+    taken out, less what their rounds explain; over the number of runs. 0 with one run.
+    """
+    numbers, sizes = np.unique(run, return_counts=True)
+    if len(numbers) < 2 or sizes.min() < 2:
+        return np.zeros(logs.shape[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a cell that a run lacks has no mean there
+        away = logs - np.nanmean(logs, axis=1, keepdims=True)
+        of_runs = [away[run == number] for number in numbers]
+        means = np.stack([np.nanmean(rounds, axis=0) for rounds in of_runs])
+        inner = np.stack([np.nanvar(rounds, axis=0, ddof=1) / len(rounds) for rounds in of_runs])
+        beyond = np.nanmean(np.nanvar(means, axis=0, ddof=1), axis=0) - np.nanmean(inner, axis=(0, 1))
+    return np.asarray(np.sqrt(np.maximum(0.0, np.nan_to_num(beyond)) / len(numbers)))
+
+
+def _ratio(squares: float, freedom: int) -> float:
+    return squares / freedom if freedom > 0 else np.nan
+
+
+def _titled(model: Any, setup: Any) -> str:
+    return f"{model}, {setup}" if setup else str(model)

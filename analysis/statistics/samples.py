@@ -1,0 +1,100 @@
+"""What a sample of values tells without assuming a distribution: the median's interval, quantiles, and outliers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binom, nbinom
+
+Floats = npt.NDArray[np.float64]
+
+OUTSIDE = 0.025
+"""What may lie beyond each end of a 95 % interval."""
+LEAST_VALUES = 6
+"""Even the smallest and largest of 5 values hold the median with 94 % alone: 1 - 2 / 2^5. Nor is it known of fewer what
+is usual: chance makes outliers of 3 % of 6 normal values, 2 % of 10 and 0.2 % of 60."""
+BEYOND = 2
+"""Samples that must lie beyond a quantile: what rests on the one most extreme value is that value, not a quantile."""
+THRESHOLD = 3.5
+_OF_MAD, _OF_MEAN = 0.6745, 0.7979
+"""The median and the mean absolute deviation of a normal distribution, in standard deviations."""
+
+
+def interval(values: Sequence[float] | Floats) -> tuple[float, float] | None:
+    """The 95 % interval of the median of what the values were drawn from; None with fewer than 6 values.
+
+    Order statistics, interpolated (Hettmansperger & Sheather, "Confidence intervals based on interpolated order
+    statistics", Statistics & Probability Letters 4, 1986). How many of n values lie below the median is binomial with
+    p = 1/2, whatever the distribution; so the k-th smallest and the k-th largest hold it with a known probability: of
+    the last pair with more than 95 % and the first with less, an interval is made that has 95 %.
+
+    By simulation it holds the median in 94 to 96 of 100 cases, with 6 to 60 values, normal, skewed, heavy tailed or of
+    two kinds. Not where the median falls into a wide hole between two equal halves (down to 90 with 7 values); ties
+    make it 97 and more. A bootstrap does worse with few values: BCa has 91 to 94 with 6 to 20 of them.
+
+    `values` are independent and without NaN, in any order and unit.
+    """
+    if len(values) < LEAST_VALUES:
+        return None
+    low, high = intervals(np.asarray(values, dtype=float)[None, :])
+    return float(low[0]), float(high[0])
+
+
+def intervals(samples: Floats) -> tuple[Floats, Floats]:
+    """The same for each row of `samples` (m x n, n of 6 or more): lower and upper ends, m each."""
+    ordered = np.sort(samples, axis=1)
+    rank, inward = _between(samples.shape[1])
+    low = (1 - inward) * ordered[:, rank - 1] + inward * ordered[:, rank]
+    high = (1 - inward) * ordered[:, -rank] + inward * ordered[:, -rank - 1]
+    return low, high
+
+
+@lru_cache
+def _between(n: int) -> tuple[int, float]:
+    """The k of the last pair that holds the median with 95 % or more, and how far inward of it the interval ends."""
+    rank = int(binom.ppf(OUTSIDE, n, 0.5))
+    outer, inner = (1 - 2 * binom.cdf(k - 1, n, 0.5) for k in (rank, rank + 1))
+    share = (outer - 1 + 2 * OUTSIDE) / (outer - inner)
+    return rank, float((n - rank) * share / (rank + (n - 2 * rank) * share))
+
+
+def needed(quantile: float, confidence: float = 0.99) -> int:
+    """The fewest samples of which two or more lie beyond the quantile with this confidence, on its rarer side.
+
+    How many samples it takes until two do is negative binomial with p = 1 - quantile (or quantile, if it is under 1/2),
+    whatever the distribution. 11 for the median, 64 for 0.9, 130 for 0.95, 662 for 0.99. Raises ValueError for a
+    quantile or a confidence that is not between 0 and 1.
+    """
+    if not (0 < quantile < 1 and 0 < confidence < 1):
+        raise ValueError(f"quantile {quantile} and confidence {confidence} must lie between 0 and 1")
+    # 1 - 0.95 is a little more than 0.05, and a quantile and its mirror image need the same.
+    rarer = round(min(quantile, 1 - quantile), 12)
+    return BEYOND + int(nbinom.ppf(confidence, BEYOND, rarer))
+
+
+def quantile(values: Sequence[float] | Floats, q: float, confidence: float = 0.99) -> float:
+    """The q-quantile of the values, interpolated linearly; NaN if they are fewer than `needed`. A NaN is no value."""
+    known = np.asarray(values, dtype=float)
+    known = known[~np.isnan(known)]
+    return float(np.quantile(known, q)) if len(known) >= needed(q, confidence) else math.nan
+
+
+def flagged(values: Sequence[float] | Floats) -> npt.NDArray[np.bool_]:
+    """Which values are outliers, with a modified z-score over 3.5; none of fewer than `LEAST_VALUES`. They are reported
+    and never dropped.
+
+    The score is the distance from the median over the median absolute deviation, so that outliers do not hide each
+    other (Iglewicz & Hoaglin, "How to Detect and Handle Outliers", 1993). Where more than half of the values are
+    the same, it is over the mean absolute deviation. A NaN is no value, and not flagged.
+    """
+    measured = np.asarray(values, dtype=float)
+    known = measured[~np.isnan(measured)]
+    if len(known) < LEAST_VALUES:
+        return np.zeros(len(measured), dtype=bool)
+    away = np.abs(measured - np.median(known))
+    spread = np.nanmedian(away) / _OF_MAD or np.nanmean(away) / _OF_MEAN
+    return np.asarray(away > THRESHOLD * spread, dtype=bool)

@@ -1,0 +1,236 @@
+"""Whether differences may be chance, and by how much one sample lies above another: tests of ranks for many cells.
+
+The rounds of many cells are one array: a row a cell, a column a round, NaN where a cell has no more rounds. The tests
+ask of ranks only, so nothing is assumed of the distribution. Their question is whether anything at all tells the two
+sides apart: if nothing does, one is called the greater as often as the other.
+
+Many points are tested at once, and of 44 points without any difference two have p < 0.05. Holm's correction keeps the
+probability of calling *any* of them significant under 5 %, however the points depend on each other, as they do: a slow
+round slows all of them. Benjamini & Hochberg's would call more points significant, by promising less: that of those
+called so at most 5 % are wrong, on average. What is published of a single point needs the stronger promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import binom
+from scipy.stats import mannwhitneyu, wilcoxon
+
+from analysis.statistics.samples import LEAST_VALUES, Floats, intervals
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+ALPHA = 0.05
+MOST_EXACT = 50
+"""Rounds up to which p-values are counted out; of more, the normal distribution gives them as well."""
+MOST_ROUNDS = 100
+"""Of more rounds, so many evenly spaced ones stand for all: ends move by some hundredths of the interval's width."""
+_AT_ONCE = 2_000_000
+"""Differences that are in memory at once."""
+_Z = NormalDist().inv_cdf(1 - ALPHA / 2)
+
+
+def holm(p_values: Sequence[float] | Floats) -> Floats:
+    """The p-values corrected for their number: all of them right at once, at the level that one is compared with.
+
+    Step-down (Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics
+    6, 1979); it asks nothing of how the tests depend on each other. NaN is no test: it stays, and does not count.
+    """
+    given = np.asarray(p_values, dtype=float)
+    corrected = np.full(len(given), np.nan)
+    order = np.argsort(given)[: np.count_nonzero(~np.isnan(given))]  # NaN last
+    left = np.arange(len(order), 0, -1)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(given[order] * left))
+    return corrected
+
+
+def padded(values: Floats, cells: Ints, count: int) -> Floats:
+    """`values` sorted into `count` rows, each by its number in `cells`, in their order; rows are filled up with NaN."""
+    order = np.argsort(cells, kind="stable")
+    sizes = np.bincount(cells, minlength=count)
+    rows = cells[order]
+    places = np.arange(len(cells)) - (np.cumsum(sizes) - sizes)[rows]
+    table = np.full((count, int(sizes.max(initial=0))), np.nan)
+    table[rows, places] = values[order]
+    return table
+
+
+def rounds(table: Floats) -> Ints:
+    """How many values each row has."""
+    return np.asarray(np.count_nonzero(~np.isnan(table), axis=1), dtype=np.int64)
+
+
+def alike(*tables: Floats) -> Iterator[tuple[Ints, tuple[Floats, ...]]]:
+    """Rows that have as many values as each other, in every table: their numbers, and the values without NaN.
+
+    Rows without any value in one of the tables are left out. So what is vectorised over rows needs no masks.
+    """
+    packed = [np.sort(table, axis=1) for table in tables]  # NaN last
+    sizes = np.column_stack([rounds(table) for table in tables])
+    for size in np.unique(sizes, axis=0):
+        if (size > 0).all():
+            members = np.flatnonzero((sizes == size).all(axis=1))
+            yield members, tuple(table[members, :n] for table, n in zip(packed, size, strict=True))
+
+
+def medians(table: Floats) -> Floats:
+    """The median of each row; NaN without values."""
+    found = np.full(len(table), np.nan)
+    for members, (values,) in alike(table):
+        found[members] = np.median(values, axis=1)
+    return found
+
+
+def median_intervals(table: Floats) -> tuple[Floats, Floats]:
+    """The median's 95 % interval of each row (`analysis.statistics.samples`); NaN with fewer than 6 values."""
+    low, high = np.full(len(table), np.nan), np.full(len(table), np.nan)
+    for members, (values,) in alike(table):
+        if values.shape[1] >= LEAST_VALUES:
+            low[members], high[members] = intervals(values)
+    return low, high
+
+
+def relative(first: pd.Series, other: pd.Series) -> pd.Series:
+    """Differences of pairs over their sums: a slow round's pair weighs no more than a fast one's, and swapping the two
+    changes nothing but the sign. Ranked as the logarithm of the ratio is.
+    """
+    return (other - first) / (other + first)
+
+
+def signed_rank(differences: Floats) -> Floats:
+    """p-values of pairs (Wilcoxon's signed-rank test, two-sided): a row a cell, a column a pair, NaN where it is none.
+
+    If nothing tells the two sides apart, each pair might as well have been the other way round, so its difference
+    (`relative`) is symmetric about zero. That is what the test needs, and what pairs within a round have. (The sign
+    test needs less, but finds less: of 20 pairs whose mean difference is 0.7 of its spread, it has p < 0.001 one time
+    in nine, this test one in four.) A pair without a difference speaks for neither side and is left out; where
+    all are such, p is 1. NaN without pairs. Exact up to 50 pairs.
+
+    Source: Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1, 1945.
+    """
+    p_values = np.where(rounds(differences) > 0, 1.0, np.nan)
+    for members, (values,) in alike(np.where(differences == 0, np.nan, differences)):
+        method = "exact" if values.shape[1] <= MOST_EXACT else "asymptotic"
+        p_values[members] = wilcoxon(values, axis=1, method=method).pvalue
+    return p_values
+
+
+def rank_sum(first: Floats, other: Floats) -> Floats:
+    """p-values of two samples that share no rounds (Mann & Whitney's test, two-sided): a row a cell, in any order.
+
+    Exact up to 50 rounds without ties, else by the normal distribution, ties counted. NaN where one has no rounds.
+
+    Source: Mann & Whitney, "On a test of whether one of two random variables is stochastically larger than the other",
+    Annals of Mathematical Statistics 18, 1947.
+    """
+    p_values = np.full(len(first), np.nan)
+    for members, (one, two) in alike(first, other):
+        both = np.sort(np.hstack([one, two]), axis=1)
+        tied = (np.diff(both, axis=1) == 0).any(axis=1)
+        exact = ~tied & (max(one.shape[1], two.shape[1]) <= MOST_EXACT)
+        found = np.ones(len(members))  # where all values are the same there is nothing to rank
+        for rows, method in ((exact, "exact"), (~exact & (both[:, 0] < both[:, -1]), "asymptotic")):
+            if rows.any():
+                found[rows] = mannwhitneyu(one[rows], two[rows], axis=1, method=method).pvalue
+        p_values[members] = found
+    return p_values
+
+
+def corrected(*p_values: Floats) -> list[Floats]:
+    """The p-values of several measures, all one family: corrected over every test of every measure. NaN stays."""
+    together = holm(np.concatenate(p_values))
+    return np.split(together, np.cumsum([len(of_measure) for of_measure in p_values])[:-1])
+
+
+def significant(p_corrected: Floats) -> Bools:
+    """Which p-values are 0.05 or less; a NaN is not."""
+    return np.asarray(p_corrected <= ALPHA)
+
+
+def pairs_needed(tests: int) -> int:
+    """The fewest pairs of a point that can make it significant among so many tests, if all say the same.
+
+    The least p-value of n pairs is 2 / 2^n.
+    """
+    return max(1, math.ceil(1 + math.log2(max(tests, 1) / ALPHA)))
+
+
+def can_tell(first_rounds: Ints, other_rounds: Ints, tests: int) -> Bools:
+    """Whether so many rounds can make a point significant, if all of one run are above all of the other's.
+
+    The least p-value of n and m rounds is 2 / C(n + m, n).
+    """
+    orders = binom(first_rounds + other_rounds, first_rounds)
+    return np.asarray(2 * tests <= ALPHA * orders)
+
+
+def rounds_needed(tests: int) -> int:
+    """The fewest rounds that can make a point significant, if both runs have as many."""
+    n = 1
+    while not can_tell(np.array(n), np.array(n), tests):
+        n += 1
+    return n
+
+
+def shifts(first: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
+    """Of each row: the median of all differences other - first, and the ends of its 95 % interval.
+
+    A row is a cell, a column a round of one run, in any order and NaN where there are no more: no round of one run
+    belongs to any of the other. The interval holds what shift of one sample Mann & Whitney's test cannot tell from
+    none: it is without 0 just where that test finds p < 0.05. NaN where the rounds are too few: under 4 in each.
+
+    Source: Hodges & Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963.
+    """
+    middle, low, high = (np.full(len(first), np.nan) for _ in range(3))
+    for members, (one, two) in alike(first, other):
+        beyond = _beyond(one.shape[1], two.shape[1])
+        one, two = _thinned(one), _thinned(two)
+        count = one.shape[1] * two.shape[1]
+        rank = max(1, round(beyond * count)) if beyond else 0
+        for part in np.array_split(np.arange(len(members)), math.ceil(len(members) * count / _AT_ONCE)):
+            differences = (two[part][:, :, None] - one[part][:, None, :]).reshape(len(part), count)
+            places = sorted({max(rank - 1, 0), (count - 1) // 2, count // 2, min(count - rank, count - 1)})
+            differences.partition(places, axis=1)
+            middle[members[part]] = (differences[:, (count - 1) // 2] + differences[:, count // 2]) / 2
+            if rank:
+                low[members[part]] = differences[:, rank - 1]
+                high[members[part]] = differences[:, count - rank]
+    return middle, low, high
+
+
+def _thinned(values: Floats) -> Floats:
+    """Each row's values, or `MOST_ROUNDS` evenly spaced quantiles of them."""
+    n = values.shape[1]
+    if n <= MOST_ROUNDS:
+        return values
+    shares = (np.arange(MOST_ROUNDS) + 0.5) / MOST_ROUNDS
+    return np.asarray(np.quantile(values, shares, axis=1, method="hazen").T)
+
+
+@lru_cache
+def _beyond(n: int, m: int) -> float:
+    """The share of all differences that lie below the interval, its lower end counted; 0 if there is none."""
+    pairs = n * m
+    if max(n, m) > MOST_EXACT:
+        spread = math.sqrt(pairs * (n + m + 1) / 12)
+        return max(0, math.floor(pairs / 2 + 0.5 - _Z * spread)) / pairs
+    cumulated = np.cumsum(_ways(n, m)) / math.comb(n + m, n)
+    return int(np.count_nonzero(cumulated <= ALPHA / 2)) / pairs
+
+
+def _ways(n: int, m: int) -> Floats:
+    """In how many orders of n and m values so many pairs (the index) have the second's value below the first's."""
+    least = n * (n + 1) // 2  # the sum of the ranks of the n, if they are the lowest
+    ways = np.zeros((n + 1, least + n * m + 1))
+    ways[0, 0] = 1
+    for rank in range(1, n + m + 1):
+        ways[1:, rank:] += ways[:-1, :-rank].copy()
+    return np.asarray(ways[n, least:])
