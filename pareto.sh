@@ -59,7 +59,7 @@ by_uv() {
         return 1
     }
     echo "pareto: installing Python packages into .venv by uv (once, a few minutes)" >&2
-    UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=15 UV_HTTP_RETRIES=1 \
+    UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=8 UV_HTTP_RETRIES=1 \
         "$uv" pip install -q --python "$venv/bin/python" --torch-backend=auto -r "$root/requirements.txt" \
         >/dev/null 2>&1 || {
         echo "pareto: uv cannot install them here, for instance because PyTorch's index does not answer; pip does" >&2

@@ -81,109 +81,113 @@ TRIALS = _table(
     "trials.csv",
     """
     name: run model point point_name backend netem
-        the cell. `point` counts the units that run on the edge: 0 sends the input, the last sends nothing. In a
-        chain of hosts it has a number for each link, the units that run before it: `3+7` is 3 on the edge, 4 on the
-        next host, the rest on the last. `netem` likewise names a profile for each link (`wifi+lte`), or one for all
+        the cell. `point` counts the units that run on the edge: 0 sends the input, the last sends nothing. In
+        a chain of hosts it has a number for each link, the units that run before it: `3+7` is 3 on the edge,
+        4 on the next host, and the rest on the last. `netem` likewise names a profile for each link
+        (`wifi+lte`), or one for all
     whole: batch_size
     name: codec in_flight_asked
     whole: round
         which repetition, from 1
     name: status
-        `ok`; `invalid`: measured, not to be trusted, `reason` says why; `failed`: `reason` is the error
+        `ok`; `invalid`: it was measured and must not be trusted, `reason` says why; `failed`: `reason` is the
+        error
     free: reason
     positive: latency_s
-        median over the latency phase, from input ready to result in hand, on the edge's clock, one request in
-        flight
+        median of the latency phase, from input ready to result in hand, on the edge's clock, with one request
+        in flight
     positive: latency_p95_s
-        95th percentile; only with 130 requests or more
+        95th percentile; needs at least 130 requests
     not negative: edge_s
         median compute time of the edge's stage, on the edge's clock
     not negative: serialize_s
-        median processor time of the threads that turn tensors into bytes, without their waits. For rpc: of the
-        asynchronous call on the sender's side, which also hands the tensors over; serializing the answer is in
-        `network_s`
+        median processor time of the threads that turn tensors into bytes, without their waits. For rpc it is
+        that of the asynchronous call on the sender's side, which also hands the tensors over; serializing the
+        answer is in `network_s`
     number: network_s
-        what remains of a request's latency without its own edge, serialize, middle and server times, median over
-        the requests. It holds the links, the kernels, and every wait for a processor between the stages. A request
-        with less than nothing left makes the trial `invalid`
+        the rest of a request's latency without its own edge, serialize, middle and server times, median over
+        the requests. It contains the links, the kernels, and every wait for a processor between the stages. A
+        request with a negative rest makes the trial `invalid`
     not negative: middle_s
-        what all hosts between edge and server compute for a request, together, median. Empty where there are none,
-        or nothing reaches them
+        median of what all middle hosts together compute for a request. Empty where there are none, or nothing
+        reaches them
     not negative: server_s
         median compute time of the server's stage, on the server's clock. Empty where nothing reaches the server
     positive: edge_slowdown server_slowdown
-        `edge_s` and `server_s` as a multiple of what the same stage takes alone: its baseline, taken before and
-        after the trial ([how](../docs/measuring.md#load-on-the-hosts)). Over 1.5 (`--slowdown`) the trial is
-        `invalid` where that makes up 5 % of the latency. Empty where the host runs no unit
+        `edge_s` and `server_s` as a multiple of the stage's baseline, which is taken alone, before and after
+        the trial ([how](../docs/measuring.md#load-on-the-hosts)). Over 1.5 (`--slowdown`) the trial is
+        `invalid` if that makes up 5 % of the latency. Empty where the host runs no unit
     not negative: latency_bound_s
-        what the stages compute for a request (all together, median; or the sum of their baselines, where that is
-        less) + over each link: delay out + delay back + payload / rate out + result / rate back
+        what the stages compute for a request (the median of all together, or the sum of their baselines if
+        that is less) + over each link: delay out + delay back + payload / rate out + result / rate back
     positive: throughput_ips
-        images a second with many requests in flight, in steady state: from the first completion to the last one
-        before the last request was begun. Filling and draining the steps do not count; with N in flight the
-        completions counted are a multiple of N, for they may come in bursts of N
+        images per second with many requests in flight, in steady state: from the first completion to the last
+        one before the last request began. Filling and draining the steps do not count. With N in flight the
+        completions that count are a multiple of N, because they may come in bursts of N
     positive: throughput_bound_ips
         batch / max(each stage; on each link: payload / rate out, result / rate back), with each stage's `best_s`
         (`stages.csv`)
     name: bound_by
-        which of these is the largest, and so sets the bound: a host (`edge`, `middle1`, ..., `server`), or a link
-        and its direction (`edge-server out`, `edge-server back`). Not always the step that was busiest. Runs before
-        November 2026 call it `bottleneck`; they are read all the same
+        the step that sets the throughput's bound: a host (`edge`, `middle1`, ..., `server`), or a link and
+        its direction (`edge-server out`, `edge-server back`). It is not always the busiest step. Runs before
+        November 2026 call this column `bottleneck`, which is read as well
     positive: in_flight
         requests kept in flight in the throughput phase
     not negative: probed_latency_bound_s
-        the same two bounds with the links' rates as probed, the faster of before and after, in place of those asked
-        for. These decide what is too good to be true: a latency under 0.99 of its bound, a throughput over 1.03 of
-        it
+        the same two bounds with the links' rates as probed, the faster of before and after, instead of the
+        profile's. They decide what is too good to be true: a latency under 0.99 of its bound, a throughput
+        over 1.03 of it
     positive: probed_throughput_bound_ips
     name: busiest
-        which of the same steps was busy for the greatest share of the throughput phase's steady part, and that
-        share: a host's as it measured it, a link's by `throughput_ips` and the profile's rate. Empty if a host's is
-        not known
+        the step that was busy for the greatest share of the throughput phase's steady part, and that share: a
+        host's as it measured it, a link's from `throughput_ips` and the profile's rate. Empty if a host's
+        share is unknown
     number: busiest_utilization
     positive: loaded_latency_s loaded_latency_p95_s
-        median and 95th percentile of the latency of the throughput phase's requests, from when the edge begins with
-        one, of those that began with `in_flight` - 1 others on their way; the percentile only with 130 of them.
-        `latency_s` is that of one request alone: the two phases never run at the same time
+        median and 95th percentile of the latency of requests in the throughput phase, from when the edge
+        begins with a request, over those that began with `in_flight` - 1 others on their way. The percentile
+        needs at least 130 of them. `latency_s` is that of a single request: the two phases never run at the
+        same time
     positive: sequential_ips pipeline_gain
-        images a second with one request in flight: those of the latency phase over the time its requests took; and
-        `throughput_ips` as a multiple of that
+        images per second with one request in flight: the images of the latency phase over the time that its
+        requests took; and `throughput_ips` as a multiple of that
     not negative: payload_bytes result_bytes
-        tensor bytes that the edge sends and gets back for a request
+        tensor bytes that the edge sends, and receives, for a request
     number: latency_requests throughput_requests
-        how many were measured
+        how many requests each phase measured
     number: max_abs_error
-        largest deviation of any result in the trial from the whole model's
+        largest deviation of any result in the trial from that of the whole model
     not negative: top1 top1_images
-        share of the different images of the trial whose label was the top class, and how many they were. Only with
-        labels
+        share of the trial's different images whose label was the top class, and how many images they were.
+        Only with labels
     not negative: rtt_s rate_bps
-        the link as probed before and after, mean: round trip, TCP goodput from edge to server
+        the link as probed, mean of before and after: round trip, TCP goodput from edge to server
     number: loaded_rate_bps
-        the trial's own transfers as a probe: payload of its fastest request over the time that it crossed the link
-        in. Only with one link and transfers of 20 ms and more. A tcp trial that stays 3 % and 4 ms behind its
-        probes is `invalid`
+        the trial's own transfers as a probe: the payload of its fastest request over the time in which it
+        crossed the link. Only with one link and transfers of at least 20 ms. A tcp trial that is 3 % and 4 ms
+        slower than its probes is `invalid`
     number: link_seed
-        what the chance of the links (losses, jitter and the like) began from in this trial: of the sweep's seed and
-        the round, so that every cell of a round meets the same, packet by packet. Empty where there is no chance,
-        or the shaper takes no seed
+        the seed of the links' chance (losses, jitter and the like) in this trial. It follows from the sweep's
+        seed and the round, so every cell of a round meets the same chance, packet by packet. Empty where
+        there is no chance, or the shaper takes no seed
     number: retransmits
-        TCP segments that were sent again: by the edge during the trial, by the hosts between since they got their
-        stage
+        TCP segments that were sent again: by the edge during the trial, by the middle hosts since they got
+        their stage
     number: dropped_packets
-        packets that full queues dropped on the shaped link during the trial. netem counts those that it was asked
-        to lose among them; the relay does not
+        packets that full queues dropped on the shaped link during the trial. With netem they include the
+        losses that the profile asks for; with the relay they do not
     number: trace_from_s trace_to_s
-        the part of the link's trace that the trial saw, in seconds from the trace's beginning (past its period: a
-        later lap); in a chain, of the first link that changes. Empty for a link that does not change
+        the part of the link's trace that the trial saw, in seconds from the trace's beginning (beyond its
+        period: a later lap). In a chain it is that of the first link that changes. Empty for a link that does
+        not change
     name: congestion
-        the kernel's own word (TCP_INFO) on the edge's connections to the next host that carried the trial: of the
-        busiest one its congestion control; how many they were; segments sent again during the trial, by all; at its
-        end the congestion windows of all together, the busiest one's smoothed and least round trip and its latest
-        delivery rate. Empty where nothing crosses
+        what the kernel says (TCP_INFO) about the edge's connections to the next host that carried the trial:
+        the congestion control of the busiest one; how many they were; the segments that all of them sent
+        again during the trial; and at its end the sum of their congestion windows, and the busiest one's
+        smoothed and least round trip and its latest delivery rate. Empty where nothing crosses
     number: tcp_connections tcp_retransmits tcp_cwnd_packets tcp_rtt_s tcp_min_rtt_s tcp_delivery_rate_bps
     number: edge_cpu_percent server_cpu_percent edge_rss_bytes server_rss_bytes
-        the worker processes' share of one core, and memory
+        the worker process's share of one core, and its memory
     number: edge_peak_rss_bytes server_peak_rss_bytes
         the worker's highest resident memory in the trial
     number: edge_temperature_c server_temperature_c
@@ -195,30 +199,32 @@ TRIALS = _table(
         `0x1` under-voltage, `0x2` frequency capped, `0x4` throttled, `0x8` soft temperature limit. A trial with any
         of them is `invalid`
     number: edge_steal_percent server_steal_percent
-        share of the trial in which a hypervisor gave the host's cores to other machines. A host's cores are those
-        that its worker may run on
+        share of the trial in which a hypervisor gave the host's cores to other machines. A host's cores are
+        those on which its worker may run
     number: edge_others_percent server_others_percent
-        share of the cores' time that other programs than the worker took during the trial. On the local testbed the
-        relay, the driver and sshd are among them. Empty where a CPU quota held the worker back: the kernel's ticks
-        do not tell there
+        share of the cores' time that programs other than the worker took during the trial. On the local
+        testbed these include the relay, the driver and sshd. Empty where a CPU quota held the worker back,
+        because the kernel's ticks do not tell then
     number: edge_wait_percent server_wait_percent
-        how long the worker's threads were ready and had no core, all together, as a share of the trial: the
-        worker's run queue, its own threads and a CPU quota included
+        how long the worker's threads were ready and had no core, all together, as a share of the trial. It
+        includes waits for the worker's own threads and for a CPU quota
     number: edge_core_percent server_core_percent
-        share of the throughput phase's steady part in which the cores were busy, with whatever, or held back by a
-        CPU quota that was used up
+        share of the throughput phase's steady part in which the cores were busy with anything, or held back
+        by a CPU quota that was used up
     number: strangers_percent
-        local testbed: share of the hosts' cores that programs took during the trial which are none of this run's.
-        Empty with `--edge-cpu`, and on real hosts: there `others_percent` says it
+        local testbed: share of the hosts' cores that programs outside of this run took during the trial.
+        Empty with `--edge-cpu`, and on real hosts, where `others_percent` has it
     name: full_cores
-        hosts whose `core_percent` is 90 or more while the throughput is under 90 % of its bound: neither a stage
-        alone nor the link bounds it, but all that these cores have to do. Empty: none, or not measured
+        hosts whose `core_percent` is at least 90 while the throughput is under 90 % of its bound: neither a
+        stage alone nor the link limits it, but everything together that these cores have to do. Empty: none,
+        or not measured
     not negative: edge_energy_j server_energy_j
-        energy **per image** over the throughput phase, by the device's own sensors (PMIC of a Raspberry Pi 5, RAPL,
-        NVML). Idle power is included; the manifest states it apart, `sessions[].hosts.<role>.idle_power_w`
+        energy **per image** over the throughput phase, by the device's own sensors (PMIC of a Raspberry Pi 5,
+        RAPL, NVML). It includes idle power, which the manifest states
+        (`sessions[].hosts.<role>.idle_power_w`)
     number: edge_active_energy_j server_active_energy_j
-        the same without the idle power over that time: what the images cost beyond what the device would have drawn
-        anyway. Empty where the idle power is not known. Less than 0 is noise
+        the same without the idle power over that time: what an image costs beyond what the device would have
+        drawn anyway. Empty where the idle power is unknown. A negative value is noise
     number: edge_gpu_percent server_gpu_percent
         mean GPU utilisation
     number: edge_gpu_memory_bytes server_gpu_memory_bytes
@@ -226,11 +232,11 @@ TRIALS = _table(
     number: edge_gpu_s server_gpu_s
         median GPU time of a request by CUDA events, copies included
     name: started_at
-        UTC, and how long the trial took with its probes
+        when the trial began (UTC), and how long it took with its probes
     number: wall_s
     number: restart
-        which start of the workers the trial was measured with, counted over the run: a new one with each session,
-        after a fault, and as `--restart` says
+        which start of the workers measured the trial, counted over the run. Workers start anew with each
+        session, after a fault, and as `--restart` says
     """,
     needed="""
         run model point point_name backend netem batch_size codec round status reason latency_s latency_p95_s
@@ -253,30 +259,30 @@ STAGES = _table(
         place in the chain, 0 for the edge; `edge`, `middle1`, ..., `server`
     name: host
     not negative: first_unit last_unit
-        the units that it ran: from the first up to, but without, the last. Equal: it only passed on. The server's
-        last is empty: it ran the rest
+        the units that it ran: from the first one up to, but without, the last one. If they are equal, the
+        host only forwarded. The server's last unit is empty: it ran the rest
     not negative: compute_s
         median compute time of a request in the latency phase
     not negative: best_s
-        the least time of a run in steady work: the baseline, or the best quarter of a second of the throughput
-        phase
+        the shortest time of a run in steady work: the baseline, or the best quarter of a second of the
+        throughput phase
     not negative: baseline_s
-        mean time of a run with nothing in flight, before or after the trial, whichever is less, without waits for a
-        core that something else had; and `compute_s` as a multiple of it
+        mean time of a run with nothing in flight, before or after the trial, whichever is less, without waits
+        for a core that something else had; and `compute_s` as a multiple of it
     positive: slowdown
     number: utilization
         share of the throughput phase's steady part in which it computed
     number: bubble_s
         idle time per request in that part
     not negative: payload_bytes
-        tensor bytes that a request sends over its link to the next host. Empty where it sends nothing, as the two
-        that follow
+        tensor bytes that a request sends over its link to the next host. Empty where it sends nothing, as are
+        the two columns that follow
     number: transfer_s return_s
         how long a request, and its result, occupy that link at the profile's rate
     number: cpu_percent rss_bytes peak_rss_bytes
         as in `trials.csv`
     number: weights_bytes
-        of the parameters that it holds
+        size of the parameters that it holds
     number: temperature_c
         as in `trials.csv`
     name: throttled
@@ -293,25 +299,26 @@ LINKS = _table(
     "link.csv",
     """
     name: at
-        UTC
+        when the probe began (UTC)
     name: model netem
         the model of the trial, and the profile of the link
     name: link
         which link of the chain: `edge-server`, `edge-middle1`, ...
     name: trial when
-        the trial it was taken `before` or `after`. One trial's `after` is the next one's before, if that follows at
-        once
+        the trial, and whether the probe was taken `before` or `after` it. The probe after one trial serves as
+        the one before the next, if that follows at once
     name: verdict
-        `ok`, or `off` with the reason. A reading that is off is taken once more; the second counts
+        `ok`, or `off` with the reason. A reading that is off is repeated, up to three times; the last one
+        counts
     free: reason
     not negative: asked_rtt_s asked_rate_bps asked_rate_back_bps
         what the profile says; the mean, where a trace changes it
     not negative: rtt_s rate_bps rate_back_bps
-        what was measured: median round trip of five small messages, payload rate of a bulk transfer (TCP; datagrams
-        where packets are lost or the queue is short)
+        what was measured: median round trip of small messages, payload rate of a bulk transfer (by TCP; by
+        datagrams where packets are lost or the queue is short)
     number: asked_loss asked_loss_back datagrams loss loss_back
-        on a link that loses packets: the share asked, how many small datagrams were sent both ways, the share that
-        did not arrive
+        on a link that loses packets: the profile's share of losses, how many small datagrams were sent in
+        each direction, and the share that did not arrive
     number: position_s
         where the trace was when the probe began
     """,
@@ -326,11 +333,11 @@ REQUESTS = _table(
     name: phase
         `latency` or `throughput`
     number: started_s finished_s
-        from the start of the phase, on the edge's clock
+        since the start of the phase, on the edge's clock
     number: edge_s serialize_s server_s
         as in `trials.csv`, of this request
     numbers: middle_s
-        likewise, of each host between
+        the same for each middle host
     """,
 )
 DEVICES = _table(
@@ -339,7 +346,7 @@ DEVICES = _table(
     name: host
         `edge`, `middle1`, ..., `server`
     number: at_s
-        on that host's own clock; never to be compared with another's
+        on that host's own clock, which must never be compared with another's
     number: cpu_percent
         the worker's share of one core, resident memory
     whole: rss_bytes
@@ -347,16 +354,16 @@ DEVICES = _table(
         CPU temperature and clock; the throttling bits as a whole number
     whole: throttled
     number: energy_j power_w
-        energy since some fixed time (only differences mean anything), and power
+        energy since some fixed time (only differences have a meaning), and power
     number: gpu_percent
         the GPU's utilisation, memory in use, and clock
     whole: gpu_memory_bytes
     number: gpu_clock_hz
     number: busy_s others_s steal_s
-        seconds that the worker's cores were busy, that other programs had them, and that a hypervisor took; mean
-        over the cores, since some fixed time
+        seconds since some fixed time in which the worker's cores were busy, other programs had them, and a
+        hypervisor took them; mean over the cores
     number: waited_s throttled_s
-        seconds that the worker's threads waited for a core, and that a CPU quota held it back
+        seconds in which the worker's threads waited for a core, and in which a CPU quota held it back
     """,
 )
 
