@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,6 +82,31 @@ def test_what_an_extra_provides_is_what_a_missing_module_names() -> None:
         assert versions, each
         assert all(each.specifier.contains(version) for version in versions), each
     assert all(find_spec(module) for module in SWEEP)
+
+
+def test_every_import_is_declared() -> None:
+    """The analysis by the base alone, everything else with the extra; in brackets what comes with another package."""
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    base = " ".join(project["dependencies"]).lower()
+    extra = " ".join(project["optional-dependencies"]["sweep"]).lower()
+    packages = {"yaml": "pyyaml", "PIL": "pillow", "pynvml": "nvidia-ml-py", "fontTools": "matplotlib"}
+    packages |= {"cryptography": "paramiko", "ultralytics": "", "cv2": ""}
+    for folder, declared in {"analysis": base, "pareto": base + extra, "partitions": base + extra}.items():
+        for file in (REPOSITORY / folder).rglob("*.py"):
+            for module in third_party(ast.parse(file.read_text())):
+                assert packages.get(module, module).lower() in declared, f"{file}: {module}"
+
+
+def third_party(tree: ast.Module) -> set[str]:
+    """The packages outside of the standard library and of this project that a module imports."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names - {"pareto", "analysis", "partitions"}
 
 
 def guide() -> str:
