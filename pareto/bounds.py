@@ -19,9 +19,10 @@ from pareto.link.trace import MAX_RATE_BPS
 
 @dataclass(frozen=True)
 class Crossing:
-    """What a request and its result put on a link. `seen`: the part of the link's traces that passed meanwhile.
+    """What a request and its result put on a link.
 
-    `own`: the profile is the link as it was measured, not as it was asked for. `filled`: TCP runs at its rate.
+    seen: the part of the link's traces that passed meanwhile. own: the profile is the link as it was measured, not one
+    that was asked for. filled: TCP runs at its rate.
     """
 
     link: str
@@ -33,7 +34,7 @@ class Crossing:
     filled: bool = True
 
     def as_probed(self, readings: Sequence[Reading]) -> Crossing:
-        """The same over a link as fast as the fastest of its readings; as asked where none tells, or it changes.
+        """The same over a link as fast as its fastest reading; over the profile's where no reading says, or it changes.
 
         A link that is not emulated may be faster and nearer in between than it was when it was probed.
         """
@@ -43,8 +44,8 @@ class Crossing:
         faster = 1 + OWN.rate_fraction if self.own else 1.0
         nearer = 1 - OWN.rtt_fraction if self.own else 1.0
         near, far = (
-            replace(_at_rate(way, rates, faster), delay_s=nearer * way.delay_s)
-            for way, rates in (
+            replace(_at_rate(direction, rates, faster), delay_s=nearer * direction.delay_s)
+            for direction, rates in (
                 (out, [(reading.rate_bps, reading.payload_share) for reading in readings]),
                 (back, [(reading.rate_back_bps, reading.payload_share) for reading in readings]),
             )
@@ -54,7 +55,7 @@ class Crossing:
     @property
     def least_s(self) -> float:
         """Seconds that one request spends on this link at the least, both ways."""
-        delays = sum(delay_range_s(way, self.seen)[0] for way in self.profile.directions)
+        delays = sum(delay_range_s(direction, self.seen)[0] for direction in self.profile.directions)
         return delays + sum(self._transfers_s(self.profile.bucket))
 
     @property
@@ -69,7 +70,10 @@ class Crossing:
     def usual_s(self) -> float:
         """What the slower direction needs for one request at TCP's goodput: to foresee, not to bound."""
         sizes = zip(self.profile.typical.directions, (self.payload_bytes, self.result_bytes), strict=True)
-        return max(8 * nbytes / way.rate_bps if way.rate_bps else 0.0 for way, nbytes in sizes) / GOODPUT
+        return (
+            max(8 * nbytes / direction.rate_bps if direction.rate_bps else 0.0 for direction, nbytes in sizes)
+            / GOODPUT
+        )
 
     def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
         out, back = self.profile.directions
@@ -87,7 +91,7 @@ def latency_s(work_s: float, crossings: Sequence[Crossing]) -> float:
 def throughput_ips(
     batch_size: int, stages_s: Mapping[str, float], crossings: Sequence[Crossing]
 ) -> tuple[float, str]:
-    """Images a second, and what bounds them: a stage's host, or a link and the way on it ('edge-server out')."""
+    """Images a second, and what bounds them: a stage's host, or a link and its direction ('edge-server out')."""
     steps_s = dict(stages_s)
     for crossing in crossings:
         steps_s |= zip((f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True)
@@ -95,19 +99,21 @@ def throughput_ips(
     return batch_size / steps_s[slowest], slowest
 
 
-def _at_rate(way: Direction, readings: Sequence[tuple[float | None, float]], faster: float) -> Direction:
+def _at_rate(
+    direction: Direction, readings: Sequence[tuple[float | None, float]], faster: float
+) -> Direction:
     """`readings`: payload in bit/s, and its share of the wire."""
-    probed = [rate / arriving_share(way, share) for rate, share in readings if rate]
-    if not probed or way.rate_bps is None:
-        return way
-    return replace(way, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
+    probed = [rate / arriving_share(direction, share) for rate, share in readings if rate]
+    if not probed or direction.rate_bps is None:
+        return direction
+    return replace(direction, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
 
 
-def _least_transfer_s(way: Direction, nbytes: int, seen: Span, bucket: Bucket | None) -> float:
+def _least_transfer_s(direction: Direction, nbytes: int, seen: Span, bucket: Bucket | None) -> float:
     # A reordered packet passes by the line.
-    queued = (1 - way.reorder) * nbytes
-    if way.trace is not None:
-        return way.trace.least_transfer_s(queued, *seen)
-    if way.rate_bps is None:
+    queued = (1 - direction.reorder) * nbytes
+    if direction.trace is not None:
+        return direction.trace.least_transfer_s(queued, *seen)
+    if direction.rate_bps is None:
         return 0.0
-    return 8 * max(0.0, queued - (bucket.burst_bytes if bucket else 0)) / way.rate_bps
+    return 8 * max(0.0, queued - (bucket.burst_bytes if bucket else 0)) / direction.rate_bps

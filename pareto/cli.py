@@ -315,7 +315,7 @@ def hosts_setup(
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
     from pareto.hosts import inventory, lab, setup
 
-    members = [it for it in inventory.load(testbed).members if host in ("", it.name)]
+    members = [member for member in inventory.load(testbed).members if host in ("", member.name)]
     if not members:
         raise UserError(
             f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add"

@@ -93,13 +93,13 @@ def _written(error: BaseException) -> Path | None:
 
 def _folders() -> list[Path]:
     """Where a log may lie, the best first: what is in the last is gone when the machine starts anew."""
-    found = []
+    folders = []
     with suppress(RuntimeError):  # no home
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        found.append(Path(state) / "pareto")
+        folders.append(Path(state) / "pareto")
     with suppress(OSError):
-        found.append(Path(tempfile.gettempdir()))
-    return found
+        folders.append(Path(tempfile.gettempdir()))
+    return folders
 
 
 def _here() -> str:

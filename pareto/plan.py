@@ -49,9 +49,9 @@ MAX_WARMUP_REQUESTS = 20
 class ModelFacts:
     """What planning needs to know of a model. Bytes are those of one image.
 
-    points: name and payload bytes of each. compute_s: the whole model's forward pass here. splits: where it is to be
-    cut, a point for each link. input: dtype of the images. images: that each trial is to see, where their labels are
-    known. notes: what else the user should know of it.
+    points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
+    cuts to measure, a point for each link. input: dtype of the images. images: how many each trial must see, where
+    their labels are known. notes: lines for the user.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -65,7 +65,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell to be measured in a round. `latency_s`: one request, foreseen; `estimate_s`: all, with its probes."""
+    """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes."""
 
     cell: Cell
     round: int
@@ -86,7 +86,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rounds`: how many there are to begin with; trials of later ones may be added."""
+    """Trials in their order. rounds: how many there are to begin with; later ones may be added."""
 
     trials: tuple[Trial, ...]
     rounds: int
@@ -110,7 +110,7 @@ class Plan:
 
 
 def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
-    """Every cell of the sweep, in order; `netems` are the networks' names."""
+    """Every cell of the sweep, in order. netems: the networks' names."""
     return [
         Cell(
             model,
@@ -137,9 +137,9 @@ def crossings(
     links: Sequence[str],
     seen: Sequence[probe.Span] | None = None,
 ) -> list[bounds.Crossing]:
-    """What a request of the cell puts on each link that it crosses; the others come after these.
+    """What a request of the cell puts on each link that it crosses, in order; the first links are those it crosses.
 
-    links: their names. seen: for each, the part of its traces that passed meanwhile.
+    links: the names of all links. seen: of each link, the part of its traces that passed meanwhile.
     """
     last = len(model.points) - 1
     result_bytes = model.result_bytes * cell.batch_size
@@ -162,9 +162,9 @@ def crossings(
 def reach(
     cell: Cell, model: ModelFacts, network: Sequence[Profile], *, edge_cpu: float = 1.0, cores: int
 ) -> float:
-    """The share of a cell's throughput bound that a local testbed can give by its cores, as far as is foreseen.
+    """The share of a cell's throughput bound that the cores of a local testbed are foreseen to reach.
 
-    Each host has one core, which sends and receives as well, and all that the relay does is done on the same `cores`.
+    Each host has one core, which also sends and receives, and the relay works on the same `cores`.
     """
     crossed = crossings(cell, model, network, [""] * len(network))
     stages_s = [model.compute_s * cell.batch_size * share for share in _shares(cell, model)][
@@ -173,9 +173,9 @@ def reach(
     used_s = [
         stage_s + SENDING_S * ((place > 0) + (place < len(crossed))) for place, stage_s in enumerate(stages_s)
     ]
-    carried_s = RELAY_S_PER_BYTE * sum(it.payload_bytes + it.result_bytes for it in crossed)
-    ways_s = [seconds for crossing in crossed for seconds in crossing.occupied_s]
-    bound_s = max(stages_s[0] / edge_cpu, *stages_s[1:], *ways_s, 0.0)
+    carried_s = RELAY_S_PER_BYTE * sum(crossing.payload_bytes + crossing.result_bytes for crossing in crossed)
+    links_s = [seconds for crossing in crossed for seconds in crossing.occupied_s]
+    bound_s = max(stages_s[0] / edge_cpu, *stages_s[1:], *links_s, 0.0)
     return bound_s / max(bound_s, used_s[0] / edge_cpu, *used_s[1:], (sum(used_s) + carried_s) / cores)
 
 
@@ -185,9 +185,9 @@ def make(
     networks: Mapping[str, Sequence[Profile]],
     done: frozenset[tuple[Cell, int]] = frozenset(),
 ) -> Plan:
-    """`sweep.trials` rounds, each every cell once, less what is `done`. `networks`: by name, each link's profile.
+    """`sweep.trials` rounds of every cell, and the added rounds that were begun, without the trials that are `done`.
 
-    Of rounds that were added to these, what is left of those that were begun.
+    networks: by name, the profile of each link.
     """
     last = last_rounds(sweep, models, networks, done)
     trials = [
@@ -200,12 +200,12 @@ def make(
 
 
 def starts_anew(every: int | None, number: int) -> bool:
-    """Whether a round begins with fresh workers, where so many rounds share them; None: all do."""
+    """Whether a round begins with fresh workers. every: how many rounds share them; None: all do."""
     return number == 1 or (every is not None and (number - 1) % every == 0)
 
 
 def _with_restarts(sweep: Sweep, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """The first trial of a round with fresh workers waits for them; those of the first round are there already."""
+    """The trials with the wait for fresh workers added to the first of a round; the first round's are there already."""
     before = [0, *(trial.round for trial in trials)]
     return tuple(
         replace(trial, estimate_s=trial.estimate_s + RESTART_S)
@@ -221,7 +221,7 @@ def last_rounds(
     netems: Iterable[str],
     done: frozenset[tuple[Cell, int]] = frozenset(),
 ) -> dict[Condition, int]:
-    """The number of each condition's last round: of those to begin with, or the last that was begun since."""
+    """The number of each condition's last round: `sweep.trials`, or the last added round that was begun."""
     last = {cell.condition: sweep.trials for cell in cells(sweep, models, netems)}
     for cell, number in done:
         if cell.condition in last:
@@ -235,7 +235,7 @@ def further(
     networks: Mapping[str, Sequence[Profile]],
     numbers: Mapping[Condition, int],
 ) -> Plan:
-    """One round more of each of these conditions, `numbers` says which: whole, in the order that its number has."""
+    """One more whole round of each of these conditions. numbers: the round's number by condition."""
     trials = [
         _trial(cell, number, sweep, models, networks)
         for number in sorted(set(numbers.values()))
@@ -250,9 +250,9 @@ def _order(
 ) -> Iterator[Cell]:
     """Every cell in the order of a round.
 
-    The cells of one (model, network) stay together, for loading a model or reshaping the link between any two trials
-    would take longer than they do; the order of these groups, and of the cells in each, is random from the sweep's
-    seed. So do those of one rpc agent, for the same reason.
+    The cells of one (model, network) stay together, because loading a model or reshaping the link between any two
+    trials would take longer than the trials. The order of these groups, and of the cells in each, is random from the
+    sweep's seed. The cells of one rpc agent stay together for the same reason.
     """
     # Not cryptography: an order that anybody can make again from the manifest.
     shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
@@ -267,9 +267,9 @@ def _order(
 
 
 def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
-    """The cells of one rpc agent after those of another, in random order; the rest are among all of them, at random.
+    """The group with the cells of each rpc agent together; cells that need none are spread among them at random.
 
-    A process has one agent, with one set of channels: for another, all hosts' agents meet anew.
+    A process has one agent with one set of channels: for another one, all hosts' agents must meet anew.
     """
     agents = list(dict.fromkeys(cell.agent for cell in group if cell.agent))
     if len(agents) < 2:
@@ -310,13 +310,13 @@ def _trial(
 
 
 def _shares(cell: Cell, model: ModelFacts) -> list[float]:
-    """What each host computes of the model, by the number of its units."""
+    """Each host's share of the model's units, as its foreseen share of the computing."""
     ends = (0, *cell.cuts, len(model.points) - 1)
     return [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
 
 
 def _fill_and_drain_s(cell: Cell, latency_s: float, pace_s: float) -> float:
-    """Until the steps of the pipeline are all at work, and from then on when the last request has begun."""
+    """How long the pipeline fills before it is in steady state, and drains after the last request has begun."""
     depth = 2 if cell.in_flight == AUTO else int(cell.in_flight)
     return latency_s + max(latency_s, depth * pace_s)
 

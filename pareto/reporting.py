@@ -24,24 +24,24 @@ MOST_TABLES = 12
 
 
 def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
-    """The runs among some paths or names, each once. Of several, what is no run (`results/*`) is told and passed over.
+    """The folders of the runs among some paths or names, each once. Raises StoreError if there is none.
 
-    Raises StoreError if there is none.
+    Of several, what is no run (`results/*` may have such) is passed over, and that is printed.
     """
-    found, others = [], []
+    runs, others = [], []
     for path in given:
         folder = next((at for at in (path, results / path) if (at / "trials.csv").is_file()), None)
         if folder is not None:
-            found.append(folder)
+            runs.append(folder)
         elif len(given) == 1 or not path.exists():
             raise StoreError(f"there is no run {path}: give its folder, such as {results.name}/<run>")
         else:
             others.append(str(path))
-    if not found:
+    if not runs:
         raise StoreError("none of these is a run's folder: give some, such as results/<run>")
     if others:
         console.print(f"passed over, as no run: {', '.join(others)}", markup=False)
-    return list({folder.resolve(): folder for folder in found}.values())
+    return list({folder.resolve(): folder for folder in runs}.values())
 
 
 def show(
@@ -50,7 +50,7 @@ def show(
     asked: Asked,
     out: Path | None = None,
 ) -> None:
-    """Analyse runs and show what was found; the folder that was written comes last."""
+    """Analyse runs, write the report and show it; the folder that was written comes last."""
     from analysis.drawings import asked_for
     from analysis.points import CONDITION
     from analysis.reporting import report
@@ -89,18 +89,18 @@ def compare(
     from analysis.comparing import between_runs
     from analysis.tables.compare import compare_table, write
 
-    found = between_runs.compare(first, second, objectives, where)
-    console.print(compare_table(found))
+    comparison = between_runs.compare(first, second, objectives, where)
+    console.print(compare_table(comparison))
     folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files(console, write(found, folder))
+        files(console, write(comparison, folder))
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
 
 
 def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Network:
-    """From options. Raises UserError."""
+    """The network that options describe. Raises UserError."""
     from analysis.advice.network import Network
 
     try:
@@ -126,14 +126,14 @@ def advise(
         raise UserError(f"--for {best}: latency or throughput")
     runs = joined(folders)
     manifests = [run.manifest for run in runs.runs]
-    found = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
-    console.print(advice_table(found))
+    advised = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
+    console.print(advice_table(advised))
     for note in runs.notes:
         console.print(note, markup=False)
 
 
 def _joined(folders: Sequence[Path]) -> Path:
-    """Beside the runs, with a name of its own: the same runs, the same name."""
+    """The folder beside the runs for their joined report: the same runs have the same."""
     names = sorted(folder.resolve().name for folder in folders)
     digest = hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
     return folders[0].parent / f"joined-{len(names)}-runs-{digest}"

@@ -131,7 +131,7 @@ class Job:
             self.sweep,
             last,
             partial(plan.further, self.sweep, self.facts, self.networks),
-            partial(_standing, store.folder),
+            partial(_known, store.folder),
             self.clock,
             self._began,
             partial(self.console.print, markup=False),
@@ -269,8 +269,8 @@ class Job:
         }
 
 
-def _standing(folder: Path, within: float) -> Standing:
-    """What is known of a run's front. Imported between rounds, not while one is measured."""
+def _known(folder: Path, within: float) -> Standing:
+    """What is known of a run's front. The analysis is imported between rounds, not while one is measured."""
     from analysis.fronts.front import front
     from analysis.runs import load
     from analysis.statistics import stability

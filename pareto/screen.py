@@ -72,7 +72,8 @@ def plan(
         table.add_row("cores", held)
     if sweep.tcp != TcpSettings():
         table.add_row("TCP", _tcp(sweep.tcp))
-    for sent in dict.fromkeys(f"{it.input}, {it.points[0][1] / 1e3:.0f} kB" for it in models.values()):
+    inputs = (f"{model.input}, {model.points[0][1] / 1e3:.0f} kB" for model in models.values())
+    for sent in dict.fromkeys(inputs):
         table.add_row("input", f"{sweep.dataset} images as {sent} each")
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
@@ -108,7 +109,7 @@ class Progress:
             refresh_per_second=REDRAW_HZ,
             transient=True,
         )
-        self._told = 0
+        self._tenths = 0
 
     def __enter__(self) -> Progress:
         if self._out.is_terminal:
@@ -127,7 +128,7 @@ class Progress:
         if added:
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
             self._left_s += sum(trial.estimate_s for trial in added)
-            self._told = 10
+            self._tenths = 10
 
     def started(self, trial: Trial) -> None:
         self._now = trial.cell
@@ -135,7 +136,8 @@ class Progress:
             self._live.refresh()
 
     def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
-        self._sensors = "; ".join(f"{role} {told}" for role in latest if (told := _sensed(latest[role])))
+        shown = {role: _sensed(sample) for role, sample in latest.items()}
+        self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
 
     def finished(self, trial: Trial, row: Row) -> None:
         self._ended += 1
@@ -156,8 +158,8 @@ class Progress:
 
     def _tell_progress(self, trial: Trial) -> None:
         tenth = 10 * self._ended // len(self._plan.trials)
-        if not self._out.is_terminal and tenth > self._told:
-            self._told = tenth
+        if not self._out.is_terminal and tenth > self._tenths:
+            self._tenths = tenth
             self._out.print(
                 f"{self._ended}/{len(self._plan.trials)} trials, {duration(self.eta_s)} left; "
                 f"{_named(trial.cell)}: {self._last}"

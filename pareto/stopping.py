@@ -1,4 +1,4 @@
-"""When a run has measured enough: what it was to find is known well enough, or its time is spent."""
+"""When a run has measured enough: its front is known well enough (`--until`), or its time is spent (`--budget`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from analysis.statistics.stability import Standing
 
 NAMED = 5
-"""Of the points without a valid trial, or with few, so many are named in a line."""
+"""Points without a valid trial, or with few, that are named in a line."""
 
 
 class Stopping:
-    """Round after round of a sweep until its `until` or its `budget` ends it; without either, its plan alone."""
+    """Adds rounds to a sweep's plan until its `until` or `budget` is reached; without either, the plan is all."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class Stopping:
         say: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`last`: each condition's last round that is planned. `further`: one more of these. `look`: whether what
-        was measured up to now is known within that share. `began`: `now` when the budget began. `say`: a line for the
-        user.
+        """last: each condition's last planned round. further: the plan of one more round of these conditions, by
+        number. look: what is known so far of the front, and which points are not known within that share. began: `now`
+        when the budget began. say: prints a line for the user.
         """
         self._sweep = sweep
         self._last = dict(last)
@@ -46,14 +46,14 @@ class Stopping:
         self._began = began
         self._say = say
         self._now = now
-        self._standing: Standing | None = None
+        self._known: Standing | None = None
         self._ended = "interrupted"
 
     def plans(self, planned: Plan) -> Iterator[Plan]:
-        """What is to be done next, each when the one before it was: a round, or all that was `planned` at once.
+        """What to measure next, each asked for when the one before is done: a round, or all of `planned` at once.
 
-        A round that is added has every cell of the conditions that are not sure, for a front is of one condition, and
-        its points are compared round by round.
+        An added round has every cell of the conditions that are not sure: a front is of one condition, and its points
+        are compared round by round.
         """
         if self._sweep.until is None and self._sweep.budget is None:
             self._ended = "done"
@@ -70,35 +70,34 @@ class Stopping:
             if not self._fits(part):
                 return
             self._last |= numbers
-            if self._standing is not None:
-                self._say(f"round {max(numbers.values())} is added: {_unsure(self._standing)}")
+            if self._known is not None:
+                self._say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
             yield part
 
     def failed(self) -> None:
-        """Trials keep failing, or the testbed broke."""
+        """Note that the session ends because trials keep failing, or the testbed broke."""
         if self._ended == "interrupted":
             self._ended = "failed"
 
     def record(self) -> dict[str, Any] | None:
-        """For the manifest: what was asked, and what ended the session."""
+        """For the manifest: what the user wanted, and what ended the session; None where the plan was all."""
         if self._ended == "done":
             return None
-        asked = {"until": self._sweep.until, "budget_s": self._sweep.budget, "ended": self._ended}
-        known = self._standing
-        if known is None:
-            return asked
-        found = {"rounds": known.rounds, "points": known.points, "unsure": known.unsure}
-        return {**asked, **found, "widest": known.widest, "lost": [*known.lost, *known.mostly_invalid]}
+        record = {"until": self._sweep.until, "budget_s": self._sweep.budget, "ended": self._ended}
+        if (known := self._known) is None:
+            return record
+        counts = {"rounds": known.rounds, "points": known.points, "unsure": known.unsure}
+        return {**record, **counts, "widest": known.widest, "lost": [*known.lost, *known.mostly_invalid]}
 
     def _next(self) -> dict[Condition, int]:
-        """The next round's number for each condition that needs one; none at the end, with the reason told."""
+        """The next round's number for each condition that needs one; at the end none, and the reason is printed."""
         wanted = set(self._last)
         if self._sweep.until is not None:
-            self._standing = self._look(self._sweep.until)
-            wanted &= self._standing.conditions
+            self._known = self._look(self._sweep.until)
+            wanted &= self._known.conditions
             if not wanted:
-                why = "sure" if self._standing.points else "lost"
-                self._end(why, _sure(self._standing, self._sweep.until))
+                why = "sure" if self._known.points else "lost"
+                self._end(why, _sure(self._known, self._sweep.until))
                 return {}
         numbers = {condition: self._last[condition] + 1 for condition in sorted(wanted)}
         allowed = {condition: number for condition, number in numbers.items() if number <= MOST_ROUNDS}
@@ -107,7 +106,7 @@ class Stopping:
         return allowed
 
     def _fits(self, part: Plan) -> bool:
-        """Whether the round will be over within the budget. A session's first is measured whatever it takes."""
+        """Whether the round will end within the budget. A session's first round is always measured."""
         budget_s = self._sweep.budget
         if budget_s is None or not self._clock.trials:
             return True
@@ -121,7 +120,7 @@ class Stopping:
     def _with_doubts(self, words: str) -> str:
         if self._sweep.until is None:
             return f"stopped, for {words}"
-        known = self._standing
+        known = self._known
         return f"not sure, for {words}: {_unsure(known) if known else 'too few rounds for any interval'}"
 
     def _end(self, why: str, words: str) -> None:

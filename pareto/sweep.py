@@ -47,20 +47,20 @@ ALONG = "+"
 
 
 def _listed(value: Any) -> Any:
-    """Lists may be written with commas: `tcp,rpc`."""
+    """The parts of a list that may be written with commas: `tcp,rpc`."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return [value] if isinstance(value, int) else value
 
 
 def _selectors(value: Any) -> Any:
-    """`0,7,features.12`, or numbers from YAML."""
-    found = _listed(value)
-    return [str(part) for part in found] if isinstance(found, list | tuple) else found
+    """The parts of `0,7,features.12`, or of numbers from YAML, as text."""
+    parts = _listed(value)
+    return [str(part) for part in parts] if isinstance(parts, list | tuple) else parts
 
 
 def _found_from_anywhere(path: Path) -> Path:
-    """A run may be gone on with from another folder."""
+    """The absolute path: a run may be resumed from another folder."""
     try:
         return path.expanduser().absolute()
     except RuntimeError as error:  # ~somebody who is not known
@@ -68,32 +68,32 @@ def _found_from_anywhere(path: Path) -> Path:
 
 
 def _share(value: Any) -> Any:
-    """`10%` or 0.1."""
+    """The share that `10%` or 0.1 says."""
     return (
         units.share(value, "tolerance") if isinstance(value, str) and value.strip().endswith("%") else value
     )
 
 
 def quantity(read: Callable[[str, str], float], what: str) -> BeforeValidator:
-    """A quantity with its unit, as `read` takes it, or a number (from a manifest)."""
+    """A validator: a quantity with its unit, which `read` converts, or a number (from a manifest)."""
     return BeforeValidator(lambda value: read(value, what) if isinstance(value, str) else value)
 
 
 def _unless_off(value: Any) -> Any:
-    """`off`, which YAML takes for false, is none."""
+    """None for `off`, which YAML reads as false."""
     return None if value in ("off", False) else value
 
 
 def _depths(value: Any) -> Any:
-    """`auto,1,8`, or numbers from YAML; 08 is 8."""
-    found = _selectors(value)
-    if not isinstance(found, list):
-        return found
-    return [str(int(part)) if part.isascii() and part.isdecimal() else part for part in found]
+    """The parts of `auto,1,8`, or of numbers from YAML; 08 is 8."""
+    parts = _selectors(value)
+    if not isinstance(parts, list):
+        return parts
+    return [str(int(part)) if part.isascii() and part.isdecimal() else part for part in parts]
 
 
 def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A cell is measured once a round, however often it was asked for."""
+    """The values without repetitions: a cell is measured once a round."""
     return tuple(dict.fromkeys(values))
 
 
@@ -110,7 +110,7 @@ def _option(name: str, **bounds: Any) -> Any:
 
 
 class Sweep(BaseModel):
-    """A sweep as asked for, by options or by a file whose keys are the options' names."""
+    """A sweep as the user wants it, by options or by a file whose keys are the options' names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -160,7 +160,7 @@ class Sweep(BaseModel):
     @field_validator("*")
     @classmethod
     def _printable(cls, value: Any) -> Any:
-        """Names are shown in terminals, and become those of files."""
+        """Raises ValueError for a control character: names are shown in terminals, and become names of files."""
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str | Path) and not str(text).isprintable():
                 raise ValueError("has a character that cannot be printed")
@@ -172,7 +172,7 @@ class Sweep(BaseModel):
 
     @property
     def restart_rounds(self) -> int | None:
-        """After how many rounds the workers are started anew; None: never."""
+        """After how many rounds the workers restart; None: never."""
         return None if self.restart == NEVER else 1 if self.restart == EACH_ROUND else int(self.restart)
 
     @property
@@ -181,7 +181,7 @@ class Sweep(BaseModel):
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """What carries the tensors, each once: the backends with their variants, without their labels."""
+        """The backends with their variants, without their labels, each once."""
         return _each_once(tuple(names.parse(backend).transport for backend in self.backends))
 
     @property
@@ -198,7 +198,7 @@ Condition = tuple[str, str, int, str, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination to measure. `cuts`: for each link, how many units run before it."""
+    """One combination to measure. cuts: for each link, how many units run before it."""
 
     model: str
     cuts: tuple[int, ...]
@@ -211,7 +211,7 @@ class Cell:
 
     @property
     def point(self) -> str:
-        """As in trials.csv: `7`, or `3+7` in a chain of three hosts."""
+        """The cuts as trials.csv has them: `7`, or `3+7` in a chain of three hosts."""
         return "+".join(map(str, self.cuts))
 
     @property
@@ -220,17 +220,17 @@ class Cell:
 
     @property
     def transport(self) -> str:
-        """What carries the tensors: `tcp:4` of `tcp:4:a`."""
+        """The backend without its label: `tcp:4` of `tcp:4:a`."""
         return names.parse(self.backend).transport
 
     @property
     def agent(self) -> str:
-        """The rpc agent that it needs, as `names.BackendName.agent`."""
+        """The rpc agent that the cell needs, as `names.BackendName.agent`."""
         return names.parse(self.backend).agent
 
     @property
     def id(self) -> str:
-        """As its files are named."""
+        """What the names of its files begin with."""
         return cell_name(self.model, self.cuts, self.backend, self.netem, self.batch_size, self.in_flight)
 
 
