@@ -301,9 +301,9 @@ def hosts_add(
 @hosts_app.command("list")
 def hosts_list(testbed: TestbedFile) -> None:
     """The hosts of a testbed file, and whether they can be reached."""
-    from pareto.hosts import inventory, lab, listing
+    from pareto.hosts import inventory, lab, setup
 
-    good = listing.show(inventory.load(testbed).members, lab.open_way, say=_say)
+    good = setup.list_hosts(inventory.load(testbed).hosts, lab.connect, say=_say)
     raise typer.Exit(0 if good else 2)
 
 
@@ -315,13 +315,13 @@ def hosts_setup(
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
     from pareto.hosts import inventory, lab, setup
 
-    members = [member for member in inventory.load(testbed).members if host in ("", member.name)]
-    if not members:
+    hosts = [entry for entry in inventory.load(testbed).hosts if host in ("", entry.name)]
+    if not hosts:
         raise UserError(
             f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add"
         )
     ask = _ask if sys.stdin.isatty() else None
-    raise typer.Exit(0 if setup.set_up(members, lab.open_way, say=_say, ask=ask) else 2)
+    raise typer.Exit(0 if setup.set_up(hosts, lab.connect, say=_say, ask=ask) else 2)
 
 
 app.add_typer(cli_bench.app, name="bench")

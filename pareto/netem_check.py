@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pareto.hosts import testbeds
+from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link
-from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.probe import Probed, Reading, Sample, Span, Tolerance
 from pareto.link.profile import Direction, Profile

@@ -20,10 +20,10 @@ from pareto import plan, reporting, screen, simulated, splits
 from pareto.console import console as standard_output
 from pareto.crew import Crew
 from pareto.hosts import testbeds
+from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
-from pareto.hosts.way import FAULTS
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.plan import ModelFacts, Plan
 from pareto.prepare import Prepared, canonical, prepare, recipe

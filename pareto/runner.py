@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from analysis.schema import trial_name
 from pareto import devices, stages, verdict
 from pareto.bounds import Crossing
+from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE
 from pareto.hosts.testbed import Link
-from pareto.hosts.way import FAULTS
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
 from pareto.options import SLOWED

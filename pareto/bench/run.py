@@ -26,6 +26,7 @@ from rich.live import Live
 from pareto.backends import names
 from pareto.bench import table
 from pareto.bench.request import FLOOR, LOOPBACK, NETEM, Effort, Request, efforts, link_seconds
+from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.local_testbed import open_local, require_local
@@ -33,7 +34,6 @@ from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.testbed import Testbed
 from pareto.hosts.testbeds import open_testbed
-from pareto.hosts.way import FAULTS
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile, describe
 from pareto.screen import duration

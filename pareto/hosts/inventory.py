@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import os
 import re
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,37 +22,22 @@ THIS_MACHINE = "local"
 """What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
 SIMULATED = "simulated"
 """`--testbed simulated`, or `simulated:FILE`: nothing of it is real."""
-DEFAULT_FOLDER = ".pareto"
 PARTS = (EDGE, MIDDLE, SERVER)
 """What a file says of a host's role."""
-_KEYS = (
-    *(
-        "role",
-        "ssh",
-        "port",
-        "user",
-        "key",
-        "data_address",
-        "data_interface",
-        "next_address",
-        "next_interface",
-    ),
-    *("device", "threads", "python", "folder", "pip_index"),
-)
 DEVICE = re.compile(r"cpu|cuda:\d+")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 
 
 @dataclass(frozen=True)
-class Member:
+class HostEntry:
     """One host as the file describes it.
 
     role: edge, middle or server. ssh: a name that OpenSSH's configuration knows, or an address, either with `user@`;
-    or `local`, this machine. data_interface: found by its address where it is not said. python: an interpreter that
-    has the packages; else `hosts setup` makes one. folder: in the user's home unless absolute. pip_index: for `hosts
-    setup`, where packages come from (a CUDA build of torch, say). next_address, next_interface: of a middle host that
-    has others towards the next host than towards the one before it.
+    or `local`, this machine. data_interface: the one with the address unless named. python: an interpreter that
+    has the packages; else `hosts setup` makes one. folder: in the user's home unless absolute. pip_index: where `hosts
+    setup` gets packages (a CUDA build of torch, say). next_address, next_interface: of a middle host whose side
+    towards the next host differs from its side towards the one before.
     """
 
     name: str
@@ -62,21 +51,27 @@ class Member:
     device: str = "cpu"
     threads: int = 1
     python: str = ""
-    folder: str = DEFAULT_FOLDER
+    folder: str = ".pareto"
     pip_index: str = ""
     next_address: str = ""
     next_interface: str = ""
 
     @property
-    def is_here(self) -> bool:
+    def is_this_machine(self) -> bool:
         return self.ssh == THIS_MACHINE
+
+
+_KEYS = (
+    *("role", "ssh", "port", "user", "key", "data_address", "data_interface", "next_address"),
+    *("next_interface", "device", "threads", "python", "folder", "pip_index"),
+)
+"""In the order in which they are written."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """A host's side of one of its links: its own address there, its interface (empty: the one that has the address),
-    and the other host's address.
-    """
+    """A host's side of a link: its own address there, its interface (empty: the one that has the address), and the
+    other host's address."""
 
     address: str
     interface: str
@@ -85,67 +80,67 @@ class Side:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts of a file, by name."""
+    """The hosts of a file, in its order."""
 
     path: Path
-    members: tuple[Member, ...]
+    hosts: tuple[HostEntry, ...]
 
     @property
-    def roles(self) -> dict[str, Member]:
+    def roles(self) -> dict[str, HostEntry]:
         """In the order of the chain. Raises TestbedError where the file has no edge or no server."""
-        by_part = {part: [member for member in self.members if member.role == part] for part in PARTS}
+        by_part = {part: [host for host in self.hosts if host.role == part] for part in PARTS}
         for part in ROLES:
             if not by_part[part]:
                 raise TestbedError(
                     f"{self.path}: no host has the role {part}: add one, or ./pareto.sh hosts add USER@ADDRESS "
                     f"--role {part} --testbed {self.path}"
                 )
-        members = [member for part in PARTS for member in by_part[part]]
-        return dict(zip(chain(len(members)), members, strict=True))
+        hosts = [host for part in PARTS for host in by_part[part]]
+        return dict(zip(chain(len(hosts)), hosts, strict=True))
 
     @property
     def sides(self) -> dict[str, tuple[Side, ...]]:
-        """By role: of each of its links, that towards the edge first. Raises TestbedError as `roles` does."""
-        hosts = list(self.roles.items())
-        found: dict[str, tuple[Side, ...]] = {role: () for role, _ in hosts}
-        for (role, near), (next_role, far) in pairwise(hosts):
+        """Each role's side of each of its links, that towards the edge first. Raises TestbedError as `roles` does."""
+        roles = self.roles
+        sides: dict[str, tuple[Side, ...]] = dict.fromkeys(roles, ())
+        for (role, near), (next_role, far) in pairwise(roles.items()):
             own = near.next_address or near.data_address
             interface = near.next_interface if near.next_address else near.data_interface
-            found[role] += (Side(own, interface, far.data_address),)
-            found[next_role] += (Side(far.data_address, far.data_interface, own),)
-        return found
+            sides[role] += (Side(own, interface, far.data_address),)
+            sides[next_role] += (Side(far.data_address, far.data_interface, own),)
+        return sides
 
 
 def load(path: Path) -> Inventory:
     """The testbed in a file. Raises TestbedError with the file and the line."""
     if str(path).partition(":")[0] == SIMULATED:
         raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
-    file = _File(path, "testbed", TestbedError)
+    file = YamlFile(path, "testbed", TestbedError)
     root = file.compose()
     if root is None:
         raise TestbedError(
             f"{path}: is empty; write hosts: and under it a host for each role ({EDGE}, {SERVER})"
         )
-    hosts = file.items(root, ("hosts",), "a testbed")
-    if "hosts" not in hosts:
+    items = file.items(root, ("hosts",), "a testbed")
+    if "hosts" not in items:
         raise file.fault(root, "hosts is missing: a mapping from each host's name to what it is")
-    node = hosts["hosts"]
+    node = items["hosts"]
     if isinstance(node, yaml.ScalarNode) and not node.value:
         return Inventory(path, ())
     entries = file.mapping(node, "hosts must map each host's name to what it is")
-    members = tuple(file.member(name, entry) for name, entry in entries.items())
-    for index, member in enumerate(members):
-        for other in members[:index]:
-            for what, value in _clashes(other, member):
+    hosts = tuple(_entry(file, name, entry) for name, entry in entries.items())
+    for index, host in enumerate(hosts):
+        for other in hosts[:index]:
+            for what, value in _clashes(other, host):
                 raise file.fault(
-                    entries[member.name], f"{other.name} and {member.name} have the same {what} {value}"
+                    entries[host.name], f"{other.name} and {host.name} have the same {what} {value}"
                 )
-    if len(members) > MAX_HOSTS:
-        raise file.fault(entries[members[MAX_HOSTS].name], f"a chain has at most {MAX_HOSTS} hosts")
-    return Inventory(path, members)
+    if len(hosts) > MAX_HOSTS:
+        raise file.fault(entries[hosts[MAX_HOSTS].name], f"a chain has at most {MAX_HOSTS} hosts")
+    return Inventory(path, hosts)
 
 
-def _clashes(one: Member, other: Member) -> Iterator[tuple[str, str]]:
+def _clashes(one: HostEntry, other: HostEntry) -> Iterator[tuple[str, str]]:
     """What only one host can have."""
     if one.role == other.role != MIDDLE:
         yield "role", one.role
@@ -153,60 +148,47 @@ def _clashes(one: Member, other: Member) -> Iterator[tuple[str, str]]:
         yield "data_address", address
 
 
-class _File(YamlFile):
-    """What the nodes of a testbed file mean."""
-
-    def member(self, name: str, node: yaml.Node) -> Member:
-        items = self.items(node, _KEYS, f"host {name}")
-        if not NAME.fullmatch(name):
-            raise self.fault(node, f"host {name!r}: a name is letters, digits, dots and dashes")
-        for key in ("role", "ssh", "data_address"):
-            if key not in items:
-                raise self.fault(node, f"host {name}: {key} is missing")
-        said = {key: self.text(value, f"{key} must be one value") for key, value in items.items()}
-
-        def check(key: str, good: bool, wanted: str) -> None:
-            if key in said and not good:
-                raise self.fault(items[key], f"{key} {said[key]!r}: {wanted}")
-
-        check("role", said["role"] in PARTS, f"use {EDGE}, {MIDDLE} or {SERVER}")
-        check(
-            "ssh", bool(_OPTION.fullmatch(said["ssh"])), "a name or address, as in pi@192.168.7.2, or local"
-        )
-        check("user", bool(_OPTION.fullmatch(said.get("user", ""))), "a user's name")
-        check("data_address", _is_ipv4(said["data_address"]), "an IPv4 address on the link between the hosts")
-        for key in ("next_address", "next_interface"):
-            check(key, said["role"] == MIDDLE, "only a middle host has a next one beside the one before it")
-        following = said.get("next_address", "")
-        check("next_address", _is_ipv4(following), "an IPv4 address on the link to the next host")
-        check("next_address", following != said["data_address"], "as data_address: leave it out")
-        check(
+def _entry(file: YamlFile, name: str, node: yaml.Node) -> HostEntry:
+    """What a host's node says. Raises TestbedError."""
+    items = file.items(node, _KEYS, f"host {name}")
+    if not NAME.fullmatch(name):
+        raise file.fault(node, f"host {name!r}: a name is letters, digits, dots and dashes")
+    for key in ("role", "ssh", "data_address"):
+        if key not in items:
+            raise file.fault(node, f"host {name}: {key} is missing")
+    texts = {key: file.text(value, f"{key} must be one value") for key, value in items.items()}
+    following, is_middle = texts.get("next_address", ""), texts["role"] == MIDDLE
+    only_middle = "only a middle host has a next one beside the one before it"
+    rules = (
+        ("role", texts["role"] in PARTS, f"use {EDGE}, {MIDDLE} or {SERVER}"),
+        (
+            "ssh",
+            bool(_OPTION.fullmatch(texts["ssh"])),
+            "a name or address, as in pi@192.168.7.2, or local",
+        ),
+        ("user", bool(_OPTION.fullmatch(texts.get("user", ""))), "a user's name"),
+        ("data_address", _is_ipv4(texts["data_address"]), "an IPv4 address on the link between the hosts"),
+        ("next_address", is_middle, only_middle),
+        ("next_interface", is_middle, only_middle),
+        ("next_address", _is_ipv4(following), "an IPv4 address on the link to the next host"),
+        ("next_address", following != texts["data_address"], "as data_address: leave it out"),
+        (
             "next_interface",
             bool(following),
             "say next_address too, its address on the link to the next host",
-        )
-        check("port", _is_number(said.get("port", ""), 65535), "a port from 1 to 65535")
-        check("threads", _is_number(said.get("threads", ""), 256), "a number from 1 to 256")
-        check(
-            "device", bool(DEVICE.fullmatch(said.get("device", ""))), "use cpu, or cuda:0 for the first GPU"
-        )
-        return Member(
-            name,
-            said["role"],
-            said["ssh"],
-            said["data_address"],
-            said.get("data_interface", ""),
-            int(said["port"]) if "port" in said else None,
-            said.get("user", ""),
-            Path(said["key"]).expanduser() if "key" in said else None,
-            said.get("device", "cpu"),
-            int(said.get("threads", 1)),
-            said.get("python", ""),
-            said.get("folder", DEFAULT_FOLDER),
-            said.get("pip_index", ""),
-            following,
-            said.get("next_interface", ""),
-        )
+        ),
+        ("port", _is_number(texts.get("port", ""), 65535), "a port from 1 to 65535"),
+        ("threads", _is_number(texts.get("threads", ""), 256), "a number from 1 to 256"),
+        ("device", bool(DEVICE.fullmatch(texts.get("device", ""))), "use cpu, or cuda:0 for the first GPU"),
+    )
+    for key, holds, wanted in rules:
+        if key in texts and not holds:
+            raise file.fault(items[key], f"{key} {texts[key]!r}: {wanted}")
+    values: dict[str, Any] = dict(texts)
+    values |= {key: int(texts[key]) for key in ("port", "threads") if key in texts}
+    if "key" in texts:
+        values["key"] = Path(texts["key"]).expanduser()
+    return HostEntry(name, **values)
 
 
 def _is_ipv4(text: str) -> bool:
@@ -219,3 +201,81 @@ def _is_ipv4(text: str) -> bool:
 
 def _is_number(text: str, most: int) -> bool:
     return text.isascii() and text.isdigit() and 1 <= int(text) <= most
+
+
+HEADER = """\
+# A testbed: its hosts and how to reach them. Every key: docs/real-hardware.md
+#   ./pareto.sh hosts setup --testbed {path}
+#   ./pareto.sh doctor --testbed {path}
+hosts:
+"""
+_INDENT = "  "
+_PLAIN = re.compile(r"[A-Za-z0-9_/.]([A-Za-z0-9_/.@+%:~-]*[A-Za-z0-9_/.@+%~-])?")
+
+
+def add(path: Path, host: HostEntry) -> None:
+    """Append a host to a file, which is made where it is missing; the user's comments and order stay.
+
+    Raises TestbedError where that cannot be done; the file is then as it was.
+    """
+    before = load(path).hosts if path.exists() else ()
+    try:
+        _replace(path, (*before, host))
+    except (OSError, TestbedError) as error:
+        raise TestbedError(f"{path} is left as it was: {error}") from None
+
+
+def as_text(host: HostEntry, indent: str = _INDENT) -> str:
+    """The lines of a host; keys with the value that they would have anyway are left out."""
+    defaults = {field.name: field.default for field in fields(HostEntry)}
+    values = {key: getattr(host, key) for key in _KEYS}
+    lines = [f"{indent}{_scalar(host.name)}:"]
+    lines += [
+        f"{indent}{_INDENT}{key}: {_scalar(str(value))}"
+        for key, value in values.items()
+        if key == "device" or value != defaults[key]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _replace(path: Path, hosts: tuple[HostEntry, ...]) -> None:
+    """Put a file that is longer by the last of `hosts` in place, once it reads as it should."""
+    target = path.resolve()  # a symbolic link stays one
+    if target.exists():
+        text = target.read_text(encoding="utf-8")
+        text += "" if text.endswith("\n") else "\n"
+    else:
+        text = HEADER.format(path=path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        draft.write_text(text + as_text(hosts[-1], _indent(text)), encoding="utf-8")
+        try:
+            written = load(draft).hosts
+        except TestbedError as error:
+            raise TestbedError(str(error).replace(str(draft), str(path))) from None
+        if written != hosts:
+            raise TestbedError("it is written in a way that a host cannot simply be added to at its end")
+        if target.exists():
+            shutil.copymode(target, draft)
+        draft.replace(target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _indent(text: str) -> str:
+    """The indentation of the hosts that are in the file already."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)  # noqa: S101  (`load` has read it)
+    (hosts,) = (value for key, value in root.value if key.value == "hosts")
+    if not isinstance(hosts, yaml.MappingNode) or not hosts.value:
+        return _INDENT
+    return " " * int(hosts.value[0][0].start_mark.column)
+
+
+def _scalar(text: str) -> str:
+    """A value that YAML reads back as it is."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

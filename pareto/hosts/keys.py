@@ -34,7 +34,7 @@ _MAGIC = b"openssh-key-v1\0"
 
 
 class NoKey(Exception):
-    """A key that would be tried cannot be had: one line that says which, and what to do."""
+    """A key that should be tried cannot be read: one line that says which, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Offer:
 
 
 class Keyring:
-    """The keys of one driver process. A passphrase is asked for once, and only when nothing else opened the door."""
+    """The keys of one driver process. A passphrase is asked for once, and only when no other key was taken."""
 
     def __init__(self, only: paramiko.PKey | None, ask: Callable[[str], str] | None) -> None:
         self._only = only
@@ -119,6 +119,13 @@ class Keyring:
         except (OSError, EOFError, ValueError, UnsupportedAlgorithm, paramiko.SSHException):
             return None
         return None
+
+
+def new_key() -> tuple[paramiko.Ed25519Key, str]:
+    """A key pair for one run, never written to disk; the public half in OpenSSH's one-line form."""
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    key = paramiko.Ed25519Key.from_private_key(io.StringIO(pem.decode()))
+    return key, f"{key.get_name()} {key.get_base64()}"
 
 
 def load(path: Path, passphrase: str | None = None) -> paramiko.PKey:

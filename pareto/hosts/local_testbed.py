@@ -24,7 +24,8 @@ from typing import Any
 
 import psutil
 
-from pareto.hosts import ssh
+from pareto.hosts import keys
+from pareto.hosts.connection import FAULTS, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, TestbedError, chain
 from pareto.hosts.keys import Keyring
 from pareto.hosts.local import cpu, rights, tcp_pipe
@@ -34,9 +35,9 @@ from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
+from pareto.hosts.ssh import SshConnection
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.way import FAULTS, Inside, Unreachable
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0
@@ -65,7 +66,7 @@ class LocalTestbed(Testbed):
             except (SessionError, SessionLost, TimeoutError) as fault:
                 return str(fault)
             if not words:
-                words = next(filter(None, (remote.way.loss() for remote in self.remotes.values())), "")
+                words = next(filter(None, (remote.connection.loss() for remote in self.remotes.values())), "")
             if not words or time.monotonic() > deadline:
                 return words
             time.sleep(0.05)
@@ -105,12 +106,12 @@ def open_local(
     build = partial(
         open_local, hosts=hosts, edge_cpu=edge_cpu, threads=threads, shaper=shaper, shape_at=shape_at, tcp=tcp
     )
-    key, public = ssh.new_key()
+    key, public = keys.new_key()
     keyring = Keyring.of(key)
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
         may = require_local(edge_cpu)
-        keeper = open_keeper(may)
+        keeper = start_builder(may)
         end = os.pidfd_open(keeper.pid)
         watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
         watch.start()
@@ -131,7 +132,7 @@ def open_local(
             )
             logins = {name: _login(name, told, keeper.inside) for name, told in built["hosts"].items()}
             for name, told in built["hosts"].items():
-                remotes[name] = Remote(_host(name, told, threads), ssh.Ssh(logins[name], keyring))
+                remotes[name] = Remote(_host(name, told, threads), SshConnection(logins[name], keyring))
                 undo.callback(remotes[name].close)
             links = _links(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
         except FAULTS as error:
@@ -189,7 +190,7 @@ class Keeper:
     inside: tuple[str, ...]
 
 
-def open_keeper(rights: Rights) -> Keeper:
+def start_builder(rights: Rights) -> Keeper:
     """Start the privileged half: `pareto.hosts.local`. Raises TestbedError."""
     # -B: root must not leave its bytecode in the user's tree.
     argv = [*rights.prefix, sys.executable, "-B", "-m", "pareto.hosts.local"]
@@ -266,7 +267,7 @@ def _links(
         host = remotes[name].host
         space = [*keeper.inside, "nsenter", f"--net=/run/netns/{built['hosts'][name]['namespace']}", "--"]
         login = replace(logins[name], user="root")
-        as_root = Remote(host, Inside(space) if keeper.inside else ssh.Ssh(login, keyring))
+        as_root = Remote(host, ThisMachine(space) if keeper.inside else SshConnection(login, keyring))
         undo.callback(as_root.close)
         starts[name] = partial(as_root.start_privileged, as_root=True)
     links = []

@@ -126,7 +126,7 @@ def _jump(chain: str, jumps: int) -> Login:
 
 def _configuration(name: str, target: str, options: list[str]) -> dict[str, list[str]]:
     """What `ssh -G` says, by keyword."""
-    argv = ["ssh", "-T", "-G", *_own_file(), *options, "--", target]
+    argv = ["ssh", "-T", "-G", *configuration_file(), *options, "--", target]
     try:
         asked = subprocess.run(  # noqa: S603  (no shell; "--" keeps the target from being an option)
             argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=False
@@ -147,8 +147,8 @@ def _configuration(name: str, target: str, options: list[str]) -> dict[str, list
     return said
 
 
-def _own_file() -> list[str]:
-    """ssh takes the home from the passwd entry; where $HOME is another, that one's configuration is meant."""
+def configuration_file() -> list[str]:
+    """Options that name the user's own configuration where $HOME is not the passwd entry's home, which ssh takes."""
     if Path.home() == _passwd_home():
         return []
     config = Path.home() / ".ssh" / "config"

@@ -1,46 +1,51 @@
-"""`hosts add`: from an address and a password to a host of the testbed file that keys get in to.
+"""`hosts add`: from an address and a password to a host of the testbed file that the user's keys get in to.
 
-Each step is said. Passwords are asked for, used and forgotten: they are in no file, no argument and no message.
+The password is asked for by OpenSSH (`ssh-copy-id`): no part of this program sees it.
 """
 
 from __future__ import annotations
 
 import getpass
+import ipaddress
+import json
+import re
 import socket
 import subprocess
+import tempfile
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import paramiko
 
-from pareto.hosts import addresses, inventory_entry, keys, known_hosts, login, ssh
+from pareto.hosts import inventory, keys, login
+from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
-from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, Inventory, Member
+from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
-from pareto.hosts.way import Here, Unreachable, Way
+from pareto.hosts.ssh import SshConnection
 
 _NEW_KEY = "id_ed25519"
 
-# Like ssh-copy-id: the key from stdin, at the end, unless it is there; sshd takes no file that others can write to.
-_PUT_OVER = """
-umask 077
-mkdir -p .ssh && chmod 700 .ssh && touch .ssh/authorized_keys && chmod 600 .ssh/authorized_keys || exit 1
-key=$(cat)
-grep -qF "$(echo "$key" | cut -d ' ' -f 2)" .ssh/authorized_keys && exit
-[ -z "$(tail -c 1 .ssh/authorized_keys)" ] || echo >> .ssh/authorized_keys
-echo "$key" >> .ssh/authorized_keys || exit 1
-! command -v restorecon >/dev/null || restorecon -F .ssh .ssh/authorized_keys 2>/dev/null || :
+# Interfaces of containers and virtual machines lead to no other host.
+_VIRTUAL = re.compile(r"lo|(docker|br-|veth|virbr|cni|flannel|lxcbr|lxdbr|podman).*")
+_LIST_ADDRESSES = """
+ip -j addr || exit 1
+for each in /sys/class/net/*; do
+    [ -e "$each/wireless" ] || [ -e "$each/phy80211" ] && air=1 || air=0
+    echo "${each##*/} $air $(cat "$each/speed" 2>/dev/null || echo -1)"
+done
+echo "ssh $SSH_CONNECTION"
 """
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """How the user is talked to. Without one to ask on, `confirm` and `ask` are None.
+    """How to talk with the user. Without a terminal to ask on, `confirm` and `ask` are None.
 
     confirm: whether the user says yes to a question. ask: what the user types unseen after a prompt.
     """
@@ -52,7 +57,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user said of the new host. target: as for ssh, or `local`. key: a private key's file."""
+    """What the user says about the new host. target: as for ssh, or `local`. key: a private key's file."""
 
     target: str
     role: str
@@ -63,42 +68,37 @@ class Wanted:
     device: str = "cpu"
 
 
-def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> Member:
-    """Pair with a host and write it into the testbed file. Raises TestbedError with what stood in the way."""
-    file = inventory_entry.read(testbed)
+def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> HostEntry:
+    """Pair with a host and write it into the testbed file. Raises TestbedError with what stands in the way."""
+    file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
     wanted = _checked(wanted, file)
     try:
-        if wanted.target == THIS_MACHINE:
-            way: Way = Here()
-        else:
-            way = _paired(wanted, terminal)
-        with closing(way):
-            member = _described(way, wanted, file, terminal)
+        with closing(_connected(wanted, terminal)) as connection:
+            entry = _described(connection, wanted, file, terminal)
     except Unreachable as error:
         raise TestbedError(str(error)) from None
     try:
-        inventory_entry.add(testbed, member)
+        inventory.add(testbed, entry)
     except TestbedError:
-        terminal.say(f"to add it by hand, put this under hosts:\n{inventory_entry.entry(member)}")
+        terminal.say(f"to add it by hand, put this under hosts:\n{inventory.as_text(entry)}")
         raise
-    terminal.say(f"written to {testbed}: {member.name}, {member.role}; each value can be changed there")
+    terminal.say(f"written to {testbed}: {entry.name}, {entry.role}; each value can be changed there")
     terminal.say(f"next: ./pareto.sh hosts setup --testbed {testbed}")
-    return member
+    return entry
 
 
 def _checked(wanted: Wanted, file: Inventory) -> Wanted:
-    """Raises TestbedError for what can be known to be wrong before anything is asked or done."""
+    """The same with the key's path in full. Raises TestbedError for what is wrong in any case."""
     if wanted.role not in PARTS:
         raise TestbedError(f"role {wanted.role!r}: use {EDGE}, {MIDDLE} or {SERVER}")
-    if len(file.members) == MAX_HOSTS:
+    if len(file.hosts) == MAX_HOSTS:
         raise TestbedError(f"{file.path} has {MAX_HOSTS} hosts, and a chain has no more")
-    for member in file.members:
-        if member.role == wanted.role != MIDDLE:
+    for host in file.hosts:
+        if host.role == wanted.role != MIDDLE:
             raise TestbedError(
-                f"{file.path} has {member.name} for the role {wanted.role}: take it out, or use another file"
+                f"{file.path} has {host.name} for the role {wanted.role}: take it out, or use another file"
             )
-        if member.name == wanted.name:
-            raise TestbedError(f"{file.path} has a host {wanted.name} already: give another --name")
+    _check_free(wanted.name, file)
     if wanted.name and not NAME.fullmatch(wanted.name):
         raise TestbedError(f"--name {wanted.name!r}: use letters, digits, dots and dashes")
     if not DEVICE.fullmatch(wanted.device):
@@ -109,31 +109,28 @@ def _checked(wanted: Wanted, file: Inventory) -> Wanted:
     return replace(wanted, key=path.with_suffix("") if path.suffix == ".pub" else path)
 
 
-def _paired(wanted: Wanted, terminal: Terminal) -> Way:
-    """A way to the host by the user's key, which is put over where it was not. Raises TestbedError, Unreachable."""
-    who = _resolved(wanted)
-    keyring = Keyring.own(terminal.ask)
-    _know(who, keyring, terminal)
+def _check_free(name: str, file: Inventory) -> None:
+    if any(host.name == name for host in file.hosts):
+        raise TestbedError(f"{file.path} has a host {name} already: give another --name")
+
+
+def _connected(wanted: Wanted, terminal: Terminal) -> Connection:
+    """A connection by a key of the user's, which is put over where none is. Raises TestbedError, Unreachable."""
+    if wanted.target == THIS_MACHINE:
+        return ThisMachine()
+    who, keyring = _resolved(wanted), Keyring.own(terminal.ask)
     try:
-        way: Way = ssh.Ssh(who, keyring)
+        connection = SshConnection(who, keyring)
+    except NotAdmitted as refused:
+        if terminal.confirm is None:
+            raise TestbedError(f"{refused}; there is no terminal to do that on") from None
+    else:
         terminal.say(f"{who}: logged in with a key of yours")
-        return way
-    except Unreachable:
-        terminal.say(f"{who}: no key of yours gets in yet")
-    public = _public_key(who, keyring, terminal)
-    if terminal.ask is None:
-        raise TestbedError(
-            f"{who}: no terminal to ask for the password on: ssh-copy-id {who.ssh}, then again"
-        )
-    password = terminal.ask(f"password of {who.user}@{who.address}, once: ")
-    with closing(ssh.with_password(who, password, keyring)) as way:
-        outcome = way.run(_PUT_OVER, BytesIO(f"{public}\n".encode()))
-    if outcome.status != 0:
-        raise TestbedError(f"{who}: your key could not be put over: {outcome.words}")
-    terminal.say(f"{who}: your key is in ~/.ssh/authorized_keys there")
-    way = ssh.Ssh(_resolved(wanted), keyring)  # the key may be a new one
+        return connection
+    _put_over(who, wanted.target, _public_key(who, keyring, terminal), terminal)
+    connection = SshConnection(_resolved(wanted), keyring)  # the key may be a new one
     terminal.say(f"{who}: logged in with it")
-    return way
+    return connection
 
 
 def _resolved(wanted: Wanted) -> Login:
@@ -142,37 +139,40 @@ def _resolved(wanted: Wanted) -> Login:
     )
 
 
-def _know(who: Login, keyring: Keyring, terminal: Terminal) -> None:
-    """See to it that the host's key is known. Raises TestbedError, Unreachable where it is another than it was."""
-    key = ssh.fetch_host_key(who, keyring)
-    words = f"{key.get_name()} {known_hosts.fingerprint(key)}"
-    entries = known_hosts.known(who)
-    if any(not entry.revoked for entry in entries):
-        known_hosts.check(who, key, entries)
-        terminal.say(f"{who}: its host key is known: {words}")
-        return
-    if terminal.confirm is None:
-        known_hosts.check(who, key, entries)  # raises, with the command that adds it
-        return
-    terminal.say(f"{who} shows the host key {words}")
-    terminal.say(f"its own screen would say so: ssh-keygen -lf /etc/ssh/ssh_host_{_kind(key)}_key.pub")
-    if not terminal.confirm("is that the host's own key?"):
-        raise TestbedError(f"{who}: its host key was not confirmed; nothing was changed")
-    try:
-        known_hosts.add(who, key)
-    except OSError as error:
-        raise TestbedError(f"{who}: cannot note its host key: {error}") from None
-    terminal.say(f"noted in {shown(who.known_hosts[0])}")
-
-
-def _kind(key: paramiko.PKey) -> str:
-    return str(key.algorithm_name).lower()
+def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:
+    """Append a line to the host's authorized_keys; ssh asks for the password. Raises TestbedError."""
+    terminal.say(
+        f"{who}: ssh-copy-id asks for the password once; where it asks whether the host's key is its own, compare that "
+        "with the host's screen: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "key.pub")
+        file.write_text(f"{public}\n")
+        # "ask": that nobody is in between is the user's to say, whatever the configuration would accept by itself.
+        options = ["StrictHostKeyChecking=ask", f'UserKnownHostsFile="{who.known_hosts[0]}"']
+        argv = ["ssh-copy-id", "-f", "-i", str(file), *login.configuration_file(), "-p", str(who.port)]
+        argv += [word for option in options for word in ("-o", option)]
+        who.known_hosts[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            done = subprocess.run(  # noqa: S603
+                [*argv, f"{who.user}@{target.rpartition('@')[2]}"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise TestbedError(
+                "no ssh-copy-id on this machine: install it (on Debian or Ubuntu: apt-get install openssh-client)"
+            ) from None
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise TestbedError(f"{who}: your key was not put over: {words[-1].strip()}")
+    terminal.say(f"{who}: your key is in ~/.ssh/authorized_keys there")
 
 
 def _public_key(who: Login, keyring: Keyring, terminal: Terminal) -> str:
     """The line for authorized_keys: of a key in a file, else of one in the agent, else of one made now."""
-    ours_first = sorted(who.identities, key=lambda path: path.name != _NEW_KEY)
-    for path in ours_first:
+    for path in sorted(who.identities, key=lambda path: path.name != _NEW_KEY):
         if (half := keys.public_half(path)) is not None:
             terminal.say(f"{who}: puts over {shown(path)}")
             return _line(half)
@@ -194,9 +194,7 @@ def _public_key(who: Login, keyring: Keyring, terminal: Terminal) -> str:
     if made.returncode != 0:
         raise TestbedError(f"{shown(path)} was not made: {made.stderr.strip() or made.stdout.strip()}")
     terminal.say(f"made {shown(path)}, without a passphrase (ssh-keygen -p gives it one)")
-    half = keys.public_half(path)
-    assert half is not None  # noqa: S101  (ssh-keygen has just written it)
-    return _line(half)
+    return path.with_name(f"{path.name}.pub").read_text().strip()
 
 
 def _line(public: bytes) -> str:
@@ -205,26 +203,24 @@ def _line(public: bytes) -> str:
     return f"{kind} {b64encode(public).decode()} {getpass.getuser()}@{socket.gethostname()}"
 
 
-def _described(way: Way, wanted: Wanted, file: Inventory, terminal: Terminal) -> Member:
+def _described(connection: Connection, wanted: Wanted, file: Inventory, terminal: Terminal) -> HostEntry:
     """The new host as the file will have it. Raises TestbedError, Unreachable."""
-    name = wanted.name or _name(way, wanted)
-    for member in file.members:
-        if member.name == name:
-            raise TestbedError(f"{file.path} has a host {name} already: give another --name")
+    name = wanted.name or _name(connection, wanted)
+    _check_free(name, file)
     before, after = _neighbours(wanted.role, file)
     if before is not None:
-        choice = addresses.choose(way, before.next_address or before.data_address, before.name)
+        choice = choose_address(connection, before.next_address or before.data_address, before.name)
     else:
-        choice = addresses.choose(way, after.data_address if after else "", after.name if after else "")
+        choice = choose_address(connection, after.data_address if after else "", after.name if after else "")
     address = choice.address
     terminal.say(f"{name}: data address {address} on {address.interface} ({choice.why})")
     onward = None
     if wanted.role == MIDDLE and after is not None:
-        following = addresses.choose(way, after.data_address, after.name)
+        following = choose_address(connection, after.data_address, after.name)
         if following.reaches and following.address != address:
             onward = following.address
             terminal.say(f"{name}: next address {onward} on {onward.interface} ({following.why})")
-    return Member(
+    return HostEntry(
         name,
         wanted.role,
         wanted.target,
@@ -239,19 +235,91 @@ def _described(way: Way, wanted: Wanted, file: Inventory, terminal: Terminal) ->
     )
 
 
-def _neighbours(role: str, file: Inventory) -> tuple[Member | None, Member | None]:
-    """Between whom a new host will be, of those that the file has so far: a middle one is the last of them."""
+def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry | None]:
+    """Between which of the file's hosts a new one will be; a middle one is the last of the middle ones."""
     later = PARTS[PARTS.index(role) + 1 :]
-    members = sorted(file.members, key=lambda member: PARTS.index(member.role))
-    before = [member for member in members if member.role not in later]
-    after = [member for member in members if member.role in later]
+    hosts = sorted(file.hosts, key=lambda host: PARTS.index(host.role))
+    before = [host for host in hosts if host.role not in later]
+    after = [host for host in hosts if host.role in later]
     return before[-1] if before else None, after[0] if after else None
 
 
-def _name(way: Way, wanted: Wanted) -> str:
-    """What the host is called in its target, unless that is an address; else what it calls itself."""
+def _name(connection: Connection, wanted: Wanted) -> str:
+    """The host's name in its target, unless that is an address; else what the host calls itself."""
     target = wanted.target.rpartition("@")[2].partition(".")[0]
-    for name in (target, way.run("uname -n").out.strip().partition(".")[0]):
+    for name in (target, connection.run("uname -n").out.strip().partition(".")[0]):
         if NAME.fullmatch(name) and not name.isdigit() and name != THIS_MACHINE:
             return name
     return wanted.role
+
+
+@dataclass(frozen=True)
+class Address:
+    """An IPv4 address of a host. mbps: the network card's speed; -1 where the card does not tell it."""
+
+    interface: str
+    network: ipaddress.IPv4Interface
+    is_wireless: bool = False
+    mbps: int = -1
+
+    def __str__(self) -> str:
+        return str(self.network.ip)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """reaches: whether the other host's data address is in the same network."""
+
+    address: Address
+    why: str
+    reaches: bool = False
+
+
+def choose_address(connection: Connection, peer: str, peer_name: str) -> Choice:
+    """The host's address towards the data address of another, `peer`, which is empty while that is not known.
+
+    Raises TestbedError where there is none, Unreachable.
+    """
+    addresses, ssh_interface = _addresses(connection)
+    if not addresses:
+        raise TestbedError(
+            "it has no IPv4 address but its own loopback's: give the interface of the link one"
+        )
+    best_first = sorted(addresses, key=lambda each: (each.is_wireless, -each.mbps))
+    if peer:
+        near = [each for each in best_first if ipaddress.IPv4Address(peer) in each.network.network]
+        if near:
+            others = ", ".join(each.interface for each in near[1:])
+            before = f"; before {others}: wired and fast ones first" if others else ""
+            return Choice(near[0], f"in one network with {peer_name}, {peer}{before}", reaches=True)
+    far = f"; none is in one network with {peer_name}, {peer}: check both" if peer else ""
+    for each in best_first:
+        if each.interface == ssh_interface:
+            return Choice(each, f"where SSH arrives{far}")
+    why = f"the first of {len(addresses)}" if len(addresses) > 1 else "its only one"
+    return Choice(best_first[0], why + far)
+
+
+def _addresses(connection: Connection) -> tuple[list[Address], str]:
+    """A host's addresses, and the interface with the address at which SSH arrives."""
+    outcome = connection.run(_LIST_ADDRESSES)
+    if outcome.status != 0:
+        raise TestbedError(f"its addresses cannot be listed: {outcome.words} (sudo apt-get install iproute2)")
+    links, _, rest = outcome.out.partition("\n")
+    lines = [line.split() for line in rest.splitlines()]
+    cards = {name: (fields[0] == "1", int(fields[1])) for name, *fields in lines if name != "ssh"}
+    (ssh_fields,) = (fields for name, *fields in lines if name == "ssh")
+    ssh_address = ssh_fields[2].partition("%")[0] if len(ssh_fields) == 4 else ""
+    addresses, ssh_interface = [], ""
+    for link in json.loads(links):
+        name: str = link["ifname"]
+        own: list[dict[str, Any]] = link.get("addr_info", [])
+        if any(each["local"] == ssh_address for each in own):
+            ssh_interface = name
+        if not _VIRTUAL.fullmatch(name):
+            networks = (f"{each['local']}/{each['prefixlen']}" for each in own if each["family"] == "inet")
+            addresses += [
+                Address(name, ipaddress.IPv4Interface(network), *cards.get(name, (False, -1)))
+                for network in networks
+            ]
+    return addresses, ssh_interface

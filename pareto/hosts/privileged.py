@@ -10,22 +10,22 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import io
 import re
 import shlex
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from pareto.hosts.host import TestbedError
-from pareto.hosts.shipping import REPOSITORY
+from pareto.hosts.shipping import REPOSITORY, files, packed
 
 LAUNCHER = "/usr/local/sbin/pareto-link"
 LIBRARY = "/usr/local/lib/pareto-link"
 SUDOERS = "/etc/sudoers.d/pareto"
 COMMAND = f"sudo -n {LAUNCHER}"
 """How a driver starts it. As root it starts `pareto.link` in the code that was shipped, and nothing is installed."""
-_OURS = ("pareto/__init__.py", "pareto/errors.py", "pareto/jsonlines.py", "pareto/link")
+_OURS = (
+    *("pareto/__init__.py", "pareto/constants.py", "pareto/errors.py", "pareto/jsonlines.py"),
+    "pareto/link",
+)
 
 # What sudoers takes for a user as it is; all capitals would be an alias there, `%` a group, `#` a number.
 _USER = re.compile(r"(?![A-Z0-9_]+$)[A-Za-z_][A-Za-z0-9_.-]*")
@@ -97,15 +97,12 @@ done
 
 
 def archive(repository: Path = REPOSITORY) -> bytes:
-    """The program's folder as a tar, the same bytes for the same files."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, file in sorted(_files(repository)):
-            info = tarfile.TarInfo(name)
-            content = file.read_bytes()
-            info.size, info.mode = len(content), 0o644
-            tar.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
+    """The program's folder as a tar, the same bytes for the same files. Raises TestbedError."""
+    pyroute2 = importlib.util.find_spec("pyroute2")
+    if pyroute2 is None or not pyroute2.submodule_search_locations:
+        raise TestbedError("pyroute2 is missing here: start this by ./pareto.sh")
+    package = Path(pyroute2.submodule_search_locations[0])
+    return packed(files(repository, _OURS) | files(package.parent, [package.name]))
 
 
 @functools.cache
@@ -144,16 +141,3 @@ def install_script(user: str, *, prefix: str = "", repository: Path = REPOSITORY
     for mark, value in values.items():
         script = script.replace(mark, value)
     return script
-
-
-def _files(repository: Path) -> Iterator[tuple[str, Path]]:
-    """Names in the archive, and what they hold."""
-    found = importlib.util.find_spec("pyroute2")
-    if found is None or not found.submodule_search_locations:
-        raise TestbedError("pyroute2 is missing here: start this by ./pareto.sh")
-    roots = [(repository, repository / entry) for entry in _OURS]
-    package = Path(found.submodule_search_locations[0])
-    roots.append((package.parent, package))
-    for root, entry in roots:
-        for file in [entry] if entry.is_file() else entry.rglob("*.py"):
-            yield file.relative_to(root).as_posix(), file

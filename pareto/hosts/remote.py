@@ -6,28 +6,28 @@ import shlex
 from pathlib import Path
 
 from pareto.hosts import privileged, shipping
+from pareto.hosts.connection import Connection
 from pareto.hosts.host import Host
 from pareto.hosts.reports import Reports
 from pareto.hosts.session import Session
-from pareto.hosts.way import Way
 
 
 class Remote:
-    """A host and the way to it. Its methods raise way.Unreachable."""
+    """A host and the connection to it. Its methods raise Unreachable."""
 
-    def __init__(self, host: Host, way: Way) -> None:
+    def __init__(self, host: Host, connection: Connection) -> None:
         self.host = host
-        self.way = way
+        self.connection = connection
         self._code = ""
 
     def ship(self, data: bytes | Path, name: str) -> str:
         """Put a file into the host's folder unless it is there; `name` carries its content's hash."""
-        return shipping.ship(self.way, self.host.folder, data, name)
+        return shipping.ship(self.connection, self.host.folder, data, name)
 
     def start(self, module: str, *arguments: str) -> Session:
         """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""
         if not self._code:
-            self._code = shipping.ship_code(self.way, self.host.folder)
+            self._code = shipping.ship_code(self.connection, self.host.folder)
         settings = {
             "OMP_NUM_THREADS": str(self.host.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -40,16 +40,16 @@ class Remote:
         return self._open(f"cd {shlex.quote(self._code)} && {argv}", module)
 
     def start_privileged(self, *, as_root: bool) -> Session:
-        """Start the program that shapes the link; `as_root` where the way to the host is root's own."""
+        """Start the program that shapes the link; `as_root` where the connection is root's own."""
         return self.start("pareto.link") if as_root else self._open(privileged.COMMAND, "pareto.link")
 
     def renew(self) -> None:
         """Make sure that the host answers, logging in again where it does not."""
-        self.way.renew()
+        self.connection.renew()
         self._code = ""  # it may come back without its files
 
     def close(self) -> None:
-        self.way.close()
+        self.connection.close()
 
     def _open(self, command: str, module: str) -> Session:
         log = f"{self.host.folder}/{module}.log"
@@ -57,4 +57,4 @@ class Remote:
         words = '"killed by signal $((status - 128))$([ $status -ne 137 ] || echo ": out of memory?")"'
         killed = f"[ $status -le 128 ] || echo {words} >>{shlex.quote(log)}"
         script = f"{{ {command}; }} 2>{shlex.quote(log)}; status=$?; {killed}"
-        return Session(self.host.name, self.way.open(script, log), Reports(module).check)
+        return Session(self.host.name, self.connection.open(script, log), Reports(module).check)

@@ -1,4 +1,4 @@
-"""`hosts setup`: everything that the hosts of a testbed file need, put there once; doing it again takes a second."""
+"""`hosts setup` and `hosts list`: what the hosts of a testbed file need, put there once; and whether they have it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from typing import TypeVar
 
 from pareto.errors import UserError
 from pareto.hosts import packages, privileged, shipping
+from pareto.hosts.connection import Connection, Outcome, Unreachable
 from pareto.hosts.host import TestbedError
-from pareto.hosts.inventory import Member
+from pareto.hosts.inventory import HostEntry
 from pareto.hosts.packages import REQUIREMENTS, Say
-from pareto.hosts.way import Outcome, Unreachable, Way
 
+ANSWER_S = 10.0
+"""How long `list_hosts` waits for all hosts together."""
 _INSTALL_S = 300.0
 """How long a slow host may take to unpack and compile the program that shapes the link."""
+_HEADINGS = ("name", "role", "ssh", "data address", "device", "state")
 _Result = TypeVar("_Result")
+Connect = Callable[[HostEntry], Connection]
 
 
 @dataclass
 class Site:
     """A host that was reached. ready: nothing is missing so far; changed: something was put there."""
 
-    member: Member
-    way: Way
+    entry: HostEntry
+    connection: Connection
     say: Say
     folder: str
     user: str
@@ -43,25 +47,25 @@ class Site:
 
 
 def set_up(
-    members: Sequence[Member],
-    open_way: Callable[[Member], Way],
+    hosts: Sequence[HostEntry],
+    connect: Connect,
     *,
     say: Say,
     ask: Callable[[str], str] | None,
     requirements: Path = REQUIREMENTS,
 ) -> bool:
-    """Set the hosts up side by side, each line said beginning with its host's name; whether all of it is done.
+    """Set the hosts up side by side, with the host's name before each line; returns whether all of it is done.
 
     `ask` gets the user's password for sudo there, given a prompt; None where there is no terminal. Passwords come
     first, so that nobody has to wait for the question.
     """
     saying = threading.Lock()
 
-    def say_of(member: Member, words: str) -> None:
+    def say_of(host: HostEntry, words: str) -> None:
         with saying:
-            say(f"{member.name}: {words}")
+            say(f"{host.name}: {words}")
 
-    reached = side_by_side([partial(_reach, member, open_way, partial(say_of, member)) for member in members])
+    reached = side_by_side([partial(_reach, host, connect, partial(say_of, host)) for host in hosts])
     sites = [site for site in reached if site is not None]
     try:
         for site in sites:
@@ -71,34 +75,67 @@ def set_up(
         )
     finally:
         for site in sites:
-            site.way.close()
+            site.connection.close()
     for site in sites:
         done = "set up" if site.changed else "set up already"
         site.say(done if site.ready else "not set up: see above")
-    return len(sites) == len(members) and all(site.ready for site in sites)
+    return len(sites) == len(hosts) and all(site.ready for site in sites)
 
 
-def is_set_up(site: Site, requirements: Path = REQUIREMENTS) -> bool:
-    """Whether `set_up` would find nothing to do there. Raises Unreachable."""
-    return helper_is_current(site) and packages.are_there(site.way, site.member, site.folder, requirements)
+def list_hosts(
+    hosts: Sequence[HostEntry],
+    connect: Connect,
+    *,
+    say: Say,
+    requirements: Path = REQUIREMENTS,
+    within_s: float = ANSWER_S,
+) -> bool:
+    """Say a table with a line for each host; returns whether all are reachable."""
+    states = side_by_side([partial(_state, host, connect, requirements) for host in hosts], within_s)
+    rows = [_HEADINGS]
+    for host, state in zip(hosts, states, strict=True):
+        address = _address(host.data_address, host.data_interface)
+        if host.next_address:
+            address += f", {_address(host.next_address, host.next_interface)}"
+        words = state[1] if state is not None else f"no answer in {within_s:g} s"
+        rows.append((host.name, host.role, host.ssh, address, host.device, words))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    return all(state is not None and state[0] for state in states)
 
 
-def look(member: Member, way: Way, say: Say) -> Site:
+def _address(address: str, interface: str) -> str:
+    return f"{address} ({interface})" if interface else address
+
+
+def _state(host: HostEntry, connect: Connect, requirements: Path) -> tuple[bool, str]:
+    """Whether the host is reachable, and what to say of it."""
+    try:
+        connection = connect(host)
+        try:
+            site = look(host, connection, lambda words: None)
+            ready = _helper_is_current(site) and packages.are_there(
+                connection, host, site.folder, requirements
+            )
+        finally:
+            connection.close()
+    except (Unreachable, TestbedError) as error:
+        return False, str(error)
+    return True, "reachable, set up" if ready else "reachable, not set up"
+
+
+def look(entry: HostEntry, connection: Connection, say: Say) -> Site:
     """Who is logged in there. Raises Unreachable."""
-    folder = shipping.absolute(way, member.folder)
-    number, _, user = way.run("id -u; id -un").out.strip().partition("\n")
-    return Site(member, way, say, folder, user, is_root=number == "0")
-
-
-def helper_is_current(site: Site) -> bool:
-    """Whether the program that shapes the link can be started there, the version that is here. Raises Unreachable."""
-    return site.is_root or _helper_said(site).out.strip() == privileged.digest()
+    folder = shipping.absolute(connection, entry.folder)
+    number, _, user = connection.run("id -u; id -un").out.strip().partition("\n")
+    return Site(entry, connection, say, folder, user, is_root=number == "0")
 
 
 def side_by_side(
     tasks: Sequence[Callable[[], _Result]], within_s: float | None = None
 ) -> list[_Result | None]:
-    """What each task returns, in order; None of one that was not done in time. Raises what one of them raises.
+    """What each task returns, in order; None for one that is not done in time. Raises what one of them raises.
 
     The threads hold up neither Ctrl-C nor the program's end.
     """
@@ -124,13 +161,13 @@ def side_by_side(
     return list(results)
 
 
-def _reach(member: Member, open_way: Callable[[Member], Way], say: Say) -> Site | None:
+def _reach(host: HostEntry, connect: Connect, say: Say) -> Site | None:
     try:
-        way = open_way(member)
+        connection = connect(host)
         try:
-            return look(member, way, say)
+            return look(host, connection, say)
         except BaseException:
-            way.close()
+            connection.close()
             raise
     except (Unreachable, TestbedError) as error:
         say(f"not reached: {error}")
@@ -138,42 +175,43 @@ def _reach(member: Member, open_way: Callable[[Member], Way], say: Say) -> Site 
 
 
 def _contained(site: Site, step: Callable[[], None]) -> None:
-    """A step that fails is said, and the others go on."""
+    """Do a step; where it fails that is said, and the other hosts go on."""
     try:
         step()
-    except (UserError, TestbedError, Unreachable) as error:
+    except (UserError, Unreachable) as error:
         site.fail(str(error))
 
 
 def _provide_packages(site: Site, requirements: Path) -> None:
-    if packages.provide(site.way, site.member, site.folder, site.say, requirements):
+    if packages.provide(site.connection, site.entry, site.folder, site.say, requirements):
         site.changed = True
 
 
 def _provide_helper(site: Site, ask: Callable[[str], str] | None) -> None:
-    """The program that shapes the link. Raises TestbedError, Unreachable."""
-    if helper_is_current(site):
+    """Install the program that shapes the link. Raises TestbedError, Unreachable."""
+    if _helper_is_current(site):
         return
-    if site.way.run("command -v sudo").status != 0:
+    connection = site.connection
+    if connection.run("command -v sudo").status != 0:
         raise TestbedError(
             "there is no sudo, by which the link is shaped: install it there (apt-get install sudo)"
         )
     script = privileged.install_script(site.user)
     name = f"pareto-link-{privileged.digest()}.tar"
-    archive = shipping.ship(site.way, site.folder, privileged.archive(), name)
+    archive = shipping.ship(connection, site.folder, privileged.archive(), name)
     install = shlex.join(["/bin/sh", "-c", script, "sh", archive])
-    if site.way.run("sudo -n true").status == 0:
-        outcome = site.way.run(f"LC_ALL=C sudo -n {install}", timeout_s=_INSTALL_S)
+    if connection.run("sudo -n true").status == 0:
+        outcome = connection.run(f"LC_ALL=C sudo -n {install}", timeout_s=_INSTALL_S)
     elif ask is not None:
-        password = ask(f"{site.member.name}: password of {site.user} for sudo there, once: ")
+        password = ask(f"{site.entry.name}: password of {site.user} for sudo there, once: ")
         if not password:
             raise TestbedError("the program that shapes the link is not installed: no password was given")
         # -k: it reads the password from us in any case, so that nothing else can.
         command = f"LC_ALL=C sudo -k -S -p '' {install}"
-        outcome = site.way.run(command, io.BytesIO(f"{password}\n".encode()), timeout_s=_INSTALL_S)
+        outcome = connection.run(command, io.BytesIO(f"{password}\n".encode()), timeout_s=_INSTALL_S)
     else:
         by_hand = f"install-{privileged.digest()}-{site.user}.sh"
-        path = shipping.ship(site.way, site.folder, script.encode(), by_hand)
+        path = shipping.ship(connection, site.folder, script.encode(), by_hand)
         site.fail(
             "the program that shapes the link must be installed by root, and sudo asks for a password: "
             f"run there: sudo sh {shlex.quote(path)} {shlex.quote(archive)}"
@@ -181,15 +219,20 @@ def _provide_helper(site: Site, ask: Callable[[str], str] | None) -> None:
         return
     if outcome.status != 0:
         raise TestbedError(f"the program that shapes the link is not installed: {outcome.words}")
-    site.way.run(f"rm -f {shlex.quote(archive)}")
-    if not helper_is_current(site):
+    connection.run(f"rm -f {shlex.quote(archive)}")
+    if not _helper_is_current(site):
         raise TestbedError(
-            f"{privileged.SUDOERS} has no effect ({_helper_said(site).words}): "
+            f"{privileged.SUDOERS} has no effect ({_helper_digest(site).words}): "
             "/etc/sudoers must end with @includedir /etc/sudoers.d, and no later line may ask for a password"
         )
     site.say("installed the program that shapes the link")
     site.changed = True
 
 
-def _helper_said(site: Site) -> Outcome:
-    return site.way.run(f"LC_ALL=C {privileged.COMMAND} --digest")
+def _helper_is_current(site: Site) -> bool:
+    """Whether the program that shapes the link can be started there, in the version that is here."""
+    return site.is_root or _helper_digest(site).out.strip() == privileged.digest()
+
+
+def _helper_digest(site: Site) -> Outcome:
+    return site.connection.run(f"LC_ALL=C {privileged.COMMAND} --digest")

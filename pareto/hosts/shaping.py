@@ -28,7 +28,7 @@ class LinkState:
 
 
 class Shaper(Protocol):
-    """Its methods raise SessionError, SessionLost, TimeoutError or way.Unreachable."""
+    """Its methods raise SessionError, SessionLost, TimeoutError or connection.Unreachable."""
 
     def apply(self, profile: Profile) -> dict[str, Any]:
         """Shape the link, its traces from the profile's offset on; what was read back, by direction or interface."""

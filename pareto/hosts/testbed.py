@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.way import Unreachable
 
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""

@@ -16,12 +16,12 @@ import numpy as np
 
 from pareto.backends import names
 from pareto.bounds import Crossing
+from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
 from pareto.hosts.session import Heartbeat, SessionLost
 from pareto.hosts.shaping import LinkState
 from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.way import Unreachable
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings

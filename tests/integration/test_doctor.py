@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pareto.doctor import hosts as of_hosts
-from pareto.hosts import connection, inventory
+from pareto import doctor as examination
+from pareto.hosts import inventory, ssh
 from pareto.hosts.finding import Finding
 from tests.lab import Lab, open_lab
 from tests.less_than_root import needs_networks
@@ -86,7 +86,7 @@ def test_a_cable_that_is_pulled(lab: Lab) -> None:
 
 
 def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 1.0)
     lab.host("gpu").power_off()
     try:
         code, lines = doctor(lab.testbed())
@@ -101,12 +101,12 @@ def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab, monkeypatch: pytes
 
 def links(lab: Lab) -> list[Finding]:
     """What the doctor says of them, were the hosts fine."""
-    return of_hosts._links(inventory.load(lab.testbed()))
+    return examination._of_links(inventory.load(lab.testbed()))
 
 
 def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
     (found,) = links(lab)
-    assert (found.what, found.mend, found.fatal) == ("link", "", False)
+    assert (found.what, found.fix, found.fatal) == ("link", "", False)
     assert "round trip" in found.words
     assert "/s out, " in found.words
 
@@ -134,7 +134,7 @@ def test_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ("link middle1-server", False),
         ]
         assert rpc.what == "rpc"
-        for step in rpc.mend.split("; "):
+        for step in rpc.fix.split("; "):
             name, cure = step.removeprefix("on ").split(": ")
             lab.host(name).run(cure.removeprefix("sudo "))
         assert [one.what for one in links(lab)] == ["link edge-middle1", "link middle1-server"]

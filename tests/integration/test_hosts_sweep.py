@@ -16,8 +16,7 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.handshake import PEER_TIMEOUT_S
-from pareto.hosts import connection, shipping
-from pareto.hosts.checkup import machine
+from pareto.hosts import checkup, shipping, ssh
 from tests import REPOSITORY
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
@@ -185,7 +184,7 @@ def is_shell(pid: int) -> bool:
 def test_a_disk_that_is_full_fails_the_trials_that_need_room(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "LEAST_DISK_BYTES", 1e6)  # or so small a disk would be turned away at once
+    monkeypatch.setattr(checkup, "LEAST_DISK_BYTES", 1e6)  # or so small a disk would be turned away at once
     gpu = lab.host("gpu")
     gpu.run("rm -rf .pareto", gpu.user)
     gpu.small_disk(".pareto", "30m")  # less than resnet18's weights
@@ -241,7 +240,7 @@ class TestAHostThatCannotBeUsedIsOneLine:
         return re.sub(r"SHA256:\S+?(?=[\s;,)])", "SHA256:...", line)
 
     def test_it_is_off(self) -> None:
-        self.monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 1.0)
+        self.monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 1.0)
         gpu = self.lab.host("gpu")
         gpu.power_off()
         try:

@@ -17,14 +17,14 @@ import psutil
 import pytest
 
 from pareto.hosts import ssh
+from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TestbedError
-from pareto.hosts.keys import Keyring
+from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shaping import RelayShaper
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.way import Unreachable
 from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
@@ -60,7 +60,7 @@ def chain() -> Iterator[Testbed]:
 
 
 def run(bed: Testbed, host: str, command: str) -> str:
-    done = bed.remotes[host].way.run(command)
+    done = bed.remotes[host].connection.run(command)
     return (done.out + done.err).strip()
 
 
@@ -69,7 +69,7 @@ def running(bed: Testbed, host: str, code: str) -> Iterator[queue.SimpleQueue[st
     """A Python program there, meanwhile; the lines that it prints. It must have ended by itself afterwards."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     program = threading.Thread(
-        target=bed.remotes[host].way.run,
+        target=bed.remotes[host].connection.run,
         args=(f'{sys.executable} -c "{code}"',),
         kwargs={"on_line": lines.put},
     )
@@ -116,15 +116,15 @@ def test_a_twentieth_of_a_core_can_be_had() -> None:
 
 
 def test_an_unknown_host_key_is_refused(bed: Testbed) -> None:
-    way = bed.remotes[EDGE].way
-    assert isinstance(way, ssh.Ssh)
-    key, _ = ssh.new_key()
-    other = bed.remotes[SERVER].way
-    assert isinstance(other, ssh.Ssh)
+    connection = bed.remotes[EDGE].connection
+    assert isinstance(connection, ssh.SshConnection)
+    key, _ = new_key()
+    other = bed.remotes[SERVER].connection
+    assert isinstance(other, ssh.SshConnection)
     with pytest.raises(Unreachable, match="another host key"):
-        ssh.Ssh(replace(way.login, host_key=other.login.host_key), Keyring.of(key))
+        ssh.SshConnection(replace(connection.login, host_key=other.login.host_key), Keyring.of(key))
     with pytest.raises(Unreachable, match="takes none of these keys"):
-        ssh.Ssh(way.login, Keyring.of(key))
+        ssh.SshConnection(connection.login, Keyring.of(key))
 
 
 def test_files_go_over_once_and_whole(bed: Testbed) -> None:
@@ -265,7 +265,7 @@ def test_a_testbed_that_has_lost_a_part_is_built_again() -> None:
     with closing(open_local(hosts=3)) as bed:
         for link in bed.links:
             link.shaper.apply(load("none"))
-        waiting = bed.remotes[EDGE].way.open("sleep 600", "/dev/null")
+        waiting = bed.remotes[EDGE].connection.open("sleep 600", "/dev/null")
         relay = descendants(os.getpid(), "--edge middle1 --server server")[-1]
         relay.kill()
         assert waiting.receive(20.0) == b""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pareto.hosts import packages
-from pareto.hosts.inventory import Member
+from pareto.hosts.inventory import HostEntry
 
 DIGEST = "d1ge57"
 NOW_S = 1_790_000_000.0
 
-PI = Member("pi", "edge", "pi@pi.local", "192.168.7.2")
-GPU = Member("gpu", "server", "gpu.lab", "192.168.7.1", device="cuda:0")
+PI = HostEntry("pi", "edge", "pi@pi.local", "192.168.7.2")
+GPU = HostEntry("gpu", "server", "gpu.lab", "192.168.7.1", device="cuda:0")
 
 
 def interface(name: str, *addresses: str, **changed: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def pi(**changed: Any) -> dict[str, Any]:
             "nvidia-ml-py": None,
         },
         "torch_cuda": None,
-        "requirements": packages.wanted(),
+        "requirements": packages.digest(),
         "user": "pi",
         "uid": 1000,
         "machine": "aarch64",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts.inventory import Member
+from pareto.hosts.inventory import HostEntry
 
 
 @dataclass
@@ -35,7 +35,7 @@ class ExampleHost:
     def venv(self) -> Path:
         return self.home / ".pareto" / "venv"
 
-    def member(self, **fields: object) -> Member:
+    def member(self, **fields: object) -> HostEntry:
         said = {
             "name": "pi",
             "role": "edge",
@@ -43,7 +43,7 @@ class ExampleHost:
             "data_address": "10.0.0.2",
             "pip_index": self.index,
         }
-        return Member(**{**said, **fields})  # type: ignore[arg-type]
+        return HostEntry(**{**said, **fields})  # type: ignore[arg-type]
 
     def require(self, *lines: str) -> None:
         self.requirements.write_text("# What is needed.\n" + "".join(f"{line}\n" for line in lines))

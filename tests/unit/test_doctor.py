@@ -12,12 +12,11 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import doctor
-from pareto.doctor import hosts, local
 from pareto.hosts import checkup, lab, privileged
+from pareto.hosts.connection import Outcome, Unreachable
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
-from pareto.hosts.inventory import Inventory, Member
-from pareto.hosts.way import Outcome, Unreachable
+from pareto.hosts.inventory import HostEntry, Inventory
 from pareto.jsonlines import Refused
 from partitions import scratch
 from tests.unit import checkup_facts
@@ -30,7 +29,7 @@ hosts:
 """
 
 
-class FakeWay:
+class FakeConnection:
     """Notes what is run."""
 
     def __init__(self, outcome: Outcome, facts: dict[str, Any]) -> None:
@@ -57,14 +56,15 @@ class Lab:
         self.file.write_text(TESTBED)
         self.facts = {"pi": checkup_facts.pi(), "gpu": checkup_facts.gpu()}
         self.lost: set[str] = set()
-        self.ways = {
-            name: FakeWay(Outcome(0, "nothing to repair\n", ""), facts) for name, facts in self.facts.items()
+        self.connections = {
+            name: FakeConnection(Outcome(0, "nothing to repair\n", ""), facts)
+            for name, facts in self.facts.items()
         }
         self.link = [Finding("link", "round trip 0.3 ms")]
         self.links_tried = 0
-        monkeypatch.setattr(lab, "open_way", self._open_way)
-        monkeypatch.setattr(checkup, "ask", lambda way, member, sides: dict(self.facts[member.name]))
-        monkeypatch.setattr(hosts, "_links", self._links)
+        monkeypatch.setattr(lab, "connect", self._connect)
+        monkeypatch.setattr(checkup, "ask", lambda connection, member, sides: dict(self.facts[member.name]))
+        monkeypatch.setattr(doctor, "_of_links", self._links)
         monkeypatch.setattr(privileged, "digest", lambda: checkup_facts.DIGEST)
         monkeypatch.setattr("time.time", lambda: checkup_facts.NOW_S)
 
@@ -73,10 +73,10 @@ class Lab:
         fine = doctor.examine(Console(file=said, width=width), str(self.file), repair=repair)
         return fine, said.getvalue().splitlines()
 
-    def _open_way(self, member: Member) -> FakeWay:
+    def _connect(self, member: HostEntry) -> FakeConnection:
         if member.name in self.lost:
             raise Unreachable(f"{member.name} does not answer: is it on?")
-        return self.ways[member.name]
+        return self.connections[member.name]
 
     def _links(self, file: object) -> list[Finding]:
         self.links_tried += 1
@@ -108,7 +108,7 @@ def test_healthy_hosts(real: Lab, snapshot: SnapshotAssertion) -> None:
     assert {line[:7] for part in (pi, gpu, between) for line in part[1:]} == {"ok     "}
     assert end[-1].endswith(f" --testbed {real.file}")
     assert "\n".join(lines) == snapshot
-    assert all(way.closed for way in real.ways.values())
+    assert all(connection.closed for connection in real.connections.values())
 
 
 def test_a_host_that_cannot_be_reached_does_not_hide_the_other(
@@ -153,7 +153,7 @@ def test_what_only_wants_mending_is_no_fault(real: Lab, snapshot: SnapshotAssert
     fine, lines = real.examine()
     assert fine
     _, _, between, _ = sections(lines)
-    assert between[1].startswith("mend   versions: ")
+    assert between[1].startswith("fix    versions: ")
     assert between[2] == f"       ./pareto.sh hosts setup --testbed {real.file}"
     assert worth_a_word(lines) == snapshot
     assert real.links_tried == 1
@@ -174,10 +174,10 @@ def test_words_are_wrapped_and_commands_are_not(real: Lab, width: int) -> None:
 def test_repairing(real: Lab) -> None:
     real.facts["pi"]["left_shaped"] = ["eth0"]
     assert f"       ./pareto.sh doctor --testbed {real.file} --repair" in real.examine()[1]
-    assert real.ways["pi"].commands == []
-    real.ways["pi"].outcome = Outcome(0, "eth0: put back as it was\n", "")
+    assert real.connections["pi"].commands == []
+    real.connections["pi"].outcome = Outcome(0, "eth0: put back as it was\n", "")
     _, lines = real.examine(repair=True)
-    assert real.ways["pi"].commands == ["sudo -n /usr/local/sbin/pareto-link --repair"]
+    assert real.connections["pi"].commands == ["sudo -n /usr/local/sbin/pareto-link --repair"]
     pi, gpu, *_ = sections(lines)
     for host, told in ((pi, "eth0: put back as it was"), (gpu, "nothing to repair")):
         assert f"ok     repaired: {told}" in host
@@ -185,20 +185,20 @@ def test_repairing(real: Lab) -> None:
 
 
 def test_repairing_where_root_logs_in(real: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts.shipping, "absolute", lambda way, folder: f"/root/{folder}")
-    monkeypatch.setattr(hosts.shipping, "ship_code", lambda way, folder: f"{folder}/code-1")
+    monkeypatch.setattr(doctor.shipping, "absolute", lambda connection, folder: f"/root/{folder}")
+    monkeypatch.setattr(doctor.shipping, "ship_code", lambda connection, folder: f"{folder}/code-1")
     real.facts["pi"] = checkup_facts.pi(uid=0, executable="/root/.pareto/venv/bin/python")
     real.examine(repair=True)
-    (command,) = real.ways["pi"].commands
+    (command,) = real.connections["pi"].commands
     assert command == "cd /root/.pareto/code-1 && /root/.pareto/venv/bin/python -B -m pareto.link --repair"
 
 
 def test_a_repair_that_is_not_allowed(real: Lab, snapshot: SnapshotAssertion) -> None:
     real.facts["pi"]["left_shaped"] = ["eth0"]
-    real.ways["pi"].outcome = Outcome(1, "", "sudo: a password is required\n")
+    real.connections["pi"].outcome = Outcome(1, "", "sudo: a password is required\n")
     _, lines = real.examine(repair=True)
     (refused,) = [line for line in lines if line.endswith(": sudo: a password is required")]
-    assert refused.startswith("mend   repair: ")
+    assert refused.startswith("fix    repair: ")
     assert worth_a_word(lines) == snapshot
 
 
@@ -230,7 +230,7 @@ def test_every_host_of_a_chain_is_examined(real: Lab, snapshot: SnapshotAssertio
     }
     cards = [checkup_facts.interface("eth0", "192.168.7.3/24")]
     real.facts["mid"] = checkup_facts.pi(interfaces=cards, routes=to["mid"])
-    real.ways["mid"] = FakeWay(Outcome(0, "nothing to repair\n", ""), real.facts["mid"])
+    real.connections["mid"] = FakeConnection(Outcome(0, "nothing to repair\n", ""), real.facts["mid"])
     real.facts["pi"]["routes"], real.facts["gpu"]["routes"] = to["pi"], to["gpu"]
     real.facts["gpu"] |= {"netem_supported": False, "netem": "absent"}
     fine, lines = real.examine()
@@ -283,7 +283,7 @@ def links_of(monkeypatch: pytest.MonkeyPatch, deaf: tuple[str, str] | None) -> l
         for role, host in chain.items()
     }
     monkeypatch.setattr(lab, "open_lab", lambda file, *, shaped: bed_of(stand_ins))
-    return hosts._links(Inventory(Path("lab.yaml"), ()))
+    return doctor._of_links(Inventory(Path("lab.yaml"), ()))
 
 
 def test_each_link_of_a_chain_is_tried(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
@@ -295,7 +295,7 @@ def test_each_link_of_a_chain_is_tried(monkeypatch: pytest.MonkeyPatch, snapshot
     assert [(one.what, one.fatal) for one in found] == [(whats[0], False), (whats[1], True)]
     assert "192.168.7.1" in found[1].words
     assert found[1].words == snapshot
-    assert found[1].mend == "sudo ufw allow from 192.168.7.3"
+    assert found[1].fix == "sudo ufw allow from 192.168.7.3"
 
 
 def test_what_rpc_needs_of_hosts_that_are_no_neighbours(
@@ -304,7 +304,7 @@ def test_what_rpc_needs_of_hosts_that_are_no_neighbours(
     *_, found = links_of(monkeypatch, ("pi", "192.168.7.1"))
     assert (found.what, found.fatal) == ("rpc", False)
     assert found.words == snapshot
-    assert found.mend == (
+    assert found.fix == (
         "on pi: sudo ip route add 192.168.7.1 via 192.168.7.3; on mid: sudo sysctl -w net.ipv4.ip_forward=1; "
         "on gpu: sudo ip route add 192.168.7.2 via 192.168.7.3"
     )
@@ -319,7 +319,7 @@ def test_what_rpc_needs_of_hosts_that_are_no_neighbours(
     ],
 )
 def test_this_machine(monkeypatch: pytest.MonkeyPatch, found: list[Finding], fine: bool) -> None:
-    monkeypatch.setattr(local, "findings", lambda *, repair: found if repair else [])
+    monkeypatch.setattr(doctor, "of_this_machine", lambda *, repair: found if repair else [])
     said = io.StringIO()
     assert doctor.examine(Console(file=said, width=80), "local", repair=True) is fine
     assert f"{found[0].what}: {found[0].words}\n" in said.getvalue()
@@ -331,14 +331,14 @@ def test_what_a_killed_preparation_left_is_named_and_removed_also_where_no_testb
     def refuse() -> None:
         raise TestbedError("no sshd")
 
-    monkeypatch.setattr(local, "require_local", refuse)
+    monkeypatch.setattr(doctor, "require_local", refuse)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / f"{scratch.PREFIX}abc"
     left.mkdir()
-    needs, found = local.findings(repair=False)
+    needs, found = doctor.of_this_machine(repair=False)
     assert (found.what, found.words) == ("left behind", str(left))
-    assert "--repair" in found.mend
-    needs, done = local.findings(repair=True)
+    assert "--repair" in found.fix
+    needs, done = doctor.of_this_machine(repair=True)
     assert needs.fatal
     assert str(left) in done.words
     assert not left.exists()

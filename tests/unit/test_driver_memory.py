@@ -19,7 +19,7 @@ PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from pareto import run
-from pareto.hosts import shipping, way
+from pareto.hosts import connection, shipping
 from pareto.prepare import prepare
 from pareto.sweep import Sweep
 
@@ -31,7 +31,7 @@ bare = mib("VmHWM:")
 name, folder = sys.argv[1:]
 it = prepare(name, Sweep(model=name))
 for artifact in (it.weights, *it.data.values()):
-    shipping.ship(way.Here(), folder, artifact.path, artifact.digest)
+    shipping.ship(connection.ThisMachine(), folder, artifact.path, artifact.digest)
 size = os.stat(it.weights.path).st_size / 2**20
 print(json.dumps({"weights": size, "bare": bare, "peak": mib("VmHWM:") - bare, "left": mib("VmRSS:") - bare}))
 """

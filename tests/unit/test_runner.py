@@ -14,11 +14,11 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.bounds import Crossing
+from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
 from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
-from pareto.hosts.way import Unreachable
 from pareto.link.probe import STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.options import SLOWED

@@ -9,8 +9,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import checkup, packages
-from pareto.hosts.finding import Finding
-from pareto.hosts.inventory import Member, Side
+from pareto.hosts.finding import Case, Finding
+from pareto.hosts.inventory import HostEntry, Side
 from tests.unit import checkup_facts
 from tests.unit.checkup_facts import DIGEST, GPU, NOW_S, PI, interface
 
@@ -18,21 +18,20 @@ SET_UP = "./pareto.sh hosts setup --testbed lab.yaml"
 LOOPBACK = interface("lo", "127.0.0.1/8")
 
 
-def side(member: Member) -> Side:
+def side(member: HostEntry) -> Side:
     """Of the one link between the two hosts."""
     peer = GPU.data_address if member.name == "pi" else PI.data_address
     return Side(member.data_address, member.data_interface, peer)
 
 
-def judged(facts: dict[str, Any], member: Member = PI, *, shaped: bool = True) -> list[Finding]:
-    return checkup.findings(
-        member, (side(member),), facts, shaped=shaped, helper_digest=DIGEST, now_s=NOW_S, testbed="lab.yaml"
-    )
+def judged(facts: dict[str, Any], member: HostEntry = PI, *, shaped: bool = True) -> list[Finding]:
+    case = Case(member, (side(member),), facts, "lab.yaml")
+    return checkup.findings(case, shaped=shaped, helper_digest=DIGEST, now_s=NOW_S)
 
 
-def the_one(facts: dict[str, Any], member: Member = PI, *, shaped: bool = True) -> Finding:
+def the_one(facts: dict[str, Any], member: HostEntry = PI, *, shaped: bool = True) -> Finding:
     """The only finding that is not fine."""
-    (found,) = [one for one in judged(facts, member, shaped=shaped) if one.mend or one.fatal]
+    (found,) = [one for one in judged(facts, member, shaped=shaped) if one.fix or one.fatal]
     return found
 
 
@@ -45,9 +44,9 @@ def other(package: str, version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("facts", "member"), [(checkup_facts.pi(), PI), (checkup_facts.gpu(), GPU)])
-def test_of_healthy_hosts_all_that_was_looked_at_is_said(facts: dict[str, Any], member: Member) -> None:
+def test_of_healthy_hosts_all_that_was_looked_at_is_said(facts: dict[str, Any], member: HostEntry) -> None:
     found = judged(facts, member)
-    assert [one for one in found if one.mend or one.fatal] == []
+    assert [one for one in found if one.fix or one.fatal] == []
     whats = {one.what for one in found}
     looked_at = "python packages netem rights route listening disk memory governor clock tcp"
     assert whats >= {*looked_at.split(), "data link"}
@@ -101,8 +100,8 @@ FATAL = {
 def test_what_no_sweep_runs_with(changed: dict[str, Any], what: str, snapshot: SnapshotAssertion) -> None:
     (one,) = [one for one in judged(checkup_facts.pi(**changed)) if one.fatal]
     assert one.what == what
-    assert one.mend
-    assert [one.words, one.mend] == snapshot
+    assert one.fix
+    assert [one.words, one.fix] == snapshot
 
 
 WARNINGS = {
@@ -132,8 +131,8 @@ def test_what_a_sweep_runs_with_all_the_same(
 ) -> None:
     one = the_one(checkup_facts.pi(**changed))
     assert (one.what, one.fatal) == (what, False)
-    assert one.mend
-    assert [one.words, one.mend] == snapshot
+    assert one.fix
+    assert [one.words, one.fix] == snapshot
 
 
 def test_what_a_killed_run_left_matters_where_nothing_will_put_it_back() -> None:
@@ -159,18 +158,18 @@ def test_a_gpu_that_torch_cannot_use(
 ) -> None:
     one = the_one({**checkup_facts.gpu(), **changed}, replace(GPU, device=device))
     assert (one.what, one.fatal) == ("gpu", True)
-    assert one.mend
-    assert [one.words, one.mend] == snapshot
+    assert one.fix
+    assert [one.words, one.fix] == snapshot
 
 
 def test_a_gpu_is_of_no_interest_to_a_host_that_computes_on_its_processor() -> None:
     facts = {**checkup_facts.gpu(), "cuda": None, "torch_cuda": None}
-    assert [one for one in judged(facts, replace(GPU, device="cpu")) if one.mend] == []
+    assert [one for one in judged(facts, replace(GPU, device="cpu")) if one.fix] == []
 
 
 def test_an_early_cuda_of_the_same_major_version_will_do() -> None:
     facts = {**checkup_facts.gpu(), "torch_cuda": "12.6", "cuda": {"devices": 2, "version": "12.2"}}
-    assert [one for one in judged(facts, replace(GPU, device="cuda:1")) if one.mend] == []
+    assert [one for one in judged(facts, replace(GPU, device="cuda:1")) if one.fix] == []
 
 
 def test_a_gpu_whose_power_cannot_be_measured() -> None:
@@ -178,7 +177,7 @@ def test_a_gpu_whose_power_cannot_be_measured() -> None:
     facts["packages"] = {**facts["packages"], "nvidia-ml-py": None}
     one = the_one(facts, GPU)
     assert (one.what, one.fatal) == ("packages", False)
-    assert one.mend == f"{facts['executable']} -m pip install nvidia-ml-py"
+    assert one.fix == f"{facts['executable']} -m pip install nvidia-ml-py"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +197,7 @@ def test_a_link_that_is_not_shaped_needs_neither_netem_nor_root(changed: dict[st
 
 def test_root_needs_no_sudo() -> None:
     facts = checkup_facts.pi(uid=0, user="root", privileged={"sudo": False, "installed": False})
-    assert [one for one in judged(facts) if one.mend] == []
+    assert [one for one in judged(facts) if one.fix] == []
 
 
 @pytest.mark.parametrize(
@@ -212,25 +211,25 @@ def test_root_needs_no_sudo() -> None:
     ids=["none", "none of that name", "broken", "too old"],
 )
 def test_without_a_python_that_can_tell_nothing_else_is_said(
-    facts: dict[str, Any], member: Member, named: str, snapshot: SnapshotAssertion
+    facts: dict[str, Any], member: HostEntry, named: str, snapshot: SnapshotAssertion
 ) -> None:
     (one,) = judged(facts, member)
     assert (one.what, one.fatal) == ("python", True)
     assert named in one.words
-    assert one.mend
-    assert [one.words, one.mend] == snapshot
+    assert one.fix
+    assert [one.words, one.fix] == snapshot
 
 
 def test_an_interpreter_that_the_user_named_is_the_users() -> None:
     named = replace(PI, python="/opt/my env/bin/python")
     facts = checkup_facts.pi(requirements=None)
-    assert [one for one in judged(facts, named) if one.mend] == []
+    assert [one for one in judged(facts, named) if one.fix] == []
     one = the_one({**facts, "packages": without("torchvision")}, named)
-    assert one.mend == "'/opt/my env/bin/python' -m pip install torchvision==0.28.0"
+    assert one.fix == "'/opt/my env/bin/python' -m pip install torchvision==0.28.0"
     one = the_one({**facts, "packages": other("torch", "2.9.0")}, named)
-    assert one.mend == "'/opt/my env/bin/python' -m pip install torch==2.13.0"
+    assert one.fix == "'/opt/my env/bin/python' -m pip install torch==2.13.0"
     one = the_one({**checkup_facts.gpu(), "torch_cuda": None}, replace(GPU, python="/opt/python"))
-    assert one.mend == (
+    assert one.fix == (
         "/opt/python -m pip install --force-reinstall torch==2.13.0 torchvision==0.28.0 --index-url INDEX"
     )
 
@@ -243,15 +242,15 @@ def test_nothing_that_could_be_found_out_raises_nothing() -> None:
 
 def test_versions_that_differ_between_the_hosts(snapshot: SnapshotAssertion) -> None:
     gpu = checkup_facts.gpu(python="3.12.3")
-    (python,) = checkup.differences({"pi": checkup_facts.pi(), "gpu": gpu}, "lab.yaml")
-    assert python.mend == ""
+    (python,) = packages.differences({"pi": checkup_facts.pi(), "gpu": gpu}, "lab.yaml")
+    assert python.fix == ""
     gpu = checkup_facts.gpu()
     gpu["packages"] = {**gpu["packages"], "torch": "2.12.0+cu126", "torchvision": None}
-    (torch,) = checkup.differences({"pi": checkup_facts.pi(python="3.11.9"), "gpu": gpu}, "lab.yaml")
-    assert torch.mend == SET_UP
-    assert checkup.differences({"pi": {"python": None}, "gpu": gpu}, "lab.yaml") == []
+    (torch,) = packages.differences({"pi": checkup_facts.pi(python="3.11.9"), "gpu": gpu}, "lab.yaml")
+    assert torch.fix == SET_UP
+    assert list(packages.differences({"pi": {"python": None}, "gpu": gpu}, "lab.yaml")) == []
     three = {"pi": checkup_facts.pi(), "mid": checkup_facts.pi(), "gpu": gpu}
-    (of_three,) = checkup.differences(three, "lab.yaml")
+    (of_three,) = packages.differences(three, "lab.yaml")
     assert [each.words for each in (python, torch, of_three)] == snapshot
 
 
@@ -260,3 +259,60 @@ def test_the_versions_that_are_asked_for_are_the_workers() -> None:
     healthy = checkup_facts.pi()["packages"]
     assert f"torch=={healthy['torch'].partition('+')[0]}\n" in wanted
     assert f"torchvision=={healthy['torchvision']}\n" in wanted
+
+
+def test_the_data_interface_is_the_one_with_the_address() -> None:
+    own = side(PI)
+    assert checkup.interface_of(checkup_facts.pi(), own) == "eth0"
+    assert checkup.interface_of(checkup_facts.pi(), replace(own, interface="bond0")) == "bond0"
+    assert checkup.interface_of(checkup_facts.pi(), replace(own, address="192.168.7.20")) == ""
+    assert checkup.interface_of({"interfaces": None}, own) == ""
+
+
+def test_a_data_interface_that_has_not_the_address(snapshot: SnapshotAssertion) -> None:
+    one = the_one(checkup_facts.pi(), replace(PI, data_interface="wlan0"))
+    assert (one.what, one.fatal) == ("data link", True)
+    assert [one.words, one.fix] == snapshot
+
+
+CARDS = [interface("eth0", "192.168.7.3/24"), interface("eth1", "192.168.8.3/24")]
+WAYS = {
+    "192.168.7.2": {"source": "192.168.7.3", "interface": "eth0"},
+    "192.168.8.1": {"source": "192.168.8.3", "interface": "eth1"},
+}
+BEFORE, AFTER = Side("192.168.7.3", "", "192.168.7.2"), Side("192.168.8.3", "", "192.168.8.1")
+MIDDLE = HostEntry("mid", "middle", "mid.lab", "192.168.7.3", next_address="192.168.8.3")
+
+
+def between(*sides: Side, **changed: Any) -> list[Finding]:
+    """What is found of the links of a host in the middle."""
+    facts = checkup_facts.pi(interfaces=CARDS, routes=WAYS, **changed)
+    case = Case(MIDDLE, sides, facts, "lab.yaml")
+    found = checkup.findings(case, shaped=True, helper_digest=DIGEST, now_s=NOW_S)
+    return [one for one in found if one.what in ("data link", "route", "listening")]
+
+
+def test_both_sides_of_a_host_in_the_middle(snapshot: SnapshotAssertion) -> None:
+    found = between(BEFORE, AFTER)
+    assert [one.what for one in found] == ["data link", "route", "data link", "route", "listening"]
+    assert not any(one.fatal for one in found)
+    assert [one.words for one in found] == snapshot
+
+
+def test_a_host_in_the_middle_of_one_network(snapshot: SnapshotAssertion) -> None:
+    found = between(BEFORE, replace(BEFORE, peer="192.168.7.1"), listens="no")
+    assert [(one.what, one.fatal) for one in found] == [
+        ("data link", False),
+        ("route", False),
+        ("route", True),
+        ("listening", True),
+    ]
+    assert [one.words for one in found] == snapshot
+
+
+def test_faults_on_the_side_of_the_next_host(snapshot: SnapshotAssertion) -> None:
+    (interface,) = (found for found in between(BEFORE, replace(AFTER, interface="eth0")) if found.fatal)
+    (route,) = (found for found in between(BEFORE, replace(AFTER, peer="10.0.0.9")) if found.fatal)
+    assert (interface.what, route.what) == ("data link", "route")
+    assert "next_interface: eth1 for mid in lab.yaml" in interface.fix
+    assert [interface.words, interface.fix, route.words, route.fix] == snapshot

@@ -1,160 +1,160 @@
-"""Logging in once by password, to a server that takes them; and what servers are told apart by."""
+"""Commands on this machine as one of the hosts: what they say, take and leave."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import closing
+import io
+import os
+import uuid
 from pathlib import Path
 
-import paramiko
+import psutil
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import connection, known_hosts, ssh
-from pareto.hosts.keys import Keyring
-from pareto.hosts.login import Login
-from pareto.hosts.way import Unreachable
+from pareto.hosts.connection import Outcome, ThisMachine, Unreachable
+from pareto.hosts.session import Session, SessionLost
 
-HOST_KEY, HOST_LINE = ssh.new_key()
-
-
-class Server(paramiko.ServerInterface):
-    """Takes the password "right" in the ways it is made with, and runs nothing."""
-
-    def __init__(self, ways: str) -> None:
-        self.ways = ways
-
-    def get_allowed_auths(self, username: str) -> str:
-        return self.ways
-
-    def check_auth_password(self, username: str, password: str) -> int:
-        taken = "password" in self.ways and password == "right"  # noqa: S105
-        return paramiko.AUTH_SUCCESSFUL if taken else paramiko.AUTH_FAILED
-
-    def check_auth_interactive(self, username: str, submethods: str) -> int | paramiko.InteractiveQuery:
-        if "keyboard-interactive" not in self.ways:
-            return paramiko.AUTH_FAILED
-        return paramiko.InteractiveQuery("", "", ("Password: ", False))
-
-    def check_auth_interactive_response(self, responses: list[str]) -> int:
-        return paramiko.AUTH_SUCCESSFUL if responses == ["right"] else paramiko.AUTH_FAILED
-
-    def check_channel_request(self, kind: str, chanid: int) -> int:
-        return paramiko.OPEN_SUCCEEDED
-
-    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        threading.Thread(target=_end, args=(channel,), daemon=True).start()
-        return True
+FIVE_MB = 5 << 20
+CEILING_S = 60.0
+"""Against hanging."""
 
 
-def _end(channel: paramiko.Channel) -> None:
-    channel.recv(1)  # the end of its input, which the client sends when it knows that the command has started
-    channel.send_exit_status(0)
-    channel.close()
+def with_argument(mark: str) -> list[str]:
+    """The processes that were given it, whoever their parent is now."""
+    return [
+        process.info["name"]
+        for process in psutil.process_iter(["name", "cmdline", "status"])
+        if mark in (process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener
+def test_a_commands_outputs_and_status() -> None:
+    outcome = ThisMachine().run("echo one; echo two >&2; printf three; exit 7")
+    assert outcome == Outcome(7, "one\nthree", "two\n")
 
 
-def serve(listener: socket.socket, ways: str) -> Login:
-    def accept() -> None:
-        stream, _ = listener.accept()
-        transport = paramiko.Transport(stream)
-        transport.add_server_key(HOST_KEY)
-        # Not waited for: the client may leave while they still shake hands.
-        transport.start_server(threading.Event(), Server(ways))
-
-    threading.Thread(target=accept, daemon=True).start()
-    return Login("pi", "127.0.0.1", listener.getsockname()[1], "pi", HOST_LINE)
+def test_it_begins_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ThisMachine().run("pwd -P").out.strip() == str(tmp_path.resolve())
 
 
-@pytest.mark.parametrize("ways", ["password", "keyboard-interactive", "publickey,password"])
-def test_a_password_logs_in(listener: socket.socket, ways: str) -> None:
-    with closing(ssh.with_password(serve(listener, ways), "right")) as way:
-        assert way.run("true").status == 0
+def test_all_of_the_input_goes_in() -> None:
+    assert ThisMachine().run("wc -c", io.BytesIO(bytes(FIVE_MB))).out.split() == [str(FIVE_MB)]
 
 
-def refusal(refused: pytest.ExceptionInfo[Unreachable], port: int) -> str:
-    return str(refused.value).replace(str(port), "PORT")
+def test_without_input_there_is_its_end() -> None:
+    assert ThisMachine().run("cat") == Outcome(0, "", "")
+
+
+def test_much_output_while_much_goes_in() -> None:
+    data = b"0123456789abcde\n" * (FIVE_MB // 16)
+    outcome = ThisMachine().run("tee /dev/stderr", io.BytesIO(data))
+    assert (len(outcome.out), len(outcome.err)) == (FIVE_MB, FIVE_MB)
+
+
+def test_input_that_is_not_wanted() -> None:
+    outcome = ThisMachine().run("echo 'no room' >&2; exec 0<&-; exit 3", io.BytesIO(bytes(FIVE_MB)))
+    assert (outcome.status, outcome.words) == (3, "no room")
+
+
+def test_each_line_is_told_at_once(tmp_path: Path) -> None:
+    """The command goes on only when its first line was heard."""
+    os.mkfifo(gate := tmp_path / "gate")
+    lines: list[str] = []
+
+    def heard(line: str) -> None:
+        lines.append(line)
+        if line == "first":
+            gate.write_text("go\n")
+
+    outcome = ThisMachine().run(
+        f"echo first; echo aside >&2; read go <'{gate}'; echo '  second '", on_line=heard
+    )
+    assert lines == ["first", "  second"]
+    assert outcome == Outcome(0, "first\n  second \n", "aside\n")
+
+
+def test_a_command_that_there_is_not() -> None:
+    outcome = ThisMachine().run("pareto-no-such-program")
+    assert outcome.status == 127
+    assert outcome.words.endswith("not found")
+
+
+def test_a_command_that_takes_too_long_is_ended() -> None:
+    mark = f"1000.{uuid.uuid4().int}"
+    with pytest.raises(Unreachable, match=r"0\.3 s"):
+        ThisMachine().run(f"exec sleep {mark}", timeout_s=0.3)
+    assert with_argument(mark) == []
+
+
+@pytest.mark.parametrize("stdin", [None, bytes(FIVE_MB)])
+def test_what_a_command_started_ends_with_it(stdin: bytes | None) -> None:
+    """Also where it takes nothing of what it is given."""
+    mark = f"1000.{uuid.uuid4().int}"
+    with pytest.raises(Unreachable):
+        ThisMachine().run(f"sleep {mark}; true", io.BytesIO(stdin) if stdin else None, timeout_s=0.3)
+    assert with_argument(mark) == []
+
+
+def test_a_source_that_fails_is_not_the_end_of_the_input() -> None:
+    class Torn(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                raise OSError("Input/output error")
+            return super().read(size)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        ThisMachine().run("cat", Torn(bytes(FIVE_MB)))
+
+
+def test_output_that_is_no_text() -> None:
+    assert ThisMachine().run(r"printf 'a\377b'").out == "a\ufffdb"
+
+
+def test_ctrl_c_is_not_for_them(tmp_path: Path) -> None:
+    """A group of its own: the driver ends what it started."""
+    own = os.getpgrp()
+    assert int(ThisMachine().run("ps -o pgid= -p $$").out) != own
+    wire = ThisMachine().open("cat", str(tmp_path / "log"))
+    assert os.getpgid(wire.process.pid) != own  # type: ignore[attr-defined]
+    wire.close()
+
+
+def test_a_program_that_talks(tmp_path: Path) -> None:
+    wire = ThisMachine().open("pwd; cat", str(tmp_path / "log"))
+    try:
+        assert wire.receive(CEILING_S).decode().strip() == str(Path.home())
+        wire.send(b"there and back\n")
+        assert wire.receive(CEILING_S) == b"there and back\n"
+    finally:
+        wire.close()
+    assert wire.process.returncode == 0  # type: ignore[attr-defined]
+
+
+def test_last_words_are_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    wire = ThisMachine().open(f"printf 'first\\nout of \\377 memory\\n' >'{log}'", str(log))
+    assert wire.receive(CEILING_S) == b""
+    assert wire.last_words() == "first\nout of � memory\n"
+    with pytest.raises(SessionLost, match="pi ended: out of � memory"):
+        Session("pi", wire).request("trial")
+    wire.close()
+
+
+def test_no_log_no_last_words(tmp_path: Path) -> None:
+    wire = ThisMachine().open("exit 1", str(tmp_path / "none"))
+    assert wire.receive(CEILING_S) == b""
+    assert wire.last_words() == ""
+    wire.close()
 
 
 @pytest.mark.parametrize(
-    ("ways", "password"), [("password", "wrong"), ("keyboard-interactive", "wrong"), ("publickey", "right")]
+    ("outcome", "words"),
+    [
+        (Outcome(1, "", "\x1b]0;mine\x07no\n"), r"\x1b]0;mine\x07no"),
+        (Outcome(1, "said\n", "a warning\ntar: disk full \n\n"), "tar: disk full"),
+        (Outcome(1, "only\nhere \n", " \n"), "here"),
+        (Outcome(3, "", ""), "exit status 3"),
+    ],
 )
-def test_a_password_that_is_not_taken(
-    listener: socket.socket, ways: str, password: str, snapshot: SnapshotAssertion
-) -> None:
-    who = serve(listener, ways)
-    with pytest.raises(Unreachable, match=r"^pi \(pi@127.0.0.1\)") as refused:
-        ssh.with_password(who, password)
-    assert refusal(refused, who.port) == snapshot
-
-
-def test_a_password_is_never_said_to_a_host_that_is_not_known(
-    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(
-        Server, "check_auth_password", lambda self, user, password: said.append(password) or 2
-    )
-    who = serve(listener, "password")
-    stranger = Login("pi", who.address, who.port, "pi", known_hosts=(tmp_path / "kh",), known_as="127.0.0.1")
-    with pytest.raises(Unreachable, match="known_hosts"):
-        ssh.with_password(stranger, "right")
-    assert said == []
-
-
-def test_a_host_s_key_is_had_without_logging_in(listener: socket.socket) -> None:
-    key = ssh.fetch_host_key(serve(listener, "publickey"))
-    assert known_hosts.fingerprint(key) == known_hosts.fingerprint(HOST_KEY)
-
-
-def test_a_server_that_takes_no_keys(listener: socket.socket, snapshot: SnapshotAssertion) -> None:
-    key, _ = ssh.new_key()
-    who = serve(listener, "password")
-    with pytest.raises(Unreachable) as refused:
-        ssh.Ssh(who, Keyring.of(key))
-    assert refusal(refused, who.port) == snapshot
-
-
-@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_what_is_no_ssh_server(listener: socket.socket, greeting: bytes, snapshot: SnapshotAssertion) -> None:
-    def answer() -> None:
-        with listener.accept()[0] as stream:
-            stream.sendall(greeting)
-
-    threading.Thread(target=answer, daemon=True).start()
-    port = listener.getsockname()[1]
-    with pytest.raises(Unreachable, match=str(port)) as refused:
-        ssh.fetch_host_key(Login("pi", "127.0.0.1", port, "pi"))
-    assert refusal(refused, port) == snapshot
-
-
-def test_a_server_that_says_nothing_is_waited_for_so_long(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.1)
-    port = listener.getsockname()[1]
-    with pytest.raises(Unreachable, match=str(port)):
-        ssh.fetch_host_key(Login("pi", "127.0.0.1", port, "pi"))
-
-
-def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
-    monkeypatch.setattr(connection, "REFUSED_S", 0.1)
-    with socket.socket() as taken:  # and not listened on
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        with pytest.raises(Unreachable, match=str(port)) as refused:
-            ssh.fetch_host_key(Login("pi", "127.0.0.1", port, "pi"))
-    assert refusal(refused, port) == snapshot
-
-
-def test_a_name_that_nobody_knows(snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(Unreachable, match=r"nowhere\.invalid") as refused:
-        ssh.fetch_host_key(Login("pi", "nowhere.invalid", 22, "pi"))
-    assert str(refused.value) == snapshot
+def test_why_a_command_failed(outcome: Outcome, words: str) -> None:
+    assert outcome.words == words

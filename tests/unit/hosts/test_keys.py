@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import keys, ssh
+from pareto.hosts import keys
 from pareto.hosts.keys import Keyring, NoKey
 from pareto.hosts.login import Login
 
@@ -68,7 +68,7 @@ def test_a_public_key_named_as_identity_is_its_own_half(home: Path) -> None:
 
 
 def test_a_key_of_this_run_is_the_only_one(home: Path) -> None:
-    key, _ = ssh.new_key()
+    key, _ = keys.new_key()
     with closing(Keyring.of(key).offers(login(make(home / "file")))) as offers:
         assert [offer.key for offer in offers] == [key]
 

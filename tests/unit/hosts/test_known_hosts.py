@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import known_hosts, ssh
+from pareto.hosts import keys, known_hosts
+from pareto.hosts.connection import Unreachable
 from pareto.hosts.login import Login
-from pareto.hosts.way import Unreachable
 
-KEY, LINE = ssh.new_key()
-OTHER, OTHER_LINE = ssh.new_key()
+KEY, LINE = keys.new_key()
+OTHER, OTHER_LINE = keys.new_key()
 UNKNOWN, CHANGED, REVOKED = "is not in known_hosts", "another host key", "revoked"
 """What tells the refusals from each other."""
 
@@ -167,21 +167,3 @@ def test_the_fingerprint_is_openssh_s(tmp_path: Path) -> None:
     file.write_text(f"{LINE}\n")
     said = subprocess.run(["ssh-keygen", "-lf", str(file)], check=True, capture_output=True, text=True).stdout
     assert said.split()[1] == known_hosts.fingerprint(KEY)
-
-
-def test_adding_a_key_makes_what_is_not_there(login: Login) -> None:
-    login = at_port(login, 2222)
-    file = login.known_hosts[0]
-    known_hosts.add(login, KEY)
-    assert file.read_text() == f"[192.168.7.2]:2222 {LINE}\n"
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
-    check(login)
-
-
-def test_adding_a_key_keeps_what_is_there(login: Login) -> None:
-    write(login, f"elsewhere {OTHER_LINE}")
-    file = login.known_hosts[0]
-    file.write_text(file.read_text().rstrip("\n"))
-    known_hosts.add(login, KEY)
-    assert file.read_text() == f"elsewhere {OTHER_LINE}\n192.168.7.2 {LINE}\n"

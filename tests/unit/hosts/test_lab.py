@@ -13,12 +13,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import checkup, inventory, lab, privileged
+from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
-from pareto.hosts.inventory import Inventory, Member, Side
+from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import NetemShaper, NoShaper
-from pareto.hosts.way import Here, Unreachable, Way
 from pareto.link.profile import Direction, Profile
 from tests.unit import checkup_facts
 from tests.unit.far_end import FarEnd
@@ -33,7 +33,7 @@ NO_NETEM = {"netem": "absent", "netem_supported": None}
 ASKED_ROOT = {"uid": 1000, "privileged": {**SHAPES, "allowed": False, "digest": None, "words": ""}}
 
 
-class Hosts(Here):
+class Hosts(ThisMachine):
     """This machine in place of a host; notes that it was logged out of."""
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class Bench:
 
     file: Inventory
     facts: dict[str, dict[str, Any]]
-    ways: dict[str, Hosts] = field(default_factory=dict)
+    connections: dict[str, Hosts] = field(default_factory=dict)
     asked: list[tuple[str, list[str]]] = field(default_factory=list)
     helpers: dict[str, FarEnd] = field(default_factory=dict)
     as_root: dict[str, bool] = field(default_factory=dict)
     supported: dict[str, Any] = field(default_factory=lambda: {"netem": True})
 
-    def open_way(self, member: Member) -> Way:
-        return self.ways.setdefault(member.name, Hosts())
+    def connect(self, member: HostEntry) -> Connection:
+        return self.connections.setdefault(member.name, Hosts())
 
-    def ask(self, way: Way, member: Member, sides: Sequence[Side]) -> dict[str, Any]:
+    def ask(self, connection: Connection, member: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
         self.asked.append((member.name, [side.peer for side in sides]))
         return self.facts[member.name]
 
@@ -79,7 +79,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     now = {"privileged": SHAPES, "clock_s": time.time()}
     facts = {"pi": checkup_facts.pi(**now), "gpu": checkup_facts.gpu(**now)}
     bench = Bench(inventory.load(path), facts)
-    monkeypatch.setattr(lab, "open_way", bench.open_way)
+    monkeypatch.setattr(lab, "connect", bench.connect)
     monkeypatch.setattr(checkup, "ask", bench.ask)
     monkeypatch.setattr(
         Remote, "start_privileged", lambda remote, *, as_root: bench.start_privileged(remote, as_root=as_root)
@@ -101,17 +101,17 @@ def test_hosts_as_the_file_and_they_themselves_say(
     assert (edge.device, edge.threads) == ("cpu", 4)
     assert (server.data_interface, server.folder, server.device) == ("enp3s0", "/srv/pareto", "cuda:0")
     assert bench.asked == [("pi", ["192.168.7.1"]), ("gpu", ["192.168.7.2"])]
-    assert all(way.closed for way in bench.ways.values())
+    assert all(connection.closed for connection in bench.connections.values())
 
 
-def test_a_fatal_finding_is_told_with_its_mend(bench: Bench, snapshot: SnapshotAssertion) -> None:
+def test_a_fatal_finding_is_told_with_its_fix(bench: Bench, snapshot: SnapshotAssertion) -> None:
     bench.facts["gpu"] |= NO_NETEM
     with pytest.raises(TestbedError) as raised:
         lab.open_lab(bench.file, shaped=True)
     assert str(raised.value).startswith("gpu: netem: ")
     assert "sudo apt-get install -y linux-modules-extra-6.8.0-60-generic" in str(raised.value)
     assert str(raised.value) == snapshot
-    assert [way.closed for way in bench.ways.values()] == [True, True]
+    assert [connection.closed for connection in bench.connections.values()] == [True, True]
     assert bench.helpers == {}
 
 
@@ -120,7 +120,7 @@ def test_the_first_host_with_a_fault_is_the_last_that_is_asked(bench: Bench) -> 
     with pytest.raises(TestbedError, match=r"^pi: python: "):
         lab.open_lab(bench.file, shaped=False)
     assert [name for name, _ in bench.asked] == ["pi"]
-    assert all(way.closed for way in bench.ways.values())
+    assert all(connection.closed for connection in bench.connections.values())
 
 
 @pytest.mark.parametrize("facts", [NO_NETEM, ASKED_ROOT])
@@ -171,7 +171,7 @@ def test_a_helper_that_finds_no_netem_after_all(bench: Bench) -> None:
     with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
         lab.open_lab(bench.file, shaped=True)
     assert bench.helpers["pi"].closed
-    assert all(way.closed for way in bench.ways.values())
+    assert all(connection.closed for connection in bench.connections.values())
 
 
 def test_a_helper_that_does_not_start(
@@ -189,15 +189,15 @@ def test_a_helper_that_does_not_start(
 
 
 def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_way(member: Member) -> Way:
+    def connect(member: HostEntry) -> Connection:
         if member.name == "gpu":
             raise Unreachable("gpu.lab: no such name")
-        return bench.open_way(member)
+        return bench.connect(member)
 
-    monkeypatch.setattr(lab, "open_way", open_way)
+    monkeypatch.setattr(lab, "connect", connect)
     with pytest.raises(TestbedError, match=r"^gpu\.lab: no such name$"):
         lab.open_lab(bench.file, shaped=False)
-    assert bench.ways["pi"].closed
+    assert bench.connections["pi"].closed
     assert bench.asked == []  # all are logged in to before any is looked at, which takes its time
 
 
@@ -218,11 +218,11 @@ def chain(bench: Bench) -> Bench:
         checkup_facts.interface("eth0", "192.168.7.3/24"),
         checkup_facts.interface("eth1", "192.168.8.3/24"),
     ]
-    ways = {
+    connections = {
         "192.168.7.2": {"source": "192.168.7.3", "interface": "eth0"},
         "192.168.8.1": {"source": "192.168.8.3", "interface": "eth1"},
     }
-    bench.facts["mid"] = checkup_facts.pi(**now, interfaces=cards, routes=ways)
+    bench.facts["mid"] = checkup_facts.pi(**now, interfaces=cards, routes=connections)
     bench.facts["pi"]["routes"] = {"192.168.7.3": {"source": "192.168.7.2", "interface": "eth0"}}
     bench.facts["gpu"] |= {
         "interfaces": [checkup_facts.interface("enp3s0", "192.168.8.1/24")],

@@ -17,7 +17,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import packages, setup
-from pareto.hosts.way import Here
+from pareto.hosts.connection import ThisMachine
 from tests import REPOSITORY
 from tests.unit.example_host import ExampleHost, example_host
 from tests.unit.hosts.conftest import hastened
@@ -66,7 +66,7 @@ def set_up(host: ExampleHost, **fields: object) -> bool:
     host.lines.clear()
     member = host.member(**fields)
     return setup.set_up(
-        [member], lambda _: Here(), say=host.lines.append, ask=None, requirements=host.requirements
+        [member], lambda _: ThisMachine(), say=host.lines.append, ask=None, requirements=host.requirements
     )
 
 
@@ -83,7 +83,7 @@ def calls_of_pip(host: ExampleHost) -> int:
 def test_a_host_is_set_up_once(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
     assert set_up(host)
     assert installed(host, "tiny") == "1.0"
-    assert (host.venv / ".requirements").read_text() == packages.wanted(host.requirements)
+    assert (host.venv / ".requirements").read_text() == packages.digest(host.requirements)
     assert host.lines == snapshot(name="first")
     mark = host.venv / "mark"
     mark.touch()
@@ -211,10 +211,11 @@ def test_pip_does_not_outlive_its_driver(host: ExampleHost) -> None:
     begins = f"echo $$ >{started}.new; mv {started}.new {started}; exec cat <>{never}"
     host.program("python3", f'case "$*" in *--clear*) {begins} ;; esac')
     program = (
-        "from pathlib import Path; from pareto.hosts import setup; from pareto.hosts.way import Here\n"
-        "from pareto.hosts.inventory import Member\n"
-        "member = Member('pi', 'edge', 'local', '10.0.0.2')\n"
-        f"setup.set_up([member], lambda _: Here(), say=print, ask=None, requirements=Path({str(host.requirements)!r}))"
+        "from pathlib import Path; from pareto.hosts import setup; from pareto.hosts.connection import ThisMachine\n"
+        "from pareto.hosts.inventory import HostEntry\n"
+        "member = HostEntry('pi', 'edge', 'local', '10.0.0.2')\n"
+        "setup.set_up([member], lambda _: ThisMachine(), say=print, ask=None, "
+        f"requirements=Path({str(host.requirements)!r}))"
     )
     driver = subprocess.Popen(
         [sys.executable, "-uc", program],

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import addresses, inventory, pairing
+from pareto.hosts import inventory, pairing
+from pareto.hosts.connection import Outcome, ThisMachine
 from pareto.hosts.host import TestbedError
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login
 from pareto.hosts.pairing import Terminal, Wanted
-from pareto.hosts.way import Here, Outcome
 from tests.unit.example_host import ExampleHost, example_host
 
 WIRED, AIR, DOCKER, LOOPBACK = "192.168.7.2/24", "192.168.1.20/24", "172.17.0.1/16", "127.0.0.1/8"
@@ -42,7 +41,7 @@ def has(host: ExampleHost, **of: str) -> None:
 
 
 def chosen(peer: str = "") -> tuple[str, str]:
-    choice = addresses.choose(Here(), peer, "gpu" if peer else "")
+    choice = pairing.choose_address(ThisMachine(), peer, "gpu" if peer else "")
     return f"{choice.address} {choice.address.interface}", choice.why
 
 
@@ -78,7 +77,7 @@ def test_ssh_that_arrives_by_ipv6_names_the_interface(
 
 
 def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> None:
-    class Cards(Here):
+    class Cards(ThisMachine):
         def run(self, *arguments: object, **named: object) -> object:  # type: ignore[override]
             links = [
                 {"ifname": name, "addr_info": [{"family": "inet", "local": f"10.0.0.{i}", "prefixlen": 24}]}
@@ -87,7 +86,7 @@ def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> No
             cards = "wlan0 1 -1\neth0 0 100\neth1 0 1000\nssh\n"
             return Outcome(0, json.dumps(links) + "\n" + cards, "")
 
-    choice = addresses.choose(Cards(), "10.0.0.1", "gpu")
+    choice = pairing.choose_address(Cards(), "10.0.0.1", "gpu")
     assert choice.address.interface == "eth1"
     assert choice.why == snapshot
 
@@ -106,7 +105,7 @@ def test_this_machine_needs_no_login(host: ExampleHost, snapshot: SnapshotAssert
     has(host, lo=LOOPBACK, eth0=WIRED)
     path = host.home / "lab.yaml"
     member = pairing.add(Wanted("local", "server", "gpu", device="cuda:0"), path, Terminal(host.lines.append))
-    assert inventory.load(path).members == (member,)
+    assert inventory.load(path).hosts == (member,)
     assert (member.name, member.ssh, member.data_address, member.data_interface, member.device) == (
         *("gpu", "local", "192.168.7.2", "eth0", "cuda:0"),
     )
@@ -137,7 +136,7 @@ def test_a_host_in_the_middle_has_an_address_towards_each_side(
     path = host.home / "lab.yaml"
     path.write_text(before)
     member = pairing.add(Wanted("local", role, "new"), path, Terminal(host.lines.append))
-    assert inventory.load(path).members[-1] == member
+    assert inventory.load(path).hosts[-1] == member
     own, onward = addresses
     assert f"{member.data_address} {member.data_interface}" == own
     assert f"{member.next_address} {member.next_interface}" == onward
@@ -191,29 +190,7 @@ def test_bad_input_is_one_line_before_anything_is_done(
 )
 def test_a_host_is_called_what_it_is_called(host: ExampleHost, target: str, own: str, name: str) -> None:
     host.program("uname", f"echo {own}")
-    assert pairing._name(Here(), Wanted(target, "edge")) == name
-
-
-class TestPuttingOver:
-    def put(self, key: str) -> None:
-        outcome = Here().run(pairing._PUT_OVER, BytesIO(f"{key}\n".encode()))
-        assert (outcome.status, outcome.err) == (0, "")
-
-    def test_the_key_goes_into_a_file_that_sshd_takes(self, host: ExampleHost) -> None:
-        self.put("ssh-ed25519 AAAA1 ann@home")
-        file = host.home / ".ssh" / "authorized_keys"
-        assert file.read_text() == "ssh-ed25519 AAAA1 ann@home\n"
-        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-
-    def test_what_is_there_stays_and_nothing_is_there_twice(self, host: ExampleHost) -> None:
-        file = host.home / ".ssh" / "authorized_keys"
-        file.parent.mkdir(mode=0o755)
-        file.write_text("ssh-rsa AAAA0 bob")  # without an end of line
-        file.chmod(0o666)
-        self.put("ssh-ed25519 AAAA1 ann@home")
-        self.put("ssh-ed25519 AAAA1 ann@elsewhere")
-        assert file.read_text() == "ssh-rsa AAAA0 bob\nssh-ed25519 AAAA1 ann@home\n"
-        assert file.stat().st_mode & 0o777 == 0o600
+    assert pairing._name(ThisMachine(), Wanted(target, "edge")) == name
 
 
 class TestPublicKey:

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.hosts.connection import ThisMachine
 from pareto.hosts.host import Host
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session, SessionLost
-from pareto.hosts.way import Here
 from pareto.worker.probe import ProbeClient
 
 WORD = "c0ffee"
@@ -26,7 +26,7 @@ WORD = "c0ffee"
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[Remote]:
     host = Host("pi", "127.0.0.1", "lo", f"{tmp_path}/it's here", sys.executable, threads=3)
-    with closing(Remote(host, Here())) as remote:
+    with closing(Remote(host, ThisMachine())) as remote:
         yield remote
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import privileged, setup
+from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.host import TestbedError
-from pareto.hosts.inventory import Member
-from pareto.hosts.way import Here, Unreachable, Way
-from tests.unit.example_host import ExampleHost
+from pareto.hosts.inventory import HostEntry
+from tests.unit.example_host import ExampleHost, example_host
 
 
 def test_hosts_are_set_up_side_by_side_and_one_that_fails_holds_up_none(
@@ -26,15 +27,13 @@ def test_hosts_are_set_up_side_by_side_and_one_that_fails_holds_up_none(
     copy = f'mkdir -p "$4" && cp -a {venv}/. "$4"'
     host.program("python3", f'case "$*" in *--clear*) {turns}; {copy} ;; esac')
 
-    def open_way(member: Member) -> Way:
+    def connect(member: HostEntry) -> Connection:
         if member.name == "gone":
             raise Unreachable("gone (pi@10.0.0.9) does not answer")
-        return Here()
+        return ThisMachine()
 
     members = [host.member(name="gone"), host.member(folder="one"), host.member(name="gpu", folder="two")]
-    assert not setup.set_up(
-        members, open_way, say=host.lines.append, ask=None, requirements=host.requirements
-    )
+    assert not setup.set_up(members, connect, say=host.lines.append, ask=None, requirements=host.requirements)
     assert sorted(host.lines) == snapshot
     assert host.lines[-2:] == ["pi: set up", "gpu: set up"]
 
@@ -69,7 +68,7 @@ class TestSudo:
 
         done = setup.set_up(
             [host.member()],
-            lambda _: Here(),
+            lambda _: ThisMachine(),
             say=host.lines.append,
             ask=None if password is None else ask,
             requirements=host.requirements,
@@ -152,6 +151,59 @@ def test_what_a_task_raises_is_raised(host: ExampleHost) -> None:
         setup.side_by_side([lambda: setup.look(host.member(), _Refusing(), print)])
 
 
-class _Refusing(Here):
+class _Refusing(ThisMachine):
     def run(self, *arguments: object, **named: object) -> None:  # type: ignore[override]
         raise TestbedError("no")
+
+
+@pytest.fixture
+def bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleHost:
+    return example_host(tmp_path, monkeypatch)
+
+
+def test_each_host_has_a_line_with_what_it_can(bare_host: ExampleHost, snapshot: SnapshotAssertion) -> None:
+    bare_host.require("packaging>0", "other==1; python_version < '3'")
+    members = [
+        bare_host.member(name="ready", python=sys.executable, data_interface="eth0"),
+        bare_host.member(name="new", role="server", ssh="gpu", device="cuda:0"),
+        bare_host.member(name="between", role="middle", next_address="10.0.1.2", next_interface="eth1"),
+    ]
+    assert setup.list_hosts(
+        members,
+        lambda _: ThisMachine(),
+        say=bare_host.lines.append,
+        requirements=bare_host.requirements,
+        within_s=60,
+    )
+    assert "\n".join(bare_host.lines) == snapshot
+
+
+def test_a_host_that_cannot_be_reached_holds_up_none(
+    bare_host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    """The time is up when two of the three have been waited for."""
+    released = threading.Event()
+
+    def connect(member: HostEntry) -> Connection:
+        if member.name == "gone":
+            raise Unreachable("gone (pi@10.0.0.9): does not answer on port 22")
+        if member.name == "slow":
+            released.wait()
+        return ThisMachine()
+
+    def show(*names: str) -> bool:
+        bare_host.lines.clear()
+        members = [bare_host.member(name=name) for name in names]
+        return setup.list_hosts(
+            members, connect, say=bare_host.lines.append, requirements=bare_host.requirements, within_s=60
+        )
+
+    assert show("ready")
+    assert not show("ready", "gone")
+    now_s = iter([0.0, 0.0, 0.0, 60.0])
+    monkeypatch.setattr(setup, "time", SimpleNamespace(monotonic=now_s.__next__))
+    try:
+        assert not show("gone", "slow", "ready")
+    finally:
+        released.set()
+    assert "\n".join(bare_host.lines) == snapshot

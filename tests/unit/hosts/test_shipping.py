@@ -14,12 +14,12 @@ from typing import IO
 import pytest
 
 from pareto.hosts import shipping
-from pareto.hosts.way import Here, Outcome, Unreachable
+from pareto.hosts.connection import Outcome, ThisMachine, Unreachable
 
 DATA = bytes(range(256)) * 4000
 
 
-class Watched(Here):
+class Watched(ThisMachine):
     """Counts the bytes that go over."""
 
     def __init__(self) -> None:
@@ -78,35 +78,35 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_goes_over_once(folder: Path) -> None:
-    way = Watched()
-    target = shipping.ship(way, str(folder), DATA, "d1ge57.safetensors")
+    connection = Watched()
+    target = shipping.ship(connection, str(folder), DATA, "d1ge57.safetensors")
     assert target == f"{folder}/d1ge57.safetensors"
     assert Path(target).read_bytes() == DATA
-    assert way.sent == len(DATA)
+    assert connection.sent == len(DATA)
     nowhere = folder / "not read"
-    assert shipping.ship(way, str(folder), nowhere, "d1ge57.safetensors") == target
-    assert way.sent == len(DATA)
+    assert shipping.ship(connection, str(folder), nowhere, "d1ge57.safetensors") == target
+    assert connection.sent == len(DATA)
 
 
 def test_a_file_on_disk(folder: Path, tmp_path: Path) -> None:
     source = tmp_path / "weights"
     source.write_bytes(DATA)
-    target = Path(shipping.ship(Here(), str(folder), source, "d1ge57"))
+    target = Path(shipping.ship(ThisMachine(), str(folder), source, "d1ge57"))
     assert target.read_bytes() == DATA
     assert [path.name for path in folder.iterdir()] == ["d1ge57"]
 
 
 def test_an_empty_file_is_whole(folder: Path) -> None:
-    assert Path(shipping.ship(Here(), str(folder), b"", "empty")).read_bytes() == b""
+    assert Path(shipping.ship(ThisMachine(), str(folder), b"", "empty")).read_bytes() == b""
 
 
 def test_a_file_cut_short_is_not_taken(folder: Path) -> None:
-    way = Cut()
+    connection = Cut()
     with pytest.raises(Unreachable):
-        shipping.ship(way, str(folder), DATA, "d1ge57")
-    assert way.sent == len(DATA) - 1
+        shipping.ship(connection, str(folder), DATA, "d1ge57")
+    assert connection.sent == len(DATA) - 1
     assert list(folder.iterdir()) == []
-    shipping.ship(Here(), str(folder), DATA, "d1ge57")
+    shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
     assert (folder / "d1ge57").read_bytes() == DATA
 
 
@@ -119,36 +119,38 @@ def test_a_full_disk_leaves_nothing(folder: Path) -> None:
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(Unreachable, match=r"^this machine: .*taken"):
-        shipping.ship(Here(), str(tmp_path / "taken"), DATA, "d1ge57")
+        shipping.ship(ThisMachine(), str(tmp_path / "taken"), DATA, "d1ge57")
 
 
 def test_what_is_left_of_another_try_does_not_matter(folder: Path) -> None:
     folder.mkdir()
     (folder / "d1ge57.part").write_bytes(DATA * 2)
-    shipping.ship(Here(), str(folder), DATA, "d1ge57")
+    shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
     assert [path.name for path in folder.iterdir()] == ["d1ge57"]
     assert (folder / "d1ge57").read_bytes() == DATA
 
 
 def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
-    way = Watched()
-    code = shipping.ship_code(way, str(folder))
-    sent = way.sent
+    connection = Watched()
+    code = shipping.ship_code(connection, str(folder))
+    sent = connection.sent
     assert sent > 100_000
-    assert shipping.ship_code(way, str(folder)) == code
-    assert way.sent == sent
+    assert shipping.ship_code(connection, str(folder)) == code
+    assert connection.sent == sent
     assert [str(path) for path in folder.iterdir()] == [code]
     python = f"cd {shlex.quote(code)} && {shlex.quote(sys.executable)}"
-    told = Here().run(f"{python} -c 'import pareto.worker.prober as it, partitions; print(it.__file__)'")
+    told = ThisMachine().run(
+        f"{python} -c 'import pareto.worker.prober as it, partitions; print(it.__file__)'"
+    )
     assert told.out.strip() == f"{code}/pareto/worker/prober.py", told.err
-    assert Here().run(f"{python} -m pareto.worker.prober").status == 0  # it ends at end of file
+    assert ThisMachine().run(f"{python} -m pareto.worker.prober").status == 0  # it ends at end of file
 
 
 def test_code_that_was_changed_goes_elsewhere(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same files make the same archive, whatever their times, modes and order; others another."""
-    here = shipping.ship_code(Here(), str(folder))
+    here = shipping.ship_code(ThisMachine(), str(folder))
     copy = tmp_path / "copy"
     for path in sorted(Path(here).rglob("*.py"), reverse=True):
         target = copy / path.relative_to(here)
@@ -156,22 +158,24 @@ def test_code_that_was_changed_goes_elsewhere(
         shutil.copyfile(path, target)
         target.chmod(0o600)
     monkeypatch.setattr(shipping, "REPOSITORY", copy)
-    files = shipping._files
-    monkeypatch.setattr(shipping, "_files", lambda: files()[::-1])
-    assert shipping.ship_code(Here(), str(folder)) == here
+    files = shipping.files
+    monkeypatch.setattr(shipping, "files", lambda *of: dict(reversed(files(*of).items())))
+    assert shipping.ship_code(ThisMachine(), str(folder)) == here
     with (copy / "pareto/worker/prober.py").open("a") as file:
         file.write("# changed\n")
-    other = shipping.ship_code(Here(), str(folder))
+    other = shipping.ship_code(ThisMachine(), str(folder))
     assert other != here
     assert Path(other, "pareto/worker/prober.py").read_text().endswith("# changed\n")
 
 
 def test_only_what_workers_need_travels(folder: Path) -> None:
-    code = Path(shipping.ship_code(Here(), str(folder)))
+    code = Path(shipping.ship_code(ThisMachine(), str(folder)))
     there = {path.relative_to(code).parts for path in code.rglob("*") if path.is_file()}
     assert {parts[0] for parts in there} == {"pareto", "partitions"}
     assert {parts[1] for parts in there if parts[0] == "pareto"} == {
         "__init__.py",
+        "constants.py",
+        "errors.py",
         "jsonlines.py",
         "worker",
         "backends",
@@ -180,15 +184,15 @@ def test_only_what_workers_need_travels(folder: Path) -> None:
     assert {Path(parts[-1]).suffix for parts in there} == {".py"}
 
 
-@pytest.mark.parametrize("way", [CutInTwo(), CutBetween(), Full()])
-def test_code_that_came_in_part_is_not_taken(way: Watched, folder: Path) -> None:
+@pytest.mark.parametrize("connection", [CutInTwo(), CutBetween(), Full()])
+def test_code_that_came_in_part_is_not_taken(connection: Watched, folder: Path) -> None:
     with pytest.raises(Unreachable):
-        shipping.ship_code(way, str(folder))
+        shipping.ship_code(connection, str(folder))
     assert list(folder.iterdir()) == []
 
 
 def test_folders_are_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert shipping.absolute(Here(), ".pareto") == f"{tmp_path}/.pareto"
-    assert shipping.absolute(Here(), "~/.pareto") == f"{tmp_path}/.pareto"
-    assert shipping.absolute(Here(), "/srv/pareto") == "/srv/pareto"
+    assert shipping.absolute(ThisMachine(), ".pareto") == f"{tmp_path}/.pareto"
+    assert shipping.absolute(ThisMachine(), "~/.pareto") == f"{tmp_path}/.pareto"
+    assert shipping.absolute(ThisMachine(), "/srv/pareto") == "/srv/pareto"

@@ -1,14 +1,23 @@
-"""What a channel raises when its connection broke is what a session understands."""
+"""What a session and a user are told of a connection that breaks, or that a server refuses."""
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import paramiko
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
+from pareto.hosts import keys, ssh
+from pareto.hosts.connection import NotAdmitted, Unreachable
+from pareto.hosts.keys import Keyring
+from pareto.hosts.login import Login
 from pareto.hosts.session import Heartbeat, Session, SessionLost
-from pareto.hosts.ssh import ChannelWire
+from pareto.hosts.ssh import ChannelWire, SshConnection
 
 
 class Broken:
@@ -58,3 +67,110 @@ def test_one_lost_session_does_not_end_the_heartbeat() -> None:
         assert heartbeat._thread.is_alive()
     finally:
         heartbeat.stop()
+
+
+HOST_KEY, HOST_LINE = keys.new_key()
+
+
+class Server(paramiko.ServerInterface):
+    """Names the ways to log in that it is made with, takes none and notes the keys that it is shown."""
+
+    def __init__(self, allowed: str, shown: list[str]) -> None:
+        self.allowed = allowed
+        self.shown = shown
+
+    def get_allowed_auths(self, username: str) -> str:
+        return self.allowed
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.shown.append(key.get_base64())
+        return paramiko.AUTH_FAILED
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def serve(listener: socket.socket, allowed: str, shown: list[str]) -> Login:
+    def accept() -> None:
+        stream, _ = listener.accept()
+        transport = paramiko.Transport(stream)
+        transport.add_server_key(HOST_KEY)
+        # Not waited for: the client may leave while they still shake hands.
+        transport.start_server(threading.Event(), Server(allowed, shown))
+
+    threading.Thread(target=accept, daemon=True).start()
+    return Login("pi", "127.0.0.1", listener.getsockname()[1], "pi", HOST_LINE)
+
+
+def refusal(refused: pytest.ExceptionInfo[Unreachable], port: int) -> str:
+    return str(refused.value).replace(str(port), "PORT")
+
+
+def connect(login: Login) -> None:
+    key, _ = keys.new_key()
+    SshConnection(login, Keyring.of(key))
+
+
+def test_a_key_is_never_shown_to_a_host_that_is_not_known(listener: socket.socket, tmp_path: Path) -> None:
+    shown: list[str] = []
+    who = serve(listener, "publickey", shown)
+    stranger = Login("pi", who.address, who.port, "pi", known_hosts=(tmp_path / "kh",), known_as="127.0.0.1")
+    with pytest.raises(NotAdmitted, match="known_hosts"):
+        connect(stranger)
+    assert shown == []
+
+
+def test_a_host_that_takes_none_of_the_keys_may_be_added(listener: socket.socket) -> None:
+    shown: list[str] = []
+    with pytest.raises(NotAdmitted, match="takes none of these keys"):
+        connect(serve(listener, "publickey", shown))
+    assert len(shown) > 0
+
+
+def test_a_server_that_takes_no_keys(listener: socket.socket, snapshot: SnapshotAssertion) -> None:
+    who = serve(listener, "password", [])
+    with pytest.raises(Unreachable) as refused:
+        connect(who)
+    assert not isinstance(refused.value, NotAdmitted)
+    assert refusal(refused, who.port) == snapshot
+
+
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_what_is_no_ssh_server(listener: socket.socket, greeting: bytes, snapshot: SnapshotAssertion) -> None:
+    def answer() -> None:
+        with listener.accept()[0] as stream:
+            stream.sendall(greeting)
+
+    threading.Thread(target=answer, daemon=True).start()
+    port = listener.getsockname()[1]
+    with pytest.raises(Unreachable, match=str(port)) as refused:
+        connect(Login("pi", "127.0.0.1", port, "pi"))
+    assert refusal(refused, port) == snapshot
+
+
+def test_a_server_that_says_nothing_is_waited_for_so_long(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 0.1)
+    port = listener.getsockname()[1]
+    with pytest.raises(Unreachable, match=str(port)):
+        connect(Login("pi", "127.0.0.1", port, "pi"))
+
+
+def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
+    monkeypatch.setattr(ssh, "REFUSED_S", 0.1)
+    with socket.socket() as taken:  # and not listened on
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(Unreachable, match=str(port)) as refused:
+            connect(Login("pi", "127.0.0.1", port, "pi"))
+    assert refusal(refused, port) == snapshot
+
+
+def test_a_name_that_nobody_knows(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(Unreachable, match=r"nowhere\.invalid") as refused:
+        connect(Login("pi", "nowhere.invalid", 22, "pi"))
+    assert str(refused.value) == snapshot

@@ -10,10 +10,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import testbed as testbed_module
 from pareto.hosts import testbeds
+from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.shaping import NoShaper
 from pareto.hosts.testbed import Testbed
-from pareto.hosts.way import Unreachable
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 

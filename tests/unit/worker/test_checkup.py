@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from pareto.hosts import checkup as judge
-from pareto.hosts.inventory import Member, Side
-from pareto.hosts.way import Here, Unreachable
+from pareto.hosts.connection import ThisMachine, Unreachable
+from pareto.hosts.inventory import HostEntry, Side
 from pareto.worker import checkup
 from tests import REPOSITORY
 
@@ -31,7 +31,7 @@ ASKED = {
     "launcher": "/nowhere/pareto-link",
 }
 SIDES = (Side("127.0.0.1", "", "127.0.0.9"),)
-HERE = Member("pi", "edge", "local", "127.0.0.1", python=sys.executable)
+HERE = HostEntry("pi", "edge", "local", "127.0.0.1", python=sys.executable)
 Tool = Callable[[str, str], Path]
 
 
@@ -237,7 +237,7 @@ def test_an_interface_that_a_living_program_shapes_is_not_left_behind(
 
 def test_asked_over_a_way(tmp_path: Path) -> None:
     before_s = time.time()
-    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path / "of it")), SIDES)
+    facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path / "of it")), SIDES)
     assert facts["executable"] == sys.executable
     assert list(facts["routes"]) == ["127.0.0.9"]
     assert before_s <= facts["clock_s"] <= time.time()
@@ -248,7 +248,7 @@ def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path
     python = tmp_path / "venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\ntouch {tmp_path}/used\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=""), SIDES)
+    judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=""), SIDES)
     assert (tmp_path / "used").exists()
 
 
@@ -263,29 +263,29 @@ def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path
 )
 def test_a_python_that_does_not_work(tool: Tool, tmp_path: Path, script: str, facts: str) -> None:
     member = replace(HERE, folder=str(tmp_path), python=str(tool("broken", script)))
-    assert judge.ask(Here(), member, SIDES) == {"python": None, "fault": facts}
+    assert judge.ask(ThisMachine(), member, SIDES) == {"python": None, "fault": facts}
 
 
 def test_no_python(tmp_path: Path) -> None:
     member = replace(HERE, folder=str(tmp_path), python=str(tmp_path / "python"))
-    assert judge.ask(Here(), member, SIDES) == {"python": None, "fault": ""}
+    assert judge.ask(ThisMachine(), member, SIDES) == {"python": None, "fault": ""}
 
 
 def test_a_python_that_is_older_than_the_program_itself(tool: Tool, tmp_path: Path) -> None:
     member = replace(HERE, folder=str(tmp_path))
     old = tool("old", """[ "$1" = -c ] || exit 1; echo '{"python": "3.6"}' >&2; exit 1""")
-    assert judge.ask(Here(), replace(member, python=str(old)), SIDES) == {"python": "3.6"}
+    assert judge.ask(ThisMachine(), replace(member, python=str(old)), SIDES) == {"python": "3.6"}
 
 
 def test_what_a_shell_says_when_it_starts_is_passed_over(tool: Tool, tmp_path: Path) -> None:
     chatty = tool("chatty", f'[ "$1" = -c ] || echo "Welcome to pi"; exec {sys.executable} "$@"')
-    facts = judge.ask(Here(), replace(HERE, folder=str(tmp_path), python=str(chatty)), SIDES)
+    facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=str(chatty)), SIDES)
     assert facts["executable"] == sys.executable
 
 
 def test_a_folder_that_cannot_be_made() -> None:
     with pytest.raises(Unreachable):
-        judge.ask(Here(), replace(HERE, folder="/proc/none"), SIDES)
+        judge.ask(ThisMachine(), replace(HERE, folder="/proc/none"), SIDES)
 
 
 def test_packets_to_an_address_of_this_host_leave_by_no_card(monkeypatch: pytest.MonkeyPatch) -> None:

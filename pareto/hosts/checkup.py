@@ -1,0 +1,358 @@
+"""What a host of a testbed file has and lacks: facts from `pareto.worker.checkup` there, judged here.
+
+The doctor prints the findings, and a sweep starts only where none is fatal: both call `examine`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from pareto.hosts import packages, privileged, shipping
+from pareto.hosts.connection import Connection
+from pareto.hosts.finding import RED_HATS, Case, Finding
+from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import HostEntry, Side
+from pareto.worker.sensors.raspberry import SINCE_BOOT, throttled_words
+
+SHAPING = ("netem", "rights")
+"""The findings that matter only to sweeps of an emulated link."""
+ASK_TIMEOUT_S = 120.0
+"""A GPU driver that nobody uses needs seconds to answer, and some of them many."""
+LEAST_DISK_BYTES = 200e6
+"""Code and the weights of a mobile network: with less, nothing runs."""
+ENOUGH_DISK_BYTES = 1e9
+"""The biggest models of the published comparisons have 550 MB of weights."""
+ENOUGH_MEMORY_BYTES = 512 * 2**20
+"""torch by itself takes about 250 MiB."""
+MOST_CLOCK_OFF_S = 5.0
+
+_LOW_VOLTAGE = 1 | 1 << SINCE_BOOT
+_DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armmp"}
+_NO_CARDS = ("lo", "docker", "veth", "br-", "virbr", "ifb", "dummy")
+
+_ASK = """
+chosen=
+for each in @PYTHONS@; do
+    command -v "$each" >/dev/null || continue
+    : "${chosen:=$each}"
+    if "$each" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then chosen=$each; break; fi
+done
+[ -n "$chosen" ] || exit 127
+too_old='import sys; sys.version_info < (3, 7) and sys.exit("{\\"python\\": \\"%d.%d\\"}" % sys.version_info[:2])'
+"$chosen" -c "$too_old" 2>&1 || exit 0
+case $chosen in */*) chosen=$(cd "${chosen%/*}" && pwd)/${chosen##*/} ;; esac
+cd @CODE@ && PYTHONDONTWRITEBYTECODE=1 exec "$chosen" -m pareto.worker.checkup
+"""
+
+
+def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
+    """The host's facts, with its routes to its neighbours, as `pareto.worker.checkup` reports. Raises Unreachable.
+
+    Of a host without Python: `python` None. Of one whose Python does not work, also `fault`, its last words. Of a
+    Python that is older than the checkup itself takes: `python`, its version, and nothing else.
+    """
+    folder = shipping.absolute(connection, entry.folder)
+    code = shipping.ship_code(connection, folder)
+    pythons = (entry.python,) if entry.python else (f"{folder}/venv/bin/python", *packages.PYTHONS)
+    request = {
+        "data_address": entry.data_address,
+        "peers": [side.peer for side in sides],
+        "device": entry.device,
+        "folder": folder,
+        "launcher": privileged.LAUNCHER,
+    }
+    script = _ASK.replace("@PYTHONS@", shlex.join(pythons)).replace("@CODE@", shlex.quote(code))
+    outcome = connection.run(script, io.BytesIO(json.dumps(request).encode()), timeout_s=ASK_TIMEOUT_S)
+    if outcome.status == 127:
+        return {"python": None, "fault": ""}
+    try:
+        # The last line: a shell's start-up files may have printed something before.
+        report = json.loads(outcome.out.strip().rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        report = None
+    return report if isinstance(report, dict) else {"python": None, "fault": outcome.words}
+
+
+def examine(
+    connection: Connection, entry: HostEntry, sides: tuple[Side, ...], *, shaped: bool, testbed: str
+) -> tuple[dict[str, Any], list[Finding]]:
+    """A host's facts and what they mean; see `findings`. Raises Unreachable."""
+    facts = ask(connection, entry, sides)
+    now_s = time.time()  # the host told its own time a moment ago
+    case = Case(entry, sides, facts, testbed)
+    return facts, findings(case, shaped=shaped, helper_digest=privileged.digest(), now_s=now_s)
+
+
+def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> list[Finding]:
+    """What the facts mean for a sweep; what is fine is included.
+
+    shaped: the host will have to shape a link. helper_digest: of the privileged program as it is here. now_s: this
+    machine's wall clock when the facts came.
+    """
+    if case["python"] is None:
+        return [packages.no_python(case)]
+    if len(case.facts) == 1:
+        return list(packages.python(case))
+    return [
+        *packages.python(case),
+        *_netem(case, shaped),
+        *_rights(case, shaped, helper_digest),
+        *_left_behind(case, shaped),
+        *_links(case),
+        *_storage(case),
+        *_processor(case),
+        *_sensors(case),
+        *_clock(case, now_s),
+        *packages.gpu(case),
+        *_tcp(case),
+    ]
+
+
+def interface_of(facts: Mapping[str, Any], side: Side) -> str:
+    """The interface that the file names, else the one that has the address; empty where none has."""
+    return side.interface or next(iter(_owners(facts, side.address)), "")
+
+
+# Whether the host can be made to shape a link
+
+
+def _netem(case: Case, shaped: bool) -> Iterator[Finding]:
+    """What the privileged program learned by trying counts more than what the kernel's files say."""
+    by_files, tried = case["netem"], case["netem_supported"]
+    kernel = f"the kernel {case['kernel']}"
+    if tried or (tried is None and by_files not in (None, "absent")):
+        how = f" ({by_files})" if by_files not in (None, "absent") else ""
+        yield Finding("netem", f"{kernel} has sch_netem{how}")
+    elif tried is None and by_files is None:
+        yield Finding("netem", f"whether {kernel} has sch_netem cannot be seen", "sudo modprobe sch_netem")
+    elif by_files == "module":
+        words = f"{kernel} has sch_netem as a module that it does not load"
+        yield Finding("netem", words, "sudo modprobe sch_netem", fatal=shaped)
+    elif by_files is None:
+        words = f"sch_netem cannot be loaded: the modules of {kernel} are not there, as after an update of it"
+        yield Finding("netem", words, "sudo reboot", fatal=shaped)
+    else:
+        words = f"{kernel} has no sch_netem to shape the link with"
+        yield Finding("netem", words, _kernel_with_netem(case), fatal=shaped)
+
+
+def _kernel_with_netem(case: Case) -> str:
+    """The command that installs one."""
+    if case.system == "ubuntu":
+        return f"sudo apt-get install -y linux-modules-extra-{case['kernel']}"
+    if case.system in RED_HATS:
+        return f"sudo dnf install -y kernel-modules-extra-{case['kernel']}"
+    if str(case["board"] or "").startswith("Raspberry Pi"):
+        return "sudo apt-get full-upgrade -y && sudo reboot"
+    # Debian's kernels for clouds lack it.
+    package = f"linux-image-{_DEBIAN_NAMES.get(str(case['machine']), 'amd64')}"
+    return f"sudo apt-get install -y {package} && sudo reboot"
+
+
+def _rights(case: Case, shaped: bool, digest: str) -> Iterator[Finding]:
+    if case["uid"] == 0:
+        yield Finding("rights", "logged in as root: nothing to permit")
+        return
+    helper = case["privileged"] or {}
+    try:
+        line = privileged.sudoers_line(str(case["user"]))
+    except TestbedError as error:
+        fix = f"say user: for {case.entry.name} in {case.testbed}"
+        yield Finding("rights", str(error), fix, fatal=shaped)
+        return
+    if helper.get("digest") == digest:
+        yield Finding("rights", f"sudo lets {case['user']} start {privileged.LAUNCHER}")
+        return
+    permit = f"echo '{line}' | sudo tee -a {privileged.SUDOERS}"
+    if not helper.get("sudo"):
+        words, fix = f"no sudo, with which to start {privileged.LAUNCHER}", "su -c 'apt-get install -y sudo'"
+    elif not helper.get("installed"):
+        words, fix = f"{privileged.LAUNCHER}, which shapes the link, is not installed", case.set_up
+    elif helper.get("digest"):
+        words, fix = f"an older version of {privileged.LAUNCHER} is installed", case.set_up
+    elif "password" in helper.get("words", "") or not helper.get("allowed"):
+        words, fix = f"sudo does not let {case['user']} start {privileged.LAUNCHER} unasked", permit
+    else:
+        words, fix = f"{privileged.LAUNCHER} does not work: {helper['words']}", case.set_up
+    yield Finding("rights", words, fix, fatal=shaped)
+
+
+def _left_behind(case: Case, shaped: bool) -> Iterator[Finding]:
+    """A host that shapes puts it back first; a sweep of the link as it is would measure it."""
+    for interface in case["left_shaped"] or ():
+        words = f"interface {interface} is still shaped by a run that was killed"
+        fix = f"./pareto.sh doctor --testbed {case.testbed} --repair"
+        yield Finding("left behind", words, fix, fatal=not shaped)
+
+
+# The data links as the host sees them
+
+
+def _links(case: Case) -> Iterator[Finding]:
+    """Both sides of a host in the middle; they are one where it has all its neighbours in one network."""
+    names: dict[tuple[str, str], str] = {}
+    for side in case.sides:
+        own = side.address, side.interface
+        if own not in names:
+            names[own] = yield from _interface(case, side)
+        if names[own]:
+            yield _route(case, side, names[own])
+    address = case.sides[0].address
+    name = names[address, case.sides[0].interface]
+    if not name:
+        return
+    if case["listens"] is not True:
+        words = f"cannot listen on {address}: {case['listens']}"
+        yield Finding("listening", words, f"ip address show dev {name}", fatal=True)
+    else:
+        yield Finding("listening", f"can listen on {address}")
+
+
+def _interface(case: Case, side: Side) -> Generator[Finding, None, str]:
+    """The data interface on that side, or nothing after the first fault."""
+    address, named, testbed = side.address, side.interface, case.testbed
+    key = "data" if address == case.entry.data_address else "next"
+    owners = _owners(case.facts, address)
+    fault = fix = name = ""
+    if not owners:
+        interfaces = [each for each in case["interfaces"] or () if each["name"] != "lo"]
+        there = [f"{own} on {each['name']}" for each in interfaces for own in each["addresses"]]
+        fault = (
+            f"the {key} address {address} is not on this host, which has {', '.join(there) or 'none'}; "
+            f"correct that or {testbed}"
+        )
+        fix = f"sudo ip address add {address}/24 dev {_likely(case, named)}"
+    elif named and named not in owners:
+        fault = f"{address} is on {owners[0]}, not on {named}"
+        fix = f"say {key}_interface: {owners[0]} for {case.entry.name} in {testbed}"
+    else:
+        name = named or owners[0]
+        interface = next(each for each in case["interfaces"] if each["name"] == name)
+        if not interface["up"]:
+            fault, fix = f"{name} is down", f"sudo ip link set {name} up"
+        elif not interface["carrier"]:
+            fault, fix = f"{name} has no carrier", f"plug in the cable of {name}"
+    if fault:
+        yield Finding("data link", fault, fix, fatal=True)
+        return ""
+    speed = f", {interface['speed_mbps']} Mbit/s" if interface["speed_mbps"] else ""
+    yield Finding("data link", f"{address} on {name}{speed}")
+    if interface["wireless"]:
+        words = (
+            f"{name} is wireless: other people's traffic, and the weather of the air, will be in the figures"
+        )
+        yield Finding("data link", words, f"join the hosts by a cable and say its addresses in {testbed}")
+    return name
+
+
+def _route(case: Case, side: Side, name: str) -> Finding:
+    peer = side.peer
+    route = (case["routes"] or {}).get(peer)
+    replace = f"sudo ip route replace {peer} dev {name} src {side.address}"
+    if route is None:
+        return Finding("route", f"there is no route to {peer}", replace, fatal=True)
+    if route["interface"] == "lo":
+        fix = f"say the other host's own data_address in {case.testbed}"
+        return Finding("route", f"{peer} is an address of this host itself", fix, fatal=True)
+    if route["interface"] != name:
+        words = (
+            f"packets to {peer} leave through {route['interface']} ({route['source']}), not through {name}"
+        )
+        return Finding("route", words, replace, fatal=True)
+    return Finding("route", f"packets to {peer} leave through {name}")
+
+
+def _tcp(case: Case) -> Iterator[Finding]:
+    control = f"{case['congestion_control'] or 'unknown'} congestion control"
+    if case["slow_start_after_idle"]:
+        words = f"{control}; after each pause a connection starts slowly again, at the cost of round trips"
+        yield Finding("tcp", words, "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0")
+    else:
+        yield Finding("tcp", control)
+
+
+def _owners(facts: Mapping[str, Any], address: str) -> list[str]:
+    """The interfaces that have an address."""
+    return [
+        each["name"]
+        for each in facts.get("interfaces") or ()
+        if any(own.partition("/")[0] == address for own in each["addresses"])
+    ]
+
+
+def _likely(case: Case, named: str) -> str:
+    """The interface that is meant: the one in the file, else a wired card, best one that has no address yet."""
+    cards = [each for each in case["interfaces"] or () if not each["name"].startswith(_NO_CARDS)]
+    cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))
+    return named or (cards[0]["name"] if cards else "eth0")
+
+
+# The machine itself
+
+
+def _storage(case: Case) -> Iterator[Finding]:
+    disk, memory = case["disk_free_bytes"], case["memory_available_bytes"]
+    if disk is not None:
+        words, fix = f"{disk / 1e9:.1f} GB free for {case.entry.folder}", ""
+        if disk < ENOUGH_DISK_BYTES:
+            words += f", and weights can take {ENOUGH_DISK_BYTES / 1e9:.0f} GB"
+            fix = "sudo apt-get clean; du -xh ~ | sort -h | tail"
+        yield Finding("disk", words, fix, fatal=disk < LEAST_DISK_BYTES)
+    if memory is not None:
+        words, fix = f"{memory / 2**30:.1f} GiB available of {(case['memory_bytes'] or 0) / 2**30:.1f}", ""
+        if memory < ENOUGH_MEMORY_BYTES:
+            words += ", which is little: end what takes it"
+            fix = "ps -eo pid,rss,comm --sort=-rss | head"  # what to end is for its owner to say
+        yield Finding("memory", words, fix)
+
+
+def _processor(case: Case) -> Iterator[Finding]:
+    governors = case["governors"]
+    if governors and governors != ["performance"]:
+        words = f"{', '.join(governors)}: the clock follows the load, and times with it"
+        fix = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+        yield Finding("governor", words, fix)
+    else:
+        yield Finding("governor", "performance" if governors else "none to set")
+    if case["throttled"] is None:
+        return
+    bits = case["throttled"]
+    now, before = throttled_words(bits), throttled_words(bits >> SINCE_BOOT)
+    if bits & _LOW_VOLTAGE:
+        fix = "use the power supply made for this board, and a shorter cable; then sudo reboot"
+    else:
+        fix = "cool it (a fan, a heat sink); then sudo reboot"
+    if now:
+        yield Finding("throttling", f"right now: {', '.join(now)}", fix)
+    elif before:
+        yield Finding("throttling", f"not now, but since it was started: {', '.join(before)}", fix)
+    else:
+        yield Finding("throttling", "none since it was started")
+
+
+def _sensors(case: Case) -> Iterator[Finding]:
+    if case["vcgencmd"] == "denied":
+        fix = f"sudo usermod -aG video {shlex.quote(str(case['user']))}"
+        yield Finding("sensors", f"vcgencmd does not answer {case['user']}: throttling goes unseen", fix)
+    if case["rapl"] == "unreadable":
+        fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
+        yield Finding("energy", "only root may read the processor's energy counters (RAPL)", fix)
+    elif case["rapl"] == "readable":
+        yield Finding("energy", "the processor counts it (RAPL)")
+
+
+def _clock(case: Case, now_s: float) -> Iterator[Finding]:
+    if case["clock_s"] is None:
+        return
+    off_s = case["clock_s"] - now_s
+    if abs(off_s) > MOST_CLOCK_OFF_S:
+        side = "ahead of" if off_s > 0 else "behind"
+        words = f"{abs(off_s):.0f} s {side} this machine's: times in logs will not match"
+        yield Finding("clock", words, "sudo timedatectl set-ntp true")
+    else:
+        yield Finding("clock", "as here")
