@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from analysis.schema import cell_name
-from pareto import profile_files
+from pareto import DATA, profile_files
 from pareto.backends import names
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
@@ -355,9 +355,10 @@ def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The options that a sweep file gives. Raises UserError."""
+    """The options that a sweep file gives; `sweeps/...` is found from every folder. Raises UserError."""
+    shipped = DATA / path
     try:
-        fields = yaml.safe_load(path.read_text())
+        fields = yaml.safe_load((shipped if shipped.is_file() and not path.exists() else path).read_text())
     except OSError as error:
         raise UserError(f"cannot read the sweep {path}: {error.strerror}") from None
     except yaml.YAMLError as error:

@@ -14,7 +14,6 @@ from pareto.errors import UserError
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.manifest import resumed_sweep
 from pareto.sweep import Sweep, make_sweep, networks_of, networks_to_check, profiles, requested_sweep
-from tests import REPOSITORY
 
 
 def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
@@ -153,9 +152,11 @@ def test_a_bad_file_is_named_with_its_fault(
     assert line == snapshot
 
 
-def test_the_papers_sweep_is_valid() -> None:
-    file = REPOSITORY / "sweeps" / "paper.yaml"
-    asked = requested_sweep(file, {})
+def test_the_papers_sweep_is_valid_and_found_from_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = requested_sweep(Path("sweeps/paper.yaml"), {})
     assert len(asked.models) == 6
     assert set(asked.netems) == {"none", "200ms-5mbit"}
     assert asked.trials == 5
