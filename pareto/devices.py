@@ -1,21 +1,40 @@
-"""The monitors of a run: one beside each worker, sampling what the device's sensors tell."""
+"""The monitors of a run, one beside each worker, and what a device's samples say about a trial.
+
+A series maps each field of `messages.SensorSample` to its values in the order of time, None where not measured. A
+window is (from, to) on the clock of its `at_s`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
-from pareto import device_series
 from pareto.hosts.session import Session
 from pareto.hosts.testbed import Testbed
+from pareto.jsonlines import plain
+from pareto.messages import (
+    BeginSampling,
+    CollectSamples,
+    Facts,
+    GetLatestSample,
+    GetSamplingCost,
+    MeasureIdle,
+    Usage,
+    Window,
+)
+from pareto.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
 
 START_TIMEOUT_S = 60.0
 IDLE_S = 3.0
 """How long idle power is measured, once a run."""
 _ENERGY = frozenset(("energy_j", "power_w"))
 """What two hosts that are one machine cannot tell apart."""
+_LEAST_INSIDE = 3
+"""With fewer samples inside a window, what is interpolated at its ends would be most of the result."""
 
-Series = Mapping[str, list[Any]]
+Series = Mapping[str, Sequence[Any]]
 
 
 class Devices:
@@ -29,22 +48,18 @@ class Devices:
         self.idle_power_w: dict[str, float | None] = {}
         """By role, as `facts` measured it."""
 
-    def start(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Watch the workers, and the GPUs that they use; `workers` is what each told of itself, by role."""
+    def start(self, workers: Mapping[str, Facts]) -> None:
+        """Watch the workers, by role, and the GPUs that they use."""
         for role, remote in self._testbed.remotes.items():
             session = remote.start("pareto.worker.monitor")
             self._sessions[role] = session
             self._testbed.heartbeat.add(session)
         for role, worker in workers.items():
-            told = self._sessions[role].request(
-                "begin",
-                START_TIMEOUT_S,
-                pid=worker["pid"],
-                interval_s=self._interval_s,
-                gpu=(worker.get("cuda") or {}).get("uuid"),
-            )
+            gpu = worker.cuda.uuid if worker.cuda is not None else None
+            watch = BeginSampling(worker.pid, self._interval_s, gpu)
+            sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             self._sensors[role] = {
-                field: source for field, source in told["sensors"].items() if self._tells(field)
+                field: source for field, source in sensors.items() if self._measures(field)
             }
 
     def close(self) -> None:
@@ -55,111 +70,182 @@ class Devices:
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """By role: which sensor each figure is from, and the power while nothing is computed, in watts."""
-        idle = {
-            role: session.send("idle", seconds=IDLE_S)
+        pending = {
+            role: session.post(MeasureIdle(IDLE_S))
             for role, session in self._sessions.items()
             if not _ENERGY.isdisjoint(self._sensors[role])
         }
-        watts = {
-            role: self._sessions[role].wait(number, START_TIMEOUT_S)["power_w"]
-            for role, number in idle.items()
+        self.idle_power_w = {
+            role: self._sessions[role].report(idle, START_TIMEOUT_S).power_w for role, idle in pending.items()
         }
-        self.idle_power_w = watts
         return {
-            role: {"sensors": sensors, "idle_power_w": watts.get(role)}
+            role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}
             for role, sensors in self._sensors.items()
         }
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The newest sample of each host."""
-        asked = {role: session.send("latest") for role, session in self._sessions.items()}
-        samples = {role: self._sessions[role].wait(number) for role, number in asked.items()}
+        pending = {role: session.post(GetLatestSample()) for role, session in self._sessions.items()}
+        samples = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
-            role: {field: value for field, value in sample.items() if self._tells(field)}
+            role: {field: value for field, value in plain(sample).items() if self._measures(field)}
             for role, sample in samples.items()
-            if sample
+            if sample is not None
         }
 
     def collect(self) -> dict[str, Series]:
-        """By role: the samples since the last time, each field a column."""
-        asked = {role: session.send("collect") for role, session in self._sessions.items()}
-        told = {role: self._sessions[role].wait(number)["columns"] for role, number in asked.items()}
+        """By role: the samples since the last time."""
+        pending = {role: session.post(CollectSamples()) for role, session in self._sessions.items()}
+        collected = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
             role: {
-                field: values if self._tells(field) else [None] * len(values)
+                field: values if self._measures(field) else [None] * len(values)
                 for field, values in columns.items()
             }
-            for role, columns in told.items()
+            for role, columns in collected.items()
         }
 
     def cost(self) -> dict[str, dict[str, Any]]:
         """By role: what sampling itself took."""
-        return {role: session.request("cost") for role, session in self._sessions.items()}
+        return {role: plain(session.ask(GetSamplingCost())) for role, session in self._sessions.items()}
 
-    def _tells(self, field: str) -> bool:
+    def _measures(self, field: str) -> bool:
         return not (self._testbed.is_local and field in _ENERGY)
 
 
-def columns(role: str, series: Series | None, told: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+def columns(
+    role: str, series: Series | None, usage: Usage, idle_power_w: float | None, batch_size: int
+) -> dict[str, Any]:
     """A host's columns of trials.csv, from its samples and its worker's own report of the trial."""
-    row = {f"{role}_{name}": told.get(name) for name in ("peak_rss_bytes", "gpu_s")}
-    window = told.get("trial_window")
+    row: dict[str, Any] = {f"{role}_peak_rss_bytes": usage.peak_rss_bytes, f"{role}_gpu_s": usage.gpu_s}
+    window = usage.trial_window
     if series is None or window is None:
         return row
-    found = device_series.summary(series, window)
-    bits = found["throttled"]
+    state = summary(series, window)
+    bits = state["throttled"]
     row |= {
-        f"{role}_{name}": found[name]
+        f"{role}_{name}": state[name]
         for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
     }
     row[f"{role}_throttled"] = None if bits is None else hex(int(bits))
     shares = {
-        "steal": device_series.share(series, "steal_s", window),
-        "others": None if _held_back(series, window) else device_series.share(series, "others_s", window),
-        "wait": device_series.share(series, "waited_s", window),
+        "steal": share(series, "steal_s", window),
+        "others": None if _held_back(series, window) else share(series, "others_s", window),
+        "wait": share(series, "waited_s", window),
     }
-    row |= {f"{role}_{name}_percent": share and 100 * share for name, share in shares.items()}
-    steady, requests = told.get("throughput_window"), told.get("throughput_window_requests")
+    row |= {f"{role}_{name}_percent": part and 100 * part for name, part in shares.items()}
+    steady, requests = usage.throughput_window, usage.throughput_window_requests
     if steady is not None and requests:
         row[f"{role}_core_percent"] = _core_percent(series, steady)
         images = requests * batch_size
-        row[f"{role}_energy_j"] = whole_j = device_series.energy_per_image(series, steady, images)
-        if whole_j is not None and (idle_w := told.get("idle_power_w")) is not None:
-            row[f"{role}_active_energy_j"] = whole_j - idle_w * (steady[1] - steady[0]) / images
+        row[f"{role}_energy_j"] = whole_j = energy_per_image(series, steady, images)
+        if whole_j is not None and idle_power_w is not None:
+            row[f"{role}_active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
     return row
 
 
-def _core_percent(series: Series, window: tuple[float, float]) -> float | None:
-    """How much of the time a host's cores were not to be had: busy, or held back by a quota that was used up."""
-    busy = device_series.share(series, "busy_s", window)
-    if busy is None:
-        return None
-    if held_back := _held_back(series, window):
-        busy -= device_series.share(series, "others_s", window) or 0.0
-    return min(100.0, 100 * (busy + held_back))
-
-
-def _held_back(series: Series, window: tuple[float, float]) -> float:
-    """The share of a window in which a CPU quota held the host back.
-
-    Where it did, what others had of the cores is not known: the kernel counts that by looking at every tick, its own
-    programs' time exactly, and a quota begins anew in step with the ticks.
-    """
-    return device_series.share(series, "throttled_s", window) or 0.0
-
-
-def throttling(role: str, series: Series | None, told: Mapping[str, Any]) -> str:
+def throttling(role: str, series: Series | None, usage: Usage) -> str:
     """Why a host's figures are not what it can do, if they are not."""
-    window = told.get("trial_window")
-    if series is None or window is None:
+    if series is None or usage.trial_window is None:
         return ""
-    words = device_series.throttled_now(int(device_series.summary(series, window)["throttled"] or 0))
-    return f"the {role} throttled: {', '.join(words)}" if words else ""
+    reasons = throttled_words(int(summary(series, usage.trial_window)["throttled"] or 0))
+    return f"the {role} throttled: {', '.join(reasons)}" if reasons else ""
 
 
-def within(series: Series, window: tuple[float, float], margin_s: float = 1.0) -> dict[str, list[Any]]:
+def within(series: Series, window: Window, margin_s: float = 1.0) -> dict[str, list[Any]]:
     """The samples of a window and a second around it, `at_s` from its beginning."""
     begin, end = window
     kept = [i for i, at in enumerate(series["at_s"]) if begin - margin_s <= at <= end + margin_s]
     cut = {field: [values[i] for i in kept] for field, values in series.items()}
     return {**cut, "at_s": [at - begin for at in cut["at_s"]]}
+
+
+def _core_percent(series: Series, window: Window) -> float | None:
+    """The share of time in which a host's cores were busy, or held back by a CPU quota that was used up."""
+    busy = share(series, "busy_s", window)
+    if busy is None:
+        return None
+    if held_back := _held_back(series, window):
+        busy -= share(series, "others_s", window) or 0.0
+    return min(100.0, 100 * (busy + held_back))
+
+
+def _held_back(series: Series, window: Window) -> float:
+    """The share of a window in which a CPU quota held the host back.
+
+    Where it did, what others had of the cores is not known: the kernel counts that by looking at every tick, its own
+    programs' time exactly, and a quota begins anew in step with the ticks.
+    """
+    return share(series, "throttled_s", window) or 0.0
+
+
+def energy_per_image(series: Series, window: Window, images: int) -> float | None:
+    """Joules per image: the energy counter's rise between the window's ends, each interpolated linearly.
+
+    None where energy was not measured: no sensor, a reading missed, or samples that do not reach from a time
+    at or before the window to one at or after it, or fewer than three inside; and where there are no images.
+    """
+    times = series.get("at_s", ())
+    first = bisect_right(times, window[0]) - 1
+    last = bisect_left(times, window[1])
+    inside = bisect_right(times, window[1]) - bisect_left(times, window[0])
+    if images < 1 or first < 0 or last >= len(times) or inside < _LEAST_INSIDE:
+        return None
+    energies = series.get("energy_j", ())[first : last + 1]
+    times = times[first : last + 1]
+    if len(energies) < len(times) or None in energies:
+        return None
+    return (_at(window[1], times[-2:], energies[-2:]) - _at(window[0], times[:2], energies[:2])) / images
+
+
+def share(series: Series, field: str, window: Window) -> float | None:
+    """The rise of a counter of seconds over a window, as a share of the window: between samples it rises evenly.
+
+    None where it was not counted, or the samples do not reach from one end of the window to the other.
+    """
+    pairs = zip(series.get("at_s", ()), series.get(field, ()), strict=False)
+    known = [(at, value) for at, value in pairs if value is not None]
+    times, values = [at for at, _ in known], [value for _, value in known]
+    ends = []
+    for at in window:
+        after = max(1, bisect_left(times, at))
+        if after >= len(times) or times[after - 1] > at:
+            return None
+        ends.append(_at(at, times[after - 1 : after + 1], values[after - 1 : after + 1]))
+    return max(0.0, ends[1] - ends[0]) / (window[1] - window[0]) if window[1] > window[0] else None
+
+
+def summary(series: Series, window: Window) -> dict[str, float | int | None]:
+    """The device's state in the window, over the samples inside it; None for what they did not measure.
+
+    Maxima of temperature and GPU memory; means of frequency and GPU use. `throttled`: of the four bits of
+    what is so now, each that any sample had, or that the four of what was so since boot say came up between two.
+    """
+    times = series.get("at_s", ())
+    inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
+
+    def measured(field: str) -> list[float]:
+        return [value for value in series.get(field, ())[inside] if value is not None]
+
+    def mean(field: str) -> float | None:
+        values = measured(field)
+        return fmean(values) if values else None
+
+    throttled: int | None = None
+    if readings := [int(bits) for bits in measured("throttled")]:
+        throttled = (readings[-1] & ~readings[0]) >> SINCE_BOOT
+        for bits in readings:
+            throttled |= bits & NOW
+    return {
+        "temperature_c": max(measured("temperature_c"), default=None),
+        "frequency_hz": mean("frequency_hz"),
+        "throttled": throttled,
+        "gpu_percent": mean("gpu_percent"),
+        "gpu_memory_bytes": max(measured("gpu_memory_bytes"), default=None),
+    }
+
+
+def _at(at_s: float, times: Sequence[float], values: Sequence[float]) -> float:
+    """Between two times and the values there, linearly."""
+    (before_s, after_s), (before, after) = times, values
+    return before + (after - before) * (at_s - before_s) / (after_s - before_s)

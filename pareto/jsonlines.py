@@ -1,4 +1,4 @@
-"""The control protocol's far end: one JSON object a line on stdin and stdout, life tied to stdin.
+"""The control protocol's far end: one JSON object a line on stdin and stdout. The program ends with its stdin.
 
 A request is ``{"id": 7, "op": "apply", ...}``; its reply is ``{"id": 7, "ok": true, "result": ...}`` or
 ``{"id": 7, "ok": false, "error": "..."}``. ``{"op": "ping"}`` keeps the program alive and gets no reply. What is no
@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 Handler = Callable[[dict[str, Any]], Any]
@@ -131,7 +132,14 @@ def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
         except Exception as error:
             traceback.print_exc()
             reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
-    return json.dumps({"id": number, **reply}).encode() + b"\n"
+    return json.dumps({"id": number, **reply}, default=plain).encode() + b"\n"
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass' fields, for `json.dumps`, which knows no dataclasses. Raises TypeError for what is none."""
+    if not is_dataclass(value):
+        raise TypeError(f"a {type(value).__name__} is not JSON")
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _lines(fd: int, silence_limit_s: float) -> Iterator[bytes]:

@@ -18,7 +18,6 @@ from rich.console import Console
 
 from pareto import plan, reporting, screen, simulated, splits
 from pareto.console import console as standard_output
-from pareto.crew import Crew
 from pareto.hosts import testbeds
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -32,6 +31,7 @@ from pareto.runner import Aborted, Clock, Runner, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
+from pareto.workers import Workers
 from partitions import model as partitioned
 from partitions.registry import canonical as canonical_name
 
@@ -233,12 +233,12 @@ class Job:
             tcp=sweep.tcp,
         )
 
-    def _workers(self, bed: Testbed, session: int) -> Crew | simulated.Workers:
+    def _workers(self, bed: Testbed, session: int) -> Workers | simulated.Workers:
         if self._simulation is None:
-            return Crew(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
+            return Workers(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
         return simulated.Workers(self._simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
 
-    def _start(self, workers: Crew | simulated.Workers, bed: Testbed) -> dict[str, Any]:
+    def _start(self, workers: Workers | simulated.Workers, bed: Testbed) -> dict[str, Any]:
         """Start the workers; returns what the session's record says of them. Raises TestbedError."""
         try:
             workers.start()
@@ -246,13 +246,13 @@ class Job:
             _print_versions(self.console, record["hosts"])
             for roles in bed.facts.get("on_one_core", ()):
                 self.console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
-            if isinstance(workers, Crew) and not bed.is_local:
+            if isinstance(workers, Workers) and not bed.is_local:
                 record["bare_links"] = _bare_links(self.console, workers, self.sweep, self.networks)
         except FAULTS as error:
             raise TestbedError(f"the workers did not start: {bed.lost() or error}") from error
         return record
 
-    def _ended(self, workers: Crew | simulated.Workers, bed: Testbed) -> dict[str, Any]:
+    def _ended(self, workers: Workers | simulated.Workers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""
         clock = self.clock
         return {
@@ -294,12 +294,12 @@ def _print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) ->
             console.print(f"versions differ: {package} {each}", markup=False)
 
 
-def _bare_links(console: Console, crew: Crew, sweep: Sweep, networks: Networks) -> dict[str, Any]:
+def _bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:
     """The readings of the real links before anything is emulated on them, for the session's record.
 
     Prints them, and which profiles they cannot be made to follow.
     """
-    links = crew.bare_links()
+    links = workers.bare_links()
     for number, (name, link) in enumerate(links.items()):
         which = f"the link {name}" if len(links) > 1 else "the link"
         console.print(f"{which} itself: {in_words(link)}", markup=False)

@@ -12,12 +12,13 @@ from analysis.schema import trial_name
 from pareto import devices, stages, verdict
 from pareto.bounds import Crossing
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import EDGE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
+from pareto.messages import WrongOutput
 from pareto.options import SLOWED
 from pareto.plan import Plan, Trial, starts_anew
+from pareto.stages import TrialResult
 from pareto.store import Row, Store
 from pareto.sweep import Cell
 
@@ -34,8 +35,8 @@ class Aborted(Exception):
     """Trials keep failing: going on would only fill the disk with failures."""
 
 
-class Workers(Protocol):
-    """Whoever does the trials of a plan: `pareto.crew.Crew`, or those of a simulated testbed.
+class AnyWorkers(Protocol):
+    """What runs the trials of a plan: `pareto.workers.Workers`, or those of a simulated testbed.
 
     Its methods raise way.FAULTS, and TestbedError when the hosts cannot work together at all.
     """
@@ -61,7 +62,7 @@ class Workers(Protocol):
         trial: Trial,
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any]], None] | None = None,
-    ) -> dict[str, dict[str, Any]]: ...
+    ) -> TrialResult | WrongOutput: ...
 
     def samples(self) -> dict[str, devices.Series]: ...
 
@@ -112,7 +113,7 @@ class Runner:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: AnyWorkers,
         store: Store,
         networks: Mapping[str, Sequence[Profile]],
         tolerance: probe.Tolerance,
@@ -224,7 +225,7 @@ class Runner:
         begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
         began, worked = self._now(), time.process_time()
-        told = self._workers.trial(trial, network, sampled)
+        result = self._workers.trial(trial, network, sampled)
         self.clock.watching += self._now() - began
         self.clock.driver_cpu += time.process_time() - worked
         ended = [link.shaper.state() for link, _ in links]
@@ -232,16 +233,16 @@ class Runner:
         samples = self._workers.samples()  # now there is one after the end, too
         seen = [(was.position_s or 0.0, now.position_s or 0.0) for was, now in zip(begun, ended, strict=True)]
         crossings = self._workers.crossings(cell, network, seen)
-        self.clock.measuring += told[EDGE].get("measured_s", 0.0)
-        if "requests" in told[EDGE]:
-            self._store.write_requests(cell, trial.round, stages.requests(told))
-            self._keep(trial, samples, told)
+        if isinstance(result, TrialResult):
+            self.clock.measuring += result.edge.measured_s
+            self._store.write_requests(cell, trial.round, stages.requests(result))
+            self._keep(trial, samples, result)
             self._store.append_stages(
                 {**_named(trial, self._store.run), **row}
-                for row in stages.rows(cell, crossings, told, samples)
+                for row in stages.rows(cell, crossings, result, samples)
             )
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        row = verdict.row(cell, crossings, told, probes, samples, self._slowed, self._tolerance)
+        row = verdict.row(cell, crossings, result, probes, samples, self._slowed, self._tolerance)
         row["link_seed"] = link_seed
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in counts):
@@ -258,8 +259,8 @@ class Runner:
         seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
         return seed if seeded and all(seeded) else None
 
-    def _keep(self, trial: Trial, samples: Mapping[str, devices.Series], told: Mapping[str, Any]) -> None:
-        windows = {role: told[role].get("trial_window") for role in samples}
+    def _keep(self, trial: Trial, samples: Mapping[str, devices.Series], result: TrialResult) -> None:
+        windows = {role: result.hosts[role].usage.trial_window for role in samples}
         kept = {
             role: devices.within(series, window)
             for role, series in samples.items()

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from pareto.console import console as console
 from pareto.constants import MOST_ROUNDS
-from pareto.device_series import throttled_now
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
@@ -24,6 +23,7 @@ from pareto.runner import MAX_REBUILDS, Clock
 from pareto.store import Row
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.verdict import REACHED
+from pareto.worker.sensors.raspberry import throttled_words
 
 REDRAW_HZ = 1.0
 LISTED_FAULTS = 10
@@ -305,7 +305,7 @@ def _sensed(sample: Mapping[str, Any]) -> str:
     words = [
         text.format(sample[name] * scale) for name, text, scale in _SENSED if sample.get(name) is not None
     ]
-    return ", ".join([*words, *throttled_now(sample.get("throttled") or 0)])
+    return ", ".join([*words, *throttled_words(sample.get("throttled") or 0)])
 
 
 def _figures(row: Row) -> str:

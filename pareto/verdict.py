@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from pareto import bounds, devices, stages
 from pareto.hosts.host import EDGE, ROLES, SERVER
+from pareto.jsonlines import plain
 from pareto.link.probe import GOODPUT, Probed, Tolerance
 from pareto.link.units import show_rate
+from pareto.messages import Requests, TrialReport, Window, WrongOutput
 from pareto.options import SLOWED
+from pareto.stages import TrialResult
 from pareto.store import Row
 from pareto.sweep import Cell
 
@@ -38,7 +40,7 @@ times as long as alone by themselves, for other data was in the caches."""
 def row(
     cell: Cell,
     crossings: Sequence[bounds.Crossing],
-    told: Mapping[str, Any],
+    result: TrialResult | WrongOutput,
     probes: Mapping[str, tuple[Probed, Probed]],
     samples: Mapping[str, devices.Series] | None = None,
     slowed: float = SLOWED,
@@ -46,41 +48,42 @@ def row(
 ) -> Row:
     """The trial's row, without what names the trial, and without times.
 
-    told: by role in the order of the chain, what `pareto.worker.trial.run` returned on the edge, and the others' usage.
-    probes: of each link by name, before and after. samples: what each host's sensors told. slowed: how many
+    probes: of each link by name, before and after. samples: by role, of each host's sensors. slowed: how many
     times as long as alone a stage may take. tolerance: how far a reading of a link may be off.
     """
+    if isinstance(result, WrongOutput):
+        return {"status": "invalid", "reason": _output_fault(result), "max_abs_error": result.max_abs_error}
     samples = samples or {}
-    report, server = told[EDGE], told[SERVER]
-    if "latency_s" not in report:
-        return {
-            "status": "invalid",
-            "reason": _output_fault(report),
-            "max_abs_error": report["max_abs_error"],
-        }
-    latency, throughput = report["requests"]["latency"], report["requests"]["throughput"]
-    requests = len(latency["started_s"]) + len(throughput["started_s"])
-    computed_s = stages.compute_s(told)
-    slowdowns = stages.slowdowns(told)
-    loads = {role: devices.columns(role, samples.get(role), of, cell.batch_size) for role, of in told.items()}
-    bound_s = bounds.latency_s(stages.work_s(told), crossings)
-    bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, stages.best_s(told), crossings)
+    report, hosts = result.edge, result.hosts
+    server = hosts[SERVER].usage
+    latency = report.requests.latency
+    latency_requests, throughput_requests = (
+        len(phase.started_s) for phase in (latency, report.requests.throughput)
+    )
+    computed_s = stages.compute_s(result)
+    slowdowns = stages.slowdowns(result)
+    loads = {
+        role: devices.columns(role, samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
+        for role, host in hosts.items()
+    }
+    bound_s = bounds.latency_s(stages.work_s(result), crossings)
+    bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, stages.best_s(result), crossings)
     probed = [_as_probed(crossing, probes) for crossing in crossings]
-    probed_bound_s = bounds.latency_s(stages.work_s(told), probed)
-    probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, stages.best_s(told), probed)
+    probed_bound_s = bounds.latency_s(stages.work_s(result), probed)
+    probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, stages.best_s(result), probed)
     networks_s = _networks_s(latency)
-    shares = stages.shares(cell, crossings, told)
+    shares = stages.shares(cell, crossings, result)
     busiest = max(shares, key=shares.__getitem__, default=None)
     faults = [
         *_link_faults(probes),
         _output_fault(report),
-        *_bytes_faults(told, crossings, requests),
-        _latency_fault(report["latency_s"], probed_bound_s),
-        _throughput_fault(report["throughput_ips"], probed_bound_ips, report.get("throughput_window")),
+        *_bytes_faults(result, crossings, latency_requests + throughput_requests),
+        _latency_fault(report.latency_s, probed_bound_s),
+        _throughput_fault(report.throughput_ips, probed_bound_ips, report.throughput_window),
         _load_fault(cell, probed, networks_s, tolerance),
         _parts_fault(networks_s),
-        *_slow_stages(told, slowdowns, slowed),
-        *(devices.throttling(role, samples.get(role), told[role]) for role in told),
+        *_slow_stages(result, slowdowns, slowed),
+        *(devices.throttling(role, samples.get(role), host.usage) for role, host in hosts.items()),
     ]
     reason = "; ".join(fault for fault in faults if fault)
     readings = [[probed.reading for probed in before_after] for before_after in probes.values()]
@@ -89,48 +92,48 @@ def row(
     return {
         "status": "invalid" if reason else "ok",
         "reason": reason,
-        "latency_s": report["latency_s"],
-        "latency_p95_s": report["latency_p95_s"],
-        "edge_s": report["edge_s"],
-        "serialize_s": report["serialize_s"] if crossings else None,
+        "latency_s": report.latency_s,
+        "latency_p95_s": report.latency_p95_s,
+        "edge_s": report.edge_s,
+        "serialize_s": report.serialize_s if crossings else None,
         "network_s": statistics.median(networks_s) if crossings else None,
         "middle_s": _middle_s(list(computed_s), latency),
         "server_s": computed_s.get(SERVER),
         "latency_bound_s": bound_s,
         "edge_slowdown": slowdowns.get(EDGE),
         "server_slowdown": slowdowns.get(SERVER),
-        "throughput_ips": report["throughput_ips"],
+        "throughput_ips": report.throughput_ips,
         "throughput_bound_ips": bound_ips,
         "probed_latency_bound_s": probed_bound_s,
         "probed_throughput_bound_ips": probed_bound_ips,
         "bound_by": bound_by,
         "busiest": busiest,
         "busiest_utilization": shares[busiest] if busiest else None,
-        "loaded_latency_s": report["loaded_latency_s"],
-        "loaded_latency_p95_s": report["loaded_latency_p95_s"],
-        "in_flight": report["in_flight"],
-        "sequential_ips": report["sequential_ips"],
-        "pipeline_gain": report["throughput_ips"] / report["sequential_ips"],
-        "payload_bytes": report["payload_bytes"],
-        "result_bytes": report["result_bytes"],
-        "latency_requests": len(latency["started_s"]),
-        "throughput_requests": len(throughput["started_s"]),
-        "max_abs_error": report["max_abs_error"],
-        "top1": report["top1"],
-        "top1_images": report["top1_images"],
+        "loaded_latency_s": report.loaded_latency_s,
+        "loaded_latency_p95_s": report.loaded_latency_p95_s,
+        "in_flight": report.in_flight,
+        "sequential_ips": report.sequential_ips,
+        "pipeline_gain": report.throughput_ips / report.sequential_ips,
+        "payload_bytes": report.payload_bytes,
+        "result_bytes": report.result_bytes,
+        "latency_requests": latency_requests,
+        "throughput_requests": throughput_requests,
+        "max_abs_error": report.max_abs_error,
+        "top1": report.top1,
+        "top1_images": report.top1_images,
         "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
         "rate_bps": min((rate for rate in rates if rate is not None), default=None),
         "loaded_rate_bps": _loaded_rate_bps(probed, networks_s),
-        "retransmits": sum(of["retransmits"] for of in told.values() if of.get("retransmits") is not None),
-        **report.get("tcp", {}),
-        "edge_cpu_percent": report["cpu_percent"],
-        "server_cpu_percent": server["cpu_percent"],
-        "edge_rss_bytes": report["rss_bytes"],
-        "server_rss_bytes": server["rss_bytes"],
+        "retransmits": sum(host.usage.retransmits or 0 for host in hosts.values()),
+        **(plain(report.tcp) if report.tcp is not None else {}),
+        "edge_cpu_percent": report.cpu_percent,
+        "server_cpu_percent": server.cpu_percent,
+        "edge_rss_bytes": report.rss_bytes,
+        "server_rss_bytes": server.rss_bytes,
         **loads[EDGE],
         **loads[SERVER],
-        "strangers_percent": report.get("strangers_percent"),
-        "full_cores": _full_cores(loads, report["throughput_ips"] / bound_ips),
+        "strangers_percent": result.strangers_percent,
+        "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
     }
 
 
@@ -188,9 +191,9 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(measured) / len(measured) if measured else None
 
 
-def _networks_s(latency: Mapping[str, Sequence[Any]]) -> list[float]:
+def _networks_s(latency: Requests) -> list[float]:
     """What remains of each request's latency without all hosts' work; no clock of one is compared with another's."""
-    columns = (latency[name] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "stages_s"))
+    columns = (latency.started_s, latency.finished_s, latency.edge_s, latency.serialize_s, latency.stages_s)
     return [
         finished_s - started_s - edge_s - serialize_s - sum(stages_s)
         for started_s, finished_s, edge_s, serialize_s, stages_s in zip(*columns, strict=True)
@@ -208,43 +211,44 @@ def _parts_fault(networks_s: Sequence[float]) -> str:
     )
 
 
-def _middle_s(computed: Sequence[str], latency: Mapping[str, Sequence[Any]]) -> float | None:
+def _middle_s(computed: Sequence[str], latency: Requests) -> float | None:
     """What the hosts between edge and server computed for a request, all together, its median; None where there are
     none, or none took part. `computed`: the roles that did, the edge's first.
     """
     between = [place for place, role in enumerate(computed[1:]) if role not in ROLES]
     if not between:
         return None
-    each = [sum(stages_s[place] for place in between) for stages_s in latency["stages_s"]]
+    each = [sum(stages_s[place] for place in between) for stages_s in latency.stages_s]
     return float(statistics.median(each))
 
 
-def _output_fault(report: Mapping[str, Any]) -> str:
-    error, allowed = report["max_abs_error"], report["tolerance"]
+def _output_fault(report: TrialReport | WrongOutput) -> str:
+    error, allowed = report.max_abs_error, report.tolerance
     if error <= allowed:
         return ""
     return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
 
 
-def _bytes_faults(
-    told: Mapping[str, Any], crossings: Sequence[bounds.Crossing], requests: int
-) -> Iterator[str]:
+def _bytes_faults(result: TrialResult, crossings: Sequence[bounds.Crossing], requests: int) -> Iterator[str]:
     """Each data interface must have carried what the requests claim to have sent and received."""
-    for (role, usage), crossing in zip(told.items(), crossings, strict=False):
-        for way, nbytes in (("sent", crossing.payload_bytes), ("received", crossing.result_bytes)):
-            needed, counted = requests * nbytes, usage[f"{way}_bytes"]
-            if counted < needed:
-                yield f"the {role}'s data interface {way} {counted} bytes, {requests} requests need {needed}"
+    for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
+        for verb, nbytes, counted in (
+            ("sent", crossing.payload_bytes, host.usage.sent_bytes),
+            ("received", crossing.result_bytes, host.usage.received_bytes),
+        ):
+            needed = requests * nbytes
+            if counted is None or counted < needed:
+                yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
                 break
 
 
-def _slow_stages(told: Mapping[str, Any], slowdowns: Mapping[str, float], slowed: float) -> Iterator[str]:
+def _slow_stages(result: TrialResult, slowdowns: Mapping[str, float], slowed: float) -> Iterator[str]:
     """A GPU is not judged: by itself it clocks down between requests that come one after another."""
-    medians = stages.compute_s(told)
+    medians = stages.compute_s(result)
     for role, slowdown in slowdowns.items():
         alone_s = medians[role] / slowdown
-        matters = medians[role] - alone_s > MATTERS * told[EDGE]["latency_s"]
-        if slowdown > slowed and matters and told[role].get("gpu_s") is None:
+        matters = medians[role] - alone_s > MATTERS * result.edge.latency_s
+        if slowdown > slowed and matters and result.hosts[role].usage.gpu_s is None:
             yield (
                 f"the {role}'s stage took {medians[role] * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
                 "that it takes alone: something else ran there, or its clock changed"
@@ -261,8 +265,8 @@ def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
     return ", ".join(role for role, percent in percents.items() if percent is not None and percent >= FULL)
 
 
-def _throughput_fault(throughput_ips: float, bound_ips: float, window: tuple[float, float] | None) -> str:
-    late = LATE_REPLY_S / (window[1] - window[0]) if window else 0.0
+def _throughput_fault(throughput_ips: float, bound_ips: float, window: Window) -> str:
+    late = LATE_REPLY_S / (window[1] - window[0])
     if throughput_ips <= (TOO_MANY + late) * bound_ips:
         return ""
     return f"throughput {throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"

@@ -7,12 +7,15 @@ and `Server.serve` changes the stage under it.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
 from torch import Tensor
+
+from pareto.messages import MAX_S
 
 Tensors = tuple[Tensor, ...]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -23,14 +26,10 @@ class BackendError(Exception):
     """The peer refused, answered nonsense, or is gone."""
 
 
-MOST_S = 86_400.0
-"""Beyond a day, what a peer says that something took is nonsense."""
-
-
 def check_seconds(seconds: Sequence[float]) -> None:
     """Raises BackendError for what a peer cannot have measured: NaN, negative, infinite, absurd."""
     for each in seconds:
-        if not 0.0 <= each <= MOST_S:
+        if not 0.0 <= each <= MAX_S:
             raise BackendError(f"the peer says that something took {each:g} s")
 
 
@@ -84,6 +83,10 @@ class Client(Protocol):
 
 
 class Server(Protocol):
+    @property
+    def port(self) -> int | None:
+        """Where clients connect to; None: they meet by agents."""
+
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
         """Answer requests with `stage` from now on. No request may be in flight.
 
@@ -91,6 +94,44 @@ class Server(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """A backend's module."""
+
+    def serve(self, address: str, token: str) -> Server:
+        """This host's server; it lets in who knows the token."""
+
+    def connect(self, address: str, port: int, token: str, variant: str) -> Client:
+        """A client of the server at this port. Raises BackendError."""
+
+
+class AgentBackend(Protocol):
+    """The module of a backend in which each host has an agent, and all agents meet before there are clients."""
+
+    def serve(self, address: str, token: str) -> Server: ...
+
+    def join(
+        self,
+        name: str,
+        hosts: Sequence[str],
+        address: str,
+        port: int,
+        interface: str,
+        listener: socket.socket | None,
+        *,
+        variant: str,
+    ) -> None:
+        """Start this host's agent, called `name`, and return when those of all hosts are there. Raises BackendError.
+
+        They meet at a port whose `listener` the last host has.
+        """
+
+    def leave(self) -> None:
+        """End the agent."""
+
+    def reach(self, peer: str) -> Client:
+        """A client of the server of the host whose agent is called so."""
 
 
 def fingerprint(

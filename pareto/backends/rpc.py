@@ -41,6 +41,16 @@ _rendezvous: dict[str, Callable[[], Iterator[tuple[TCPStore, int, int]]]] = {}
 """How the next `join` meets its peer; torch lets a scheme's handler be registered only once."""
 
 
+def serve(address: str, token: str) -> RpcServer:
+    """As in `base.AgentBackend`; whoever reaches the agent is let in."""
+    return RpcServer()
+
+
+def reach(peer: str) -> RpcClient:
+    """As in `base.AgentBackend`."""
+    return RpcClient(peer)
+
+
 def listen(address: str) -> socket.socket:
     """The socket of the rendezvous store, on the data address only (TCPStore's own choice is every address)."""
     return socket.create_server((address, 0))
@@ -159,6 +169,8 @@ class RpcClient:
 
 class RpcServer:
     """The end towards the previous host, one in a process; `join` comes first."""
+
+    port = None
 
     def __init__(self) -> None:
         global _server

@@ -31,6 +31,16 @@ BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
 
+def serve(address: str, token: str) -> TcpServer:
+    """As in `base.Backend`."""
+    return TcpServer(address, token)
+
+
+def connect(address: str, port: int, token: str, variant: str) -> TcpClient:
+    """As in `base.Backend`; the variant is the number of connections."""
+    return TcpClient(address, port, token, int(variant or 1))
+
+
 class TcpClient:
     """The end towards the next host. Connects at once; raises BackendError if that turns it away."""
 

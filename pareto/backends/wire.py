@@ -27,11 +27,10 @@ import torch
 from torch import Tensor
 
 from pareto.backends.base import BackendError, Layout, Tensors, check_seconds
+from pareto.messages import MAX_STAGES
 
 MAGIC = b"PRT1"
 VERSION = 2
-MAX_STAGES = 7
-"""Later stages that a reply can tell of: a chain has eight hosts at most."""
 HEADER = struct.Struct(f"!4sHBBQ8sB7x{MAX_STAGES}ddQ")
 DESCRIPTOR = struct.Struct("!BBxx8I")
 MAX_RANK = 8

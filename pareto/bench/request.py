@@ -80,7 +80,7 @@ def _known(option: str, text: str, known: Sequence[str]) -> str:
 
 
 def _way(text: str) -> str:
-    if text.partition(names.SEPARATOR)[0] not in names.VARIANTS:
+    if text.partition(names.SEPARATOR)[0] not in names.BACKENDS:
         return _known("--ways", text, WAYS)
     try:
         backend = names.parse(text)

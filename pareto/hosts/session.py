@@ -16,10 +16,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import IO, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 from analysis.escaping import short, terminal
+from pareto.jsonlines import plain
+from pareto.messages import Request
+from pareto.validation import read
 
 HEARTBEAT_S = 5.0
 MEANWHILE_S = 1.0
@@ -41,8 +45,15 @@ class SessionLost(Exception):
     """The program or the way to it is gone, or it speaks nonsense; nothing more can be asked of it."""
 
 
-Check = Callable[[str, Any], None]
-"""Given a request's name and what was replied: raises ValueError where that cannot be."""
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Pending(Generic[R]):
+    """A request that was sent: its number, and the type of its report."""
+
+    number: int
+    report: Any
 
 
 class Wire(Protocol):
@@ -62,31 +73,56 @@ class Wire(Protocol):
 class Session:
     """Requests to one program, answered in order."""
 
-    def __init__(self, name: str, wire: Wire, check: Check | None = None) -> None:
+    def __init__(self, name: str, wire: Wire, reports: Mapping[str, Any] | None = None) -> None:
+        """`reports`: by operation, the type that its report must have, for requests that are not `messages`."""
         self.name = name
         self._wire = wire
-        self._check = check
+        self._reports = reports or {}
         self._ids = itertools.count(1)
         self._pending = b""
-        self._asked: dict[int, str] = {}
-        """The requests that have no reply yet."""
+        self._unanswered: dict[int, str] = {}
+        """By number, the operation of each request that has no reply yet."""
         self._replies: dict[int, tuple[str, dict[str, Any]]] = {}
         self._writing = threading.Lock()
         self._loss: SessionLost | None = None
 
+    def ask(self, request: Request[R], timeout_s: float = 30.0) -> R:
+        """The report on a request. Raises SessionError, SessionLost, TimeoutError."""
+        return self.report(self.post(request), timeout_s)
+
+    def post(self, request: Request[R]) -> Pending[R]:
+        """Send a request; what is returned goes to `report`."""
+        return Pending(self.send(request.op, **plain(request)), request.report)
+
+    def report(
+        self, pending: Pending[R], timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None
+    ) -> R:
+        """The report on a request that was sent; `meanwhile` is called about once a second until it is there."""
+        made: R = self._read_as(pending.report, *self._reply(pending.number, timeout_s, meanwhile))
+        return made
+
     def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
-        """Ask and wait for the answer. Raises SessionError, SessionLost, TimeoutError."""
+        """As `ask`, of a program whose requests are not declared in `messages`: the reply as it came."""
         return self.wait(self.send(op, **fields), timeout_s)
 
     def send(self, op: str, **fields: Any) -> int:
-        """Ask without waiting; the number returned goes to `wait`."""
+        """Send such a request; the number returned goes to `wait`."""
         number = next(self._ids)
-        self._asked[number] = op
+        self._unanswered[number] = op
         self._write({"id": number, "op": op, **fields})
         return number
 
     def wait(self, number: int, timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None) -> Any:
-        """The answer to request `number`; `meanwhile` is called about once a second until it is there."""
+        """The reply to request `number`; `meanwhile` as in `report`."""
+        op, result = self._reply(number, timeout_s, meanwhile)
+        if op in self._reports:
+            self._read_as(self._reports[op], op, result)
+        return result
+
+    def _reply(
+        self, number: int, timeout_s: float, meanwhile: Callable[[], None] | None
+    ) -> tuple[str, Any]:
+        """The operation and the result of a request."""
         deadline = time.monotonic() + timeout_s
         while number not in self._replies:
             self.check()
@@ -100,12 +136,13 @@ class Session:
         op, reply = self._replies.pop(number)
         if not reply["ok"]:
             raise SessionError(f"{self.name}: {short(reply['error'], MOST_WORDS)}")
-        if self._check is not None:
-            try:
-                self._check(op, reply["result"])
-            except ValueError as error:
-                raise SessionError(f"{self.name}: its report on {op} cannot be: {error}") from None
-        return reply["result"]
+        return op, reply["result"]
+
+    def _read_as(self, kind: Any, op: str, result: Any) -> Any:
+        try:
+            return read(kind, result)
+        except ValueError as error:
+            raise SessionError(f"{self.name}: its report on {op} cannot be: {error}") from None
 
     def ping(self) -> None:
         """Tell the program that the driver lives; a lost session is noticed by the next request."""
@@ -125,7 +162,7 @@ class Session:
     def _write(self, message: dict[str, Any]) -> None:
         with self._writing:
             try:
-                self._wire.send(json.dumps(message).encode() + b"\n")
+                self._wire.send(json.dumps(message, default=plain).encode() + b"\n")
             except OSError as error:
                 raise self._lost() from error
 
@@ -144,10 +181,10 @@ class Session:
         *lines, self._pending = (self._pending + part).split(b"\n")
         try:
             for line in lines:
-                number, reply = _reply(line)
-                if number not in self._asked:
+                number, reply = _parsed(line)
+                if number not in self._unanswered:
                     raise ValueError(f"a reply to no request: {_excerpt(line)}")
-                self._replies[number] = self._asked.pop(number), reply
+                self._replies[number] = self._unanswered.pop(number), reply
             if len(self._pending) > MOST_LINE_BYTES:
                 raise ValueError(f"a line of more than {MOST_LINE_BYTES >> 20} MB")
         except ValueError as error:
@@ -161,7 +198,7 @@ class Session:
         return SessionLost(f"{self.name} ended" + (f": {short(words[-1], MOST_WORDS)}" if words else ""))
 
 
-def _reply(line: bytes) -> tuple[int, dict[str, Any]]:
+def _parsed(line: bytes) -> tuple[int, dict[str, Any]]:
     """A reply and the number of its request. Raises ValueError, in one line."""
     if len(line) > MOST_LINE_BYTES:
         raise ValueError(f"a line of {len(line)} bytes, at most {MOST_LINE_BYTES >> 20} MB are one")
@@ -177,7 +214,7 @@ def _reply(line: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def _constant(name: str) -> float:
-    """Infinite is what some figures may be (`hosts.reports`); what is no number, none."""
+    """Some figures may be infinite (`messages.LineRate`); none may be NaN."""
     if name == "Infinity":
         return math.inf
     raise ValueError

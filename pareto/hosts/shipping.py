@@ -18,6 +18,8 @@ _TRAVELS = (
     "pareto/constants.py",
     "pareto/errors.py",
     "pareto/jsonlines.py",
+    "pareto/messages.py",
+    "pareto/validation.py",
     "pareto/worker",
     "pareto/backends",
     "pareto/link",

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pareto.constants import GOODPUT as GOODPUT
 from pareto.link.profile import Direction, Gilbert, Profile
 from pareto.link.units import show_delay, show_rate
+from pareto.messages import MAX_REQUESTS, Count, LineRate, Positive, Seconds
+from pareto.validation import Bounds
 
 Span = tuple[float, float]
 """From and to: positions of a link that changes, in seconds since its trace's beginning."""
@@ -38,10 +40,14 @@ _Z = 3.29  # 99.9 %, two-sided: a sweep takes hundreds of samples
 class Sample:
     """Datagrams one way: how many were sent, came at all, came again, came out of order."""
 
-    sent: int
-    received: int
-    duplicates: int
-    reordered: int
+    sent: Positive
+    received: Count
+    duplicates: Count
+    reordered: Count
+
+    def __post_init__(self) -> None:
+        if self.received > self.sent or self.reordered > self.received:
+            raise ValueError("more datagrams arrived than were sent")
 
     @property
     def lost(self) -> int:
@@ -56,15 +62,15 @@ class Reading:
     `ping_bytes` what a ping takes there.
     """
 
-    rtt_s: float | None
-    rate_bps: float | None
-    rate_back_bps: float | None
+    rtt_s: Seconds | None
+    rate_bps: LineRate | None
+    rate_back_bps: LineRate | None
     sample: Sample | None = None
     sample_back: Sample | None = None
-    payload_share: float = GOODPUT
-    rtts_s: tuple[float, ...] = ()
-    message_s: float | None = None
-    ping_bytes: int = 0
+    payload_share: Annotated[float, Bounds(1e-3, 1)] = GOODPUT
+    rtts_s: Annotated[tuple[Seconds, ...], Bounds(0, MAX_REQUESTS)] = ()
+    message_s: Seconds | None = None
+    ping_bytes: Count = 0
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Reading:
@@ -74,6 +80,10 @@ class Reading:
             if fields.get(way) is not None:
                 fields[way] = Sample(**fields[way])
         return cls(**fields | {"rtts_s": tuple(fields.get("rtts_s", ()))})
+
+
+REPORTS = {"probe": Reading, "reach": Seconds}
+"""What the programs that have a probe report, by operation."""
 
 
 @dataclass(frozen=True)

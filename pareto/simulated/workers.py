@@ -17,19 +17,21 @@ import numpy as np
 from pareto.backends import names
 from pareto.bounds import Crossing
 from pareto.hosts.connection import Unreachable
-from pareto.hosts.host import EDGE, SERVER, End, TestbedError, chain
+from pareto.hosts.host import EDGE, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
 from pareto.hosts.session import Heartbeat, SessionLost
 from pareto.hosts.shaping import LinkState
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.messages import TrialReport, Usage, WrongOutput
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.simulated.requests import Path
 from pareto.simulated.world import World
+from pareto.stages import HostReport, TrialResult
 from pareto.sweep import AUTO, Cell, Sweep
-from pareto.worker import baseline, phases
+from pareto.worker import phases, served
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace
 from partitions import costs
@@ -37,7 +39,9 @@ from partitions import model as partitioned
 
 BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
 """What a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
-_NOT_MEASURED = dict.fromkeys(("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits"))
+_NOT_MEASURED: dict[str, Any] = dict.fromkeys(
+    ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits")
+)
 WRONG, ALLOWED = 1.0, 1e-4
 """How far a wrong output is off, and how far one may be."""
 NOTE = "nothing is computed or sent: weights, images, threads and TCP's settings change nothing"
@@ -231,12 +235,11 @@ class Workers:
         trial: Trial,
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any]], None] | None = None,
-    ) -> dict[str, dict[str, Any]]:
-        """By role, the edge's report and what the others say of themselves, as `pareto.crew.Crew.trial` gives them."""
+    ) -> TrialResult | WrongOutput:
         cell, world = trial.cell, self._world
         draws = self._draws("trial", cell.id, trial.round)
         if draws.random() < world.faults.invalid:
-            return {EDGE: {"max_abs_error": WRONG, "tolerance": ALLOWED}, SERVER: {}}
+            return WrongOutput(WRONG, ALLOWED)
         foreseen_s = trial.effort.latency[1]
         seen = [
             (at, at + foreseen_s) if profile.period_s is not None else probe.STILL
@@ -260,42 +263,63 @@ class Workers:
         )
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
-        reports = self._reports(cell, crossed, lone, many, began)
-        for report, seconds in zip(reports.values(), alone_s, strict=False):
-            report["baseline_s"] = seconds or None
+        result = self._result(cell, crossed, lone, many, began, alone_s)
         self._clock.jump(OVERHEAD_S)
-        return reports
+        return result
 
-    def _reports(
-        self, cell: Cell, crossed: Sequence[Crossing], lone: Phase, many: Phase, began: float
-    ) -> dict[str, dict[str, Any]]:
-        """Of the phases of a trial that began then."""
-        of_edge = {
-            **figures(lone, many, cell.batch_size),
-            "payload_bytes": crossed[0].payload_bytes if crossed else 0,
-            "result_bytes": crossed[0].result_bytes if crossed else 0,
-            "max_abs_error": 0.0,
-            "tolerance": ALLOWED,
-            "top1": None,
-            "top1_images": None,
-            "trial_window": (began, self._clock()),
-            "measured_s": self._clock() - began,
-        }
-        steady = {name: of_edge[name] for name in ("throughput_window", "throughput_window_requests")}
+    def _result(
+        self,
+        cell: Cell,
+        crossed: Sequence[Crossing],
+        lone: Phase,
+        many: Phase,
+        began: float,
+        alone_s: Sequence[float],
+    ) -> TrialResult:
+        """Of the phases of a trial that began then; `alone_s`: what each stage takes by itself."""
         requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
-        reports: dict[str, dict[str, Any]] = {EDGE: of_edge}
-        for later, role in enumerate(self._hosts[1:]):
+        traffic: list[dict[str, Any]] = [
+            {
+                "sent_bytes": requests * (crossing.payload_bytes if crossing else 0),
+                "received_bytes": requests * (crossing.result_bytes if crossing else 0),
+            }
+            for crossing, _ in zip_longest(crossed, self._hosts)
+        ]
+        edge = TrialReport(
+            **figures(lone, many, cell.batch_size),
+            **traffic[0],
+            **_NOT_MEASURED,
+            payload_bytes=crossed[0].payload_bytes if crossed else 0,
+            result_bytes=crossed[0].result_bytes if crossed else 0,
+            max_abs_error=0.0,
+            tolerance=ALLOWED,
+            top1=None,
+            top1_images=None,
+            trial_window=(began, self._clock()),
+            measured_s=self._clock() - began,
+            tcp=None,
+        )
+        usages: list[Usage] = [edge]
+        for later in range(len(self._hosts) - 1):
             stages_s = [sample.stages_s[later] for sample in counted if later < len(sample.stages_s)]
             ends = list(itertools.accumulate(stages_s, initial=0.0))
-            reports[role] = {
-                **steady,
-                "throughput_busy_s": ends[-1],
-                "steady_s": baseline.steady_s(list(pairwise(ends))),
-            }
-        for report, crossing in zip_longest(reports.values(), crossed):
-            out, back = (crossing.payload_bytes, crossing.result_bytes) if crossing else (0, 0)
-            report |= {"sent_bytes": requests * out, "received_bytes": requests * back, **_NOT_MEASURED}
-        return reports
+            usages.append(
+                Usage(
+                    trial_window=None,
+                    throughput_window=edge.throughput_window,
+                    throughput_window_requests=edge.throughput_window_requests,
+                    throughput_busy_s=ends[-1],
+                    steady_s=served.steady_s(list(pairwise(ends))),
+                    **traffic[1 + later],
+                    **_NOT_MEASURED,
+                )
+            )
+        baselines = [seconds or None for seconds in alone_s]
+        hosts = {
+            role: HostReport(usage, baseline_s)
+            for role, usage, baseline_s in zip_longest(self._hosts, usages, baselines)
+        }
+        return TrialResult(edge, hosts)
 
     def _stages_s(self, trial: Trial, count: int, draws: np.random.Generator) -> list[float]:
         """Of the first `count` hosts, what a batch takes in this trial, without the noise of each request."""

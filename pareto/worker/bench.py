@@ -32,8 +32,9 @@ from pareto.backends import handshake, names, rpc
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, layout
 from pareto.backends.door import Door
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.jsonlines import Refused, serve
+from pareto.jsonlines import Refused, plain, serve
 from pareto.worker import host
+from pareto.worker.device import Cpu
 
 ANSWER = b"done"
 """The answer to a payload: as large as a small result, the same for every way."""
@@ -295,7 +296,7 @@ class End:
 
     def facts(self, request: dict[str, Any]) -> dict[str, Any]:
         """What this host is."""
-        return host.facts()
+        return plain(host.facts(Cpu()))
 
     def listen(self, request: dict[str, Any]) -> dict[str, int]:
         """Make the far ends of `ways` at `address`, behind `token`; the port of each way that has one."""

@@ -13,12 +13,12 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pareto.jsonlines import Refused
+from pareto.messages import TcpConnection
 
 _INFO_BYTES = 512
 _ESTABLISHED = 1
@@ -78,32 +78,31 @@ def to(peer: str) -> dict[int, Connection]:
     return found
 
 
-def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> dict[str, Any]:
-    """What the kernel says of the connections on which a peer acknowledged something between two looks; empty if
-    there is none. Names as in trials.csv.
+def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> TcpConnection | None:
+    """What the kernel says of the connections on which a peer acknowledged something between two looks.
 
-    Segments are of all of them together, times and the rate of the one on which most was acknowledged: the latest rates
-    of several are of different moments, and their sum may be above the link's.
+    The latest rates of several are of different moments, and their sum may be above the link's: times and rate are of
+    the connection on which most was acknowledged.
     """
 
-    def since(inode: int, field: Callable[[Connection], int | None]) -> int | None:
-        end = field(after[inode])
-        return None if end is None else end - (field(before[inode]) or 0 if inode in before else 0)
+    def since(inode: int, field: str) -> int | None:
+        end = getattr(after[inode], field)
+        return None if end is None else end - (getattr(before.get(inode), field, None) or 0)
 
-    acked = {inode: since(inode, lambda it: it.acked_bytes) or 0 for inode in after}
+    acked = {inode: since(inode, "acked_bytes") or 0 for inode in after}
     if not acked:
-        return {}
-    most = after[max(acked, key=acked.__getitem__)]
-    used = [inode for inode in acked if acked[inode] > 0] or [max(acked, key=acked.__getitem__)]
-    return {
-        "congestion": most.congestion,
-        "tcp_connections": len(used),
-        "tcp_retransmits": _sum(since(inode, lambda it: it.retransmits) for inode in used),
-        "tcp_cwnd_packets": _sum(after[inode].cwnd_packets for inode in used),
-        "tcp_rtt_s": most.rtt_s,
-        "tcp_min_rtt_s": most.min_rtt_s,
-        "tcp_delivery_rate_bps": most.delivery_rate_bps,
-    }
+        return None
+    busiest = max(acked, key=acked.__getitem__)
+    used = [inode for inode in acked if acked[inode] > 0] or [busiest]
+    return TcpConnection(
+        congestion=after[busiest].congestion,
+        tcp_connections=len(used),
+        tcp_retransmits=_sum(since(inode, "retransmits") for inode in used),
+        tcp_cwnd_packets=_sum(after[inode].cwnd_packets for inode in used),
+        tcp_rtt_s=after[busiest].rtt_s,
+        tcp_min_rtt_s=after[busiest].min_rtt_s,
+        tcp_delivery_rate_bps=after[busiest].delivery_rate_bps,
+    )
 
 
 def _sum(figures: Iterable[int | None]) -> int | None:
@@ -113,14 +112,14 @@ def _sum(figures: Iterable[int | None]) -> int | None:
 
 
 def require_congestion(name: str) -> None:
-    """Raises Refused where this process may not use that congestion control, with what mends it."""
+    """Raises Refused where this process may not use that congestion control, with what to do about it."""
     with socket.socket() as sock:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except PermissionError:
             allowed = _sysctl("tcp_allowed_congestion_control")
             raise Refused(
-                f"congestion control {name} is not allowed here, {' and '.join(allowed.split())} may be used; mend it "
+                f"congestion control {name} is not allowed here, {' and '.join(allowed.split())} may be used; allow it "
                 f'with: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="{allowed} {name}"'
             ) from None
         except OSError:

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
+from pareto import messages
 from pareto.backends.base import Tensors
 from pareto.jsonlines import Refused
 from partitions.stage import Stage
@@ -40,8 +41,8 @@ class Device(Protocol):
     def gpu_s(self) -> float | None:
         """Median seconds on the GPU a run, copies both ways included; None where no GPU worked."""
 
-    def facts(self) -> dict[str, Any]:
-        """What a reader of the results needs to know about it."""
+    def gpu(self) -> messages.Cuda | None:
+        """What a reader of the results needs to know about the GPU, if it is one."""
 
 
 class Cpu:
@@ -60,8 +61,8 @@ class Cpu:
     def gpu_s(self) -> float | None:
         return None
 
-    def facts(self) -> dict[str, Any]:
-        return {"device": self.name, "cuda": None}
+    def gpu(self) -> messages.Cuda | None:
+        return None
 
 
 class Cuda:
@@ -76,7 +77,7 @@ class Cuda:
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self._index = index
-        self._device = _found(name, index)
+        self._device = _usable(name, index)
         self._gpu_s: deque[float] = deque(maxlen=KEPT_RUNS)
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = False
@@ -92,7 +93,9 @@ class Cuda:
             pinned = [tensor if tensor.is_pinned() else tensor.pin_memory() for tensor in tensors]
             began.record()
             outputs = stage(tuple(tensor.to(self._device, non_blocking=True) for tensor in pinned))
-            results = tuple(torch.empty(it.shape, dtype=it.dtype, pin_memory=True) for it in outputs)
+            results = tuple(
+                torch.empty(output.shape, dtype=output.dtype, pin_memory=True) for output in outputs
+            )
             for result, output in zip(results, outputs, strict=True):
                 result.copy_(output, non_blocking=True)
             ended.record()
@@ -106,23 +109,20 @@ class Cuda:
     def gpu_s(self) -> float | None:
         return statistics.median(self._gpu_s) if self._gpu_s else None
 
-    def facts(self) -> dict[str, Any]:
-        found = torch.cuda.get_device_properties(self._device)
-        return {
-            "device": self.name,
-            "cuda": {
-                "index": self._index,
-                "name": found.name,
-                "uuid": str(getattr(found, "uuid", "")) or None,  # its index may be another one for NVML
-                "capability": f"{found.major}.{found.minor}",
-                "memory_bytes": found.total_memory,
-                "driver": _driver(),
-                "runtime": torch.version.cuda,
-                "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
-                "cudnn_benchmark": torch.backends.cudnn.benchmark,
-                "tf32": torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
-            },
-        }
+    def gpu(self) -> messages.Cuda | None:
+        properties = torch.cuda.get_device_properties(self._device)
+        return messages.Cuda(
+            index=self._index,
+            name=properties.name,
+            uuid=str(getattr(properties, "uuid", "")) or None,  # its index may be another one for NVML
+            capability=f"{properties.major}.{properties.minor}",
+            memory_bytes=properties.total_memory,
+            driver=_driver(),
+            runtime=torch.version.cuda,
+            cudnn=torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+            cudnn_benchmark=torch.backends.cudnn.benchmark,
+            tf32=torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
+        )
 
 
 def named(name: str) -> Device:
@@ -153,7 +153,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
 
 
-def _found(name: str, index: int) -> torch.device:
+def _usable(name: str, index: int) -> torch.device:
     or_cpu = "or say device: cpu"
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         raise Refused(

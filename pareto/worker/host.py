@@ -13,27 +13,32 @@ from pathlib import Path
 import psutil
 import torch
 
+from pareto.messages import Facts
+from pareto.worker.device import Device
 
-def facts() -> dict[str, object]:
-    """What a reader of the results needs to know about this machine."""
-    return {
-        "hostname": platform.node(),
-        "pid": os.getpid(),
-        "machine": platform.machine(),
-        "cpu": _cpu_model(),
-        "cores": sorted(os.sched_getaffinity(0)),
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "memory_bytes": psutil.virtual_memory().total,
-        "swap_bytes": psutil.swap_memory().total,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torchvision": version("torchvision"),
-        "threads": torch.get_num_threads(),
-        "collects_garbage": gc.isenabled(),
-        "congestion_control": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
-        "slow_start_after_idle": _read("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
-    }
+
+def facts(device: Device, congestion: str | None = None) -> Facts:
+    """This host and where it computes; `congestion`: the congestion control that its connections are made to use."""
+    return Facts(
+        hostname=platform.node(),
+        pid=os.getpid(),
+        machine=platform.machine(),
+        cpu=_cpu_model(),
+        cores=sorted(os.sched_getaffinity(0)),
+        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        memory_bytes=psutil.virtual_memory().total,
+        swap_bytes=psutil.swap_memory().total,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        torchvision=version("torchvision"),
+        threads=torch.get_num_threads(),
+        collects_garbage=gc.isenabled(),
+        congestion_control=congestion or _read("/proc/sys/net/ipv4/tcp_congestion_control"),
+        slow_start_after_idle=_read("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
+        device=device.name,
+        cuda=device.gpu(),
+    )
 
 
 @dataclass(frozen=True)

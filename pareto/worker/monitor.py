@@ -1,17 +1,7 @@
 """`python -m pareto.worker.monitor`: samples this device while a worker runs. It needs no torch.
 
-A process of its own, so that sampling never holds the lock of the worker's interpreter.
-
-- `begin` pid, interval_s, gpu: watch that process and sample, from anew if it did already; `gpu` is a GPU's
-  UUID or null. Gives `sensors`: for each field that this device can measure, where it comes from
-- `latest`: the last sample's fields, or null
-- `collect`: `columns`, the samples since the last `collect`, and before them the last one of that
-- `idle` seconds: wait so long; `power_w` meanwhile and `power_w_by_source`, null where there was no sensor
-  or where fewer than two samples were taken
-- `cost`: what this program itself takes since `begin`: `cpu_percent` of one core, `samples`, and
-  `late_p99_s`, how far behind their time they were, or null
-
-The fields are those of `pareto.worker.sensors.instruments.Sample`. A field that is not measured is null.
+A process of its own, so that sampling never holds the lock of the worker's interpreter. Its requests and the fields of
+a sample are declared in `pareto.messages`.
 """
 
 from __future__ import annotations
@@ -19,16 +9,109 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from pareto.jsonlines import Refused, serve
-from pareto.worker.sensors.instruments import FIELDS, Instruments, Sample
-from pareto.worker.sensors.sampling import Sampler
+from pareto.messages import (
+    Answers,
+    BeginSampling,
+    CollectSamples,
+    GetLatestSample,
+    GetSamplingCost,
+    IdlePower,
+    MeasureIdle,
+    SamplingCost,
+    SensorSample,
+    handlers,
+)
+from pareto.worker.sensors.instruments import Instruments, Reading
+
+KEPT = 50_000
+"""Samples that wait to be collected, at most (some 20 MB): the oldest give way."""
+
+
+class Sampler:
+    """Calls `take` now and every `interval_s` after until `stop`. `take` is never called by two threads at once."""
+
+    def __init__(self, take: Callable[[], Reading], interval_s: float, kept: int = KEPT) -> None:
+        self._take = take
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._taking = threading.Lock()
+        self._stopping = threading.Event()
+        self._fault: Exception | None = None
+        self._samples: deque[Reading] = deque([take()], maxlen=kept)
+        self._taken = 1
+        self._late_s: deque[float] = deque(maxlen=kept)
+        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when no sample is being taken any more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def latest(self) -> Reading:
+        return self.waiting()[-1]
+
+    def waiting(self) -> list[Reading]:
+        """The samples that `collect` would give. Raises RuntimeError if sampling has failed."""
+        with self._lock:
+            if self._fault is not None:
+                raise RuntimeError("sampling has ended") from self._fault
+            return list(self._samples)
+
+    def collect(self) -> list[Reading]:
+        """The samples since the last call and the last one of that call, so that no interval is lost between.
+
+        One is taken now: what has just ended lies between two samples as well.
+        """
+        self.waiting()  # raises
+        self._sample()
+        with self._lock:
+            collected = list(self._samples)
+            self._samples = deque(collected[-1:], maxlen=self._samples.maxlen)
+            return collected
+
+    def taken(self) -> int:
+        with self._lock:
+            return self._taken
+
+    def late_p99_s(self) -> float | None:
+        """By how much 99 % of the latest samples were at most behind their time; None before there are any."""
+        with self._lock:
+            late = sorted(self._late_s)
+        return late[math.ceil(0.99 * len(late)) - 1] if late else None
+
+    def _sample(self) -> None:
+        with self._taking:
+            sample = self._take()
+            with self._lock:
+                self._samples.append(sample)
+                self._taken += 1
+
+    def _run(self) -> None:
+        try:
+            due_s = time.monotonic() + self._interval_s
+            while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+                late_s = time.monotonic() - due_s
+                self._sample()
+                with self._lock:
+                    self._late_s.append(late_s)
+                # Times that have passed are left out: samples in a burst would tell nothing new.
+                due_s += self._interval_s * (1 + max(0, int(late_s / self._interval_s)))
+        except Exception as fault:
+            with self._lock:
+                self._fault = fault
+            raise
 
 
 @dataclass(frozen=True)
@@ -48,50 +131,45 @@ class Monitor:
         self._sysfs = sysfs
         self._session: _Session | None = None
 
-    def begin(self, request: dict[str, Any]) -> dict[str, Any]:
-        interval_s = request["interval_s"]
-        if not 0 < interval_s < math.inf:
-            raise Refused(f"interval_s must be above 0, not {interval_s!r}")
+    def begin(self, request: BeginSampling) -> dict[str, str]:
         self.stop()
         try:
-            instruments = Instruments(request["pid"], request["gpu"], self._sysfs)
+            instruments = Instruments(request.pid, request.gpu, self._sysfs)
         except psutil.NoSuchProcess:
-            raise Refused(f"no process {request['pid']} to watch") from None
+            raise Refused(f"no process {request.pid} to watch") from None
         begun_s, own_cpu_s = time.monotonic(), _own_cpu_s()  # what looking for sensors took is not sampling
-        sampler = Sampler(instruments.sample, interval_s)
+        sampler = Sampler(instruments.read, request.interval_s)
         self._session = _Session(instruments, sampler, begun_s, own_cpu_s)
-        return {"sensors": instruments.sensors}
+        return instruments.sensors
 
-    def latest(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        if self._session is None:
-            return None
-        sample = self._session.sampler.latest()
-        return {field: getattr(sample, field) for field in FIELDS}
+    def latest(self, request: GetLatestSample) -> SensorSample | None:
+        return self._session.sampler.latest().sample if self._session is not None else None
 
-    def collect(self, request: dict[str, Any]) -> dict[str, Any]:
-        samples = self._begun().sampler.collect()
-        return {"columns": {field: [getattr(x, field) for x in samples] for field in FIELDS}}
+    def collect(self, request: CollectSamples) -> dict[str, list[Any]]:
+        samples = [reading.sample for reading in self._begun().sampler.collect()]
+        names = [field.name for field in fields(SensorSample)]
+        return {name: [getattr(sample, name) for sample in samples] for name in names}
 
-    def idle(self, request: dict[str, Any]) -> dict[str, Any]:
+    def idle(self, request: MeasureIdle) -> IdlePower:
         session = self._begun()
         from_s = time.monotonic()
-        time.sleep(request["seconds"])
-        meanwhile = [x for x in session.sampler.waiting() if x.at_s >= from_s]
+        time.sleep(request.seconds)
+        meanwhile = [reading for reading in session.sampler.waiting() if reading.sample.at_s >= from_s]
         by_source = {
             name: _mean_power_w(meanwhile, place) for place, name in enumerate(session.instruments.sources)
         }
-        powers = [x for x in by_source.values() if x is not None]
+        powers = [power for power in by_source.values() if power is not None]
         complete = powers and len(powers) == len(by_source)
-        return {"power_w": sum(powers) if complete else None, "power_w_by_source": by_source}
+        return IdlePower(sum(powers) if complete else None, by_source)
 
-    def cost(self, request: dict[str, Any]) -> dict[str, Any]:
+    def cost(self, request: GetSamplingCost) -> SamplingCost:
         session = self._begun()
         lasted_s = time.monotonic() - session.begun_s
-        return {
-            "cpu_percent": (_own_cpu_s() - session.own_cpu_s) / lasted_s * 100,
-            "samples": session.sampler.taken(),
-            "late_p99_s": session.sampler.late_p99_s(),
-        }
+        return SamplingCost(
+            (_own_cpu_s() - session.own_cpu_s) / lasted_s * 100,
+            session.sampler.taken(),
+            session.sampler.late_p99_s(),
+        )
 
     def stop(self) -> None:
         """Also at the end of the program, so that no `vcgencmd` outlives it."""
@@ -105,15 +183,13 @@ class Monitor:
         return self._session
 
 
-def _mean_power_w(samples: list[Sample], place: int) -> float | None:
+def _mean_power_w(readings: list[Reading], place: int) -> float | None:
     """By energy over time, which for a counter is exact whatever happens between two samples."""
-    energies = [x.energy_by_source_j[place] for x in samples]
-    if len(energies) < 2 or None in energies:
+    energies = [reading.energy_by_source_j[place] for reading in readings]
+    known = [energy for energy in energies if energy is not None]
+    if len(known) < 2 or len(known) < len(energies):
         return None
-    first_j, last_j = energies[0], energies[-1]
-    assert first_j is not None  # noqa: S101  (for mypy, which does not follow `None in`)
-    assert last_j is not None  # noqa: S101
-    return (last_j - first_j) / (samples[-1].at_s - samples[0].at_s)
+    return (known[-1] - known[0]) / (readings[-1].sample.at_s - readings[0].sample.at_s)
 
 
 def _own_cpu_s() -> float:
@@ -125,10 +201,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(prog="pareto.worker.monitor")
     arguments.add_argument("--sysfs", type=Path, default=Path("/"), help=argparse.SUPPRESS)
     monitor = Monitor(arguments.parse_args().sysfs)
-    serve(
-        {name: getattr(monitor, name) for name in ("begin", "latest", "collect", "idle", "cost")},
-        at_end=monitor.stop,
-    )
+    answers: Answers = {
+        BeginSampling: monitor.begin,
+        GetLatestSample: monitor.latest,
+        CollectSamples: monitor.collect,
+        MeasureIdle: monitor.idle,
+        GetSamplingCost: monitor.cost,
+    }
+    serve(handlers(answers), at_end=monitor.stop)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pareto.backends.base import BackendError, Client, Reply, Tensors, layout
 from pareto.constants import MOST_IN_FLIGHT
+from pareto.messages import Length
 
 Compute = Callable[[Tensors], Tensors]
 
@@ -26,14 +27,6 @@ P95_REQUESTS = 130
 """Samples needed before a 95th percentile may be stated at 99 % confidence."""
 OVERTIME = 4.0
 """A throughput phase whose requests take longer than foreseen is cut at this multiple of its length."""
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a phase lasts: at least `requests` measured ones, and at least `seconds`."""
-
-    requests: int
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -1,52 +1,64 @@
-"""A stage as a host serves it to the one before, and when it worked."""
+"""A stage that a host serves to the one before: when it ran, and what it takes.
+
+A stage that has its host to itself may still wait: for a core that another program keeps busy. The kernel counts that
+wait for each thread, to the nanosecond (`schedstat`, its second figure), and it is taken off, so that a baseline is one
+also where something disturbs it. Time held back by a CPU quota is the host's own speed, and stays.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pareto.backends.base import Layout, Tensors
-from pareto.worker.baseline import steady_s
+from pareto.messages import Window
 from pareto.worker.device import Device
 from pareto.worker.phases import MAX_THROUGHPUT_REQUESTS
+from pareto.worker.sensors.processor import throttled_s, throttling
 from partitions.resident import ResidentStage
 
 NO_REQUEST = b""
-"""A fingerprint that no request has: they are of 8 bytes."""
+"""A fingerprint that no request has: they have 8 bytes."""
+LEAST_RUNS, LEAST_S = 2, 0.03
+"""A baseline has as many runs and lasts as long, but for a stage so slow that it would take longer than `MOST_S`."""
+MOST_S = 0.5
+STEADY_S = 0.25
+"""Shorter stretches of steady work say little: a CPU quota is spent in bursts, and one quick run is no pace."""
+
+ATTEMPTS, WAITED_S = 20, 1e-4
+"""How often two clocks are read until they are of one time, and how long a wait between them may be."""
 
 
 class Runs:
-    """When a served stage worked, one run after another. Times are on this host's `time.monotonic`."""
+    """When a served stage ran, on this host's `time.monotonic`."""
 
     def __init__(self) -> None:
         self._began: float | None = None
-        self._runs: deque[tuple[float, float]] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
+        self._runs: deque[Window] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
 
     def note(self, began: float, ended: float) -> None:
         if self._began is None:
             self._began = began
         self._runs.append((began, ended))
 
-    def windows(self, requests: int, steady: int) -> dict[str, Any]:
-        """From the first run to the last; and of the first `steady` of the last `requests` runs, from the end of
-        the first to that of the last, with the number of ends after the first and the seconds of work. None: it did
-        not run, or not so often. `steady_s`: as `pareto.worker.baseline` has it.
-        """
-        last = list(self._runs)[-requests:][:steady] if 2 <= steady <= requests <= len(self._runs) else None
-        return {
-            "trial_window": (self._began, self._runs[-1][1]) if self._runs else None,
-            "throughput_window": (last[0][1], last[-1][1]) if last else None,
-            "throughput_window_requests": len(last) - 1 if last else None,
-            "steady_s": steady_s(list(self._runs)),
-            "throughput_busy_s": sum(ended - began for began, ended in last[1:]) if last else None,
-        }
+    def trial_window(self) -> Window | None:
+        """From the first run to the last."""
+        return (self._began, self._runs[-1][1]) if self._began is not None else None
+
+    def last(self, requests: int, steady: int) -> Sequence[Window]:
+        """The first `steady` of the last `requests` runs; empty where there are fewer than two, or not so many."""
+        return list(self._runs)[-requests:][:steady] if 2 <= steady <= requests <= len(self._runs) else ()
+
+    def steady_s(self) -> float | None:
+        return steady_s(list(self._runs))
 
 
 class ServedStage:
     """A stage behind the edge: whatever is resident, under this fingerprint.
 
-    So it keeps no weights when it is no longer served; threads of the backends hold on to it till the next request.
+    It has no weights of its own: the backends' threads hold on to it until the next request.
     """
 
     def __init__(
@@ -64,3 +76,60 @@ class ServedStage:
         ended = time.perf_counter()
         self._runs.note(began, ended)
         return outputs, ended - began
+
+
+def baseline_s(run: Callable[[], object]) -> float:
+    """Mean seconds of a run, without the time that it waited for a core."""
+    waits, runs = Waits(), 0
+    began, waited = waits.clock()
+    while (elapsed := time.perf_counter() - began) < LEAST_S or runs < LEAST_RUNS:
+        if runs and elapsed > MOST_S:
+            break
+        run()
+        runs += 1
+    ended, waited_since = waits.clock()
+    return (ended - began - max(0.0, waited_since - waited)) / runs
+
+
+def steady_s(runs: Sequence[Window]) -> float | None:
+    """The least seconds from one run to the next over any stretch of `STEADY_S` or more; None: there is none.
+
+    runs: when each began and ended, in the order of time. No throughput over such runs is above one run in this time.
+    """
+    least: float | None = None
+    first = 0
+    for last, (_, ended) in enumerate(runs):
+        while first < last and ended - runs[first + 1][0] >= STEADY_S:
+            first += 1
+        span = ended - runs[first][0]
+        if span >= STEADY_S:
+            pace = span / (last - first + 1)
+            least = pace if least is None else min(least, pace)
+    return least
+
+
+class Waits:
+    """How long the calling thread has waited for a core, but for what a CPU quota held it back.
+
+    Always 0 where the kernel does not count it.
+    """
+
+    def __init__(self) -> None:
+        self._quota = throttling("self")
+
+    def clock(self) -> tuple[float, float]:
+        """`time.perf_counter`, and `seconds` until then: read until nothing was waited between the two readings."""
+        waited = self.seconds()
+        for _ in range(ATTEMPTS):
+            now = time.perf_counter()
+            before, waited = waited, self.seconds()
+            if waited - before < WAITED_S:
+                break
+        return now, waited
+
+    def seconds(self) -> float:
+        try:
+            waited_s = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+        return waited_s - (throttled_s(self._quota) or 0.0)

@@ -12,10 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from pareto.backends.base import Client, Tensors
-from pareto.worker import host, phases
-from pareto.worker.baseline import steady_s
+from pareto.messages import Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
+from pareto.worker import connections, host, phases
 from pareto.worker.device import Device
-from pareto.worker.phases import Length, Phase, Sample
+from pareto.worker.phases import Phase, Sample
+from pareto.worker.served import steady_s
 from partitions import proof
 from partitions.stage import Stage
 
@@ -41,74 +42,56 @@ class Data:
 
 
 def run(
-    client: Client,
-    device: Device,
-    stage: Stage,
-    data: Data,
-    *,
-    warmup_requests: int,
-    latency: Length,
-    throughput: Length,
-    transfer_s: float,
-    in_flight: int | None,
-    interface: str,
-) -> dict[str, Any]:
-    """Times in seconds, per request and summed up; see the keys.
-
-    Nothing is timed unless the warm-up's results are the whole model's: else the report says only how far off.
-
-    `transfer_s` is what the slowest link needs at least for one payload or result: with the stage times it decides
-    how many requests must be in flight, if `in_flight` does not.
-
-    Windows are on this host's `time.monotonic`, for setting this host's other metrics beside them: the trial's two
-    phases, and the steady part of the second, with the completions in it.
-
-    `work_s`: what all hosts computed for a request, its median: that of the sums, which is not the sum of the medians.
-    `stages_s`: of the later hosts that took part, in the order of the chain. `steady_s`: of the edge's stage, as
-    `pareto.worker.baseline.steady_s`. `top1`: the share of right classes in `top1_images` images, each counted once.
-    """
+    client: Client, device: Device, stage: Stage, data: Data, request: RunTrial
+) -> TrialReport | WrongOutput:
+    """Measure, unless the warm-up's results are not the whole model's."""
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
     peak.begin()
+    alone = isinstance(client, phases.NoLink)
+    connected = connections.to(request.peer)
     batch_size = data.inputs[0].shape[0]
     payload = compute((data.inputs[0],))
     tolerance = min(proof.tolerance(reference) for reference in data.references)
-    payload_bytes = 0 if isinstance(client, phases.NoLink) else sum(t.nbytes for t in payload)
-    warm = phases.latency(client, compute, data.inputs, Length(warmup_requests, 0.0))
-    proven = {"max_abs_error": _error([warm], data), "tolerance": tolerance}
-    if not proven["max_abs_error"] <= tolerance:
-        return proven
+    payload_bytes = 0 if alone else sum(tensor.nbytes for tensor in payload)
+    warm = phases.latency(client, compute, data.inputs, Length(request.warmup_requests, 0.0))
+    error = _error([warm], data)
+    if not error <= tolerance:
+        return WrongOutput(error, tolerance)
     device.forget()
-    before = host.counters(interface)
-    lone = phases.latency(client, compute, data.inputs, latency)
-    depth, pace_s = pace(lone, transfer_s, in_flight)
-    many = phases.throughput(client, compute, data.inputs, throughput, pace_s, depth)
-    after = host.counters(interface)
+    before = host.counters(request.interface)
+    lone = phases.latency(client, compute, data.inputs, request.latency)
+    depth, pace_s = pace(lone, request.transfer_s, request.in_flight)
+    many = phases.throughput(client, compute, data.inputs, request.throughput, pace_s, depth)
+    after = host.counters(request.interface)
+    # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
+    tcp = None if alone else connections.carried(connected, connections.to(request.peer))
     top1, top1_images = _top1([warm, lone, many], data)
-    return {
+    return TrialReport(
         **figures(lone, many, batch_size),
-        "gpu_s": device.gpu_s(),
-        "payload_bytes": payload_bytes,
-        "result_bytes": 0 if isinstance(client, phases.NoLink) else sum(t.nbytes for t in lone.outputs[0][1]),
-        "max_abs_error": _error([warm, lone, many], data),
-        "tolerance": tolerance,
-        "top1": top1,
-        "top1_images": top1_images,
-        "sent_bytes": after.sent_bytes - before.sent_bytes,
-        "received_bytes": after.received_bytes - before.received_bytes,
-        "retransmits": after.retransmits - before.retransmits,
-        "cpu_percent": 100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
-        "rss_bytes": host.resident_bytes(),
-        "peak_rss_bytes": peak.nbytes(),
-        "trial_window": (before.clock_s, after.clock_s),
-        "measured_s": after.clock_s - before.clock_s,
-    }
+        gpu_s=device.gpu_s(),
+        payload_bytes=payload_bytes,
+        result_bytes=0 if alone else sum(tensor.nbytes for tensor in lone.outputs[0][1]),
+        max_abs_error=_error([warm, lone, many], data),
+        tolerance=tolerance,
+        top1=top1,
+        top1_images=top1_images,
+        sent_bytes=after.sent_bytes - before.sent_bytes,
+        received_bytes=after.received_bytes - before.received_bytes,
+        retransmits=after.retransmits - before.retransmits,
+        cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
+        rss_bytes=host.resident_bytes(),
+        peak_rss_bytes=peak.nbytes(),
+        trial_window=(before.clock_s, after.clock_s),
+        measured_s=after.clock_s - before.clock_s,
+        tcp=tcp,
+    )
 
 
 def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, float]:
     """How many requests to keep in flight, and the foreseen seconds from one completion to the next.
 
-    lone: the latency phase. transfer_s, in_flight: as for `run`.
+    lone: the latency phase. transfer_s, in_flight: as in `RunTrial`.
     """
     slowest_s = max(*_per_stage(statistics.median, lone), transfer_s)
     latency_s = statistics.median(sample.latency_s for sample in lone.samples)
@@ -117,7 +100,7 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, fl
 
 
 def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
-    """What the two phases say of latency and throughput: the part of `run`'s report that comes from their times."""
+    """What the two phases say of latency and throughput: the fields of a TrialReport that come from their times."""
     edge_s, *stages_s = _per_stage(statistics.median, lone)
     throughput_window, throughput_window_requests = phases.window(many)
     return {
@@ -128,15 +111,15 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "edge_s": edge_s,
         "work_s": statistics.median(sample.edge_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
-        "stages_s": stages_s,
+        "stages_s": tuple(stages_s),
         "throughput_ips": phases.rate(many, batch_size),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        "steady_s": steady_s([(it.started_s, it.started_s + it.edge_s) for it in many.samples]),
+        "steady_s": steady_s([(run.started_s, run.started_s + run.edge_s) for run in many.samples]),
         "in_flight": many.depth,
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
         "throughput_busy_s": phases.busy_s(many),
-        "requests": {"latency": _columns(lone.samples), "throughput": _columns(many.samples)},
+        "requests": Phases(_columns(lone.samples), _columns(many.samples)),
     }
 
 
@@ -166,5 +149,7 @@ def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | No
     return sum(int(each.sum()) for each in right) / images, images
 
 
-def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    return {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
+def _columns(samples: Sequence[Sample]) -> Requests:
+    return Requests(
+        **{field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
+    )

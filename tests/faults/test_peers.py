@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import pytest
 from pareto import jsonlines
 from pareto.backends import wire
 from pareto.backends.names import parse
-from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER, Host
+from pareto.messages import Connect, Loaded, LoadModel, handlers
 from pareto.worker import device
-from pareto.worker.__main__ import Worker
+from pareto.worker.__main__ import Worker, answers
+from pareto.workers import Workers
 from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
@@ -115,14 +117,16 @@ class Pair(StandIn):
 
     def _worker(self) -> Any:
         worker = Worker(device.named("cpu"))
-        handlers = {name: getattr(worker, name) for name in dir(Worker) if not name.startswith("_")}
 
-        def load(request: dict[str, Any]) -> dict[str, Any]:
+        def load(request: LoadModel) -> Loaded:
             with _tracing:  # torch traces one graph at a time in a process
                 return worker.load(request)
 
-        def connect(request: dict[str, Any]) -> None:
-            worker.connect({**request, "tcp": self._proxied(request["tcp"])})
+        def connect(request: Connect) -> None:
+            ports = {**request.ports, "tcp": self._proxied(request.ports["tcp"])}
+            worker.connect(replace(request, ports=ports))
+
+        proxied = {**answers(worker), LoadModel: load, Connect: connect}
 
         def end() -> None:
             for one in (*worker._servers.values(), *worker._clients.values(), worker._probe):
@@ -130,7 +134,7 @@ class Pair(StandIn):
                     with contextlib.suppress(OSError):
                         one.close()
 
-        return Here({**handlers, "connect": connect, "load": load}, end)
+        return Here({**handlers(proxied), "probe": worker.probe}, end)
 
 
 class Bench:
@@ -145,8 +149,8 @@ class Bench:
         prepared = tiny_model()
         pair = {role: Pair(role, self._folder, self._proxied) for role in (EDGE, SERVER)}
         self._bed = bed_of(pair)
-        self._crew = Crew(self._bed, {prepared.name: prepared}, (backend,))
-        self.harness = Harness(out, prepared, self._crew)
+        self._workers = Workers(self._bed, {prepared.name: prepared}, (backend,))
+        self.harness = Harness(out, prepared, self._workers)
 
     def arm(self, armed: Armed) -> None:
         if self.proxy is not None and armed.what != WELCOME:
@@ -155,7 +159,7 @@ class Bench:
             self.armed = armed
 
     def close(self) -> None:
-        self._crew.close()
+        self._workers.close()
         if self.proxy is not None:
             self.proxy.close()
         self._bed.close()

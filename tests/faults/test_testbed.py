@@ -17,11 +17,11 @@ from unittest.mock import patch
 import psutil
 import pytest
 
-from pareto.crew import Crew
 from pareto.hosts.host import SERVER
 from pareto.hosts.local import journal
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import Session
+from pareto.workers import Workers
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.table import AGAIN, TESTBED, WORKERS, Fault
 from tests.integration.own_machine import left_behind
@@ -50,12 +50,12 @@ class Bench:
         self.others = descendants(os.getpid())  # what earlier tests of this process leave running
         prepared = tiny_model()
         self.bed = open_local(shaper="relay")
-        self.crew = Crew(self.bed, {prepared.name: prepared}, ("tcp", "rpc"), 0.2)
-        self.harness = Harness(out, prepared, self.crew)
+        self.workers = Workers(self.bed, {prepared.name: prepared}, ("tcp", "rpc"), 0.2)
+        self.harness = Harness(out, prepared, self.workers)
         self.sent: Callable[[str], None] = lambda op: None
 
     def close(self) -> None:
-        self.crew.close()
+        self.workers.close()
         self.bed.close()
 
     def send(self, session: Session, op: str, **fields: Any) -> int:

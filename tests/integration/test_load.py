@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from analysis.reporting import Asked, find
-from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.testbed import Testbed
@@ -25,6 +24,7 @@ from pareto.profile_files import load
 from pareto.runner import Clock, Runner
 from pareto.store import Store
 from pareto.sweep import Cell, make_sweep
+from pareto.workers import Workers
 from tests.less_than_root import needs_networks
 
 pytestmark = [
@@ -51,10 +51,10 @@ def bed() -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="module")
-def crew(bed: Testbed, prepared: Prepared) -> Iterator[Crew]:
-    with closing(Crew(bed, {MODEL: prepared}, ("tcp",), sample_s=0.05)) as crew:
-        crew.start()
-        yield crew
+def workers(bed: Testbed, prepared: Prepared) -> Iterator[Workers]:
+    with closing(Workers(bed, {MODEL: prepared}, ("tcp",), sample_s=0.05)) as workers:
+        workers.start()
+        yield workers
 
 
 class Watcher:
@@ -69,7 +69,7 @@ class Watcher:
     def rebuilds(self, reason: str, times: int) -> None: ...
 
 
-def measured(crew: Crew, prepared: Prepared, out: Path) -> tuple[Mapping[str, str], list[str]]:
+def measured(workers: Workers, prepared: Prepared, out: Path) -> tuple[Mapping[str, str], list[str]]:
     """The row of a trial, and what its report warns of."""
     profile = load(NETEM)
     manifest = {
@@ -79,23 +79,23 @@ def measured(crew: Crew, prepared: Prepared, out: Path) -> tuple[Mapping[str, st
     }
     store = Store.create(out, "run", manifest)
     cell = Cell(MODEL, (POINT,), prepared.facts.points[POINT][0], "tcp", NETEM, 1)
-    runner = Runner(crew, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Clock())
+    runner = Runner(workers, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Clock())
     runner.run(Plan((Trial(cell, 1, 0.05, 5.0, EFFORT),), 1))
     (row,) = store.rows()
     return row, find([store.folder], Asked(figures="none")).warnings
 
 
 @contextmanager
-def changed(crew: Crew, bed: Testbed, file: str, was: str, now: str) -> Iterator[None]:
+def changed(workers: Workers, bed: Testbed, file: str, was: str, now: str) -> Iterator[None]:
     """The server's own copy of the code, for the workers that are started meanwhile."""
     path = Path(bed.remotes[SERVER]._code) / file
     text = path.read_text()
     assert text.count(was) == 1
-    crew.close()
+    workers.close()
     path.write_text(text.replace(was, now))
     yield
     path.write_text(text)
-    crew.close()
+    workers.close()
 
 
 @contextmanager
@@ -116,14 +116,14 @@ def busy_loop(core: int | None) -> Iterator[None]:
 
 @pytest.mark.parametrize("role", [EDGE, SERVER])
 def test_a_busy_loop_on_a_hosts_core_is_never_silent(
-    crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path, role: str
+    workers: Workers, bed: Testbed, prepared: Prepared, tmp_path: Path, role: str
 ) -> None:
     """It is there before the trial, and never pauses: no baseline is without it.
 
     The kernel may give a short stage the core at once whenever it wakes: then nothing is slower, and it is told only.
     """
     with busy_loop(bed.remotes[role].host.core):
-        row, warned = measured(crew, prepared, tmp_path)
+        row, warned = measured(workers, prepared, tmp_path)
     assert float(row[f"{role}_others_percent"]) > 20
     assert float(row["strangers_percent"]) > 15  # of two cores
     if row["status"] == "ok":
@@ -137,36 +137,36 @@ def test_a_busy_loop_on_a_hosts_core_is_never_silent(
 
 
 def test_a_server_that_is_slowed_inside_its_stage_makes_the_trial_invalid(
-    crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path
+    workers: Workers, bed: Testbed, prepared: Prepared, tmp_path: Path
 ) -> None:
     inside = (
         "pareto/worker/served.py",
         "        ended = time",
         f"        time.sleep({SLOW_S})\n        ended = time",
     )
-    with changed(crew, bed, *inside):
-        row, _ = measured(crew, prepared, tmp_path)
+    with changed(workers, bed, *inside):
+        row, _ = measured(workers, prepared, tmp_path)
     assert row["status"] == "invalid"
     assert "the server's stage" in row["reason"]
     assert float(row["server_s"]) > SLOW_S
 
 
 def test_a_server_that_is_slowed_outside_of_its_stage_is_told(
-    crew: Crew, bed: Testbed, prepared: Prepared, tmp_path: Path
+    workers: Workers, bed: Testbed, prepared: Prepared, tmp_path: Path
 ) -> None:
     answer = "request.answer(outputs, (own_s,), 0.0)"
     outside = ("pareto/backends/pipeline.py", answer, f"__import__('time').sleep({SLOW_S}) or {answer}")
-    with changed(crew, bed, *outside):
-        row, warnings = measured(crew, prepared, tmp_path)
+    with changed(workers, bed, *outside):
+        row, warnings = measured(workers, prepared, tmp_path)
     if row["status"] == "ok":
         assert [line for line in warnings if "of which neither the stages nor the link take" in line]
     assert float(row["latency_s"]) - float(row["latency_bound_s"]) > SLOW_S
 
 
 def test_figures_of_load_are_there_for_a_trial_that_nothing_disturbs(
-    crew: Crew, prepared: Prepared, tmp_path: Path
+    workers: Workers, prepared: Prepared, tmp_path: Path
 ) -> None:
-    row, _ = measured(crew, prepared, tmp_path)
+    row, _ = measured(workers, prepared, tmp_path)
     for role in (EDGE, SERVER):
         assert float(row[f"{role}_slowdown"]) > 0
         for what in ("steal", "others", "wait", "core"):

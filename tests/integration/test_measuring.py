@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 
 from pareto import plan, stages, verdict
-from pareto.crew import Crew
 from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
+from pareto.stages import TrialResult
 from pareto.sweep import Cell, make_sweep
+from pareto.workers import Workers
 from tests.integration.relay_net import settled
 from tests.less_than_root import needs_networks
 
@@ -43,23 +45,23 @@ def prepared() -> Prepared:
     return prepare(MODEL, SWEEP)
 
 
-def crew_of(prepared: Prepared, hosts: int) -> Iterator[Crew]:
+def workers_of(prepared: Prepared, hosts: int) -> Iterator[Workers]:
     with (
         closing(open_local(hosts=hosts)) as bed,
-        closing(Crew(bed, {MODEL: prepared}, BACKENDS)) as crew,
+        closing(Workers(bed, {MODEL: prepared}, BACKENDS)) as workers,
     ):
-        crew.start()
-        yield crew
+        workers.start()
+        yield workers
 
 
 @pytest.fixture(scope="module")
-def crew(prepared: Prepared) -> Iterator[Crew]:
-    yield from crew_of(prepared, 2)
+def workers(prepared: Prepared) -> Iterator[Workers]:
+    yield from workers_of(prepared, 2)
 
 
 @pytest.fixture(scope="module")
-def chain(prepared: Prepared) -> Iterator[Crew]:
-    yield from crew_of(prepared, 3)
+def chain(prepared: Prepared) -> Iterator[Workers]:
+    yield from workers_of(prepared, 3)
 
 
 def cell(prepared: Prepared, backend: str, netem: str, *cuts: int) -> Cell:
@@ -68,54 +70,55 @@ def cell(prepared: Prepared, backend: str, netem: str, *cuts: int) -> Cell:
 
 
 def measure(
-    crew: Crew,
+    workers: Workers,
     it: Cell,
     *network: Profile,
     meanwhile: Callable[[], object] = lambda: None,
     effort: Effort = EFFORT,
-) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+) -> tuple[TrialResult, dict[str, Any]]:
     """What each host's worker says of a trial, and the row it makes. `meanwhile` is called before the trial."""
 
     def probed() -> list[probe.Probed]:
         """As the runner does, once more where a reading is off."""
         readings = []
-        for link, profile in zip(crew.links, network, strict=True):
-            reading, _ = crew.probed(link, profile, BUSY)
-            readings.append(crew.probed(link, profile, BUSY)[0] if reading.fault else reading)
+        for link, profile in zip(workers.links, network, strict=True):
+            reading, _ = workers.probed(link, profile, BUSY)
+            readings.append(workers.probed(link, profile, BUSY)[0] if reading.fault else reading)
         return readings
 
-    crew.ready(it, network)
+    workers.ready(it, network)
     before = probed()
     meanwhile()
-    told = crew.trial(Trial(it, 1, 0.2, 5.0, effort), network)
-    names = [link.name for link in crew.links]
+    result = workers.trial(Trial(it, 1, 0.2, 5.0, effort), network)
+    assert isinstance(result, TrialResult)
+    names = [link.name for link in workers.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
-    return told, verdict.row(it, crew.crossings(it, network), told, probes, slowed=100.0)
+    return result, verdict.row(it, workers.crossings(it, network), result, probes, slowed=100.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_payload_crosses_the_link(crew: Crew, prepared: Prepared, backend: str) -> None:
+def test_the_payload_crosses_the_link(workers: Workers, prepared: Prepared, backend: str) -> None:
     """By the interface's own counters: TensorPipe would rather go through memory where both ends share a machine."""
     profile = load("5ms-50mbit")
-    told, row = measure(crew, cell(prepared, backend, profile.name, 5), profile)
+    result, row = measure(workers, cell(prepared, backend, profile.name, 5), profile)
     requests = row["latency_requests"] + row["throughput_requests"]
     payload = prepared.facts.points[5][1]
-    assert told[EDGE]["payload_bytes"] == payload == 100_352
-    assert requests * payload <= told[EDGE]["sent_bytes"] < 1.15 * requests * payload
+    assert result.edge.payload_bytes == payload == 100_352
+    assert requests * payload <= result.edge.sent_bytes < 1.15 * requests * payload
     assert row["status"] == "ok", row["reason"]
     assert row["latency_s"] >= row["latency_bound_s"] > payload * 8 / 50e6 + 0.005
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
 def test_compute_and_transfer_overlap_in_the_throughput_phase(
-    crew: Crew, prepared: Prepared, backend: str
+    workers: Workers, prepared: Prepared, backend: str
 ) -> None:
     """A link on which the payload takes about as long as all computing: one after the other would be 1/latency."""
     payload = prepared.facts.points[10][1]
     rate_mbit = max(1, round(payload * 8 / prepared.facts.compute_s / 1e6))
     profile = load(f"5ms-{rate_mbit}mbit")
     for _ in range(6):  # the machine is shared: a stall in one phase only is not the pipeline's fault
-        _, row = measure(crew, cell(prepared, backend, profile.name, 10), profile)
+        _, row = measure(workers, cell(prepared, backend, profile.name, 10), profile)
         gain = row["throughput_ips"] * row["latency_s"]
         if gain >= 1.5:
             break
@@ -125,48 +128,48 @@ def test_compute_and_transfer_overlap_in_the_throughput_phase(
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
 def test_a_chain_of_three_hosts_sends_each_payload_over_its_own_link(
-    chain: Crew, prepared: Prepared, backend: str
+    chain: Workers, prepared: Prepared, backend: str
 ) -> None:
     network = load("5ms-50mbit"), load("10ms-20mbit")
     it = cell(prepared, backend, "5ms-50mbit+10ms-20mbit", 5, 13)
-    told, row = measure(chain, it, *network)
+    result, row = measure(chain, it, *network)
     assert row["status"] == "ok", row["reason"]
     assert row["max_abs_error"] <= 1e-3
     requests = row["latency_requests"] + row["throughput_requests"]
     payloads = [prepared.facts.points[cut][1] for cut in it.cuts]
     for role, payload in zip((EDGE, f"{MIDDLE}1"), payloads, strict=True):
-        assert requests * payload <= told[role]["sent_bytes"] < 1.2 * requests * payload + 20_000
+        assert requests * payload <= result.hosts[role].usage.sent_bytes < 1.2 * requests * payload + 20_000
     parts = [row[name] for name in ("edge_s", "middle_s", "server_s", "network_s", "serialize_s")]
     assert all(part > 0 for part in parts)
     assert sum(parts) == pytest.approx(row["latency_s"], rel=0.3)
     assert (
         row["latency_s"] >= row["latency_bound_s"] > 0.015 + payloads[0] * 8 / 50e6 + payloads[1] * 8 / 20e6
     )
-    for each in stages.rows(it, chain.crossings(it, network), told, {}):
+    for each in stages.rows(it, chain.crossings(it, network), result, {}):
         assert 0 < each["utilization"] <= 1
         assert each["bubble_s"] >= 0
 
 
 def test_a_chain_may_end_in_the_middle_and_its_middle_may_have_nothing_to_do(
-    chain: Crew, prepared: Prepared
+    chain: Workers, prepared: Prepared
 ) -> None:
     network = (load("5ms-50mbit"),) * 2
     last = len(prepared.facts.points) - 1
     for cuts, taking_part in {(10, last): 2, (10, 10): 3, (last, last): 1}.items():
-        told, row = measure(chain, cell(prepared, "rpc", "5ms-50mbit", *cuts), *network)
+        result, row = measure(chain, cell(prepared, "rpc", "5ms-50mbit", *cuts), *network)
         assert row["status"] == "ok", row["reason"]
-        assert len(told[EDGE]["stages_s"]) == taking_part - 1
+        assert len(result.edge.stages_s) == taking_part - 1
         assert (row["server_s"] is None) == (taking_part < 3)
-        assert (told[SERVER]["weights_bytes"] == 0) == (taking_part < 3)
+        assert (result.hosts[SERVER].weights_bytes == 0) == (taking_part < 3)
 
 
-def test_latency_stays_near_its_bound_on_a_slow_link(crew: Crew, prepared: Prepared) -> None:
+def test_latency_stays_near_its_bound_on_a_slow_link(workers: Workers, prepared: Prepared) -> None:
     """No slow start after idle, no delayed acknowledgement, no queueing in super-packets: what is left is physics."""
     profile = load("200ms-5mbit")
     effort = Effort(latency=(3, 0.3), throughput=(1, 0.1))
     for point in (5, 13):
         for _ in range(4):  # what else this machine does takes its time as well
-            _, row = measure(crew, cell(prepared, "tcp", profile.name, point), profile, effort=effort)
+            _, row = measure(workers, cell(prepared, "tcp", profile.name, point), profile, effort=effort)
             assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
             assert row["latency_s"] >= row["latency_bound_s"]
             share = row["latency_bound_s"] / row["latency_s"]
@@ -176,13 +179,13 @@ def test_latency_stays_near_its_bound_on_a_slow_link(crew: Crew, prepared: Prepa
 
 
 def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
-    crew: Crew, prepared: Prepared
+    workers: Workers, prepared: Prepared
 ) -> None:
     asked, real = load("5ms-50mbit"), load("25ms-50mbit")
     it = cell(prepared, "tcp", asked.name, 16)
-    shaper = crew.links[0].shaper
+    shaper = workers.links[0].shaper
     try:  # somebody else's hand on the link
-        _, row = measure(crew, it, asked, meanwhile=lambda: shaper.apply(real))
+        _, row = measure(workers, it, asked, meanwhile=lambda: shaper.apply(real))
     finally:
         shaper.apply(asked)
     assert row["status"] == "invalid"
@@ -190,48 +193,42 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_tcp_had_to_send_again_is_told(crew: Crew, prepared: Prepared, backend: str) -> None:
+def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared, backend: str) -> None:
     """A thousand packets, of which one in fifty is lost: none may be is one in a hundred million."""
     profile = load("5ms-50mbit-2%")
-    told, row = measure(crew, cell(prepared, backend, profile.name, 5), profile)
+    result, row = measure(workers, cell(prepared, backend, profile.name, 5), profile)
     assert row["tcp_retransmits"] > 0
     assert row["retransmits"] > 0  # the host's own count
-    assert row["congestion"] == crew._testbed.facts["congestion_control"]
+    assert row["congestion"] == workers._testbed.facts["congestion_control"]
     assert row["tcp_min_rtt_s"] == pytest.approx(0.005, abs=0.003)
-    assert told[EDGE]["tcp"]["tcp_cwnd_packets"] > 0
+    assert result.edge.tcp.tcp_cwnd_packets > 0
     # TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice.
     assert row["tcp_connections"] in {"tcp": [1], "tcp:4": [4], "rpc": [17, 18], "rpc:basic": [2]}[backend]
 
 
-def test_all_on_the_edge_sends_nothing(crew: Crew, prepared: Prepared) -> None:
+def test_all_on_the_edge_sends_nothing(workers: Workers, prepared: Prepared) -> None:
     profile = load("5ms-50mbit")
     last = len(prepared.facts.points) - 1
-    told, row = measure(crew, cell(prepared, "rpc", profile.name, last), profile)
+    result, row = measure(workers, cell(prepared, "rpc", profile.name, last), profile)
     assert row["status"] == "ok", row["reason"]
-    assert (told[EDGE]["payload_bytes"], told[EDGE]["result_bytes"]) == (0, 0)
+    assert (result.edge.payload_bytes, result.edge.result_bytes) == (0, 0)
     assert row["server_s"] is None
-    assert told[EDGE]["tcp"] == {}
+    assert result.edge.tcp is None
 
 
-def test_other_weights_on_a_host_are_refused(crew: Crew, prepared: Prepared, tmp_path: Path) -> None:
+def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepared, tmp_path: Path) -> None:
     """What arrives must be what was sent, by its digest."""
     damaged = tmp_path / "weights"
     content = bytearray(prepared.weights.path.read_bytes())
     content[-1] ^= 1
     damaged.write_bytes(content)
-    remote = crew._testbed.remotes["edge"]
+    remote = workers._testbed.remotes["edge"]
     path = remote.ship(damaged, "damaged.safetensors")
     with pytest.raises(SessionError, match="arrived damaged"):
-        crew._sessions["edge"].request(
-            "load",
-            recipe=prepared.recipe.to_dict(),
-            weights=path,
-            digest=prepared.weights.digest,
-            data=[],
-        )
+        workers._sessions["edge"].ask(LoadModel(prepared.recipe.to_dict(), path, prepared.weights.digest, []))
 
 
-def test_estimates_are_of_the_right_size(crew: Crew, prepared: Prepared) -> None:
+def test_estimates_are_of_the_right_size(workers: Workers, prepared: Prepared) -> None:
     """A plan's estimate for a link-bound cell is what its trial takes, within a third."""
     asked = canonical(
         make_sweep(
@@ -250,11 +247,11 @@ def test_estimates_are_of_the_right_size(crew: Crew, prepared: Prepared) -> None
     (trial,) = made.trials
 
     def took_s() -> float:
-        crew._model = None  # the trial before this one left another model on the edge, or none
-        crew.ready(trial.cell, network)
+        workers._model = None  # the trial before this one left another model on the edge, or none
+        workers.ready(trial.cell, network)
         began = time.monotonic()
-        crew.trial(trial, network)
-        crew.probed(crew.links[0], network[0], BUSY)
+        workers.trial(trial, network)
+        workers.probed(workers.links[0], network[0], BUSY)
         return time.monotonic() - began
 
     expected = pytest.approx(trial.estimate_s, rel=0.35)

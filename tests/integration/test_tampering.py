@@ -14,18 +14,19 @@ from typing import Any
 import pytest
 
 from pareto import verdict
-from pareto.crew import LOAD_TIMEOUT_S, Crew
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shaping import RelayShaper
 from pareto.link.probe import Probed, Tolerance
 from pareto.link.profile import Direction, Profile
+from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
 from pareto.sweep import Cell, make_sweep
+from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.less_than_root import needs_networks
 
 pytestmark = [
@@ -49,10 +50,10 @@ def prepared() -> Prepared:
 
 
 @pytest.fixture(scope="module")
-def crew(prepared: Prepared) -> Iterator[Crew]:
-    with closing(open_local()) as bed, closing(Crew(bed, {MODEL: prepared}, ("tcp", "rpc"))) as crew:
-        crew.start()
-        yield crew
+def workers(prepared: Prepared) -> Iterator[Workers]:
+    with closing(open_local()) as bed, closing(Workers(bed, {MODEL: prepared}, ("tcp", "rpc"))) as workers:
+        workers.start()
+        yield workers
 
 
 def out_at(rate: float) -> Change:
@@ -75,14 +76,14 @@ def later_by(seconds: float) -> Change:
 
 
 @contextmanager
-def tampered(crew: Crew, change: Change, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tampered(workers: Workers, change: Change, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever profile is put on a link from now on is another one."""
     honest = RelayShaper.apply
     with monkeypatch.context() as patched:
         patched.setattr(RelayShaper, "apply", lambda shaper, profile: honest(shaper, change(profile)))
-        crew._network = None  # the links are shaped anew
+        workers._network = None  # the links are shaped anew
         yield
-    crew._network = None
+    workers._network = None
 
 
 def cell(prepared: Prepared, point: int, netem: Profile = LINK, backend: str = "tcp") -> Cell:
@@ -90,7 +91,7 @@ def cell(prepared: Prepared, point: int, netem: Profile = LINK, backend: str = "
 
 
 def measured(
-    crew: Crew,
+    workers: Workers,
     it: Cell,
     profile: Profile = LINK,
     *,
@@ -99,27 +100,27 @@ def measured(
     done: Cell | None = None,
 ) -> dict[str, Any]:
     """The row of a trial, its link probed as the runner does. `done`: the cell that is really measured."""
-    (link,) = crew.links
+    (link,) = workers.links
 
     def probed() -> Probed:
         for _ in range(MOST_READINGS):
-            found, _ = crew.probed(link, profile, Tolerance())
+            found, _ = workers.probed(link, profile, Tolerance())
             if not found.fault:
                 break
         return found
 
-    crew.ready(it, [profile])
+    workers.ready(it, [profile])
     first = probed()
     before()
-    told = crew.trial(Trial(done or it, 1, 0.2, 5.0, EFFORT), [profile])
+    told = workers.trial(Trial(done or it, 1, 0.2, 5.0, EFFORT), [profile])
     after()
-    return verdict.row(it, crew.crossings(it, [profile]), told, {link.name: (first, probed())})
+    return verdict.row(it, workers.crossings(it, [profile]), told, {link.name: (first, probed())})
 
 
-def test_an_honest_link_is_not_off(crew: Crew, prepared: Prepared) -> None:
+def test_an_honest_link_is_not_off(workers: Workers, prepared: Prepared) -> None:
     """Its hosts may be, on a machine that is kept busy."""
     for _ in range(TRIES):
-        row = measured(crew, cell(prepared, 3))
+        row = measured(workers, cell(prepared, 3))
         if "link off" not in row["reason"]:
             break
     assert "link off" not in row["reason"]
@@ -128,45 +129,47 @@ def test_an_honest_link_is_not_off(crew: Crew, prepared: Prepared) -> None:
 
 @pytest.mark.parametrize("rate", [0.85, 0.92, 0.97, 1.03])
 def test_a_relay_whose_rate_is_off(
-    crew: Crew, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
+    workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
 ) -> None:
-    with tampered(crew, out_at(rate), monkeypatch):
-        row = measured(crew, cell(prepared, 3))
+    with tampered(workers, out_at(rate), monkeypatch):
+        row = measured(workers, cell(prepared, 3))
     assert row["status"] == "invalid"
     assert "rate edge to server" in row["reason"]
 
 
 @pytest.mark.parametrize("rate", [0.97, 1.03])
 def test_a_gigabit_relay_whose_rate_is_off(
-    crew: Crew, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
+    workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
 ) -> None:
     """At which a quarter of the readings from first to last arrival lay above the wire's rate."""
     gigabit = load("lan-1gbit")
-    with tampered(crew, out_at(rate), monkeypatch):
-        row = measured(crew, cell(prepared, 3, gigabit), gigabit)
+    with tampered(workers, out_at(rate), monkeypatch):
+        row = measured(workers, cell(prepared, 3, gigabit), gigabit)
     assert row["status"] == "invalid"
     assert "rate edge to server" in row["reason"]
 
 
 @pytest.mark.parametrize("seconds", [0.001, -0.001])
 def test_a_relay_whose_delay_is_off_by_a_millisecond(
-    crew: Crew, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, seconds: float
+    workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     twenty = Profile("20ms", Direction(0.01), Direction(0.01))
-    with tampered(crew, later_by(seconds), monkeypatch):
-        row = measured(crew, cell(prepared, 5, twenty), twenty)
+    with tampered(workers, later_by(seconds), monkeypatch):
+        row = measured(workers, cell(prepared, 5, twenty), twenty)
     assert row["status"] == "invalid"
     assert "RTT" in row["reason"]
 
 
 @pytest.mark.parametrize("rate", [0.85, 0.92])
-def test_a_relay_that_is_slow_only_while_the_trial_runs(crew: Crew, prepared: Prepared, rate: float) -> None:
+def test_a_relay_that_is_slow_only_while_the_trial_runs(
+    workers: Workers, prepared: Prepared, rate: float
+) -> None:
     """Both probes find what was asked."""
-    shaper = crew.links[0].shaper
+    shaper = workers.links[0].shaper
 
     def once() -> dict[str, Any]:
         return measured(
-            crew,
+            workers,
             cell(prepared, 3),
             before=lambda: shaper.apply(out_at(rate)(LINK)),
             after=lambda: shaper.apply(LINK),
@@ -181,31 +184,25 @@ def test_a_relay_that_is_slow_only_while_the_trial_runs(crew: Crew, prepared: Pr
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
-def test_a_smaller_tensor_sent_than_the_cut_says(crew: Crew, prepared: Prepared, backend: str) -> None:
+def test_a_smaller_tensor_sent_than_the_cut_says(workers: Workers, prepared: Prepared, backend: str) -> None:
     """A later cut's, so that the results are right: the interfaces' counters know what crossed."""
     said, done = (cell(prepared, point, backend=backend) for point in (1, 16))
     sizes = [prepared.facts.points[point][1] for point in (1, 16)]
     assert sizes[0] > sizes[1]
-    row = measured(crew, said, done=done)
+    row = measured(workers, said, done=done)
     assert row["max_abs_error"] <= 1e-3
     assert row["status"] == "invalid"
     assert "data interface sent" in row["reason"]
 
 
-def load_stale(crew: Crew, prepared: Prepared, stale: Prepared, *roles: str) -> None:
+def load_stale(workers: Workers, prepared: Prepared, stale: Prepared, *roles: str) -> None:
     """Another seed's weights, whole and with their own digest, beside the inputs and results of now."""
     for role in roles:
-        remote = crew._testbed.remotes[role]
+        remote = workers._testbed.remotes[role]
         path = remote.ship(stale.weights.path, f"{stale.weights.digest}.safetensors")
         data = [remote.ship(each.path, f"{each.digest}.safetensors") for each in prepared.data.values()]
-        crew._sessions[role].request(
-            "load",
-            LOAD_TIMEOUT_S,
-            recipe=stale.recipe.to_dict(),
-            weights=path,
-            digest=stale.weights.digest,
-            data=data if role == EDGE else [],
-        )
+        request = LoadModel(stale.recipe.to_dict(), path, stale.weights.digest, data if role == EDGE else [])
+        workers._sessions[role].ask(request, LOAD_TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")
@@ -214,27 +211,31 @@ def stale() -> Prepared:
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
-def test_stale_weights_on_the_server(crew: Crew, prepared: Prepared, stale: Prepared, backend: str) -> None:
+def test_stale_weights_on_the_server(
+    workers: Workers, prepared: Prepared, stale: Prepared, backend: str
+) -> None:
     """The two ends say which weights they have before anything is measured."""
     it = cell(prepared, 5, backend=backend)
-    crew.ready(it, [LINK])
-    load_stale(crew, prepared, stale, SERVER)
+    workers.ready(it, [LINK])
+    load_stale(workers, prepared, stale, SERVER)
     try:
         with pytest.raises(SessionError, match="another model"):
-            measured(crew, it)
+            measured(workers, it)
     finally:
-        crew.close()
+        workers.close()
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
-def test_stale_weights_on_all_hosts(crew: Crew, prepared: Prepared, stale: Prepared, backend: str) -> None:
+def test_stale_weights_on_all_hosts(
+    workers: Workers, prepared: Prepared, stale: Prepared, backend: str
+) -> None:
     """Both ends agree, and their results are not the whole model's."""
     it = cell(prepared, 5, backend=backend)
-    crew.ready(it, [LINK])
-    load_stale(crew, prepared, stale, EDGE, SERVER)
+    workers.ready(it, [LINK])
+    load_stale(workers, prepared, stale, EDGE, SERVER)
     try:
-        row = measured(crew, it)
+        row = measured(workers, it)
     finally:
-        crew.close()
+        workers.close()
     assert row["status"] == "invalid"
     assert "output differs" in row["reason"]

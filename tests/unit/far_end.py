@@ -15,7 +15,7 @@ from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.hosts.shaping import NoShaper, Shaper
 from pareto.hosts.testbed import Link, Testbed
-from pareto.jsonlines import Refused
+from pareto.jsonlines import Refused, plain
 
 HOSTS = {
     EDGE: Host("pi", "192.168.7.2", "eth0", "/home/pi/.pareto", "python3"),
@@ -49,7 +49,7 @@ class FarEnd:
             reply = {"ok": True, "result": self._answers[request["op"]](request)}
         except Refused as refusal:
             reply = {"ok": False, "error": str(refusal)}
-        self._replies += json.dumps({"id": number, **reply}).encode() + b"\n"
+        self._replies += json.dumps({"id": number, **reply}, default=plain).encode() + b"\n"
 
     def receive(self, timeout_s: float) -> bytes:
         if (self.late or not self._replies) and not self.dead:

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
+
+from pareto.messages import (
+    Cuda,
+    Facts,
+    Length,
+    Phases,
+    Requests,
+    RunTrial,
+    Split,
+    TcpConnection,
+    TrialReport,
+    Usage,
+)
+from pareto.stages import HostReport, TrialResult
 
 TRIAL: dict[str, Any] = {
     "latency_s": 0.01304,
@@ -201,3 +217,69 @@ SERIES: dict[str, Any] = {
     "throttled_s": [0.0] * 12,
 }
 """Of a host's sensors, as its monitor collects them."""
+
+TRIAL_REQUEST = RunTrial(
+    split=Split((5,), 1, "tcp"),
+    interface="lo",
+    peer="127.0.0.1",
+    warmup_requests=1,
+    latency=Length(1, 0.0),
+    throughput=Length(1, 0.0),
+    transfer_s=0.0,
+    in_flight=None,
+)
+
+_OF_HOST = ("baseline_s", "weights_bytes", "idle_power_w")
+_STEADY = {"trial_window": (0.0, 1e6), "throughput_window": (0.0, 1e6), "throughput_window_requests": 1}
+_NOTHING = dict.fromkeys(field.name for field in fields(Usage))
+_NO_FIGURES = dict.fromkeys(field.name for field in fields(TrialReport))
+
+
+def result_of(told: Mapping[str, Mapping[str, Any]]) -> TrialResult:
+    """What hosts report of a trial, by role, the edge's figures first; what is left out is not measured."""
+    edge_role, *others = told
+    of_edge = {name: value for name, value in told[edge_role].items() if name not in _OF_HOST}
+    strangers = of_edge.pop("strangers_percent", None)
+    columns = {name: [] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "stages_s")}
+    rows = len(of_edge["requests"]["latency"]["stages_s"])
+    phases = {
+        phase: Requests(**{name: [0.0] * rows for name in columns} | dict(given))
+        for phase, given in of_edge["requests"].items()
+    }
+    tcp = of_edge.get("tcp")
+    edge = TrialReport(
+        **{
+            **_NO_FIGURES,
+            **{"throughput_busy_s": 0.0, "measured_s": 0.0},
+            **_STEADY,
+            **of_edge,
+            "requests": Phases(**{"throughput": phases["latency"], **phases}),
+            "tcp": TcpConnection(**tcp) if tcp else None,
+        }
+    )
+    usages = {
+        role: Usage(**_NOTHING | {name: value for name, value in told[role].items() if name not in _OF_HOST})
+        for role in others
+    }
+    hosts = {
+        role: HostReport(usage, *(told[role].get(name) for name in _OF_HOST))
+        for role, usage in {edge_role: edge, **usages}.items()
+    }
+    return TrialResult(edge, hosts, strangers)
+
+
+def facts(pid: int, gpu: str | None = None) -> Facts:
+    """What a host says of itself, with this GPU."""
+    cuda = Cuda(0, "a GPU", gpu, "9.0", 1 << 36, None, "13.0", 91300, True, False) if gpu else None
+    versions = {"kernel": "6.18", "python": "3.11.7", "torch": "2.13.0", "torchvision": "0.28.0"}
+    return Facts(
+        **{"hostname": "a-host", "pid": pid, "machine": "x86_64", "cpu": "a CPU", "cores": [0], **versions},
+        **{
+            "governor": None,
+            "memory_bytes": 1 << 33,
+            "swap_bytes": 0,
+            "threads": 1,
+            "collects_garbage": False,
+        },
+        **{"congestion_control": "cubic", "slow_start_after_idle": "1", "device": "cpu", "cuda": cuda},
+    )

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from pareto.devices import Devices
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import PipeWire, SessionError
 from pareto.hosts.testbed import Testbed
+from pareto.messages import Usage
 from tests import REPOSITORY
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.reported import facts
 
 INTERVAL_S = 0.01
 PMIC_W = 2.5
@@ -51,7 +53,7 @@ SERIES: dict[str, list[Any]] = {
     "steal_s": [0.0, 0.0, 0.1, 0.1, 0.1, 0.2, 0.2],
     "throttled_s": [0.0, 0.0, 0.0, 0.3, 0.6, 0.9, 0.9],
 }
-TOLD = {
+USAGE = {
     "trial_window": [11.0, 15.0],
     "throughput_window": [12.0, 15.0],
     "throughput_window_requests": 5,
@@ -60,8 +62,20 @@ TOLD = {
 }
 
 
+def usage(**changes: Any) -> Usage:
+    nothing = dict.fromkeys(field.name for field in fields(Usage))
+    return Usage(**{**nothing, **USAGE, **changes})
+
+
+def columns(
+    series: devices.Series | None, role: str = EDGE, images: int = 1, **changes: Any
+) -> dict[str, Any]:
+    idle_power_w = changes.pop("idle_power_w", None)
+    return devices.columns(role, series, usage(**changes), idle_power_w, images)
+
+
 def test_a_trials_columns() -> None:
-    assert devices.columns(EDGE, SERIES, TOLD, 4) == {
+    assert columns(SERIES, images=4) == {
         "edge_peak_rss_bytes": 7 << 20,
         "edge_gpu_s": 0.25,
         "edge_temperature_c": 50.0,
@@ -79,65 +93,62 @@ def test_a_trials_columns() -> None:
 
 def test_the_active_energy_is_what_is_above_idle() -> None:
     """Idle, the device draws what it drew in the window less 4 W: what an image is charged is 4 W x the time of one."""
-    begin, end = TOLD["throughput_window"]
+    begin, end = USAGE["throughput_window"]
     idle_w = 60.0 / (end - begin) - 4.0
-    made = devices.columns(EDGE, SERIES, {**TOLD, "idle_power_w": idle_w}, 4)
+    made = columns(SERIES, images=4, idle_power_w=idle_w)
     assert made["edge_energy_j"] == pytest.approx(60.0 / (5 * 4))
     assert made["edge_active_energy_j"] == pytest.approx(4.0 * (end - begin) / (5 * 4))
-    assert "edge_active_energy_j" not in devices.columns(EDGE, SERIES, {**TOLD, "idle_power_w": None}, 4)
+    assert "edge_active_energy_j" not in columns(SERIES, images=4)
 
 
 def test_a_core_is_full_where_it_is_busy_or_a_quota_is_used_up() -> None:
     spent = {**SERIES, "throttled_s": [0.9 * at for at in SERIES["at_s"]]}
-    assert devices.columns(EDGE, spent, TOLD, 1)["edge_core_percent"] == 100.0
+    assert columns(spent)["edge_core_percent"] == 100.0
     free = {**SERIES, "throttled_s": [None] * 7}
-    assert devices.columns(EDGE, free, TOLD, 1)["edge_core_percent"] == pytest.approx(50.0)
+    assert columns(free)["edge_core_percent"] == pytest.approx(50.0)
 
 
 def test_what_others_had_is_not_known_under_a_quota() -> None:
     """The kernel samples it at its ticks, and the quota begins anew in step with these."""
     free = {**SERIES, "throttled_s": [0.0] * 7}
-    assert devices.columns(EDGE, free, TOLD, 1)["edge_others_percent"] == pytest.approx(50.0)
-    assert devices.columns(EDGE, SERIES, TOLD, 1)["edge_others_percent"] is None
+    assert columns(free)["edge_others_percent"] == pytest.approx(50.0)
+    assert columns(SERIES)["edge_others_percent"] is None
 
 
 def test_energy_is_of_the_steady_part_alone() -> None:
-    trial_alone = {**TOLD, "throughput_window": None, "throughput_window_requests": None}
-    assert "edge_energy_j" not in devices.columns(EDGE, SERIES, trial_alone, 1)
-    no_requests = {**TOLD, "throughput_window_requests": 0}
-    assert "edge_energy_j" not in devices.columns(EDGE, SERIES, no_requests, 1)
+    trial_alone = columns(SERIES, throughput_window=None, throughput_window_requests=None)
+    assert "edge_energy_j" not in trial_alone
+    assert "edge_energy_j" not in columns(SERIES, throughput_window_requests=0)
 
 
 def test_not_throttled_is_not_the_same_as_unknown() -> None:
     calm = {**SERIES, "throttled": [0] * 7}
     blind = {**SERIES, "throttled": [None] * 7, "energy_j": [None] * 7}
-    assert devices.columns(EDGE, calm, TOLD, 1)["edge_throttled"] == "0x0"
-    made = devices.columns(SERVER, blind, TOLD, 1)
+    assert columns(calm)["edge_throttled"] == "0x0"
+    made = columns(blind, SERVER)
     assert (made["server_throttled"], made["server_energy_j"]) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("series", "told"), [(None, TOLD), (SERIES, {**TOLD, "trial_window": None}), (None, {})]
-)
-def test_without_samples_or_a_window_only_what_the_worker_told(
-    series: dict[str, list[Any]] | None, told: dict[str, Any]
+@pytest.mark.parametrize(("series", "window"), [(None, (11.0, 15.0)), (SERIES, None), (None, None)])
+def test_without_samples_or_a_window_only_what_the_worker_reports(
+    series: dict[str, list[Any]] | None, window: tuple[float, float] | None
 ) -> None:
-    assert devices.columns(SERVER, series, told, 1) == {
-        "server_peak_rss_bytes": told.get("peak_rss_bytes"),
-        "server_gpu_s": told.get("gpu_s"),
+    assert columns(series, SERVER, trial_window=window) == {
+        "server_peak_rss_bytes": USAGE["peak_rss_bytes"],
+        "server_gpu_s": USAGE["gpu_s"],
     }
-    assert devices.throttling(SERVER, series, told) == ""
+    assert devices.throttling(SERVER, series, usage(trial_window=window)) == ""
 
 
 def test_what_held_a_device_back_is_said(snapshot: SnapshotAssertion) -> None:
-    said = devices.throttling(SERVER, SERIES, TOLD)
+    said = devices.throttling(SERVER, SERIES, usage())
     assert SERVER in said
     assert said == snapshot
 
 
 @pytest.mark.parametrize("bits", [0, None, 0x50000])
 def test_what_was_so_before_or_cannot_be_seen_is_not_held_against_it(bits: int | None) -> None:
-    assert devices.throttling(EDGE, {**SERIES, "throttled": [bits] * 7}, TOLD) == ""
+    assert devices.throttling(EDGE, {**SERIES, "throttled": [bits] * 7}, usage()) == ""
 
 
 def test_the_samples_of_a_window_and_those_around_it() -> None:
@@ -147,6 +158,129 @@ def test_the_samples_of_a_window_and_those_around_it() -> None:
     }
     assert devices.within(SERIES, (12.5, 14.0), margin_s=0.0)["at_s"] == [0.5, 1.5]
     assert devices.within(SERIES, (20.0, 30.0))["at_s"] == []
+
+
+TIMES = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+ENERGY = [0.0, 10.0, 20.0, 50.0, 60.0, 80.0]  # watts between them: 10 10 30 10 20
+NOTHING = dict.fromkeys(("temperature_c", "frequency_hz", "throttled", "gpu_percent", "gpu_memory_bytes"))
+
+
+def series(**columns: list[float | None]) -> devices.Series:
+    return {"at_s": TIMES, **columns}
+
+
+COUNTED = series(energy_j=[*ENERGY])
+
+
+def test_energy_is_interpolated_at_both_ends() -> None:
+    assert devices.energy_per_image(COUNTED, (0.5, 4.25), 1) == pytest.approx(65.0 - 5.0)
+
+
+def test_energy_is_shared_by_the_images() -> None:
+    assert devices.energy_per_image(COUNTED, (0.5, 4.25), 30) == pytest.approx(2.0)
+
+
+def test_ends_on_samples_need_none_beyond() -> None:
+    assert devices.energy_per_image(COUNTED, (0.0, 5.0), 1) == pytest.approx(80.0)
+    assert devices.energy_per_image(COUNTED, (1.0, 3.0), 1) == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("window", [(-0.1, 4.0), (1.0, 5.1), (6.0, 9.0), (-9.0, -6.0)])
+def test_samples_that_do_not_reach_to_both_ends(window: tuple[float, float]) -> None:
+    assert devices.energy_per_image(COUNTED, window, 1) is None
+
+
+def test_two_samples_inside_are_too_few() -> None:
+    assert devices.energy_per_image(COUNTED, (0.9, 2.1), 1) is None
+    assert devices.energy_per_image(COUNTED, (0.9, 3.0), 1) is not None
+
+
+@pytest.mark.parametrize("images", [0, -1])
+def test_no_images_have_no_energy(images: int) -> None:
+    assert devices.energy_per_image(COUNTED, (1.0, 4.0), images) is None
+
+
+def test_energy_that_was_not_measured() -> None:
+    assert devices.energy_per_image(series(), (1.0, 4.0), 1) is None
+    assert devices.energy_per_image(series(energy_j=[None] * 6), (1.0, 4.0), 1) is None
+    assert devices.energy_per_image({}, (1.0, 4.0), 1) is None
+
+
+@pytest.mark.parametrize("missed", [0, 1, 2, 3, 4])
+def test_a_reading_missed_in_the_window_or_next_to_it(missed: int) -> None:
+    energies: list[float | None] = [*ENERGY]
+    energies[missed] = None
+    assert devices.energy_per_image(series(energy_j=energies), (0.5, 3.5), 1) is None
+
+
+def test_a_reading_missed_elsewhere_does_no_harm() -> None:
+    assert devices.energy_per_image(series(energy_j=[*ENERGY[:5], None]), (0.5, 3.5), 1) == pytest.approx(
+        50.0
+    )
+
+
+def test_a_counters_share_of_a_window_is_interpolated_at_both_ends() -> None:
+    counted = series(busy_s=[0.0, 0.5, 1.5, 1.5, 1.5, 2.5])
+    assert devices.share(counted, "busy_s", (0.0, 5.0)) == pytest.approx(0.5)
+    assert devices.share(counted, "busy_s", (0.5, 1.5)) == pytest.approx(0.75)
+    assert devices.share(counted, "busy_s", (2.2, 2.8)) == 0.0  # between two samples
+
+
+def test_a_counter_that_falls_back_a_little_is_none() -> None:
+    """Two counts that are read one after the other are not quite of the same time."""
+    assert devices.share(series(others_s=[0.0, 0.0, -0.01, -0.01, 0.0, 0.0]), "others_s", (1.0, 2.0)) == 0.0
+
+
+@pytest.mark.parametrize("window", [(-0.1, 4.0), (1.0, 5.1), (2.0, 2.0)])
+def test_a_share_of_a_window_that_was_not_seen_is_not_known(window: tuple[float, float]) -> None:
+    assert devices.share(series(busy_s=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), "busy_s", window) is None
+    assert devices.share(series(), "busy_s", (1.0, 2.0)) is None
+    assert devices.share(series(busy_s=[None] * 6), "busy_s", (1.0, 2.0)) is None
+
+
+def test_summary_of_the_samples_inside() -> None:
+    found = devices.summary(
+        series(
+            temperature_c=[90.0, 50.0, 55.0, 52.0, 91.0, 92.0],
+            frequency_hz=[0.0, 1e9, 2e9, 3e9, 0.0, 0.0],
+            throttled=[0x8, 0x50000, 0x50001, 0x50004, 0x8, 0x8],
+            gpu_percent=[100.0, 10.0, 20.0, 60.0, 100.0, 100.0],
+            gpu_memory_bytes=[99, 5, 7, 6, 99, 99],
+        ),
+        (1.0, 3.0),
+    )
+    assert found == {
+        "temperature_c": 55.0,
+        "frequency_hz": 2e9,
+        "throttled": 0x5,
+        "gpu_percent": 30.0,
+        "gpu_memory_bytes": 7,
+    }
+
+
+def test_what_some_samples_miss_is_taken_from_the_others() -> None:
+    found = devices.summary(series(frequency_hz=[None, 2.0, None, 4.0, None, None]), (0.0, 5.0))
+    assert found == {**NOTHING, "frequency_hz": 3.0}
+
+
+def test_throttling_between_two_samples_is_seen() -> None:
+    """What was so since boot comes up in the window: 0x40000 is "has been throttled"."""
+    before, after = [0x10000] * 3, [0x50000] * 3
+    assert devices.summary(series(throttled=[*before, *after]), (0.0, 5.0))["throttled"] == 0x4
+    assert devices.summary(series(throttled=after + after), (0.0, 5.0))["throttled"] == 0
+
+
+def test_not_throttled_is_measured() -> None:
+    assert devices.summary(series(throttled=[0] * 6), (0.0, 5.0)) == {**NOTHING, "throttled": 0}
+
+
+@pytest.mark.parametrize("columns", [series(), series(frequency_hz=[None] * 6), {}])
+def test_what_was_not_measured_is_none(columns: devices.Series) -> None:
+    assert devices.summary(columns, (0.0, 5.0)) == NOTHING
+
+
+def test_a_window_between_two_samples_saw_nothing() -> None:
+    assert devices.summary(series(frequency_hz=[1.0] * 6), (1.2, 1.8)) == NOTHING
 
 
 @pytest.fixture
@@ -185,7 +319,7 @@ def bed(tmp_path: Path) -> Iterator[Callable[[bool], Testbed]]:
 def watching(bed: Testbed) -> Iterator[Devices]:
     """Both devices' monitors, watching this process."""
     with closing(Devices(bed, INTERVAL_S)) as watched:
-        watched.start({key: {"pid": os.getpid()} for key in HOSTS})
+        watched.start({role: facts(os.getpid()) for role in HOSTS})
         yield watched
 
 
@@ -266,7 +400,7 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[[bool]
     made = bed(False)
     watched = Devices(made, INTERVAL_S)
     for _ in range(2):
-        watched.start({key: {"pid": os.getpid()} for key in HOSTS})
+        watched.start({role: facts(os.getpid()) for role in HOSTS})
         assert len(made.heartbeat._sessions) == 2
         watched.close()
         assert made.heartbeat._sessions == []
@@ -279,17 +413,17 @@ def test_a_worker_that_is_gone_cannot_be_watched(bed: Callable[[bool], Testbed])
     assert not psutil.pid_exists(gone)
     refused = pytest.raises(SessionError, match=rf"^pi: .*{gone}")
     with closing(Devices(bed(False), INTERVAL_S)) as watched, refused:
-        watched.start({EDGE: {"pid": gone}, SERVER: {"pid": os.getpid()}})
+        watched.start({EDGE: facts(gone), SERVER: facts(os.getpid())})
 
 
 def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:
     def monitor(module: str) -> FarEnd:
-        return FarEnd({"begin": lambda request: {"sensors": {}}})
+        return FarEnd({"begin": lambda request: {}})
 
     remotes = {role: StandIn(HOSTS[role], monitor) for role in HOSTS}
     made = bed_of(remotes)
     with closing(made), closing(Devices(made, 0.2)) as watched:
-        watched.start({EDGE: {"pid": 11, "cuda": None}, SERVER: {"pid": 22, "cuda": {"uuid": "GPU-7"}}})
+        watched.start({EDGE: facts(11), SERVER: facts(22, "GPU-7")})
         begun = {role: remotes[role].wires[0].of("begin") for role in HOSTS}
     assert begun == {
         EDGE: [{"pid": 11, "interval_s": 0.2, "gpu": None}],

@@ -13,10 +13,10 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import profile_files, run
-from pareto.crew import Crew
 from pareto.hosts.session import SessionLost
 from pareto.link.probe import Reading
 from pareto.sweep import Sweep, make_sweep
+from pareto.workers import Workers
 
 LAB = """\
 hosts:
@@ -74,7 +74,7 @@ def test_hosts_that_agree_against_the_driver(out: Console, snapshot: SnapshotAss
 
 @dataclass
 class Linked:
-    """In place of a crew that measures the links beneath."""
+    """In place of workers that measures the links beneath."""
 
     link: Reading
 
@@ -84,7 +84,7 @@ class Linked:
 
 def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
     networks = {name: (profile_files.load(name),) for name in ("none", *sweep.netems)}
-    return run._bare_links(out, cast(Crew, Linked(link)), sweep, networks)
+    return run._bare_links(out, cast(Workers, Linked(link)), sweep, networks)
 
 
 def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep, snapshot: SnapshotAssertion) -> None:

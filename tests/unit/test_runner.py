@@ -21,11 +21,13 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
 from pareto.link.probe import STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
+from pareto.messages import WrongOutput
 from pareto.options import SLOWED
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, Clock, Runner, Workers, link_row
+from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, AnyWorkers, Clock, Runner, link_row
 from pareto.store import Row, Store
 from pareto.sweep import Cell, profiles
+from tests.unit.reported import result_of
 from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
 
 NONE = Profile("none")
@@ -38,10 +40,10 @@ LATEST = {"edge": {"cpu_percent": 7.0}}
 
 
 @dataclass
-class StandInCrew:
+class StandInWorkers:
     """Hosts that do what they are asked at once, unless `faults` are still to come."""
 
-    report: dict[str, Any] = field(default_factory=lambda: report(**WINDOWS))
+    report: dict[str, Any] | WrongOutput = field(default_factory=lambda: report(**WINDOWS))
     samples_told: dict[str, Any] = field(default_factory=lambda: SAMPLES)
     faults: list[Exception] = field(default_factory=list)
     readings: list[Probed] = field(default_factory=list)
@@ -69,10 +71,15 @@ class StandInCrew:
         good = Probed(Reading(0.0003, None, None), "")
         return (self.readings.pop(0) if self.readings else good), (0.0, 0.0)
 
-    def trial(self, trial: Trial, network: Any, sampled: Any) -> dict[str, Any]:
+    def trial(self, trial: Trial, network: Any, sampled: Any) -> Any:
         if sampled is not None:
             sampled(LATEST)
-        return {"edge": self.report, "server": {**USAGE, **WINDOWS}}
+        if isinstance(self.report, WrongOutput):
+            return self.report
+        return result_of({"edge": self.report, **self.others()})
+
+    def others(self) -> dict[str, Any]:
+        return {"server": {**USAGE, **WINDOWS}}
 
     def samples(self) -> dict[str, Any]:
         return self.samples_told
@@ -108,15 +115,15 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path, "run", {})
 
 
-def run(crew: StandInCrew, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
+def run(workers: StandInWorkers, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
     follower = Follower(is_live)
-    runner = Runner(cast(Workers, crew), store, {NONE.name: (NONE,)}, Tolerance(), follower, Clock())
+    runner = Runner(cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), follower, Clock())
     runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), trials))
     return follower
 
 
 def test_a_trials_samples_are_kept_from_its_beginning_on(store: Store) -> None:
-    run(StandInCrew(), store)
+    run(StandInWorkers(), store)
     (row,) = store.rows()
     assert (row["status"], row["edge_temperature_c"], row["server_temperature_c"]) == ("ok", "43", "43")
     table = parquet.read_table(store.folder / "devices" / f"{CELL.id}-r01.parquet").to_pydict()
@@ -127,8 +134,8 @@ def test_a_trials_samples_are_kept_from_its_beginning_on(store: Store) -> None:
 
 def test_what_each_host_did_is_kept_beside_the_trial(store: Store) -> None:
     busy = {"throughput_busy_s": 1.5}
-    crew = StandInCrew(report=report(**WINDOWS, **busy, weights_bytes=7))
-    run(crew, store, trials=2)
+    workers = StandInWorkers(report=report(**WINDOWS, **busy, weights_bytes=7))
+    run(workers, store, trials=2)
     with (store.folder / "stages.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["round"], row["position"], row["host"]) for row in rows] == [
@@ -146,14 +153,14 @@ def test_what_each_host_did_is_kept_beside_the_trial(store: Store) -> None:
 
 
 def test_without_samples_there_is_no_file_of_them(store: Store) -> None:
-    run(StandInCrew(samples_told={}), store)
+    run(StandInWorkers(samples_told={}), store)
     (row,) = store.rows()
     assert (row["status"], row["edge_temperature_c"], row["edge_energy_j"]) == ("ok", "", "")
     assert not (store.folder / "devices").exists()
 
 
 def test_a_split_that_is_wrong_keeps_no_samples(store: Store) -> None:
-    run(StandInCrew(report={"max_abs_error": 3.0, "tolerance": 1e-4}), store)
+    run(StandInWorkers(report=WrongOutput(3.0, 1e-4)), store)
     (row,) = store.rows()
     assert row["status"] == "invalid"
     assert not (store.folder / "devices").exists()
@@ -162,31 +169,33 @@ def test_a_split_that_is_wrong_keeps_no_samples(store: Store) -> None:
 
 @pytest.mark.parametrize(("is_live", "seen"), [(True, [LATEST]), (False, [])])
 def test_only_a_live_screen_asks_for_samples_meanwhile(store: Store, is_live: bool, seen: list[Any]) -> None:
-    assert run(StandInCrew(), store, is_live=is_live).seen == seen
+    assert run(StandInWorkers(), store, is_live=is_live).seen == seen
 
 
 @pytest.mark.parametrize(("counted", "said"), [([None], ""), ([3, 10], "7"), ([3, None], ""), ([5, 5], "0")])
 def test_drops_are_counted_only_where_somebody_counts(
     store: Store, counted: list[int | None], said: str
 ) -> None:
-    run(StandInCrew(dropped=counted), store)
+    run(StandInWorkers(dropped=counted), store)
     assert store.rows()[0]["dropped_packets"] == said
 
 
 def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
-    slow = StandInCrew(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
+    slow = StandInWorkers(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
     networks = {NONE.name: (NONE,)}
     for slowed, status in ((SLOWED, "invalid"), (9.0, "ok")):
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
-        runner = Runner(cast(Workers, slow), store, networks, Tolerance(), follower, Clock(), slowed=slowed)
+        runner = Runner(
+            cast(AnyWorkers, slow), store, networks, Tolerance(), follower, Clock(), slowed=slowed
+        )
         runner.run(Plan((TRIAL,), 1))
         assert follower.rows[-1]["status"] == status
 
 
 def test_hosts_that_stay_away_end_the_run(store: Store, snapshot: SnapshotAssertion) -> None:
-    crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
+    workers = StandInWorkers(faults=[Unreachable("pi: No route to host")] * 9)
     with pytest.raises(Aborted) as aborted:
-        run(crew, store, trials=8)
+        run(workers, store, trials=8)
     assert "pi: No route to host" in str(aborted.value)
     assert str(aborted.value) == snapshot
     assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
@@ -194,8 +203,10 @@ def test_hosts_that_stay_away_end_the_run(store: Store, snapshot: SnapshotAssert
 
 def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
     """Rounds that are added have few trials each: none of them alone has enough to give up."""
-    crew = StandInCrew(faults=[Unreachable("pi: No route to host")] * 9)
-    runner = Runner(cast(Workers, crew), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock())
+    workers = StandInWorkers(faults=[Unreachable("pi: No route to host")] * 9)
+    runner = Runner(
+        cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock()
+    )
     with pytest.raises(Aborted):
         for number in range(1, 9):
             runner.run(Plan((replace(TRIAL, round=number),), 1))
@@ -207,7 +218,7 @@ def test_the_clock_knows_the_pace(store: Store) -> None:
     clock = Clock()
     assert clock.pace == 1.0
     networks = {NONE.name: (NONE,)}
-    Runner(cast(Workers, StandInCrew()), store, networks, Tolerance(), Follower(False), clock, now).run(
+    Runner(cast(AnyWorkers, StandInWorkers()), store, networks, Tolerance(), Follower(False), clock, now).run(
         Plan((TRIAL,), 1)
     )
     walls = float(store.rows()[0]["wall_s"])
@@ -216,29 +227,29 @@ def test_the_clock_knows_the_pace(store: Store) -> None:
 
 
 def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
-    crew = StandInCrew(faults=[SessionLost("pi ended: killed by signal 9")])
-    run(crew, store, trials=3)
+    workers = StandInWorkers(faults=[SessionLost("pi ended: killed by signal 9")])
+    run(workers, store, trials=3)
     assert [row["status"] for row in store.rows()] == ["failed", "ok", "ok"]
     assert store.rows()[0]["reason"] == "pi ended: killed by signal 9"
-    assert crew.closed == 1
+    assert workers.closed == 1
 
 
 def test_a_trial_is_done_again_where_its_testbed_was_lost(store: Store) -> None:
-    crew = StandInCrew(faults=[SessionLost("edge ended")] * 2, gone="its relay was killed")
-    follower = run(crew, store, trials=2)
+    workers = StandInWorkers(faults=[SessionLost("edge ended")] * 2, gone="its relay was killed")
+    follower = run(workers, store, trials=2)
     assert [(row["round"], row["status"]) for row in store.rows()] == [("1", "ok"), ("2", "ok")]
     assert follower.rebuilt == [("its relay was killed", 1), ("its relay was killed", 2)]
-    assert crew.closed == 2  # the workers are started anew on what is built
+    assert workers.closed == 2  # the workers are started anew on what is built
     assert [row["restart"] for row in store.rows()] == ["3", "3"]
 
 
 def test_a_testbed_that_is_lost_again_and_again_is_given_up(store: Store) -> None:
-    crew = StandInCrew(faults=[SessionLost("edge ended")] * 99, gone="its relay was killed")
+    workers = StandInWorkers(faults=[SessionLost("edge ended")] * 99, gone="its relay was killed")
     with pytest.raises(Aborted, match="its relay was killed"):
-        run(crew, store, trials=8)
+        run(workers, store, trials=8)
     assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
     assert {row["reason"] for row in store.rows()} == {"its relay was killed"}
-    assert 99 - len(crew.faults) == MAX_REBUILDS + MAX_FAILURES_IN_A_ROW
+    assert 99 - len(workers.faults) == MAX_REBUILDS + MAX_FAILURES_IN_A_ROW
 
 
 def test_losses_are_shares_of_what_was_sent() -> None:
@@ -255,13 +266,13 @@ def test_a_probe_that_is_off_is_taken_again_at_most_thrice(
     off = Probed(Reading(0.3, None, None), "RTT 300 ms, asked 0 ms")
     stores = [Store.create(tmp_path, "run", {}) for _ in range(2)]
     for store, times in zip(stores, (3, 4), strict=True):
-        run(StandInCrew(readings=[off] * times), store)
+        run(StandInWorkers(readings=[off] * times), store)
     (good,), (bad,) = (store.rows() for store in stores)
     assert (good["status"], bad["status"]) == ("ok", "invalid")
     assert bad["reason"] == snapshot
 
 
-class Played(StandInCrew):
+class Played(StandInWorkers):
     """Notes from where on the link's trace is played."""
 
     def restart(self, position_s: float) -> None:
@@ -271,16 +282,16 @@ class Played(StandInCrew):
 def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: Store) -> None:
     (changing,) = profiles("handover")
     assert changing.offset_s == 0
-    crew = Played()
-    runner = Runner(cast(Workers, crew), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())
+    workers = Played()
+    runner = Runner(cast(AnyWorkers, workers), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())
     cell = replace(CELL, netem="t")
     runner.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
     runner.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))
     period = changing.period_s or 0.0
-    assert crew.played == pytest.approx([0, period / 2, period / 4])
+    assert workers.played == pytest.approx([0, period / 2, period / 4])
 
 
-class ThreeHosts(StandInCrew):
+class ThreeHosts(StandInWorkers):
     @property
     def links(self) -> tuple[Link, ...]:
         middle, server = replace(END, role="middle1"), replace(END, role="server")
@@ -290,21 +301,21 @@ class ThreeHosts(StandInCrew):
     def crossings(self, cell: Cell, network: Sequence[Profile], seen: Any) -> list[Crossing]:
         return crossings(cell, FACTS, network, [link.name for link in self.links], seen)
 
-    def trial(self, trial: Trial, network: Any, sampled: Any) -> dict[str, Any]:
+    def others(self) -> dict[str, Any]:
         passed_on = {**USAGE, **WINDOWS, "sent_bytes": 1 << 30, "received_bytes": 1 << 30}
-        return {"edge": self.report, "middle1": passed_on, "server": {**USAGE, **WINDOWS}}
+        return {"middle1": passed_on, **super().others()}
 
 
 def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: Store) -> None:
     networks = {"none+a": (NONE, Profile("a")), "none+b": (NONE, Profile("b"))}
     trials = [replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem=name)) for name in networks]
-    runner = Runner(cast(Workers, ThreeHosts()), store, networks, Tolerance(), Follower(False), Clock())
+    runner = Runner(cast(AnyWorkers, ThreeHosts()), store, networks, Tolerance(), Follower(False), Clock())
     runner.run(Plan(tuple(trials), 1))
     rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
     assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2
 
 
-class Seeded(StandInCrew):
+class Seeded(StandInWorkers):
     """Notes what chance on its link began from."""
 
     takes_seeds = True
@@ -319,13 +330,13 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
     store: Store, tmp_path: Path, takes_seeds: bool
 ) -> None:
     lossy = Profile("lossy", Direction(0.01, 1e7, loss=0.01))
-    crew = Seeded()
-    crew.takes_seeds = takes_seeds
+    workers = Seeded()
+    workers.takes_seeds = takes_seeds
     cells = [replace(CELL, netem="t", backend=backend) for backend in ("tcp", "rpc")]
     plan = Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2) for cell in cells), 2)
     network = {"t": (lossy,)}
-    Runner(cast(Workers, crew), store, network, Tolerance(), Follower(False), Clock(), seed=3).run(plan)
-    first, again, second, _ = crew.seeds
+    Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Clock(), seed=3).run(plan)
+    first, again, second, _ = workers.seeds
     assert first == again != second
     told = [row["link_seed"] for row in store.rows()]
     if takes_seeds:
@@ -335,14 +346,14 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
         assert told == [""] * 4
     other = Seeded()
     its = Store.create(tmp_path, "other", {})
-    Runner(cast(Workers, other), its, network, Tolerance(), Follower(False), Clock(), seed=4).run(plan)
+    Runner(cast(AnyWorkers, other), its, network, Tolerance(), Follower(False), Clock(), seed=4).run(plan)
     assert other.seeds[0] != first
 
 
 def test_a_link_without_chance_needs_no_seed(store: Store) -> None:
-    crew = Seeded()
-    run(crew, store)
-    assert not hasattr(crew, "seeds")
+    workers = Seeded()
+    run(workers, store)
+    assert not hasattr(workers, "seeds")
     assert store.rows()[0]["link_seed"] == ""
 
 
@@ -351,9 +362,9 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path
     cells = CELL, replace(CELL, backend="rpc")
     trials = tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2, 3) for cell in cells)
     for every, starts, closed in ((1, [3, 3, 4, 4, 5, 5], 2), (2, [3, 3, 3, 3, 4, 4], 1), (None, [3] * 6, 0)):
-        crew, follower, store = StandInCrew(), Follower(False), Store.create(tmp_path, "run", {})
+        workers, follower, store = StandInWorkers(), Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(
-            cast(Workers, crew),
+            cast(AnyWorkers, workers),
             store,
             {NONE.name: (NONE,)},
             Tolerance(),
@@ -364,5 +375,5 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path
         )
         runner.run(Plan(trials, 3))
         assert [row["restart"] for row in follower.rows] == starts
-        assert crew.closed == closed
+        assert workers.closed == closed
         assert store.starts() == max(starts)

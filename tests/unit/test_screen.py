@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 import threading
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli, console, plan, profile_files, screen
+from pareto.messages import SensorSample
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Clock
 from pareto.sweep import make_sweep, profiles
-from pareto.worker.sensors.instruments import FIELDS
 
 FACTS = {
     "mobilenet_v2": ModelFacts(
@@ -31,6 +32,9 @@ NETWORKS = {name: (profile_files.load(name),) for name in SWEEP.netems}
 @pytest.fixture
 def out() -> Console:
     return Console(file=io.StringIO(), width=80, highlight=False, markup=False)
+
+
+FIELDS = tuple(field.name for field in fields(SensorSample))
 
 
 def text(out: Console) -> str:

@@ -9,7 +9,9 @@ import pytest
 from pareto import stages
 from pareto.bounds import Crossing
 from pareto.link.profile import Direction, Profile
+from pareto.stages import TrialResult
 from pareto.sweep import Cell
+from tests.unit.reported import result_of
 
 CELL = Cell("m", (3, 7), "a+b", "tcp", "x", 2)
 CROSSINGS = [
@@ -18,7 +20,7 @@ CROSSINGS = [
 ]
 
 
-def told(**edge: Any) -> dict[str, Any]:
+def told(**edge: Any) -> TrialResult:
     steady = {"throughput_window": [10.0, 14.0], "throughput_window_requests": 8}
     columns = {"started_s": [0.0, 1.0], "stages_s": [[0.2, 0.3], [0.25, 0.35]]}
     report = {
@@ -27,11 +29,13 @@ def told(**edge: Any) -> dict[str, Any]:
         **edge,
     }
     usage = {**steady, "throughput_busy_s": 1.0, "weights_bytes": 5}
-    return {
-        "edge": {**report, **usage},
-        "middle1": {**usage, "throughput_busy_s": 4.5, "baseline_s": 0.21, "steady_s": 0.19},
-        "server": {"rss_bytes": 6},
-    }
+    return result_of(
+        {
+            "edge": {**report, **usage},
+            "middle1": {**usage, "throughput_busy_s": 4.5, "baseline_s": 0.21, "steady_s": 0.19},
+            "server": {"rss_bytes": 6},
+        }
+    )
 
 
 def test_each_host_has_its_units_its_time_and_its_link() -> None:
@@ -63,19 +67,22 @@ def test_what_is_not_computing_is_a_bubble() -> None:
 
 
 def test_a_host_without_work_has_no_row() -> None:
-    (edge,) = stages.rows(CELL, [], told(stages_s=[]), {})
+    alone = {"stages_s": [[], []]}
+    (edge,) = stages.rows(CELL, [], told(stages_s=[], requests={"latency": alone}), {})
     assert edge["host"] == "edge"
 
 
 def test_requests_have_the_servers_time_apart() -> None:
     phase = stages.requests(told())["throughput"]
-    assert phase == {"started_s": [0.0, 1.0], "middle_s": [[0.2], [0.25]], "server_s": [0.3, 0.35]}
+    assert phase["started_s"] == [0.0, 1.0]
+    assert (phase["middle_s"], phase["server_s"]) == ([[0.2], [0.25]], [0.3, 0.35])
+    assert "stages_s" not in phase
 
 
 def test_requests_that_end_before_the_server() -> None:
-    columns = {"stages_s": [[0.2], []]}
-    phase = stages.requests(told(requests={"latency": columns}))["latency"]
-    assert phase == {"middle_s": [[0.2], []], "server_s": [None, None]}
+    columns = {"stages_s": [[0.2], [0.25]]}
+    phase = stages.requests(told(stages_s=[0.2], requests={"latency": columns}))["latency"]
+    assert (phase["middle_s"], phase["server_s"]) == ([[0.2], [0.25]], [None, None])
 
 
 def test_steady_work_that_waits_for_another_step_is_no_measure_of_a_stage_without_units() -> None:

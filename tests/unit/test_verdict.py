@@ -14,8 +14,10 @@ from pareto import verdict
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
+from pareto.messages import WrongOutput
 from pareto.options import SLOWED
 from pareto.sweep import Cell
+from tests.unit.reported import result_of
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
@@ -64,7 +66,8 @@ def report(**changes: Any) -> dict[str, Any]:
 def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
     first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
     crossed = [CROSSING] if told.get("stages_s") else []
-    return verdict.row(CELL, crossed, {"edge": told, "server": USAGE}, {"edge-server": (first, last)})
+    result = result_of({"edge": told, "server": USAGE})
+    return verdict.row(CELL, crossed, result, {"edge-server": (first, last)})
 
 
 def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
@@ -131,7 +134,7 @@ def test_what_the_kernel_says_of_the_connection_stands_in_the_row() -> None:
 
 
 def test_an_unproven_split_has_no_figures() -> None:
-    made = row({"max_abs_error": 3.0, "tolerance": 1e-4})
+    made = verdict.row(CELL, [CROSSING], WrongOutput(3.0, 1e-4), {"edge-server": (Probed(GOOD, ""),) * 2})
     assert made["status"] == "invalid"
     assert "latency_s" not in made
 
@@ -151,8 +154,8 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
 def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
     told = {"edge": report(edge_s=0.036, work_s=0.051, latency_s=0.42), "server": USAGE}
     probes = {"edge-server": (Probed(GOOD, ""),) * 2}
-    assert verdict.row(CELL, [CROSSING], told, probes, slowed=4.1)["status"] == "ok"
-    assert verdict.row(CELL, [CROSSING], told, probes, slowed=3.9)["status"] == "invalid"
+    assert verdict.row(CELL, [CROSSING], result_of(told), probes, slowed=4.1)["status"] == "ok"
+    assert verdict.row(CELL, [CROSSING], result_of(told), probes, slowed=3.9)["status"] == "invalid"
 
 
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
@@ -171,7 +174,7 @@ def test_the_server_is_judged_as_the_edge_is() -> None:
         "server": {**USAGE, "baseline_s": 0.015},
     }
     good = Probed(GOOD, "")
-    made = verdict.row(CELL, [CROSSING], told, {"edge-server": (good, good)})
+    made = verdict.row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)})
     assert made["status"] == "invalid"
     assert "the server's stage" in made["reason"]
     assert made["server_slowdown"] == pytest.approx(50 / 15)
@@ -233,11 +236,15 @@ def test_the_busiest_step_is_not_what_sets_the_bound() -> None:
     told = report(**STEADY, throughput_busy_s=1.8, throughput_ips=5.0)
     usage = {**USAGE, **STEADY, "throughput_busy_s": 0.2}
     probed = Probed(GOOD, "")
-    made = verdict.row(CELL, [CROSSING], {"edge": told, "server": usage}, {"edge-server": (probed, probed)})
+    made = verdict.row(
+        CELL, [CROSSING], result_of({"edge": told, "server": usage}), {"edge-server": (probed, probed)}
+    )
     assert (made["bound_by"], made["busiest"]) == ("edge-server out", "edge")
     assert made["busiest_utilization"] == pytest.approx(0.9)
     told["throughput_busy_s"] = 1.4
-    made = verdict.row(CELL, [CROSSING], {"edge": told, "server": usage}, {"edge-server": (probed, probed)})
+    made = verdict.row(
+        CELL, [CROSSING], result_of({"edge": told, "server": usage}), {"edge-server": (probed, probed)}
+    )
     assert (made["busiest"], made["busiest_utilization"]) == (
         "edge-server out",
         pytest.approx(5 * 8 * 100_352 / 5e6),
@@ -271,7 +278,7 @@ def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) ->
     second_link = Probed(Reading(0.05, 0.95e6, None), ""), Probed(GOOD, off)
     readings = {"edge-middle1": (Probed(GOOD, ""), Probed(GOOD, "")), "middle1-server": second_link}
     cell = Cell(CELL.model, (7, 9), "features.6+features.8", "tcp", "x", 1)
-    return verdict.row(cell, CHAIN, told, readings)
+    return verdict.row(cell, CHAIN, result_of(told), readings)
 
 
 def test_a_chains_times_add_up_over_all_of_it() -> None:
@@ -288,7 +295,8 @@ def test_a_chains_times_add_up_over_all_of_it() -> None:
 
 def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> None:
     told = report()
-    told["requests"]["latency"]["stages_s"] = [[0.2, 0.01, 0.0]] * 3 + [[0.01, 0.1, 0.0]] * 3
+    for phase in told["requests"].values():
+        phase["stages_s"] = [[0.2, 0.01, 0.0]] * 3 + [[0.01, 0.1, 0.0]] * 3
     usage = USAGE | SECOND
     roles = {"middle1": usage, "middle2": usage, "server": usage}
     cell = Cell(CELL.model, (1, 2, 3), "", "tcp", "x", 1)
@@ -297,7 +305,9 @@ def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> Non
         *[Crossing(name, Profile("x"), 1, 1) for name in ("middle1-middle2", "middle2-server")],
     ]
     edge = {**told, "stages_s": [0.105, 0.055, 0.0]}
-    made = verdict.row(cell, crossings, {"edge": edge, **roles}, {"edge-middle1": (Probed(GOOD, ""),) * 2})
+    made = verdict.row(
+        cell, crossings, result_of({"edge": edge, **roles}), {"edge-middle1": (Probed(GOOD, ""),) * 2}
+    )
     assert made["middle_s"] == pytest.approx((0.21 + 0.11) / 2)
 
 
@@ -306,12 +316,14 @@ def test_a_chain_whose_last_hosts_have_nothing_to_do(snapshot: SnapshotAssertion
     made = verdict.row(
         Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
         CHAIN[:1],
-        {
-            "edge": report(stages_s=[0.3], work_s=0.31, latency_s=0.7, throughput_ips=3.0)
-            | {"requests": {phase: {**of, "stages_s": [[0.3]] * 6} for phase, of in requests.items()}},
-            "middle1": USAGE,
-            "server": USAGE,
-        },
+        result_of(
+            {
+                "edge": report(stages_s=[0.3], work_s=0.31, latency_s=0.7, throughput_ips=3.0)
+                | {"requests": {phase: {**of, "stages_s": [[0.3]] * 6} for phase, of in requests.items()}},
+                "middle1": USAGE,
+                "server": USAGE,
+            }
+        ),
         {"edge-middle1": (Probed(GOOD, ""),) * 2, "middle1-server": (Probed(GOOD, "RTT"), Probed(GOOD, ""))},
     )
     assert (made["middle_s"], made["server_s"], made["bound_by"]) == (0.3, None, "middle1")
@@ -347,7 +359,7 @@ WINDOWS = {
 def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
     good = Probed(GOOD, "")
     told = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
-    return verdict.row(cell, [CROSSING], told, {"edge-server": (good, good)}, samples)
+    return verdict.row(cell, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)
 
 
 def test_the_sensors_columns_are_each_hosts_own() -> None:
@@ -368,7 +380,9 @@ def test_a_full_core_is_named_where_the_throughput_falls_short() -> None:
     def named(throughput_ips: float, samples: dict[str, Any]) -> Any:
         good = Probed(GOOD, "")
         told = {"edge": report(**WINDOWS, throughput_ips=throughput_ips), "server": {**USAGE, **WINDOWS}}
-        return verdict.row(CELL, [CROSSING], told, {"edge-server": (good, good)}, samples)["full_cores"]
+        return verdict.row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)[
+            "full_cores"
+        ]
 
     assert named(0.8 * most, {"edge": full, "server": idle}) == "edge"
     assert named(0.8 * most, {"edge": full, "server": full}) == "edge, server"
@@ -454,14 +468,14 @@ def test_a_link_that_is_right_when_probed_and_slow_under_load(
     exact = Reading(0.2, 5e6 * GOODPUT, None)
     probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
     it = replace(CELL, backend=backend)
-    made = verdict.row(it, [CROSSING], told, probes)
+    made = verdict.row(it, [CROSSING], result_of(told), probes)
     assert (made["status"] == "invalid") is invalid, made["reason"]
     assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT / (1 + slower), rel=0.01)
     if invalid:
         assert "during the trial" in made["reason"]
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
-    assert "during the trial" not in verdict.row(it, [lossy], told, probes)["reason"]
+    assert "during the trial" not in verdict.row(it, [lossy], result_of(told), probes)["reason"]
 
 
 def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
@@ -472,14 +486,17 @@ def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
         (0.0, 0.02, Tolerance(rtt_floor_s=0.02)),
     ):
         told = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s), "server": USAGE}
-        assert "during the trial" in verdict.row(CELL, [CROSSING], told, probes)["reason"]
-        assert not verdict.row(CELL, [CROSSING], told, probes, tolerance=tolerance)["reason"]
+        assert "during the trial" in verdict.row(CELL, [CROSSING], result_of(told), probes)["reason"]
+        assert not verdict.row(CELL, [CROSSING], result_of(told), probes, tolerance=tolerance)["reason"]
 
 
 def test_a_short_transfer_tells_no_rate() -> None:
     short = replace(CROSSING, payload_bytes=10_000)
     probes = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
-    assert verdict.row(CELL, [short], {"edge": took(0.5), "server": USAGE}, probes)["loaded_rate_bps"] is None
+    assert (
+        verdict.row(CELL, [short], result_of({"edge": took(0.5), "server": USAGE}), probes)["loaded_rate_bps"]
+        is None
+    )
 
 
 def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
@@ -487,7 +504,7 @@ def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
     told = {"edge": took(0.2 + ON_WIRE_S * GOODPUT / 1.015), "server": USAGE}
     slow, fast = (Reading(0.2, 5e6 * share * GOODPUT, None) for share in (1.0, 1.015))
     rows = [
-        verdict.row(CELL, [CROSSING], told, {"edge-server": (Probed(it, ""), Probed(it, ""))})
+        verdict.row(CELL, [CROSSING], result_of(told), {"edge-server": (Probed(it, ""), Probed(it, ""))})
         for it in (slow, fast)
     ]
     assert rows[0]["latency_bound_s"] == rows[1]["latency_bound_s"]

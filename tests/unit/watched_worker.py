@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pareto import jsonlines
+from pareto.messages import handlers
 from pareto.worker import connections, device
-from pareto.worker.__main__ import Worker
+from pareto.worker.__main__ import Worker, answers
 
 
 class WatchedWorker(Worker):
@@ -16,5 +17,5 @@ class WatchedWorker(Worker):
 
 def serve(congestion: str) -> None:
     worker = WatchedWorker(device.named("cpu"), congestion)
-    handlers = {name: getattr(worker, name) for name in dir(worker) if not name.startswith("_")}
-    jsonlines.serve(handlers, silence_limit_s=600)
+    of_worker = handlers(answers(worker))
+    jsonlines.serve({**of_worker, "connections": worker.connections}, silence_limit_s=600)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pareto.worker.sensors.energy import CounterMeter, Meter, PowerMeter
-from pareto.worker.sensors.gauge import Gauge, answering
+from pareto.worker.sensors.energy import CounterMeter, Gauge, Meter, PowerMeter, answering
 
 _KINDS = ("GPU-", "MIG-")
 """How NVML's UUIDs begin; CUDA's own lack it."""
@@ -69,7 +68,7 @@ def gpu(uuid: str, nvml: Any) -> Gpu:
         ),
     )
     return Gpu(
-        tuple(x for x in gauges if answering(x)),
+        tuple(gauge for gauge in gauges if answering(gauge)),
         _meter(
             name,
             reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),

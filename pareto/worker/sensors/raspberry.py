@@ -10,8 +10,7 @@ import re
 import shutil
 import subprocess
 
-from pareto.worker.sensors.energy import PowerMeter
-from pareto.worker.sensors.gauge import Gauge, answering
+from pareto.worker.sensors.energy import Gauge, PowerMeter, answering
 
 _WORDS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
 NOW, SINCE_BOOT = 0b1111, 16

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pareto.backends import wire
-from pareto.backends.base import MOST_S, Layout, Tensors
+from pareto.backends.base import MAX_S, Layout, Tensors
 from pareto.backends.wire import Kind
 
 NAME = b"thisone."
@@ -24,7 +24,7 @@ LAYOUTS: tuple[Layout, ...] = (
 )
 HEAD = wire.HEADER.size
 LIES = (0, 1, 2, 255, 1 << 16, 1 << 31, 1 << 32, 1 << 62, (1 << 63) - 1, (1 << 64) - 1)
-SECONDS = (float("nan"), float("inf"), float("-inf"), -1e-300, -1.0, MOST_S * 1.01, 1e300)
+SECONDS = (float("nan"), float("inf"), float("-inf"), -1e-300, -1.0, MAX_S * 1.01, 1e300)
 
 
 def tensors_of(layout: Layout, chance: random.Random) -> Tensors:
@@ -70,7 +70,7 @@ def said(data: bytes, forms: Mapping[Kind, wire.Form | None]) -> tuple[list[Said
         seconds, size = struct.unpack("!8d", head[32:96]), int.from_bytes(head[96:], "big")
         if magic != b"PRT1" or version != b"\0\2" or kind is None or stages > 7:
             return found, "no header"
-        if not all(0 <= each <= MOST_S for each in seconds):
+        if not all(0 <= each <= MAX_S for each in seconds):
             return found, "impossible times"
         if (form := forms[kind]) is not None:
             if (count, size) != (len(form.specs), form.nbytes) or not rest.startswith(form.descriptors):

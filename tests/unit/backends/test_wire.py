@@ -11,7 +11,7 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import wire
-from pareto.backends.base import MOST_S, BackendError
+from pareto.backends.base import MAX_S, BackendError
 from pareto.backends.line import AHEAD, Line
 from pareto.backends.rpc import RpcClient
 
@@ -67,7 +67,7 @@ def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None
         )
 
 
-@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, MOST_S + 1])
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, MAX_S + 1])
 def test_seconds_that_cannot_be_are_refused(seconds: float, snapshot: SnapshotAssertion) -> None:
     form = wire.form_of((torch.ones(4),))
     for stages_s, serialize_s in (((0.1, seconds), 0.0), ((), seconds)):

@@ -20,15 +20,32 @@ import pytest
 from analysis.escaping import terminal
 from pareto import devices, probing, stages, verdict
 from pareto.bounds import Crossing
-from pareto.hosts.reports import Reports
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.link.probe import OWN, Probed, Reading, Tolerance, judge
+from pareto.jsonlines import plain
+from pareto.link.probe import OWN, REPORTS, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
+from pareto.messages import (
+    CollectSamples,
+    GetFacts,
+    GetLatestSample,
+    GetUsage,
+    LoadStage,
+    MeasureIdle,
+    Request,
+    RunTrial,
+    SensorSample,
+    Split,
+    TrialReport,
+    Usage,
+    WarmUp,
+)
 from pareto.runner import link_row
 from pareto.screen import _sensed
+from pareto.stages import HostReport, TrialResult
 from pareto.store import Store
 from pareto.sweep import Cell
-from tests.unit.reported import READING, SERIES, TRIAL, USAGE
+from pareto.validation import read
+from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 
 SEED = 15
 PROFILE = Profile("10ms-100mbit", Direction(0.005, 1e8), Direction(0.005, 1e8))
@@ -36,6 +53,8 @@ CELL = Cell("squeezenet1_1", (5,), "features.5", "tcp", PROFILE.name, 1)
 CROSSING = Crossing("edge-server", PROFILE, 50_176, 4000)
 GOOD = Reading(0.0101, 0.96e8, 0.96e8)
 PROBES = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
+
+SPLIT = Split((5,), 1, "tcp")
 
 HOSTILE: tuple[Any, ...] = (
     *(math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, 5e-324, 1e-9, 1e-3, 1.0, 86_400.0, 1e9, 1e308),
@@ -70,17 +89,16 @@ def can_be_shown(text: str) -> bool:
     return "\n" not in text and terminal(text) == text
 
 
-def into_rows(trial: Any, usage: Any = USAGE) -> None:
+def into_rows(report: Any, usage: Usage | None = None) -> None:
     """As `pareto.runner` and `pareto.store` do."""
-    told = {
-        "edge": {**copy.deepcopy(trial), "baseline_s": 0.0015, "weights_bytes": 1, "idle_power_w": None},
-        "server": {**copy.deepcopy(usage), "baseline_s": 0.003, "weights_bytes": 1, "idle_power_w": 2.0},
-    }
+    result = report
     samples = {"edge": SERIES, "server": SERIES}
-    if "requests" in trial:
-        KEPT[0].write_requests(CELL, 1, stages.requests(told))
-        keep(*stages.rows(CELL, [CROSSING], told, samples))
-    row = verdict.row(CELL, [CROSSING], told, PROBES, samples)
+    if isinstance(report, TrialReport):
+        server = HostReport(usage or read(Usage, USAGE), 0.003, 1, 2.0)
+        result = TrialResult(report, {"edge": HostReport(report, 0.0015, 1), "server": server})
+        KEPT[0].write_requests(CELL, 1, stages.requests(result))
+        keep(*stages.rows(CELL, [CROSSING], result, samples))
+    row = verdict.row(CELL, [CROSSING], result, PROBES, samples)
     assert row["status"] in ("ok", "invalid")
     assert can_be_shown(row["reason"])
     keep(row)
@@ -95,11 +113,11 @@ def into_reading(reply: Any) -> None:
     keep(link_row(PROFILE, reading, (0.0, 0.0)))
 
 
-def into_columns(reply: Any) -> None:
-    series = reply["columns"]
-    keep(devices.columns("edge", series, {**USAGE, "idle_power_w": 2.0}, 1))
-    devices.throttling("edge", series, USAGE)
-    within = devices.within(series, tuple(USAGE["trial_window"]))
+def into_columns(series: Any) -> None:
+    usage = read(Usage, USAGE)
+    keep(devices.columns("edge", series, usage, 2.0, 1))
+    devices.throttling("edge", series, usage)
+    within = devices.within(series, usage.trial_window)
     KEPT[0].write_devices(CELL, 1, {"edge": within, "server": series})
 
 
@@ -122,20 +140,27 @@ def keep(*rows: dict[str, Any]) -> None:
         csv.writer(io.TextIOWrapper(io.BytesIO(), "utf-8")).writerow(map(str, row.values()))
 
 
-def shown(latest: Any) -> None:
-    assert can_be_shown(_sensed(latest or {}))
+def shown(latest: SensorSample | None) -> None:
+    assert can_be_shown(_sensed(plain(latest) if latest is not None else {}))
 
 
-PROGRAMS: dict[str, tuple[str, Any, Callable[[Any], object]]] = {
-    "trial": ("pareto.worker", TRIAL, into_rows),
-    "usage": ("pareto.worker", USAGE, lambda usage: into_rows(TRIAL, usage)),
-    "probe": ("pareto.worker", READING, into_reading),
-    "stage": ("pareto.worker", {"weights_bytes": 1, "rss_bytes": 1, "run_s": 0.1}, keep),
-    "facts": ("pareto.worker", {"pid": 7, "cuda": None, "cpu": "an ARM"}, json.dumps),
-    "warm": ("pareto.worker", 0.5, lambda it: keep({"s": it})),
-    "collect": ("pareto.worker.monitor", {"columns": SERIES}, into_columns),
-    "latest": ("pareto.worker.monitor", {name: of[1] for name, of in SERIES.items()}, shown),
-    "idle": ("pareto.worker.monitor", {"power_w": 2.5, "power_w_by_source": {"rapl": 2.5}}, keep),
+PROGRAMS: dict[str, tuple[Request[Any], Any, Callable[[Any], object]]] = {
+    "trial": (TRIAL_REQUEST, TRIAL, into_rows),
+    "usage": (GetUsage(), USAGE, lambda usage: into_rows(read(RunTrial.report, TRIAL), usage)),
+    "stage": (
+        LoadStage(SPLIT, 0, None),
+        {"weights_bytes": 1, "rss_bytes": 1, "run_s": 0.1},
+        lambda it: keep(plain(it)),
+    ),
+    "facts": (GetFacts(), plain(facts(7)), lambda it: json.dumps(it, default=plain)),
+    "warm": (WarmUp("tcp", 1), 0.5, lambda it: keep({"s": it})),
+    "collect": (CollectSamples(), SERIES, into_columns),
+    "latest": (GetLatestSample(), {name: of[1] for name, of in SERIES.items()}, shown),
+    "idle": (
+        MeasureIdle(0.0),
+        {"power_w": 2.5, "power_w_by_source": {"rapl": 2.5}},
+        lambda it: keep(plain(it)),
+    ),
 }
 
 
@@ -195,16 +220,14 @@ def line(result: Any, chance: random.Random) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("op", PROGRAMS)
-def test_whatever_a_program_reports(op: str, cases: int) -> None:
-    module, good, use = PROGRAMS[op]
-    use(copy.deepcopy(good))
-    where, check, accepted = places(good), Reports(module).check, 0
-    for case in range(cases // len(PROGRAMS)):
-        chance = random.Random(f"{op} {SEED} {case}")  # noqa: S311
-        session = Session("pi", Sends(line(changed(good, chance, where), chance), chance), check)
+def hostile(good: Any, cases: int, ask: Callable[[Session], Any], use: Callable[[Any], object]) -> None:
+    """So many replies, each of them refused with words that can be shown, or used."""
+    where, accepted = places(good), 0
+    for case in range(cases // (len(PROGRAMS) + 1)):
+        chance = random.Random(f"{SEED} {case}")  # noqa: S311
+        session = Session("pi", Sends(line(changed(good, chance, where), chance), chance), REPORTS)
         try:
-            result = session.request(op)
+            result = ask(session)
         except (SessionError, SessionLost) as fault:
             assert can_be_shown(str(fault)), case
             assert len(str(fault)) < 1500, case
@@ -215,3 +238,15 @@ def test_whatever_a_program_reports(op: str, cases: int) -> None:
         except Exception as error:
             raise AssertionError(f"case {case}") from error
     assert accepted
+
+
+@pytest.mark.parametrize("op", PROGRAMS)
+def test_whatever_a_program_reports(op: str, cases: int) -> None:
+    request, good, use = PROGRAMS[op]
+    use(read(request.report, copy.deepcopy(good)))
+    hostile(good, cases, lambda session: session.ask(request), use)
+
+
+def test_whatever_a_probe_reports(cases: int) -> None:
+    into_reading(copy.deepcopy(READING))
+    hostile(READING, cases, lambda session: session.request("probe"), into_reading)

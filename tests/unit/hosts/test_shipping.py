@@ -177,6 +177,8 @@ def test_only_what_workers_need_travels(folder: Path) -> None:
         "constants.py",
         "errors.py",
         "jsonlines.py",
+        "messages.py",
+        "validation.py",
         "worker",
         "backends",
         "link",

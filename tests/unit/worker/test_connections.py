@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -115,6 +115,10 @@ def test_looking_changes_nothing(pairs: Pairs) -> None:
     transfer((client, server), 1000)
 
 
+def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> Any:
+    return connections.carried(before, after)
+
+
 def test_a_transfer_is_told_of(pairs: Pairs) -> None:
     pair = pairs.connect(PEER)
     before = connections.to(PEER)
@@ -123,12 +127,12 @@ def test_a_transfer_is_told_of(pairs: Pairs) -> None:
     now = only(after)
     assert now.acked_bytes is not None
     assert 0 <= now.acked_bytes - MANY <= 1  # the SYN counts in some kernels
-    told = connections.carried(before, after)
-    assert told["congestion"] == now.congestion in _available()
-    assert told["tcp_retransmits"] == 0
-    assert told["tcp_cwnd_packets"] >= 2
-    assert 0 < told["tcp_min_rtt_s"] <= 2 * told["tcp_rtt_s"] < 2
-    assert told["tcp_delivery_rate_bps"] > 1e6
+    told = carried(before, after)
+    assert told.congestion == now.congestion in _available()
+    assert told.tcp_retransmits == 0
+    assert told.tcp_cwnd_packets >= 2
+    assert 0 < told.tcp_min_rtt_s <= 2 * told.tcp_rtt_s < 2
+    assert told.tcp_delivery_rate_bps > 1e6
 
 
 def _available() -> list[str]:
@@ -145,8 +149,8 @@ def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(p
     busy_before[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _another().encode())
     transfer(now, MANY)
     transfer(busy_before, 1000)
-    assert connections.carried(before, connections.to(PEER))["congestion"] == "reno"
-    assert connections.carried({}, connections.to(PEER))["congestion"] == _another()
+    assert carried(before, connections.to(PEER)).congestion == "reno"
+    assert carried({}, connections.to(PEER)).congestion == _another()
 
 
 def test_of_connections_that_carried_together_the_sums_are_told_of(pairs: Pairs) -> None:
@@ -156,12 +160,12 @@ def test_of_connections_that_carried_together_the_sums_are_told_of(pairs: Pairs)
     for number, pair in enumerate(used):
         transfer(pair, MANY << number)
     after = connections.to(PEER)
-    told = connections.carried(before, after)
+    told = carried(before, after)
     busy = [after[_inode(pair[0])] for pair in used]
-    assert told["tcp_connections"] == 3
-    assert told["tcp_cwnd_packets"] == sum(each.cwnd_packets or 0 for each in busy)
-    assert told["tcp_delivery_rate_bps"] == busy[-1].delivery_rate_bps
-    assert told["tcp_rtt_s"] == busy[-1].rtt_s  # of the busiest
+    assert told.tcp_connections == 3
+    assert told.tcp_cwnd_packets == sum(each.cwnd_packets or 0 for each in busy)
+    assert told.tcp_delivery_rate_bps == busy[-1].delivery_rate_bps
+    assert told.tcp_rtt_s == busy[-1].rtt_s  # of the busiest
 
 
 def _inode(sock: socket.socket) -> int:
@@ -177,7 +181,7 @@ def _another() -> str:
 
 
 def test_nothing_crossed_nothing_told() -> None:
-    assert connections.carried({}, {}) == {}
+    assert connections.carried({}, {}) is None
 
 
 def test_retransmissions_are_those_since_the_first_look() -> None:
@@ -187,10 +191,10 @@ def test_retransmissions_are_those_since_the_first_look() -> None:
     first = Connection.of(bytes(info), "cubic")
     struct.pack_into("=I", info, 100, 12)
     later = Connection.of(bytes(info), "cubic")
-    assert connections.carried({7: first}, {7: later})["tcp_retransmits"] == 7
+    assert carried({7: first}, {7: later}).tcp_retransmits == 7
     struct.pack_into("=Q", info, 120, 10_000)
     both = Connection.of(bytes(info), "cubic")
-    assert connections.carried({7: first, 8: later}, {7: both, 8: both})["tcp_retransmits"] == 7
+    assert carried({7: first, 8: later}, {7: both, 8: both}).tcp_retransmits == 7
 
 
 @pytest.mark.parametrize(
@@ -212,8 +216,8 @@ def test_an_older_kernel_tells_less(pairs: Pairs, length: int, missing: set[str]
     info = pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, length)
     read = Connection.of(info, "cubic")
     assert {name for name, value in vars(read).items() if value is None} == missing
-    told = connections.carried({}, {1: read})
-    assert (told["tcp_retransmits"] is None) == ("retransmits" in missing)
+    told = carried({}, {1: read})
+    assert (told.tcp_retransmits is None) == ("retransmits" in missing)
 
 
 def test_what_was_never_measured_is_not_told() -> None:
@@ -255,7 +259,7 @@ def hosts() -> Iterator[dict[str, Forked]]:
         where["port"] = hosts["server"].result("rendezvous", address="127.0.0.1")
         with ThreadPoolExecutor() as pool:  # they wait for each other
             joining = [
-                pool.submit(host.result, "join_rpc", role=role, **where) for role, host in hosts.items()
+                pool.submit(host.result, "join", role=role, **where) for role, host in hosts.items()
             ]
             for joined in joining:
                 joined.result()

@@ -80,7 +80,7 @@ def test_the_worker_ends_at_once_with_one_line(
 
 def test_the_cpu_computes_what_the_stage_computes() -> None:
     cpu = device.named("cpu")
-    assert cpu.facts() == {"device": "cpu", "cuda": None}
+    assert (cpu.name, cpu.gpu()) == ("cpu", None)
     payload = (torch.ones(2, 3),)
     assert cpu.run(Stage(None), payload)[0] is payload[0]
     assert cpu.gpu_s() is None
@@ -163,7 +163,7 @@ class FakeGpu:
             gpu.did.append("back")
             return copy(tensor, other)
 
-        monkeypatch.setattr(device, "_found", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(device, "_usable", lambda *_: torch.device("cpu"))
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(torch, "empty", pinned)
@@ -232,5 +232,6 @@ def test_a_real_gpu_computes_what_the_cpu_computes(tmp_path: object) -> None:
     median = gpu.gpu_s()
     assert median is not None
     assert median > 0
-    cuda = gpu.facts()["cuda"]
-    assert (cuda["index"], cuda["tf32"], cuda["cudnn_benchmark"]) == (0, False, True)
+    cuda = gpu.gpu()
+    assert cuda is not None
+    assert (cuda.index, cuda.tf32, cuda.cudnn_benchmark) == (0, False, True)

@@ -16,9 +16,11 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.reports import Reports
-from pareto.worker.sensors.instruments import Sample
-from pareto.worker.sensors.sampling import Sampler
+from pareto import messages
+from pareto.messages import SensorSample
+from pareto.validation import read
+from pareto.worker.monitor import Sampler
+from pareto.worker.sensors.instruments import Reading
 from tests import REPOSITORY
 from tests.program import Program
 
@@ -82,7 +84,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def begin(monitor: Program, pid: int, interval_s: float = INTERVAL_S) -> dict[str, str]:
-    sensors: dict[str, str] = monitor.result("begin", pid=pid, interval_s=interval_s, gpu=None)["sensors"]
+    sensors: dict[str, str] = monitor.result("begin", pid=pid, interval_s=interval_s, gpu=None)
     return sensors
 
 
@@ -152,7 +154,7 @@ def test_energy_is_the_sum_of_all_sources_since_begin(monitor: Program, device: 
     begin(monitor, os.getpid())
     (device / RAPL / "energy_uj").write_text("12000000\n")
     later(monitor)
-    columns = monitor.result("collect")["columns"]
+    columns = monitor.result("collect")
     assert columns["energy_j"][0] == 0.0
     assert columns["power_w"][0] is None  # a counter has no power yet
     lasted_s = columns["at_s"][-1] - columns["at_s"][0]
@@ -173,7 +175,7 @@ def test_a_source_that_falls_silent_leaves_no_partial_sum(monitor: Program, devi
 def test_what_has_just_ended_lies_between_two_samples(monitor: Program) -> None:
     begin(monitor, os.getpid(), interval_s=1000.0)
     ended_s = time.monotonic()
-    assert monitor.result("collect")["columns"]["at_s"][-1] >= ended_s
+    assert monitor.result("collect")["at_s"][-1] >= ended_s
 
 
 def test_two_collections_share_one_sample(monitor: Program) -> None:
@@ -181,7 +183,7 @@ def test_two_collections_share_one_sample(monitor: Program) -> None:
     collected = []
     for _ in range(3):
         later(monitor)
-        collected.append(monitor.result("collect")["columns"])
+        collected.append(monitor.result("collect"))
     for before, after in pairwise(collected):
         assert {field: values[-1] for field, values in before.items()} == {
             field: values[0] for field, values in after.items()
@@ -198,7 +200,7 @@ def test_begin_again_starts_anew(monitor: Program, child: subprocess.Popen[bytes
     threads = psutil.Process(monitor.process.pid).num_threads()
     begun_s = time.monotonic()
     begin(monitor, child.pid, interval_s=1000.0)
-    columns = monitor.result("collect")["columns"]
+    columns = monitor.result("collect")
     assert len(columns["at_s"]) == 2  # at the beginning, and when they were collected
     assert columns["at_s"][0] > begun_s
     assert columns["energy_j"][0] == 0.0
@@ -216,7 +218,7 @@ def test_processor_time_of_the_watched_process(monitor: Program, child: subproce
         later(monitor)
     inside_s = used_s(child.pid) - inside_s
     later(monitor)
-    columns = monitor.result("collect")["columns"]
+    columns = monitor.result("collect")
     outside_s = used_s(child.pid) - outside_s
     assert columns["cpu_percent"][0] is None
     times = columns["at_s"]
@@ -252,7 +254,8 @@ def test_what_cannot_be_watched_is_refused(
 
 
 def test_nothing_to_tell_before_begin(monitor: Program, snapshot: SnapshotAssertion) -> None:
-    (said,) = {monitor.reply(op, seconds=0.0)["error"] for op in ("collect", "idle", "cost")}
+    replies = monitor.reply("collect"), monitor.reply("idle", seconds=0.0), monitor.reply("cost")
+    (said,) = {reply["error"] for reply in replies}
     assert said == snapshot
 
 
@@ -318,10 +321,10 @@ class Takes:
         self.reached = threading.Event()
         self._at = at
 
-    def __call__(self) -> Sample:
+    def __call__(self) -> Reading:
         self.calls += 1
         self._at.get(self.calls, int)()
-        return Sample(at_s=time.monotonic(), rss_bytes=self.calls)
+        return Reading(SensorSample(at_s=time.monotonic(), rss_bytes=self.calls))
 
 
 def test_the_oldest_samples_give_way() -> None:
@@ -329,7 +332,7 @@ def test_the_oldest_samples_give_way() -> None:
     sampler = Sampler(Takes({6: reached.set}), 0.001, kept=3)
     reached.wait()
     sampler.stop()
-    kept = [x.rss_bytes for x in sampler.waiting()]
+    kept = [reading.sample.rss_bytes for reading in sampler.waiting()]
     taken = sampler.taken()
     assert kept == [taken - 2, taken - 1, taken]
 
@@ -368,11 +371,11 @@ def test_sampling_that_has_failed_does_not_look_like_none() -> None:
 
 
 def test_all_that_it_reports_is_declared(monitor: Program, bare_monitor: Program) -> None:
-    """The driver takes nothing else (`pareto.hosts.reports`)."""
-    check = Reports("pareto.worker.monitor").check
+    """The driver takes nothing else (`pareto.messages`)."""
     for program in (monitor, bare_monitor):
-        check("latest", program.result("latest"))
-        check("begin", program.result("begin", pid=os.getpid(), interval_s=INTERVAL_S, gpu=None))
-        check("idle", program.result("idle", seconds=3 * INTERVAL_S))
-        for op in ("latest", "collect", "cost"):
-            check(op, program.result(op))
+        read(messages.GetLatestSample.report, program.result("latest"))
+        begun = program.result("begin", pid=os.getpid(), interval_s=INTERVAL_S, gpu=None)
+        read(messages.BeginSampling.report, begun)
+        read(messages.MeasureIdle.report, program.result("idle", seconds=3 * INTERVAL_S))
+        for kind in (messages.GetLatestSample, messages.CollectSamples, messages.GetSamplingCost):
+            read(kind.report, program.result(kind.op))

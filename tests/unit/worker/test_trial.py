@@ -13,9 +13,10 @@ import torch
 
 from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.messages import Length, RunTrial, Split, WrongOutput
 from pareto.worker import phases, trial
 from pareto.worker.device import Cpu
-from pareto.worker.phases import Length, NoLink, Phase, Sample
+from pareto.worker.phases import NoLink, Phase, Sample
 from pareto.worker.trial import Data
 from partitions.stage import Stage
 
@@ -33,19 +34,18 @@ def run(
     requests: int = 5,
     transfer_s: float = 0.001,
     in_flight: int | None = None,
-) -> dict[str, Any]:
-    return trial.run(
-        client,
-        Cpu(),
-        Stage(None),
-        data,
+) -> Any:
+    request = RunTrial(
+        split=Split((0,), 2, "tcp"),
         warmup_requests=2,
         latency=Length(requests, 0.0),
         throughput=Length(requests, 0.0),
         transfer_s=transfer_s,
         in_flight=in_flight,
         interface="lo",
+        peer="127.0.0.1",
     )
+    return trial.run(client, Cpu(), Stage(None), data, request)
 
 
 def data(labels: list[list[int]] | None = None, references: tuple[Tensors, ...] | None = None) -> Data:
@@ -99,35 +99,35 @@ def test_accuracy_counts_each_image_once(
     labels: list[list[int]] | None, requests: int, found: tuple[float | None, int | None]
 ) -> None:
     report = run(NoLink(), data(labels), requests=requests)
-    assert (report["top1"], report["top1_images"]) == found
+    assert (report.top1, report.top1_images) == found
 
 
 def test_inputs_that_no_phase_came_to_count_for_nothing() -> None:
     many = Data(LOGITS * 10, [(logits,) for logits in LOGITS * 10], [torch.tensor([0, 3])] * 20)
     report = run(NoLink(), many, requests=2, in_flight=3)  # that makes seven requests in the throughput phase
-    assert (report["top1"], report["top1_images"]) == (0.5, 14)
+    assert (report.top1, report.top1_images) == (0.5, 14)
 
 
 def test_results_that_are_no_logits_have_no_accuracy() -> None:
     images = [torch.ones(1, 3, 4, 4)]
     report = run(NoLink(), Data(images, [(images[0],)], [torch.tensor([0])]))
-    assert report["top1"] is report["top1_images"] is None
+    assert report.top1 is report.top1_images is None
 
 
 def test_every_result_is_compared_and_counted(server: TcpServer) -> None:
     references = tuple((logits, 2 * logits, 3 * logits) for logits in LOGITS)
     report = run(connected(server, 3), data([[0, 1], [2, 3]], references))
-    assert report["result_bytes"] == 3 * report["payload_bytes"] == 3 * LOGITS[0].nbytes
-    assert report["max_abs_error"] == 0.0
-    assert report["top1"] == 1.0  # of the first
+    assert report.result_bytes == 3 * report.payload_bytes == 3 * LOGITS[0].nbytes
+    assert report.max_abs_error == 0.0
+    assert report.top1 == 1.0  # of the first
 
 
 @pytest.mark.parametrize("wrong", [1, 2])
 def test_nothing_is_timed_where_any_result_is_wrong(server: TcpServer, wrong: int) -> None:
     references = tuple(tuple(logits * (head + 1) + (head == wrong) for head in range(3)) for logits in LOGITS)
     report = run(connected(server, 3), data(references=references))
-    assert set(report) == {"max_abs_error", "tolerance"}
-    assert report["max_abs_error"] == 1.0
+    assert isinstance(report, WrongOutput)
+    assert report.max_abs_error == 1.0
 
 
 @pytest.mark.parametrize(
@@ -152,23 +152,23 @@ def test_a_trial_keeps_as_many_in_flight_as_its_pace_asks_for(
     server: TcpServer, stage_s: float, transfer_s: float
 ) -> None:
     report = run(connected(server, 1, stage_s), data(), transfer_s=transfer_s)
-    slowest_s = max(report["edge_s"], *report["stages_s"], transfer_s)
-    assert report["in_flight"] == phases.in_flight(report["latency_s"], slowest_s)
+    slowest_s = max(report.edge_s, *report.stages_s, transfer_s)
+    assert report.in_flight == phases.in_flight(report.latency_s, slowest_s)
 
 
 def test_how_many_are_in_flight_may_be_asked_for(server: TcpServer) -> None:
-    assert run(connected(server, 1), data(), in_flight=1)["in_flight"] == 1
-    assert run(connected(server, 1), data(), in_flight=7)["in_flight"] == 7
+    assert run(connected(server, 1), data(), in_flight=1).in_flight == 1
+    assert run(connected(server, 1), data(), in_flight=7).in_flight == 7
 
 
 def test_what_the_stages_took_comes_from_the_requests(server: TcpServer) -> None:
     report = run(connected(server, 1, 0.02), data())
-    one_by_one, many = (report["requests"][name] for name in ("latency", "throughput"))
-    of_stage = [[stage_s for (stage_s,) in phase["stages_s"]] for phase in (one_by_one, many)]
-    assert report["stages_s"] == [statistics.median(of_stage[0])]
+    one_by_one, many = report.requests.latency, report.requests.throughput
+    of_stage = [[stage_s for (stage_s,) in phase.stages_s] for phase in (one_by_one, many)]
+    assert report.stages_s == (statistics.median(of_stage[0]),)
     assert min(itertools.chain(*of_stage)) >= 0.02
-    sums = [a + sum(b) for a, b in zip(one_by_one["edge_s"], one_by_one["stages_s"], strict=True)]
-    assert report["work_s"] == statistics.median(sums)
+    sums = [a + sum(b) for a, b in zip(one_by_one.edge_s, one_by_one.stages_s, strict=True)]
+    assert report.work_s == statistics.median(sums)
 
 
 def test_a_data_file_gives_each_input_all_its_answers() -> None:

@@ -21,11 +21,26 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.base import BackendError
 from pareto.errors import UserError
-from pareto.hosts.reports import Reports
-from pareto.jsonlines import Refused
+from pareto.jsonlines import Refused, plain
+from pareto.link import probe
+from pareto.messages import (
+    Connect,
+    GetFacts,
+    GetUsage,
+    Length,
+    Listen,
+    LoadModel,
+    LoadStage,
+    MeasureBaseline,
+    RunTrial,
+    Split,
+    StageLoaded,
+    TrialReport,
+    WarmUp,
+)
+from pareto.validation import read
 from pareto.worker import device, host
-from pareto.worker.__main__ import Worker, _answering, _layout
-from pareto.worker.served import Runs
+from pareto.worker.__main__ import Worker, _answering, _layout, answers
 from partitions import model as partitioned
 from partitions import proof, registry, weights
 from partitions.graph import TensorSpec
@@ -39,7 +54,11 @@ pytestmark = pytest.mark.usefixtures("quick_collections")
 RECIPE = Recipe(MODEL)
 LAST = 12
 MIB = 1 << 20
-AT_EDGE = {"position": 0, "batch_size": 1, "backend": "tcp", "interface": None}
+AT_EDGE = {"position": 0, "interface": None}
+
+
+def split(*cuts: int) -> dict[str, Any]:
+    return {"cuts": list(cuts), "batch_size": 1, "backend": "tcp"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -51,7 +70,7 @@ def model() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The `load` request of a small model."""
+    """The fields of a small model's `LoadModel`."""
     folder = tmp_path_factory.mktemp("load")
     made = weights.make(MODEL, "seeded", 3, folder)
     model = partitioned.load(RECIPE, made.path)
@@ -73,11 +92,11 @@ class Chain:
 
     def __init__(self, loading: dict[str, Any], hosts: int = 2) -> None:
         self.hosts = [Worker(device.named("cpu")) for _ in range(hosts)]
-        to = {"address": "127.0.0.1", "token": "t"}
         for near, far in itertools.pairwise(self.hosts):
-            near.connect({**to, **far.listen(to), "backends": ["tcp", "tcp:3"]})
+            ports = far.listen(Listen("127.0.0.1", "t"))
+            near.connect(Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3"]))
         for worker in self.hosts:
-            worker.load(loading if worker is self.edge else {**loading, "data": []})
+            worker.load(LoadModel(**loading if worker is self.edge else {**loading, "data": []}))
 
     @property
     def edge(self) -> Worker:
@@ -87,30 +106,28 @@ class Chain:
     def server(self) -> Worker:
         return self.hosts[-1]
 
-    def stage(self, *cuts: int) -> list[dict[str, float]]:
+    def stage(self, *cuts: int) -> list[StageLoaded]:
         return [self.stage_at(position, *cuts) for position in range(len(self.hosts))]
 
-    def stage_at(self, position: int, *cuts: int) -> dict[str, float]:
+    def stage_at(self, position: int, *cuts: int) -> StageLoaded:
         interface = "lo" if position < len(self.hosts) - 1 else None
-        where = {"position": position, "interface": interface}
-        return self.hosts[position].stage({"cuts": cuts, "batch_size": 1, "backend": "tcp", **where})
+        return self.hosts[position].stage(LoadStage(Split(cuts, 1, "tcp"), position, interface))
 
-    def trial(self, *cuts: int, backend: str = "tcp") -> dict[str, Any]:
-        length = {"requests": 4, "seconds": 0.0}
-        return self.edge.trial(
-            {
-                "cuts": cuts,
-                "batch_size": 1,
-                "backend": backend,
-                "warmup_requests": 2,
-                "latency": length,
-                "throughput": length,
-                "transfer_s": 0.001,
-                "in_flight": None,
-                "peer": "127.0.0.1",
-                "interface": "lo",
-            }
+    def trial(self, *cuts: int, backend: str = "tcp") -> TrialReport:
+        report = self.edge.trial(
+            RunTrial(
+                split=Split(cuts, 1, backend),
+                warmup_requests=2,
+                latency=Length(4, 0.0),
+                throughput=Length(4, 0.0),
+                transfer_s=0.001,
+                in_flight=None,
+                peer="127.0.0.1",
+                interface="lo",
+            )
         )
+        assert isinstance(report, TrialReport)
+        return report
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +152,9 @@ def test_both_devices_together_hold_the_model_once(pair: Chain) -> None:
     whole = sum(tensor.nbytes for tensor in registry.build_structure(MODEL).state_dict().values())
     for point in (0, 5, LAST, 1):
         edge, server = pair.stage(point)
-        assert edge["weights_bytes"] + server["weights_bytes"] == whole
-        assert {0: edge, LAST: server}.get(point, {"weights_bytes": 0})["weights_bytes"] == 0
-        assert edge["rss_bytes"] > 0
+        assert edge.weights_bytes + server.weights_bytes == whole
+        assert {0: edge, LAST: server}.get(point, StageLoaded(0, 0, 0.0)).weights_bytes == 0
+        assert edge.rss_bytes > 0
 
 
 def test_each_host_of_a_chain_holds_its_own_part_and_each_cut_computes_the_model(three: Chain) -> None:
@@ -150,70 +167,70 @@ def test_each_host_of_a_chain_holds_its_own_part_and_each_cut_computes_the_model
         (middle, LAST): 1,
         (LAST, LAST): 0,
     }.items():
-        held = [staged["weights_bytes"] for staged in three.stage(*cuts)]
+        held = [staged.weights_bytes for staged in three.stage(*cuts)]
         bounds = (0, *cuts, LAST)
         assert sum(held) == whole
         assert [not nbytes for nbytes in held] == [a == b for a, b in itertools.pairwise(bounds)]
         report = three.trial(*cuts)
-        assert report["max_abs_error"] == 0.0  # one kind of device, one order of sums
-        assert len(report["stages_s"]) == later
-        assert all(seconds > 0 for seconds in report["stages_s"])
-        assert {len(each) for each in report["requests"]["latency"]["stages_s"]} == {later}
-        assert (report["result_bytes"] > 0) == (later > 0)
-        assert report["stages_s"] == [
-            statistics.median(each) for each in zip(*report["requests"]["latency"]["stages_s"], strict=True)
-        ]
+        assert report.max_abs_error == 0.0  # one kind of device, one order of sums
+        assert len(report.stages_s) == later
+        assert all(seconds > 0 for seconds in report.stages_s)
+        assert {len(each) for each in report.requests.latency.stages_s} == {later}
+        assert (report.result_bytes > 0) == (later > 0)
+        assert report.stages_s == tuple(
+            statistics.median(each) for each in zip(*report.requests.latency.stages_s, strict=True)
+        )
 
 
 def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> None:
     three.stage(1, 3)
     report = three.trial(1, 3)
-    requests = len(report["requests"]["throughput"]["started_s"])
-    steady = 1 + report["throughput_window_requests"]
-    asked = {"requests": requests, "steady": steady}
+    requests = len(report.requests.throughput.started_s)
+    steady = 1 + report.throughput_window_requests
+    asked = GetUsage(requests, steady)
     edge, middle, server = (worker.usage(asked) for worker in three.hosts)
-    assert edge["throughput_busy_s"] is None  # the edge's is in the report
-    window = report["throughput_window"]
-    assert 0 < report["throughput_busy_s"] <= window[1] - window[0]
+    assert edge.throughput_busy_s is None  # the edge's is in the report
+    window = report.throughput_window
+    assert 0 < report.throughput_busy_s <= window[1] - window[0]
     for usage, stages in ((middle, 0), (server, 1)):
-        first, last = usage["throughput_window"]
-        told = [each[stages] for each in report["requests"]["throughput"]["stages_s"]][1:steady]
-        assert usage["throughput_busy_s"] == pytest.approx(sum(told))
-        assert usage["throughput_busy_s"] <= last - first
+        first, last = usage.throughput_window
+        told = [each[stages] for each in report.requests.throughput.stages_s][1:steady]
+        assert usage.throughput_busy_s == pytest.approx(sum(told))
+        assert usage.throughput_busy_s <= last - first
     points = partitioned.describe(RECIPE)[0]
-    assert middle["sent_bytes"] > points[3].payload_bytes  # on this loopback, of all three
-    assert middle["received_bytes"] > 0
-    assert middle["retransmits"] >= 0
-    assert [server[name] for name in ("sent_bytes", "received_bytes", "retransmits")] == [None] * 3
+    assert middle.sent_bytes > points[3].payload_bytes  # on this loopback, of all three
+    assert middle.received_bytes > 0
+    assert middle.retransmits >= 0
+    assert server.sent_bytes is server.received_bytes is server.retransmits is None
 
 
 def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Chain) -> None:
     before = time.monotonic()
     pair.stage(5)
     report = pair.trial(5)
-    assert report["max_abs_error"] <= report["tolerance"]
-    begin, end = report["trial_window"]
-    first, last = report["throughput_window"]
+    assert report.max_abs_error <= report.tolerance
+    begin, end = report.trial_window
+    first, last = report.throughput_window
     assert before < begin < first < last <= end < time.monotonic()
-    requests = len(report["requests"]["throughput"]["started_s"])
-    completed = report["throughput_window_requests"]
+    requests = len(report.requests.throughput.started_s)
+    completed = report.throughput_window_requests
     assert 2 <= completed < requests - 1  # without those that drain the steps
-    assert report["throughput_ips"] == pytest.approx(completed / (last - first))
-    one_by_one = report["requests"]["latency"]
-    assert report["sequential_ips"] == pytest.approx(
-        len(one_by_one["started_s"]) / (sum(one_by_one["finished_s"]) - sum(one_by_one["started_s"]))
+    assert report.throughput_ips == pytest.approx(completed / (last - first))
+    one_by_one = report.requests.latency
+    assert report.sequential_ips == pytest.approx(
+        len(one_by_one.started_s) / (sum(one_by_one.finished_s) - sum(one_by_one.started_s))
     )
-    assert report["peak_rss_bytes"] >= report["rss_bytes"] * 0.9
-    assert report["gpu_s"] is None
-    assert (report["top1"], report["top1_images"]) == (0.5, 2)
-    usage = pair.server.usage({"requests": requests, "steady": 1 + completed})
-    served_first, served_last = usage["throughput_window"]
-    began, ended = usage["trial_window"]
+    assert report.peak_rss_bytes >= report.rss_bytes * 0.9
+    assert report.gpu_s is None
+    assert (report.top1, report.top1_images) == (0.5, 2)
+    usage = pair.server.usage(GetUsage(requests, 1 + completed))
+    served_first, served_last = usage.throughput_window
+    began, ended = usage.trial_window
     assert before < began < served_first < served_last < ended < time.monotonic()
     assert served_first > begin  # here, and here only, both hosts are one
-    assert usage["throughput_window_requests"] == completed
-    assert usage["peak_rss_bytes"] > 0
-    assert usage["gpu_s"] is None
+    assert usage.throughput_window_requests == completed
+    assert usage.peak_rss_bytes > 0
+    assert usage.gpu_s is None
 
 
 def test_nothing_served_is_no_window(pair: Chain) -> None:
@@ -221,28 +238,10 @@ def test_nothing_served_is_no_window(pair: Chain) -> None:
     pair.trial(5)
     pair.stage(LAST)
     pair.trial(LAST)
-    assert "trial_window" in pair.server.usage({})
-    asked = {"requests": 4, "steady": 3}
+    asked = GetUsage(4, 3)
     for usage in (pair.server.usage(asked), pair.edge.usage(asked)):
-        names = ("trial_window", "throughput_window", "throughput_window_requests", "throughput_busy_s")
-        assert [usage[name] for name in names] == [None] * 4
-
-
-def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> None:
-    runs = Runs()
-    for number in range(5):
-        runs.note(number, number + 0.5)
-    assert runs.windows(4, 3) == {
-        "trial_window": (0, 4.5),
-        "throughput_window": (1.5, 3.5),
-        "throughput_window_requests": 2,
-        "throughput_busy_s": 1.0,
-        "steady_s": 0.5,
-    }
-    for requests, steady in ((0, 0), (4, 1), (6, 3), (3, 4)):
-        windows = runs.windows(requests, steady)
-        assert windows["trial_window"] == (0, 4.5)
-        assert windows["throughput_window"] is windows["throughput_window_requests"] is None
+        assert usage.trial_window is usage.throughput_window is None
+        assert usage.throughput_window_requests is usage.throughput_busy_s is None
 
 
 def test_a_trial_of_what_was_not_staged_is_refused(
@@ -253,7 +252,7 @@ def test_a_trial_of_what_was_not_staged_is_refused(
         pair.trial(5)
     with pytest.raises(Refused) as another_backend:
         pair.trial(4, backend="rpc")
-    pair.edge.load(loading)
+    pair.edge.load(LoadModel(**loading))
     with pytest.raises(Refused) as nothing:
         pair.trial(4)
     assert [str(it.value) for it in (another_point, another_backend, nothing)] == snapshot
@@ -281,10 +280,10 @@ def test_other_weights_are_refused_before_anything_is_let_go(
     damaged.touch()
     pair.stage(3)
     with pytest.raises(Refused) as refused:
-        pair.edge.load({**loading, "weights": str(damaged)})
+        pair.edge.load(LoadModel(**{**loading, "weights": str(damaged)}))
     assert str(refused.value) == snapshot
     assert not damaged.exists()  # or it would pass for sent
-    assert "latency_s" in pair.trial(3)
+    assert pair.trial(3).latency_s > 0
 
 
 def test_the_peak_is_that_since_its_beginning() -> None:
@@ -358,11 +357,13 @@ def worker() -> Iterator[Forked]:
 def test_a_small_stage_of_a_large_model_takes_little_memory(worker: Forked, large: dict[str, Any]) -> None:
     """Not after it was loaded, not after a larger one was held: or a device with 1 GB would not do."""
     first = worker.result("load", **large)["rss_bytes"]
-    small = worker.result("stage", **AT_EDGE, cuts=[STEM])
-    whole = worker.result("stage", **AT_EDGE, cuts=[WHOLE])
+    small = worker.result("stage", **AT_EDGE, split=split(STEM))
+    whole = worker.result("stage", **AT_EDGE, split=split(WHOLE))
     # Without the last layers, whose tensors are so large that freeing them always gives them back. The body's largest
     # has just the size from which glibc keeps all of the body, unless it is told.
-    _, _, body, again = (worker.result("stage", **AT_EDGE, cuts=[it]) for it in (BODY, STEM, BODY, STEM))
+    _, _, body, again = (
+        worker.result("stage", **AT_EDGE, split=split(it)) for it in (BODY, STEM, BODY, STEM)
+    )
     assert whole["weights_bytes"] > 170 * MIB
     assert small["weights_bytes"] == again["weights_bytes"] < MIB
     assert whole["rss_bytes"] - first > 0.9 * whole["weights_bytes"]
@@ -380,12 +381,12 @@ def test_a_stage_too_large_for_this_host_is_refused_and_the_worker_lives(
     assert pid is not None
     used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(pid, resource.RLIMIT_AS, (used + 100 * MIB, resource.RLIM_INFINITY))
-    error = worker.reply("stage", **AT_EDGE, cuts=[WHOLE])["error"]
+    error = worker.reply("stage", **AT_EDGE, split=split(WHOLE))["error"]
     assert str(HEAD_BYTES) in error
     assert "\n" not in error
     ours, _, _ = error.partition(": ")
     assert ours == snapshot  # and then torch's words
-    assert worker.result("stage", **AT_EDGE, cuts=[STEM])["weights_bytes"] < MIB
+    assert worker.result("stage", **AT_EDGE, split=split(STEM))["weights_bytes"] < MIB
 
 
 def test_a_layout_has_so_many_times_what_one_image_is_made_into() -> None:
@@ -427,42 +428,49 @@ def test_garbage_is_collected_when_a_stage_changes(pair: Chain) -> None:
 
 def test_a_stages_baseline_is_its_own_and_leaves_no_trace_in_the_trial(pair: Chain) -> None:
     """A stage without units has none."""
-    which = {"batch_size": 1, "backend": "tcp"}
+    whole = Split((0,), 1, "tcp")
     pair.stage(0)
-    assert pair.edge.baseline({"cuts": [0], "position": 0, **which}) is None
-    whole_s = pair.server.baseline({"cuts": [0], "position": 1, **which})
+    assert pair.edge.baseline(MeasureBaseline(whole, 0)) is None
+    whole_s = pair.server.baseline(MeasureBaseline(whole, 1))
     assert whole_s is not None
     assert whole_s > 0
-    assert pair.server.usage({"requests": 0, "steady": 0})["trial_window"] is None
+    assert pair.server.usage(GetUsage()).trial_window is None
     pair.trial(0)
-    assert pair.server.baseline({"cuts": [0], "position": 1, **which}) is not None
+    assert pair.server.baseline(MeasureBaseline(whole, 1)) is not None
 
 
 def test_all_that_it_reports_is_declared(pair: Chain, loading: dict[str, Any]) -> None:
-    """The driver takes nothing else (`pareto.hosts.reports`)."""
+    """The driver takes nothing else (`pareto.messages`)."""
 
-    def check(op: str, result: Any) -> Any:
-        Reports("pareto.worker").check(op, json.loads(json.dumps(result)))
-        return result
+    def check(worker: Worker, request: Any) -> Any:
+        report = answers(worker)[type(request)](request)
+        assert read(request.report, json.loads(json.dumps(report, default=plain))) == report
+        return report
 
-    which = {"batch_size": 1, "backend": "tcp"}
-    check("facts", pair.edge.facts({}))
-    check("load", pair.edge.load(loading))
-    check("listen", Worker(device.named("cpu")).listen({"address": "127.0.0.1", "token": "t"}))
-    check("warm", pair.edge.warm({"backend": "tcp", "nbytes": 1000}))
+    check(pair.edge, GetFacts())
+    check(pair.edge, LoadModel(**loading))
+    check(Worker(device.named("cpu")), Listen("127.0.0.1", "t"))
+    check(pair.edge, WarmUp("tcp", 1000))
     asked = {"bulk_out": 100_000, "bulk_back": 100_000, "sample_out": 3, "sample_back": 3, "message": 10}
     for more in ({}, {"datagrams": True}, {"bulk_out": 0, "sample_out": 0}, {"bulk_out": 1}):
-        check("probe", pair.edge.probe({**asked, **more}))
+        reading = pair.edge.probe({**asked, **more})
+        read(probe.Reading, json.loads(json.dumps(reading, default=plain)))
     for cut in (0, 5, LAST):
-        for staged in pair.stage(cut):
-            check("stage", staged)
-        check("baseline", pair.server.baseline({"cuts": [cut], "position": 1, **which}))
-        check("usage", pair.server.usage({}))
-        report = check("trial", pair.trial(cut))
-        steady = 1 + report["throughput_window_requests"]
-        served = {"requests": len(report["requests"]["throughput"]["started_s"]), "steady": steady}
-        check("usage", pair.server.usage(served))
-        check("usage", pair.edge.usage(served))
+        which = Split((cut,), 1, "tcp")
+        check(pair.edge, LoadStage(which, 0, "lo"))
+        check(pair.server, LoadStage(which, 1, None))
+        check(pair.server, MeasureBaseline(which, 1))
+        check(pair.server, GetUsage())
+        report = pair.trial(cut)
+        assert read(RunTrial.report, json.loads(json.dumps(report, default=plain))) == report
+        served = GetUsage(len(report.requests.throughput.started_s), 1 + report.throughput_window_requests)
+        check(pair.server, served)
+        check(pair.edge, served)
+
+
+def test_a_request_of_another_shape_is_refused(worker: Forked) -> None:
+    error = worker.reply("warm", backend="tcp", nbytes="9")["error"]
+    assert error.startswith("the request warm cannot be: nbytes is '9'")
 
 
 def test_a_fault_of_the_link_is_a_reason_and_no_traceback() -> None:

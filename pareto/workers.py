@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,32 @@ from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session, SessionError
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
+from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.messages import (
+    Connect,
+    Facts,
+    GetFacts,
+    GetUsage,
+    JoinAgents,
+    Length,
+    Listen,
+    LoadModel,
+    LoadStage,
+    MeasureBaseline,
+    OpenRendezvous,
+    R,
+    Request,
+    RunTrial,
+    Split,
+    WarmUp,
+    WrongOutput,
+)
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
+from pareto.stages import HostReport, TrialResult
 from pareto.sweep import AUTO, Cell
 
 START_TIMEOUT_S = 300.0
@@ -38,8 +59,8 @@ NOT_SHAPED = "none"
 MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
 
 
-class Crew:
-    """A worker on each host of the chain, with what they have loaded and which links lie between them.
+class Workers:
+    """A worker on each host of the chain.
 
     Its methods raise SessionError, SessionLost, TimeoutError or Unreachable; after any of them, `close`: the next
     `ready` starts all workers again, on hosts that are logged in to anew where they were lost.
@@ -68,7 +89,7 @@ class Crew:
         self._opened: list[str] = []
         """The backends that are connected."""
         self._ports: dict[str, dict[str, int]] = {}
-        self._told: dict[str, Any] = {}
+        self._facts: dict[str, Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
         self._token = ""
         self._devices = Devices(testbed, sample_s) if sample_s else None
@@ -96,13 +117,11 @@ class Crew:
                 session = remote.start("pareto.worker", *options)
                 self._testbed.heartbeat.add(session)
                 self._sessions[name] = session
-            self._told = self._all("facts", {name: {} for name in self._sessions}, START_TIMEOUT_S)
+            self._facts = self._ask_all(dict.fromkeys(self._sessions, GetFacts()), START_TIMEOUT_S)
             if self._devices is not None:
-                self._devices.start(self._told)
-            listening = {
-                link.far.role: {"address": link.far.address, "token": self._token} for link in self.links
-            }
-            self._ports = self._all("listen", listening, START_TIMEOUT_S)
+                self._devices.start(self._facts)
+            listening = {link.far.role: Listen(link.far.address, self._token) for link in self.links}
+            self._ports = self._ask_all(listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
@@ -118,7 +137,10 @@ class Crew:
     def facts(self) -> dict[str, Any]:
         """What each host says of itself, and which sensors it has. Both are to be idle: their power is measured."""
         devices = self._devices.facts() if self._devices is not None else {}
-        return {name: {**told, **devices.get(name, {})} for name, told in self._told.items()}
+        return {
+            name: {**plain(facts), "cuda": facts.cuda and plain(facts.cuda), **devices.get(name, {})}
+            for name, facts in self._facts.items()
+        }
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
         """Have the cell's model loaded on all hosts and each link's profile in force, connections warm."""
@@ -168,36 +190,34 @@ class Crew:
         trial: Trial,
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any]], None] | None = None,
-    ) -> dict[str, dict[str, Any]]:
-        """One trial. By role in the order of the chain: the edge's report, and what the others say of themselves.
-
-        `sampled` gets the devices' latest samples meanwhile, about once a second.
-        """
+    ) -> TrialResult | WrongOutput:
+        """One trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
         cell = trial.cell
-        which = {"cuts": cell.cuts, "batch_size": cell.batch_size, "backend": cell.transport}
+        split = Split(cell.cuts, cell.batch_size, cell.transport)
         interfaces = {link.near.role: link.near.interface for link in self.links}
-        stage = {
-            role: {**which, "position": position, "interface": interfaces.get(role)}
-            for position, role in enumerate(self._sessions)
-        }
-        staged = self._all("stage", stage, LOAD_TIMEOUT_S)
-        compute_s = sum(told["run_s"] for told in staged.values())  # there; the plan's is the driver's own
-        edge, *others = self._sessions
-        alone = self._baselines(stage)
-        self._all("usage", {role: {} for role in others}, LOAD_TIMEOUT_S)
-        strangers = self._testbed.strangers() if self._testbed.strangers is not None else None
-        asked = self._sessions[edge].send(
-            "trial",
-            **which,
-            interface=interfaces[EDGE],
-            peer=self.links[0].far.address,
-            warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
-            in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
-            transfer_s=max((it.usual_s for it in self.crossings(cell, network)), default=0.0),
-            **{
-                phase: dict(zip(("requests", "seconds"), of, strict=True))
-                for phase, of in asdict(trial.effort).items()
+        staged = self._ask_all(
+            {
+                role: LoadStage(split, position, interfaces.get(role))
+                for position, role in enumerate(self._sessions)
             },
+            LOAD_TIMEOUT_S,
+        )
+        compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
+        edge, *others = self._sessions
+        alone = self._baselines(split)
+        self._ask_all(dict.fromkeys(others, GetUsage()), LOAD_TIMEOUT_S)
+        strangers = self._testbed.strangers() if self._testbed.strangers is not None else None
+        pending = self._sessions[edge].post(
+            RunTrial(
+                split=split,
+                interface=interfaces[EDGE],
+                peer=self.links[0].far.address,
+                warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
+                latency=Length(*trial.effort.latency),
+                throughput=Length(*trial.effort.throughput),
+                transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
+                in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
+            )
         )
 
         def meanwhile() -> None:
@@ -208,29 +228,29 @@ class Crew:
 
         timeout_s = 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s
         try:
-            report = self._sessions[edge].wait(asked, timeout_s, meanwhile)
+            report = self._sessions[edge].report(pending, timeout_s, meanwhile)
         except SessionError:
             for role in others:  # the edge knows only that a peer is gone
-                self._sessions[role].request("usage", ANSWER_TIMEOUT_S)
+                self._sessions[role].ask(GetUsage(), ANSWER_TIMEOUT_S)
             raise
-        if "latency_s" in report:
-            self._proven.add(cell)
-        served = {"requests": 0, "steady": 0}
-        if "requests" in report:
-            served["requests"] = len(report["requests"]["throughput"]["started_s"])
-            served["steady"] = 1 + report["throughput_window_requests"]
-        told = self._all("usage", dict.fromkeys(others, served), LOAD_TIMEOUT_S)
-        report["strangers_percent"] = strangers.percent() if strangers is not None else None
-        again = self._baselines(stage) if "requests" in report else alone
-        return {
-            role: {
-                **said,
-                "weights_bytes": staged[role]["weights_bytes"],
-                "baseline_s": _least(alone[role], again[role]),
-                "idle_power_w": self._devices.idle_power_w.get(role) if self._devices is not None else None,
-            }
-            for role, said in {edge: report, **told}.items()
+        if isinstance(report, WrongOutput):
+            return report
+        self._proven.add(cell)
+        served = GetUsage(len(report.requests.throughput.started_s), 1 + report.throughput_window_requests)
+        usages = self._ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
+        percent = strangers.percent() if strangers is not None else None
+        again = self._baselines(split)
+        idle_power_w = self._devices.idle_power_w if self._devices is not None else {}
+        hosts = {
+            role: HostReport(
+                usage,
+                min((each for each in (alone[role], again[role]) if each is not None), default=None),
+                staged[role].weights_bytes,
+                idle_power_w.get(role),
+            )
+            for role, usage in {edge: report, **usages}.items()
         }
+        return TrialResult(report, hosts, percent)
 
     def samples(self) -> dict[str, Series]:
         """By host: what its sensors told since the last time."""
@@ -240,14 +260,11 @@ class Crew:
         """What sampling cost on each host."""
         return self._devices.cost() if self._devices is not None else None
 
-    def _baselines(self, stage: Mapping[str, dict[str, Any]]) -> dict[str, float | None]:
+    def _baselines(self, split: Split) -> dict[str, float | None]:
         """By role, seconds that a run of its stage takes by itself: one host after the other, nothing in flight."""
-        which = ("cuts", "batch_size", "backend", "position")
         return {
-            role: self._sessions[role].request(
-                "baseline", LOAD_TIMEOUT_S, **{name: of[name] for name in which}
-            )
-            for role, of in stage.items()
+            role: session.ask(MeasureBaseline(split, position), LOAD_TIMEOUT_S)
+            for position, (role, session) in enumerate(self._sessions.items())
         }
 
     def _shape(self, cell: Cell, network: Sequence[Profile]) -> None:
@@ -274,7 +291,9 @@ class Crew:
     def _open(self, cell: Cell) -> None:
         """Open every backend's connections; of the rpc agents, which exclude each other, that of the cell."""
         self._agent = cell.agent or next(iter(self._agents), "")
-        self._opened = [it for it in self._backends if it == self._agent or it not in self._agents]
+        self._opened = [
+            backend for backend in self._backends if backend == self._agent or backend not in self._agents
+        ]
         self._connect(self._opened)
 
     def _connect(self, backends: Sequence[str]) -> None:
@@ -283,32 +302,19 @@ class Crew:
         What TCP learnt of another link (least RTT, time-out) would mislead it here.
         """
         to = {
-            link.near.role: {
-                "address": link.far.address,
-                "token": self._token,
-                "backends": list(backends),
-                "tcp": self._ports[link.far.role]["tcp"],
-                "probe": self._ports[link.far.role]["probe"],
-            }
+            link.near.role: Connect(link.far.address, self._token, self._ports[link.far.role], list(backends))
             for link in self.links
         }
-        self._all("connect", to, START_TIMEOUT_S)
+        self._ask_all(to, START_TIMEOUT_S)
         for agent in (backend for backend in backends if backend in self._agents):
             roles = list(self._sessions)
             address = self._testbed.remotes[SERVER].host.data_address
-            port = self._sessions[SERVER].request("rendezvous", address=address)
+            port = self._sessions[SERVER].ask(OpenRendezvous(address))
             ends = {
-                role: {
-                    "backend": agent,
-                    "role": role,
-                    "hosts": roles,
-                    "address": address,
-                    "port": port,
-                    "interface": remote.host.data_interface,
-                }
+                role: JoinAgents(agent, role, roles, address, port, remote.host.data_interface)
                 for role, remote in self._testbed.remotes.items()
             }
-            self._all("join_rpc", ends, START_TIMEOUT_S)
+            self._ask_all(ends, START_TIMEOUT_S)
 
     def _warm(self, link: Link, profile: Profile) -> None:
         """On each backend, send bulk until it takes what the link needs: no request is to pay for a growing window."""
@@ -320,7 +326,7 @@ class Crew:
         near = self._sessions[link.near.role]
         for backend in self._opened:
             for _ in range(MAX_WARM_UPS):
-                took_s = near.request("warm", WARM_TIMEOUT_S, backend=backend, nbytes=nbytes)
+                took_s = near.ask(WarmUp(backend, nbytes), WARM_TIMEOUT_S)
                 if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
                     break
 
@@ -344,34 +350,29 @@ class Crew:
 
     def _load(self, prepared: Prepared) -> None:
         self._model = None
-        fields = {}
+        requests = {}
         for role, remote in self._testbed.remotes.items():
             recipe, data = prepared.recipe, prepared.data.values() if role == EDGE else ()
             if prepared.code is not None:
                 recipe = recipe.at(Path(_ship(remote, prepared.code, ".py")))
-            fields[role] = {
-                "recipe": recipe.to_dict(),
-                "weights": _ship(remote, prepared.weights),
-                "digest": prepared.weights.digest,
-                "data": [_ship(remote, artifact) for artifact in data],
-            }
-        loaded = self._all("load", fields, LOAD_TIMEOUT_S)
-        for name, told in loaded.items():
-            if told["graph_digest"] != prepared.graph_digest:
+            requests[role] = LoadModel(
+                recipe.to_dict(),
+                _ship(remote, prepared.weights),
+                prepared.weights.digest,
+                [_ship(remote, artifact) for artifact in data],
+            )
+        for role, loaded in self._ask_all(requests, LOAD_TIMEOUT_S).items():
+            if loaded.graph_digest != prepared.graph_digest:
                 raise TestbedError(
-                    f"{name} traces another graph of {prepared.name} than the driver: "
+                    f"{role} traces another graph of {prepared.name} than the driver: "
                     "its torch or torchvision is another version"
                 )
         self._model = prepared.name
 
-    def _all(self, op: str, fields: Mapping[str, dict[str, Any]], timeout_s: float) -> dict[str, Any]:
-        """Ask these workers at the same time; `fields` by role."""
-        asked = {role: self._sessions[role].send(op, **each) for role, each in fields.items()}
-        return {role: self._sessions[role].wait(number, timeout_s) for role, number in asked.items()}
-
-
-def _least(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else min(one, other)
+    def _ask_all(self, requests: Mapping[str, Request[R]], timeout_s: float) -> dict[str, R]:
+        """The reports of these workers, by role, which are asked at the same time."""
+        pending = {role: self._sessions[role].post(request) for role, request in requests.items()}
+        return {role: self._sessions[role].report(each, timeout_s) for role, each in pending.items()}
 
 
 def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:

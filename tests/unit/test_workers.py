@@ -12,20 +12,23 @@ from typing import Any, cast
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.crew import Crew
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import NoShaper
 from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Testbed
-from pareto.jsonlines import Refused
+from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Direction, Profile
+from pareto.messages import SensorSample
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
+from pareto.stages import HostReport, TrialResult
 from pareto.sweep import Cell
+from pareto.workers import Workers
 from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.reported import SERIES, TRIAL, USAGE, facts
 
 MIDDLE = "middle1"
 PIDS = {EDGE: 11, MIDDLE: 33, SERVER: 22}
@@ -38,7 +41,6 @@ NONE = Profile("none")
 CELL = Cell("alexnet", (1,), "pool", "tcp", NONE.name, 2)
 FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
 WATTS = {EDGE: 2.5, MIDDLE: None, SERVER: None}
-COLUMNS = {"at_s": [1.0, 2.0], "energy_j": [0.0, 3.0]}
 
 
 class Shaper(NoShaper):
@@ -71,29 +73,29 @@ class Ends:
             SERVER: itertools.cycle([0.05, 0.04]),
         }
     )
-    begins: Callable[[], dict[str, Any]] = lambda: {"sensors": {"energy_j": "powercap"}}
+    begins: Callable[[], dict[str, str]] = lambda: {"energy_j": "powercap"}
     warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0, 9.0, 9.0, 9.0, 9.0, 9.0]))
 
     def start(self, role: str, module: str) -> FarEnd:
         of_worker: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "facts": lambda request: {"pid": PIDS[role], "torch": "2.13.0"},
+            "facts": lambda request: facts(PIDS[role]),
             "listen": lambda request: {"tcp": 5001, "probe": 5002},
             "connect": lambda request: None,
             "rendezvous": lambda request: 5003,
-            "join_rpc": lambda request: None,
+            "join": lambda request: None,
             "probe": lambda request: self.link,
             "warm": lambda request: next(self.warm_s),
-            "load": lambda request: {"graph_digest": self.digest},
-            "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99},
+            "load": lambda request: {"graph_digest": self.digest, "rss_bytes": 1},
+            "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99, "rss_bytes": 1},
             "baseline": lambda request: next(self.baselines[role]),
-            "usage": lambda request: {"cpu_percent": 1.0, **request},
+            "usage": lambda request: USAGE,
             "trial": self.trial,
         }
         of_monitor: dict[str, Callable[[dict[str, Any]], Any]] = {
             "begin": lambda request: self.begins(),
-            "idle": lambda request: {"power_w": WATTS[role]},
-            "latest": lambda request: {"at_s": 1.0, "energy_j": 3.0},
-            "collect": lambda request: {"columns": COLUMNS},
+            "idle": lambda request: {"power_w": WATTS[role], "power_w_by_source": {}},
+            "latest": lambda request: SensorSample(1.0, energy_j=3.0),
+            "collect": lambda request: SERIES,
             "cost": lambda request: {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},
         }
         end = FarEnd(of_worker if module == "pareto.worker" else of_monitor)
@@ -139,36 +141,42 @@ def chain(ends: Ends) -> Iterator[Testbed]:
         yield bed
 
 
-def crew_of(
+def workers_of(
     bed: Testbed,
     sample_s: float | None = 0.2,
     code: Artifact | None = None,
     tcp: TcpSettings | None = None,
     backends: tuple[str, ...] = ("tcp",),
-) -> Crew:
+) -> Workers:
     weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
     recipe = Recipe("alexnet", file=Path("net.py") if code else None, attribute="build")
     prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {})
-    return Crew(bed, {"alexnet": prepared}, backends, sample_s, tcp)
+    return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
+
+
+def measured(workers: Workers, *asked: Any) -> TrialResult:
+    """What a trial whose output is right reports."""
+    result = workers.trial(*asked)
+    assert isinstance(result, TrialResult)
+    return result
 
 
 def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
+    with closing(workers_of(bed)) as workers:
+        workers.start()
         for role in HOSTS:
             (begun,) = ends.monitor(role).of("begin")
             assert (begun["pid"], begun["interval_s"]) == (PIDS[role], 0.2)
-        assert crew.facts() == {
+        assert workers.facts() == {
             role: {
-                "pid": PIDS[role],
-                "torch": "2.13.0",
+                **vars(facts(PIDS[role])),
                 "sensors": {"energy_j": "powercap"},
                 "idle_power_w": WATTS[role],
             }
             for role in HOSTS
         }
-        assert crew.samples() == dict.fromkeys(HOSTS, COLUMNS)
-        assert set(crew.sampling() or {}) == set(HOSTS)
+        assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
+        assert set(workers.sampling() or {}) == set(HOSTS)
     assert all(end.closed for end in ends.all)
     assert bed.heartbeat._sessions == []
 
@@ -176,9 +184,9 @@ def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
 def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> None:
     network = [NONE, Profile("slow", Direction(0.95, 4e6))]
     ends.warm_s = itertools.repeat(0.0)
-    with closing(crew_of(chain)) as crew:
-        crew.ready(CELL, network)
-        crew.ready(CELL, network)
+    with closing(workers_of(chain)) as workers:
+        workers.ready(CELL, network)
+        workers.ready(CELL, network)
     assert [ends.worker(role).of("listen") != [] for role in CHAIN] == [False, True, True]
     for role, address in ((EDGE, "192.168.7.9"), (MIDDLE, "192.168.7.1")):
         (connected,) = ends.worker(role).of("connect")
@@ -187,34 +195,31 @@ def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> N
     assert [len(ends.worker(role).of("warm")) for role in CHAIN] == [1, 1, 0]
     slow = int(2 * 4e6 * 1448 / 1514 / 8 * 0.95)
     assert [asked["nbytes"] for asked in ends.worker(MIDDLE).of("warm")] == [slow]
-    assert set(crew.shaped) == {CELL.netem}
-    assert list(crew.shaped[CELL.netem]) == ["edge-middle1", "middle1-server"]
+    assert set(workers.shaped) == {CELL.netem}
+    assert list(workers.shaped[CELL.netem]) == ["edge-middle1", "middle1-server"]
 
 
 def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, ends: Ends) -> None:
-    ends.report = {
-        "latency_s": 0.1,
-        "requests": {"throughput": {"started_s": [0.0] * 5}},
-        "throughput_window_requests": 3,
-    }
+    ends.report = TRIAL
     cell = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
-    with closing(crew_of(chain)) as crew:
-        crew.start()
-        told = crew.trial(Trial(cell, 1, 1.0, 1.0, QUICK), [NONE, NONE])
-    assert list(told) == [EDGE, MIDDLE, SERVER]
-    assert [told[role].get("requests") for role in (MIDDLE, SERVER)] == [5, 5]
+    with closing(workers_of(chain)) as workers:
+        workers.start()
+        result = measured(workers, Trial(cell, 1, 1.0, 1.0, QUICK), [NONE, NONE])
+    assert list(result.hosts) == [EDGE, MIDDLE, SERVER]
+    assert [ends.worker(role).of("usage")[-1]["requests"] for role in (MIDDLE, SERVER)] == [17, 17]
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (MIDDLE, "eth1"), (SERVER, None))):
         (staged,) = ends.worker(role).of("stage")
-        assert (staged["position"], staged["cuts"], staged["interface"]) == (position, [0, 1], interface)
+        assert (staged["position"], staged["interface"]) == (position, interface)
+        assert staged["split"]["cuts"] == [0, 1]
 
 
 def test_the_slowest_link_decides_how_many_requests_are_in_flight(chain: Testbed, ends: Ends) -> None:
     fast, slow = (Profile(name, Direction(0.01, rate)) for name, rate in (("fast", 80e6), ("slow", 8e6)))
     cell = replace(CELL, cuts=(0, 1), netem="both")
-    with closing(crew_of(chain)) as crew:
-        crew.start()
-        crew.trial(Trial(cell, 1, 0.1, 1.0, QUICK), (fast, slow))
-        transfers_s = [crossing.usual_s for crossing in crew.crossings(cell, (fast, slow))]
+    with closing(workers_of(chain)) as workers:
+        workers.start()
+        workers.trial(Trial(cell, 1, 0.1, 1.0, QUICK), (fast, slow))
+        transfers_s = [crossing.usual_s for crossing in workers.crossings(cell, (fast, slow))]
     (asked,) = ends.worker(EDGE).of("trial")
     assert len(set(transfers_s)) == 2
     assert asked["transfer_s"] == max(transfers_s)
@@ -222,8 +227,8 @@ def test_the_slowest_link_decides_how_many_requests_are_in_flight(chain: Testbed
 
 def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, ends: Ends) -> None:
     ends.warm_s = itertools.repeat(0.0)
-    with closing(crew_of(chain, code=Artifact(Path("net.py"), "c"))) as crew:
-        crew.ready(CELL, [NONE, NONE])
+    with closing(workers_of(chain, code=Artifact(Path("net.py"), "c"))) as workers:
+        workers.ready(CELL, [NONE, NONE])
     loads = {role: ends.worker(role).of("load")[0] for role in CHAIN}
     assert [len(loads[role]["data"]) for role in CHAIN] == [1, 0, 0]
     for role, host in CHAIN.items():
@@ -236,19 +241,19 @@ def test_a_host_that_traces_another_graph_is_named(
     bed: Testbed, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
     ends.digest = "another"
-    with closing(crew_of(bed)) as crew, pytest.raises(TestbedError) as refused:
-        crew.ready(CELL, [NONE])
+    with closing(workers_of(bed)) as workers, pytest.raises(TestbedError) as refused:
+        workers.ready(CELL, [NONE])
     assert EDGE in str(refused.value)
     assert "alexnet" in str(refused.value)
     assert str(refused.value) == snapshot
 
 
 def test_without_sampling_there_is_no_monitor(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed, None)) as crew:
-        crew.start()
-        assert set(crew.facts()[EDGE]) == {"pid", "torch"}
-        assert crew.samples() == {}
-        assert crew.sampling() is None
+    with closing(workers_of(bed, None)) as workers:
+        workers.start()
+        assert workers.facts()[EDGE] == vars(facts(PIDS[EDGE]))
+        assert workers.samples() == {}
+        assert workers.sampling() is None
     assert set(ends.of) == {(role, "pareto.worker") for role in HOSTS}
 
 
@@ -258,91 +263,82 @@ def test_where_a_monitor_does_not_begin_nothing_is_left(bed: Testbed, ends: Ends
 
     ends.begins = refuse
     with pytest.raises(SessionError, match="pi: no process 11 to watch"):
-        crew_of(bed).start()
+        workers_of(bed).start()
     assert len(ends.all) == 4
     assert all(end.closed for end in ends.all)
     assert bed.heartbeat._sessions == []
 
 
 def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
+    with closing(workers_of(bed)) as workers:
+        workers.start()
         ends.monitor(SERVER).dead = True
         with pytest.raises(SessionLost, match=r"^gpu "):
-            crew.samples()
-        crew.close()
-        crew.start()
-        assert crew.samples() == dict.fromkeys(HOSTS, COLUMNS)
+            workers.samples()
+        workers.close()
+        workers.start()
+        assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
     assert {len(each) for each in ends.of.values()} == {2}
 
 
 def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        (link,) = crew.bare_links().values()
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        (link,) = workers.bare_links().values()
     assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
     shaper = bed.links[0].shaper
     assert isinstance(shaper, Shaper)
     assert [profile.shaped for profile in shaper.applied] == [False]
     (connected,) = ends.worker(EDGE).of("connect")
-    assert (connected["address"], connected["tcp"], connected["probe"]) == ("192.168.7.1", 5001, 5002)
+    assert (connected["address"], connected["ports"]) == ("192.168.7.1", {"tcp": 5001, "probe": 5002})
 
 
 def test_warming_up_takes_the_link_beneath_into_account(bed: Testbed, ends: Ends) -> None:
     """262144 bytes at 8 Mbit/s and a round trip of 50 ms take 312 ms: not warm before it takes little more."""
     ends.warm_s = iter([0.9, 0.5, 0.34, 0.1])
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        crew.bare_links()
-        crew.ready(CELL, [NONE])
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.bare_links()
+        workers.ready(CELL, [NONE])
     assert [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")] == [1 << 18] * 3
 
 
 def test_a_profile_slower_than_the_link_beneath_decides(bed: Testbed, ends: Ends) -> None:
     profile = Profile("slow", Direction(0.95, 4e6))
     ends.warm_s = iter([9.0] * 5)
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        crew.bare_links()
-        crew.ready(CELL, [profile])
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.bare_links()
+        workers.ready(CELL, [profile])
     goodput_bps = 4e6 * 1448 / 1514
     assert {asked["nbytes"] for asked in ends.worker(EDGE).of("warm")} == {int(2 * goodput_bps / 8 * 1.0)}
 
 
 def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        (link,) = crew.links
-        assert crew.probed(link, NONE, Tolerance())[0].fault == ""
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        (link,) = workers.links
+        assert workers.probed(link, NONE, Tolerance())[0].fault == ""
         bed.is_local = True
-        assert "50 ms" in crew.probed(link, NONE, Tolerance())[0].fault
+        assert "50 ms" in workers.probed(link, NONE, Tolerance())[0].fault
 
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:
-    ends.report = {
-        "latency_s": 0.1,
-        "requests": {"throughput": {"started_s": [0.0] * 5}},
-        "throughput_window_requests": 3,
-    }
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
-        again = crew.trial(Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
-    assert (
-        told["edge"]
-        == again["edge"]
-        == {
-            **ends.report,
-            "weights_bytes": 99,
-            "baseline_s": None,
-            "strangers_percent": None,
-            "idle_power_w": None,
-        }
-    )
-    assert told["server"]["baseline_s"] == 0.04  # the lesser: once before, once after
-    assert (told["server"]["requests"], told["server"]["steady"]) == (5, 4)
+    ends.report = TRIAL
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
+        again = measured(workers, Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
+    assert first_result == again
+    edge, server = again.hosts[EDGE], again.hosts[SERVER]
+    assert edge == HostReport(again.edge, None, 99, None)
+    assert again.edge.latency_s == TRIAL["latency_s"]
+    assert again.strangers_percent is None
+    assert server.baseline_s == 0.04  # the lesser: once before, once after
+    assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9}
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
-        asked = {"cuts": [1], "position": position, "batch_size": 2, "backend": "tcp", "interface": interface}
+        split = {"cuts": [1], "batch_size": 2, "backend": "tcp"}
+        asked = {"split": split, "position": position, "interface": interface}
         assert ends.worker(role).of("stage") == [asked] * 2
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == (
@@ -357,15 +353,15 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
 ) -> None:
     """All: else one backend's connections would be younger than another's. A cell without an agent takes any."""
     ends.warm_s = itertools.repeat(0.0)
-    with closing(crew_of(bed, backends=("tcp", "tcp:4", "rpc", "rpc:basic"))) as crew:
+    with closing(workers_of(bed, backends=("tcp", "tcp:4", "rpc", "rpc:basic"))) as workers:
         for backend in ("tcp", "rpc:basic:a", "tcp:4", "rpc:basic:b", "rpc", "tcp"):
-            crew.ready(replace(CELL, backend=backend), [NONE])
+            workers.ready(replace(CELL, backend=backend), [NONE])
     opened = [["tcp", "tcp:4", agent] for agent in ("rpc", "rpc:basic", "rpc")]
     edge = ends.worker(EDGE)
     assert [asked["backends"] for asked in edge.of("connect")] == opened
     assert [asked["backend"] for asked in edge.of("warm")] == [each for all_ in opened for each in all_]
     for role in HOSTS:
-        assert [asked["backend"] for asked in ends.worker(role).of("join_rpc")] == ["rpc", "rpc:basic", "rpc"]
+        assert [asked["backend"] for asked in ends.worker(role).of("join")] == ["rpc", "rpc:basic", "rpc"]
     shaper = bed.links[0].shaper
     assert isinstance(shaper, Shaper)
     assert len(shaper.applied) == 1
@@ -377,20 +373,21 @@ def test_what_strangers_take_is_watched_where_the_hosts_are_this_machine(bed: Te
             return 17.0
 
     bed.strangers = Strangers
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
-    assert told["edge"]["strangers_percent"] == 17.0
+    ends.report = TRIAL
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    assert result.strangers_percent == 17.0
 
 
 def test_workers_are_told_the_transport_and_not_its_label(bed: Testbed, ends: Ends) -> None:
     """And the edge whose connections to look at."""
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        crew.trial(Trial(replace(CELL, backend="tcp:a"), 1, 0.1, 1.0, QUICK), [NONE])
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.trial(Trial(replace(CELL, backend="tcp:a"), 1, 0.1, 1.0, QUICK), [NONE])
     (asked,) = ends.worker(EDGE).of("trial")
-    assert (asked["backend"], asked["peer"]) == ("tcp", HOSTS[SERVER].data_address)
-    assert {ends.worker(role).of("stage")[0]["backend"] for role in HOSTS} == {"tcp"}
+    assert (asked["split"]["backend"], asked["peer"]) == ("tcp", HOSTS[SERVER].data_address)
+    assert {ends.worker(role).of("stage")[0]["split"]["backend"] for role in HOSTS} == {"tcp"}
 
 
 @pytest.mark.parametrize(("is_local", "told"), [(False, ["--congestion", "bbr"]), (True, [])])
@@ -399,8 +396,8 @@ def test_real_hosts_set_the_congestion_control_themselves(
 ) -> None:
     """The local testbed's routes have it for every socket, from its first packet on."""
     bed.is_local = is_local
-    with closing(crew_of(bed, None, tcp=TcpSettings("bbr"))) as crew:
-        crew.start()
+    with closing(workers_of(bed, None, tcp=TcpSettings("bbr"))) as workers:
+        workers.start()
     for remote in bed.remotes.values():
         ((_, _, _, _, *rest),) = cast(StandIn, remote).arguments
         assert rest == told
@@ -410,91 +407,88 @@ def test_real_hosts_set_the_congestion_control_themselves(
 def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: Ends, slow: bool) -> None:
     ends.warm_s = itertools.repeat(0.0)
     profile = Profile("slow", Direction(0.1, 4e6))
-    with closing(crew_of(bed, None, tcp=TcpSettings(slow_start_after_idle=slow))) as crew:
-        crew.ready(CELL, [profile])
-        crew.probed(crew.links[0], profile, Tolerance())
+    with closing(workers_of(bed, None, tcp=TcpSettings(slow_start_after_idle=slow))) as workers:
+        workers.ready(CELL, [profile])
+        workers.probed(workers.links[0], profile, Tolerance())
     asked = ends.worker(EDGE).of("probe")
     assert len(asked) > 1
     assert {probe["datagrams"] for probe in asked} == {slow}
 
 
 def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed, ends: Ends) -> None:
-    ends.report = {
-        "latency_s": 0.1,
-        "requests": {"throughput": {"started_s": [0.0] * 5}},
-        "throughput_window_requests": 3,
-    }
-    with closing(crew_of(bed)) as crew:
-        crew.start()
+    ends.report = TRIAL
+    with closing(workers_of(bed)) as workers:
+        workers.start()
         for ends.run_s in (0.001, 0.001, 5.0):
-            crew.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
+            workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
     assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [20, 20, 0]
 
 
 def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: Ends) -> None:
     """Nobody asks it anything meanwhile: the edge alone would be waited for."""
     ends.late = 1
-    with closing(crew_of(bed, None)) as crew:
-        crew.start()
+    with closing(workers_of(bed, None)) as workers:
+        workers.start()
         ends.worker(SERVER).dead = True
-        crew._sessions[SERVER].ping()
+        workers._sessions[SERVER].ping()
         ends.worker(SERVER).dead = False
         with pytest.raises(SessionLost, match=r"^gpu "):
-            crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE])
+            workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE])
 
 
 def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> None:
     ends.late = 2
     shown: list[dict[str, Any]] = []
     trial = Trial(CELL, 1, 0.1, 1.0, QUICK)
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        crew.trial(trial, [NONE], shown.append)
-    assert shown == [{role: {"at_s": 1.0, "energy_j": 3.0} for role in HOSTS}] * 2
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.trial(trial, [NONE], shown.append)
+    assert shown == [{role: plain(SensorSample(1.0, energy_j=3.0)) for role in HOSTS}] * 2
 
 
 def test_a_trial_knows_the_idle_power_that_the_energies_are_to_be_judged_by(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        crew.facts()
-        told = crew.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
-    assert {role: said["idle_power_w"] for role, said in told.items()} == {EDGE: 2.5, SERVER: None}
+    ends.report = TRIAL
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.facts()
+        result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    assert {role: host.idle_power_w for role, host in result.hosts.items()} == {EDGE: 2.5, SERVER: None}
 
 
 def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> None:
     ends.late = 1
-    with closing(crew_of(bed)) as crew:
-        crew.start()
+    with closing(workers_of(bed)) as workers:
+        workers.start()
         ends.monitor(EDGE).dead = True
         with pytest.raises(SessionLost, match=r"^pi "):
-            crew.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda latest: None)
+            workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda latest: None)
 
 
 def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(bed: Testbed, ends: Ends) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        crew.bare_links()
-        crew.ready(CELL, [NONE])
-        (link,) = crew.links
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.bare_links()
+        workers.ready(CELL, [NONE])
+        (link,) = workers.links
         asked_before = len(ends.worker(EDGE).of("probe"))
-        assert crew.probed(link, NONE, Tolerance())[0].fault == ""
+        assert workers.probed(link, NONE, Tolerance())[0].fault == ""
         assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
         ends.link = {"rtt_s": 0.055, "rate_bps": 7e6, "rate_back_bps": 9e6}
-        assert crew.probed(link, NONE, Tolerance())[0].fault == ""  # within a quarter
+        assert workers.probed(link, NONE, Tolerance())[0].fault == ""  # within a quarter
         for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
             ends.link = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6, **changed}
-            assert "measured before the run" in crew.probed(link, NONE, Tolerance())[0].fault
-            assert crew.probed(link, NONE, Tolerance(10, 10, 20))[0].fault == ""
+            assert "measured before the run" in workers.probed(link, NONE, Tolerance())[0].fault
+            assert workers.probed(link, NONE, Tolerance(10, 10, 20))[0].fault == ""
         shaped = Profile("slow", Direction(0.95, 4e6))
-        assert "asked" in crew.probed(link, shaped, Tolerance())[0].fault
+        assert "asked" in workers.probed(link, shaped, Tolerance())[0].fault
 
 
 def test_a_real_links_own_rate_and_delay_bound_what_crosses_it(bed: Testbed) -> None:
-    with closing(crew_of(bed)) as crew:
-        crew.start()
-        assert [crossing.least_s for crossing in crew.crossings(CELL, [NONE])] == [0.0]
-        crew.bare_links()
-        (crossing,) = crew.crossings(CELL, [NONE])
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        assert [crossing.least_s for crossing in workers.crossings(CELL, [NONE])] == [0.0]
+        workers.bare_links()
+        (crossing,) = workers.crossings(CELL, [NONE])
     assert crossing.own
     wire_bps = 8e6 * 1514 / 1448
     assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / wire_bps)

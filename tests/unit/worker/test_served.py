@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.worker import baseline
+from pareto.worker import served
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_wait_for_a_core_that_another_has_is_no_part_of_a_baseline(shared_co
     for _ in range(50):  # until the other really had the core meanwhile
         walls.clear()
         worked.clear()
-        found_s = baseline.baseline_s(run)
+        found_s = served.baseline_s(run)
         if statistics.fmean(walls) > 1.3 * found_s:
             break
     assert found_s == pytest.approx(statistics.fmean(worked), rel=0.1)
@@ -53,27 +53,27 @@ def test_the_wait_for_a_core_that_another_has_is_no_part_of_a_baseline(shared_co
 
 def test_a_slow_stage_is_not_run_often() -> None:
     runs = []
-    assert baseline.baseline_s(lambda: runs.append(time.sleep(1.1 * baseline.MOST_S))) >= baseline.MOST_S
+    assert served.baseline_s(lambda: runs.append(time.sleep(1.1 * served.MOST_S))) >= served.MOST_S
     assert len(runs) == 1
 
 
 def test_a_quick_stage_is_run_until_it_says_something() -> None:
     runs = []
     began = time.perf_counter()
-    baseline.baseline_s(lambda: runs.append(None))
-    assert time.perf_counter() - began >= baseline.LEAST_S
-    assert len(runs) >= baseline.LEAST_RUNS
+    served.baseline_s(lambda: runs.append(None))
+    assert time.perf_counter() - began >= served.LEAST_S
+    assert len(runs) >= served.LEAST_RUNS
 
 
-def every(seconds: float, count: int, origin: float = 0.0) -> list[baseline.Span]:
+def every(seconds: float, count: int, origin: float = 0.0) -> list[served.Span]:
     return [(origin + k * seconds, origin + (k + 1) * seconds) for k in range(count)]
 
 
 def test_the_least_pace_is_that_of_the_best_stretch() -> None:
     slow = every(0.1, 20)
-    assert baseline.steady_s(slow) == pytest.approx(0.1)
+    assert served.steady_s(slow) == pytest.approx(0.1)
     fast = every(0.05, 20, origin=slow[-1][1])
-    assert baseline.steady_s(slow + fast) == pytest.approx(0.05)
+    assert served.steady_s(slow + fast) == pytest.approx(0.05)
 
 
 def test_one_quick_run_is_no_pace() -> None:
@@ -82,19 +82,19 @@ def test_one_quick_run_is_no_pace() -> None:
     for number in range(400):
         ends.append(ends[-1] + (0.001 if number % 4 == 0 else 0.005))
     runs = list(itertools.pairwise(ends))
-    assert baseline.steady_s(runs) == pytest.approx(0.004, rel=0.02)
+    assert served.steady_s(runs) == pytest.approx(0.004, rel=0.02)
 
 
 def test_no_throughput_is_above_the_least_pace() -> None:
     spaced = [(k * 0.1, k * 0.1 + 0.02) for k in range(30)]
-    least = baseline.steady_s(spaced)
+    least = served.steady_s(spaced)
     assert least is not None
     assert 0.02 < least <= 0.1
 
 
 @pytest.mark.parametrize("runs", [[], every(0.01, 5)])
-def test_too_short_a_time_has_no_pace(runs: list[baseline.Span]) -> None:
-    assert baseline.steady_s(runs) is None
+def test_too_short_a_time_has_no_pace(runs: list[served.Span]) -> None:
+    assert served.steady_s(runs) is None
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,16 @@ def test_what_a_quota_held_back_is_read_from_either_version_of_cgroups(
 ) -> None:
     file = tmp_path / "cpu.stat"
     file.write_text(text)
-    assert baseline.throttled_s(file) == seconds
-    assert baseline.throttled_s(tmp_path / "gone") is baseline.throttled_s(None) is None
+    assert served.throttled_s(file) == seconds
+    assert served.throttled_s(tmp_path / "gone") is served.throttled_s(None) is None
+
+
+def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> None:
+    runs = served.Runs()
+    for number in range(5):
+        runs.note(number, number + 0.5)
+    assert runs.trial_window() == (0, 4.5)
+    assert runs.steady_s() == 0.5
+    assert runs.last(4, 3) == [(1, 1.5), (2, 2.5), (3, 3.5)]
+    for requests, steady in ((0, 0), (4, 1), (6, 3), (3, 4)):
+        assert not runs.last(requests, steady)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.reports import Reports
-from tests.unit.reported import TRIAL
-
-WORKER = Reports("pareto.worker")
+from pareto.jsonlines import plain
+from pareto.messages import CollectSamples, GetFacts, GetUsage, RunTrial, WrongOutput
+from pareto.validation import read
+from tests.unit.reported import SERIES, TRIAL, USAGE, facts
 
 WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "NaN": (("latency_s",), math.nan),
@@ -38,7 +39,10 @@ WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
 
 
 def test_a_real_one_passes() -> None:
-    WORKER.check("trial", copy.deepcopy(TRIAL))
+    report = read(RunTrial.report, copy.deepcopy(TRIAL))
+    assert (report.latency_s, report.stages_s) == (TRIAL["latency_s"], (0.002292,))
+    assert report.requests.throughput.stages_s[1] == (0.00235,)
+    assert json.loads(json.dumps(report, default=plain)) == TRIAL
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -51,20 +55,32 @@ def test_one_wrong_figure_is_refused_and_named(wrong: str, snapshot: SnapshotAss
         part = part[step]
     part[last] = value
     with pytest.raises(ValueError) as refused:
-        WORKER.check("trial", report)
+        read(RunTrial.report, report)
     assert str(place[0]) in str(refused.value)
     assert str(refused.value) == snapshot
 
 
 def test_an_output_of_another_shape_may_be_infinitely_wrong() -> None:
-    WORKER.check("trial", {"max_abs_error": math.inf, "tolerance": 1e-4, "tcp": {}})
+    wrong = {"max_abs_error": math.inf, "tolerance": 1e-4}
+    assert read(RunTrial.report, wrong) == WrongOutput(math.inf, 1e-4)
 
 
-def test_a_host_may_say_anything_of_itself_that_is_finite() -> None:
-    WORKER.check("facts", {"pid": 7, "more": {"than": [1.5, "we", None]}})
-    with pytest.raises(ValueError, match="more"):
-        WORKER.check("facts", {"pid": 7, "more": {"than": [math.inf]}})
+def test_a_whole_number_is_a_number_too() -> None:
+    assert read(RunTrial.report, {**TRIAL, "work_s": 1}).work_s == 1.0
 
 
-def test_of_a_program_that_has_nothing_declared_anything_passes() -> None:
-    Reports("pareto.link").check("state", {"at": math.nan})
+WRONG_OF_OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a window that ends before it begins": (GetUsage, {**USAGE, "throughput_window": [2.0, 2.0]}),
+    "NaN in a column": (CollectSamples, {**SERIES, "busy_s": [math.nan] * 12}),
+    "a column too short": (CollectSamples, {**SERIES, "busy_s": [0.0]}),
+    "a column too many": (CollectSamples, {**SERIES, "more": [0.0] * 12}),
+    "a process that cannot be": (GetFacts, {**vars(facts(7)), "pid": 0}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_OF_OTHERS)
+def test_what_cannot_be_is_refused_in_other_reports(wrong: str, snapshot: SnapshotAssertion) -> None:
+    kind, report = WRONG_OF_OTHERS[wrong]
+    with pytest.raises(ValueError) as refused:
+        read(kind.report, report)
+    assert str(refused.value) == snapshot

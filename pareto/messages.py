@@ -1,0 +1,492 @@
+"""Everything that the driver, the workers and the monitors say to each other, declared once: names, types and bounds.
+
+A request is a dataclass; its class names the operation and the type of its report. The driver asks by
+`hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the other sends by
+`validation.read`, so everything is finite, within its bounds and of the declared shape. A host may be broken, or
+somebody else's: whether its figures are true is for the verdict on a trial to say.
+
+A figure that could not be measured is None. Windows are (from, to) on the `time.monotonic` of the host that reports
+them. This module travels to the hosts and needs the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
+
+from pareto.jsonlines import Handler, Refused
+from pareto.validation import Bounds, ColumnsOf, read
+
+MAX_S = 86_400.0
+"""Seconds. Beyond a day, what a peer reports as a duration is nonsense."""
+MAX_STAGES = 7
+"""Later stages that a request can pass: a chain has eight hosts at most."""
+MAX_REQUESTS = 10_000
+"""Requests of a phase: twice as many as a trial makes."""
+
+
+Finite = Annotated[float, Bounds(-1e15, 1e15)]
+Seconds = Annotated[float, Bounds(0, MAX_S)]
+Duration = Annotated[float, Bounds(1e-9, MAX_S)]
+"""Seconds of something that took time: figures are divided by it."""
+Rate = Annotated[float, Bounds(1e-9, 1e18)]
+LineRate = Annotated[float, Bounds(1e-9, 1e18, infinite=True)]
+"""In bit/s; infinite for what came in one piece."""
+Error = Annotated[float, Bounds(0, 1e18, infinite=True)]
+"""Infinite where the results have another shape."""
+Share = Annotated[float, Bounds(0, 1)]
+Percent = Annotated[float, Bounds(0, 1e7)]
+"""Of one core: a host has many."""
+Count = Annotated[int, Bounds(0, (1 << 63) - 1)]
+Positive = Annotated[int, Bounds(1, (1 << 63) - 1)]
+Difference = Annotated[int, Bounds(1 - (1 << 63), (1 << 63) - 1)]
+"""Between two readings of a counter, which may have started anew."""
+Port = Annotated[int, Bounds(1, 65_535)]
+Window = tuple[Finite, Finite]
+StageTimes = Annotated[tuple[Seconds, ...], Bounds(0, MAX_STAGES)]
+
+R = TypeVar("R")
+
+
+class Request(Generic[R]):
+    """A request for the operation `op`, whose report is an R."""
+
+    op: ClassVar[str]
+    report: ClassVar[Any]
+
+    def __init_subclass__(cls, op: str) -> None:
+        cls.op = op
+        (cls.report,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+
+
+# The worker: what it is, and what it has loaded
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """A GPU. index: as CUDA counts. uuid: by which NVML knows it."""
+
+    index: Count
+    name: str
+    uuid: str | None
+    capability: str
+    memory_bytes: Count
+    driver: str | None
+    runtime: str | None
+    cudnn: Count | None
+    cudnn_benchmark: bool
+    tf32: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a reader of the results needs to know about a host."""
+
+    hostname: str
+    pid: Positive
+    machine: str
+    cpu: str
+    cores: list[Count]
+    governor: str | None
+    memory_bytes: Count
+    swap_bytes: Count
+    kernel: str
+    python: str
+    torch: str
+    torchvision: str
+    threads: Positive
+    collects_garbage: bool
+    congestion_control: str | None
+    slow_start_after_idle: str | None
+    device: str
+    cuda: Cuda | None
+
+
+@dataclass(frozen=True)
+class GetFacts(Request[Facts], op="facts"):
+    """What this host is, and where it computes."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    graph_digest: str
+    rss_bytes: Count
+
+
+@dataclass(frozen=True)
+class LoadModel(Request[Loaded], op="load"):
+    """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
+
+    weights: a file with that digest. data: files.
+    """
+
+    recipe: dict[str, Any]
+    weights: str
+    digest: str
+    data: list[str]
+
+
+@dataclass(frozen=True)
+class Listen(Request[dict[str, Port]], op="listen"):
+    """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`."""
+
+    address: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Connect(Request[None], op="connect"):
+    """Every host but the last: open new connections to the host behind, one for each of these backends and the probe.
+
+    ports: as that host's `Listen` reports them.
+    """
+
+    address: str
+    token: str
+    ports: dict[str, Port]
+    backends: list[str]
+
+
+@dataclass(frozen=True)
+class OpenRendezvous(Request[Port], op="rendezvous"):
+    """The last host: the port of a new store at which all hosts' agents can meet."""
+
+    address: str
+
+
+@dataclass(frozen=True)
+class JoinAgents(Request[None], op="join"):
+    """Every host: its agent of this backend meets the others', anew if they had met. hosts: roles, the edge first."""
+
+    backend: str
+    role: str
+    hosts: list[str]
+    address: str
+    port: Port
+    interface: str
+
+
+@dataclass(frozen=True)
+class WarmUp(Request[Seconds], op="warm"):
+    """Every host but the last: the seconds that sending so many bytes to the host behind takes."""
+
+    backend: str
+    nbytes: Positive
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the chain divides a model: `cuts[i]` of its units run before link i."""
+
+    cuts: tuple[Count, ...]
+    batch_size: Positive
+    backend: str
+
+    def units(self, position: int, last: int) -> tuple[int, int]:
+        """The points between which the host at `position` computes; `last`: the model's last point."""
+        points = (0, *self.cuts, last)
+        return points[position], points[position + 1]
+
+    def reaches(self, position: int, last: int) -> bool:
+        """Whether the host at `position` takes part: the hosts before leave it something to do."""
+        return position <= len(self.cuts) and (position == 0 or self.cuts[position - 1] < last)
+
+    def __str__(self) -> str:
+        cuts = "+".join(map(str, self.cuts))
+        return f"point {cuts} at batch size {self.batch_size} over {self.backend}"
+
+
+@dataclass(frozen=True)
+class StageLoaded:
+    """run_s: of the last warm-up run."""
+
+    weights_bytes: Count
+    rss_bytes: Count
+    run_s: Seconds
+
+
+@dataclass(frozen=True)
+class LoadStage(Request[StageLoaded], op="stage"):
+    """Hold this host's stage of a split and no other, and serve it from now on.
+
+    position: counts hosts from the edge, which is 0. interface: leads to the host behind; None on the last host.
+    """
+
+    split: Split
+    position: Count
+    interface: str | None
+
+
+@dataclass(frozen=True)
+class MeasureBaseline(Request[Duration | None], op="baseline"):
+    """The seconds that a run of the stage takes when this host has nothing else to do; None: it has no unit."""
+
+    split: Split
+    position: Count
+
+
+# The worker: a trial
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a phase lasts: at least `requests` measured ones, and at least `seconds`."""
+
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Every request of a phase, a column each. stages_s: of the hosts behind the edge, in the order of the chain."""
+
+    started_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
+    finished_s: list[Seconds]
+    edge_s: list[Seconds]
+    serialize_s: list[Seconds]
+    stages_s: list[StageTimes]
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in vars(self).values()}) > 1:
+            raise ValueError("its columns have different lengths")
+        if len({len(stages) for stages in self.stages_s}) > 1:
+            raise ValueError("its requests went through different numbers of stages")
+
+
+@dataclass(frozen=True)
+class Phases:
+    latency: Requests
+    throughput: Requests
+
+
+@dataclass(frozen=True)
+class TcpConnection:
+    """What the kernel says of the connections on which a trial's requests went.
+
+    Segments are of all of them together; times and the rate are of the one on which most was acknowledged.
+    """
+
+    congestion: str
+    tcp_connections: Count
+    tcp_retransmits: Difference | None
+    tcp_cwnd_packets: Count | None
+    tcp_rtt_s: Seconds | None
+    tcp_min_rtt_s: Seconds | None
+    tcp_delivery_rate_bps: LineRate | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a host used in a trial.
+
+    trial_window: from its first run to its last. throughput_window: the steady part of the throughput phase, with the
+    number of requests that ended in it after its beginning, and the seconds that the host computed meanwhile.
+    steady_s: the least time from one run to the next in steady work. gpu_s: the median of a run.
+    Bytes and retransmitted segments are of the interface to the host behind.
+    """
+
+    cpu_percent: Percent | None
+    rss_bytes: Count | None
+    peak_rss_bytes: Count | None
+    gpu_s: Seconds | None
+    trial_window: Window | None
+    throughput_window: Window | None
+    throughput_window_requests: Count | None
+    throughput_busy_s: Seconds | None
+    steady_s: Duration | None
+    sent_bytes: Difference | None
+    received_bytes: Difference | None
+    retransmits: Difference | None
+
+    def __post_init__(self) -> None:
+        window = self.throughput_window
+        if window is not None and not window[0] < window[1]:
+            raise ValueError("its throughput_window ends before it begins")
+
+
+@dataclass(frozen=True)
+class GetUsage(Request[Usage], op="usage"):
+    """Every host but the edge: what it used since `LoadStage`; CPU time since the last such request.
+
+    Its throughput window spans the first `steady` of the last `requests` runs.
+    """
+
+    requests: int = 0
+    steady: int = 0
+
+
+@dataclass(frozen=True)
+class WrongOutput:
+    """A trial that measured nothing, because the split's results are not the whole model's."""
+
+    max_abs_error: Error
+    tolerance: Finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialReport(Usage):
+    """What the edge measured in a trial. Times and rates of the two phases, medians unless the name says otherwise.
+
+    work_s: what all hosts compute for a request (the median of the sums). stages_s: of each host behind the edge that
+    took part. sequential_ips: images per second with one request in flight. top1: the share of right classes in
+    `top1_images` images. measured_s: how long both phases took.
+    """
+
+    trial_window: Window
+    throughput_window: Window
+    throughput_window_requests: Annotated[int, Bounds(1, MAX_REQUESTS)]
+    throughput_busy_s: Seconds
+    sent_bytes: Difference
+    received_bytes: Difference
+    latency_s: Duration
+    latency_p95_s: Seconds | None
+    loaded_latency_s: Seconds
+    loaded_latency_p95_s: Seconds | None
+    edge_s: Duration
+    work_s: Seconds
+    serialize_s: Seconds
+    stages_s: Annotated[tuple[Duration, ...], Bounds(0, MAX_STAGES)]
+    throughput_ips: Rate
+    sequential_ips: Rate
+    in_flight: Annotated[int, Bounds(1, MAX_REQUESTS)]
+    requests: Phases
+    payload_bytes: Count
+    result_bytes: Count
+    max_abs_error: Error
+    tolerance: Finite
+    top1: Share | None
+    top1_images: Count | None
+    measured_s: Seconds
+    tcp: TcpConnection | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.trial_window[0] < self.trial_window[1]:
+            raise ValueError("its trial_window ends before it begins")
+        for phase in (self.requests.latency, self.requests.throughput):
+            if len(phase.stages_s[0]) != len(self.stages_s):
+                raise ValueError("its stages_s are not as many as those of its requests")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
+    """The edge: one trial. interface, peer: lead to the host behind, and its address.
+
+    in_flight: requests of the throughput phase; None: as many as keep the slowest step busy. transfer_s: what the
+    slowest link needs at least for a payload or a result.
+    """
+
+    split: Split
+    interface: str
+    peer: str
+    warmup_requests: Count
+    latency: Length
+    throughput: Length
+    transfer_s: Seconds
+    in_flight: Positive | None
+
+
+# The monitor
+
+
+@dataclass(frozen=True)
+class BeginSampling(Request[dict[str, str]], op="begin"):
+    """Watch a process and sample every `interval_s`, anew if it did already; by field, where its figure comes from.
+
+    gpu: a GPU's UUID.
+    """
+
+    pid: int
+    interval_s: Duration
+    gpu: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SensorSample:
+    """One reading of every sensor.
+
+    at_s: on the host's `time.monotonic`. cpu_percent: of one core since the previous sample. energy_j: since the
+    first sample. throttled: the bits of `vcgencmd get_throttled`. What follows gpu_clock_hz is counted by the kernel,
+    in seconds since some fixed time, as `sensors.processor.CoreUse` has it.
+    """
+
+    at_s: Finite
+    cpu_percent: Finite | None = None
+    rss_bytes: Count | None = None
+    temperature_c: Finite | None = None
+    frequency_hz: Finite | None = None
+    throttled: Count | None = None
+    energy_j: Finite | None = None
+    power_w: Finite | None = None
+    gpu_percent: Finite | None = None
+    gpu_memory_bytes: Count | None = None
+    gpu_clock_hz: Finite | None = None
+    busy_s: Finite | None = None
+    others_s: Finite | None = None
+    steal_s: Finite | None = None
+    waited_s: Finite | None = None
+    throttled_s: Finite | None = None
+
+
+@dataclass(frozen=True)
+class GetLatestSample(Request[SensorSample | None], op="latest"):
+    """The last sample."""
+
+
+Columns = Annotated[dict[str, list[Any]], ColumnsOf(SensorSample)]
+
+
+@dataclass(frozen=True)
+class CollectSamples(Request[Columns], op="collect"):
+    """The samples since the last such request, and the last one of that, a column for each field."""
+
+
+@dataclass(frozen=True)
+class IdlePower:
+    power_w: Finite | None
+    power_w_by_source: dict[str, Finite | None]
+
+
+@dataclass(frozen=True)
+class MeasureIdle(Request[IdlePower], op="idle"):
+    """The mean power over so many seconds; None: there is no sensor, or there were fewer than two samples."""
+
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
+class SamplingCost:
+    """What sampling itself takes. late_p99_s: how far samples are behind their time."""
+
+    cpu_percent: Percent
+    samples: Count
+    late_p99_s: Seconds | None
+
+
+@dataclass(frozen=True)
+class GetSamplingCost(Request[SamplingCost], op="cost"):
+    """What the monitor takes since `BeginSampling`."""
+
+
+# Both ends
+
+
+Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
+"""By kind of request, what makes its report."""
+
+
+def handlers(answers: Answers) -> dict[str, Handler]:
+    """For `jsonlines.serve`, by operation: a request is read as what it is declared to be, and answered."""
+
+    def handler(kind: type[Request[Any]], answer: Callable[[Any], object]) -> Handler:
+        def handle(request: dict[str, Any]) -> object:
+            try:
+                checked = read(kind, request)
+            except ValueError as error:
+                raise Refused(f"the request {kind.op} cannot be: {error}") from None
+            return answer(checked)
+
+        return handle
+
+    return {kind.op: handler(kind, answer) for kind, answer in answers.items()}

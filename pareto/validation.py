@@ -1,0 +1,143 @@
+"""JSON from another program as typed values: `read` accepts what a type and its bounds allow, and nothing else.
+
+Types are int, float, str, bool, None, Any, lists, tuples, dicts, dataclasses, and unions of these. Numbers and lists
+have `Bounds`. A dataclass' own `__post_init__` may raise ValueError for fields that contradict each other. This module
+travels to the hosts and needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be."""
+
+    least: float
+    most: float
+    infinite: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnsOf:
+    """Marks a dict that has a list for each field of a dataclass, all of one length."""
+
+    row: Any
+
+
+_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null"}
+_UNBOUNDED = Bounds(-1e18, 1e18)
+
+
+def read(kind: Any, value: Any, *path: object) -> Any:
+    """`value`, which came as JSON, as a `kind`; `path` says where it stood. Raises ValueError, in one line."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        base, bounds = arguments
+        if isinstance(bounds, ColumnsOf):
+            return _columns(bounds.row, value, path)
+        if base in (int, float):
+            return _number(base, bounds, value, path)
+        made = read(base, value, *path)
+        if not bounds.least <= len(made) <= bounds.most:
+            _refuse(value, f"it should have {bounds.least:g} to {bounds.most:g} parts", path)
+        return made
+    if is_dataclass(kind):
+        return _record(kind, value, path)
+    if origin in (list, tuple):
+        if type(value) is not list:
+            _refuse(value, "it should be a list", path)
+        return _tuple(arguments, value, path) if origin is tuple else _list(arguments[0], value, path)
+    if origin is dict:
+        if type(value) is not dict:
+            _refuse(value, "it should be an object", path)
+        return {name: read(arguments[1], part, *path, name) for name, part in value.items()}
+    if origin is not None:
+        return _union(arguments, value, path)
+    if kind in (int, float):
+        return _number(kind, _UNBOUNDED, value, path)
+    if kind is not Any and type(value) is not (kind or type(None)):
+        _refuse(value, f"it should be {_WORDS[kind or type(None)]}", path)
+    return value
+
+
+def _number(kind: type[int] | type[float], bounds: Bounds, value: Any, path: tuple[object, ...]) -> float:
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        _refuse(value, f"it should be {_WORDS[kind]}", path)
+    if not bounds.least <= value <= bounds.most and not (bounds.infinite and value == math.inf):
+        more = ", or infinite" if bounds.infinite else ""
+        _refuse(value, f"it should be from {bounds.least:g} to {bounds.most:g}{more}", path)
+    return kind(value)
+
+
+def _list(kind: Any, value: list[Any], path: tuple[object, ...]) -> list[Any]:
+    base, bounds = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
+    if base is float and isinstance(bounds, Bounds):  # a trial has tens of thousands of them
+        least, most = bounds.least, bounds.most
+        if all(type(part) is float and least <= part <= most for part in value):
+            return value
+    return [read(kind, part, *path, number) for number, part in enumerate(value)]
+
+
+def _tuple(kinds: tuple[Any, ...], value: list[Any], path: tuple[object, ...]) -> tuple[Any, ...]:
+    if kinds[-1] is ...:
+        return tuple(_list(kinds[0], value, path))
+    if len(value) != len(kinds):
+        _refuse(value, f"it should have {len(kinds)} parts", path)
+    return tuple(
+        read(kind, part, *path, at) for at, (kind, part) in enumerate(zip(kinds, value, strict=True))
+    )
+
+
+def _union(kinds: tuple[Any, ...], value: Any, path: tuple[object, ...]) -> Any:
+    """As None, or as the one kind that is left; of several dataclasses, as that with the value's fields or nearly."""
+    if value is None and type(None) in kinds:
+        return None
+    some = [kind for kind in kinds if kind is not type(None)]
+    if len(some) > 1 and type(value) is dict:
+        some.sort(key=lambda kind: len(value.keys() ^ _hints(kind).keys()))
+    return read(some[0], value, *path)
+
+
+def _record(kind: Any, value: Any, path: tuple[object, ...]) -> Any:
+    hints = _hints(kind)
+    if type(value) is not dict:
+        _refuse(value, "it should be an object", path)
+    for name in hints:
+        if name not in value:
+            _refuse(value, f"{name} is missing", path)
+    for name in value:
+        if name not in hints:
+            _refuse(value[name], "it should not be there", (*path, name))
+    made = {name: read(hint, value[name], *path, name) for name, hint in hints.items()}
+    try:
+        return kind(**made)
+    except ValueError as error:
+        _refuse(value, str(error), path)
+
+
+def _columns(row: Any, value: Any, path: tuple[object, ...]) -> dict[str, list[Any]]:
+    hints = _hints(row)
+    if type(value) is not dict or value.keys() != hints.keys():
+        _refuse(value, f"it should have a column for each field of a {row.__name__}", path)
+    made = {name: read(list[hint], value[name], *path, name) for name, hint in hints.items()}  # type: ignore[valid-type]
+    if len({len(column) for column in made.values()}) > 1:
+        _refuse(value, "its columns have different lengths", path)
+    return made
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """By field of a dataclass, its type with its bounds."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _refuse(value: Any, why: str, path: tuple[object, ...]) -> NoReturn:
+    where = ".".join(map(str, path)) or "it"
+    shown = f"{value!r:.40}" if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
+    raise ValueError(f"{where:.200} is {shown}: {why}")

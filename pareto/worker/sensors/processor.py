@@ -1,0 +1,226 @@
+"""The processor: how busy the cores of a process are and with whom, the process itself, temperature and clock.
+
+Cores by Linux' /proc: https://docs.kernel.org/filesystems/proc.html,
+https://docs.kernel.org/scheduler/sched-stats.html. Temperature and clock by sysfs, of sensors known to sit in the
+processor only: others (`acpitz`, a disk's) are somewhere else. They are read here and not by psutil, which reads every
+sensor of the machine each time: a disk's takes a command to it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import psutil
+
+from pareto.worker.sensors.energy import Gauge, answering, integer, text
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_USER, _NICE, _SYSTEM, _INTERRUPT, _SOFT_INTERRUPT, _STEAL = 0, 1, 2, 5, 6, 7
+"""Places of a core's counters in /proc/stat; what guests take is in the first two."""
+
+
+_CHIPS = ("cpu_thermal", "cpu_thermal_zone", "soc_thermal", "coretemp", "k10temp", "zenpower")
+"""Names under /sys/class/hwmon."""
+
+_ZONES = ("cpu-thermal", "cpu_thermal", "soc-thermal", "soc_thermal", "CPU-therm", "x86_pkg_temp")
+"""Types under /sys/class/thermal, for kernels that show none of these under hwmon."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreUse:
+    """Means over the cores, in seconds since some fixed time. None: the kernel does not tell.
+
+    busy_s: of all that ran there. others_s: of programs that are not the process; interrupts, which no program has to
+    answer for, are not in it. steal_s: taken by a hypervisor for other machines. waited_s: that the process' threads
+    were ready to run and had no core, summed over the threads. throttled_s: that a CPU quota held the process back.
+    """
+
+    busy_s: float | None = None
+    others_s: float | None = None
+    steal_s: float | None = None
+    waited_s: float | None = None
+    throttled_s: float | None = None
+
+
+class Cores:
+    """Those of a process, which is this one's to look at. Raises psutil.NoSuchProcess."""
+
+    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
+        self._process = psutil.Process(pid)
+        self._proc = proc
+        self._tasks = proc / str(pid) / "task"
+        self._quota = throttling(pid)
+        try:
+            self._cores = os.sched_getaffinity(pid)
+        except ProcessLookupError:
+            raise psutil.NoSuchProcess(pid) from None
+        self._waits: dict[str, int] = {}
+        self._waited_ns = 0
+
+    def use(self) -> CoreUse:
+        """So far."""
+        try:
+            times = self._process.cpu_times()
+            counters = cores((self._proc / "stat").read_text(), self._cores)
+        except (psutil.Error, OSError):
+            return CoreUse()
+        programs_s = sum(of[_USER] + of[_NICE] + of[_SYSTEM] for of in counters) / _TICKS
+        interrupts_s = sum(of[_INTERRUPT] + of[_SOFT_INTERRUPT] for of in counters) / _TICKS
+        count = len(counters)
+        return CoreUse(
+            busy_s=(programs_s + interrupts_s) / count,
+            others_s=(programs_s - times.user - times.system) / count,
+            steal_s=sum(of[_STEAL] for of in counters) / _TICKS / count,
+            waited_s=self._waited_s(),
+            throttled_s=throttled_s(self._quota),
+        )
+
+    def _waited_s(self) -> float | None:
+        """Grows with each thread's own count, so that a thread that has ended takes nothing away."""
+        now: dict[str, int] = {}
+        try:
+            for task in self._tasks.iterdir():
+                try:
+                    now[task.name] = int((task / "schedstat").read_text().split()[1])
+                except ProcessLookupError:  # it has ended since
+                    continue
+        except (OSError, IndexError, ValueError):
+            return None
+        self._waited_ns += sum(waited - self._waits.get(name, 0) for name, waited in now.items())
+        self._waits = now
+        return self._waited_ns / 1e9
+
+
+def cores(stat: str, which: set[int]) -> list[list[int]]:
+    """The counters of these cores in the text of /proc/stat, in ticks."""
+    lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
+    return [list(map(int, values)) for name, *values in lines if name[3:] and int(name[3:]) in which]
+
+
+def throttling(pid: int | str) -> Path | None:
+    """The file that counts how long a CPU quota held a process back; None: there is none."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return None
+    for _, mount, kind, options, *_ in mounts:
+        for group in groups:
+            _, controllers, path = group.split(":", 2)
+            if kind == "cgroup" and "cpu" in options.split(",") and "cpu" in controllers.split(","):
+                break
+            if kind == "cgroup2" and not controllers:
+                break
+        else:
+            continue
+        file = Path(mount + path) / "cpu.stat"
+        if throttled_s(file) is not None:
+            return file
+    return None
+
+
+def throttled_s(file: Path | None) -> float | None:
+    """Seconds so far that `cpu.stat` tells of; None where it does not."""
+    if file is None:
+        return None
+    try:
+        counted = dict(line.split() for line in file.read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    if "throttled_usec" in counted:  # cgroup v2
+        return int(counted["throttled_usec"]) / 1e6
+    return int(counted["throttled_time"]) / 1e9 if "throttled_time" in counted else None
+
+
+class WatchedProcess:
+    """CPU time and memory of `pid` and its threads. Raises psutil.NoSuchProcess if there is no such process."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._last: tuple[float, float] | None = None
+
+    def sample(self, at_s: float) -> tuple[float | None, int | None]:
+        """Percent of one core since the previous sample, and resident bytes; None once it is gone.
+
+        A zombie is gone too, and so is one whose number another process has now.
+        """
+        try:
+            if not self._process.is_running():
+                return None, None
+            with self._process.oneshot():
+                if self._process.status() == psutil.STATUS_ZOMBIE:
+                    return None, None
+                times = self._process.cpu_times()
+                resident = int(self._process.memory_info().rss)
+        except psutil.Error:
+            return None, None
+        used_s = times.user + times.system
+        percent = None
+        if self._last is not None and at_s > self._last[0]:
+            percent = (used_s - self._last[1]) / (at_s - self._last[0]) * 100
+        self._last = (at_s, used_s)
+        return percent, resident
+
+
+def temperature(sysfs: Path) -> Gauge | None:
+    """`temperature_c`: the hottest of the processor's sensors."""
+    for source, inputs in (*_hwmon(sysfs / "sys/class/hwmon"), *_zones(sysfs / "sys/class/thermal")):
+        gauge = answering(Gauge("temperature_c", source, partial(_hottest_c, inputs)))
+        if gauge is not None:
+            return gauge
+    return None
+
+
+def frequency(sysfs: Path) -> Gauge | None:
+    """`frequency_hz`: the mean over the processors that are online.
+
+    Without cpufreq there is none: the MHz in /proc/cpuinfo are a constant in virtual machines.
+    """
+    cpus = sysfs / "sys/devices/system/cpu"
+    return answering(Gauge("frequency_hz", "cpufreq", lambda: _mean_hz(_frequency_files(cpus))))
+
+
+def _hwmon(folder: Path) -> list[tuple[str, list[Path]]]:
+    """Each known chip's name and its sensors, those of several sockets together."""
+    inputs: dict[str, list[Path]] = {}
+    for chip in sorted(folder.glob("hwmon*")):
+        name = text(chip / "name")
+        if name in _CHIPS:
+            inputs.setdefault(name, []).extend(_chip_inputs(chip))
+    return list(inputs.items())
+
+
+def _chip_inputs(chip: Path) -> list[Path]:
+    """AMD's Tctl is up to 27 K above the truth on some models; these have the truth as Tdie."""
+    labels = {
+        path: text(path.with_name(path.name.replace("_input", "_label"))) for path in chip.glob("temp*_input")
+    }
+    return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())
+
+
+def _zones(folder: Path) -> list[tuple[str, list[Path]]]:
+    inputs: dict[str, list[Path]] = {}
+    for zone in sorted(folder.glob("thermal_zone*")):
+        kind = text(zone / "type")
+        if kind in _ZONES:
+            inputs.setdefault(kind, []).append(zone / "temp")
+    return list(inputs.items())
+
+
+def _hottest_c(inputs: list[Path]) -> float | None:
+    """Both trees give thousandths of a degree."""
+    return max((x / 1e3 for x in map(integer, inputs) if x is not None), default=None)
+
+
+def _frequency_files(cpus: Path) -> list[Path]:
+    return list(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+
+
+def _mean_hz(files: list[Path]) -> float | None:
+    """The files give kHz."""
+    khz = [x for x in map(integer, files) if x is not None]
+    return fmean(khz) * 1e3 if khz else None

@@ -1,0 +1,212 @@
+"""How busy a process' cores are, by this machine's own kernel; temperature and clock, in a tree like sysfs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pareto.worker.sensors import processor
+from pareto.worker.sensors.processor import Cores, cores
+
+STAT = """\
+cpu  30 3 33 300 9 0 6 12 0 0
+cpu0 10 1 11 100 3 0 2 4 0 0
+cpu1 20 2 22 200 6 0 4 8 0 0
+cpu10 7 7 7 7 7 7 7 7 7 7
+intr 17267044 0 0
+"""
+LOOP = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+while True: pass
+"""
+ENOUGH_S = 0.5
+"""Of a core's time: fifty of the kernel's ticks."""
+
+
+@pytest.fixture
+def core() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def watched(core: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that computes on one core, as a worker does."""
+    with subprocess.Popen([sys.executable, "-c", LOOP, str(core)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_the_counters_of_some_cores() -> None:
+    assert cores(STAT, {1}) == [[20, 2, 22, 200, 6, 0, 4, 8, 0, 0]]
+    assert [of[0] for of in cores(STAT, {0, 10})] == [10, 7]
+
+
+def used(watched: subprocess.Popen[bytes]) -> float:
+    times = psutil.Process(watched.pid).cpu_times()
+    return times.user + times.system
+
+
+def until_it_has_worked(watched: subprocess.Popen[bytes]) -> None:
+    begun = used(watched)
+    while used(watched) < begun + ENOUGH_S:
+        threading.Event().wait(0.05)
+
+
+def test_what_others_take_of_a_core_and_what_a_process_waits_for_it(
+    watched: subprocess.Popen[bytes], core: int
+) -> None:
+    """With a second busy loop there, each has half: as much as it works it waits, and the other works."""
+    with subprocess.Popen([sys.executable, "-c", LOOP, str(core)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        found = Cores(watched.pid)
+        before, begun = found.use(), used(watched)
+        until_it_has_worked(watched)
+        after, worked_s = found.use(), used(watched) - begun
+        other.kill()
+    rise = {name: getattr(after, name) - getattr(before, name) for name in ("busy_s", "others_s", "waited_s")}
+    assert rise["others_s"] > 0.5 * worked_s
+    assert rise["waited_s"] > 0.5 * worked_s
+    assert rise["busy_s"] == pytest.approx(rise["others_s"] + worked_s, rel=0.2)
+
+
+def test_a_thread_that_has_ended_keeps_what_it_waited(core: int) -> None:
+    """The pipeline's threads end with each phase."""
+    found = Cores(os.getpid())
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+
+    before = found.use().waited_s
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while (during := found.use().waited_s) == before:
+        pass
+    stop.set()
+    for thread in threads:
+        thread.join()
+    after = found.use().waited_s
+    assert before is not None
+    assert during is not None
+    assert after is not None
+    assert after >= during > before
+
+
+def test_a_process_that_is_gone_has_nothing_to_tell(watched: subprocess.Popen[bytes]) -> None:
+    found = Cores(watched.pid)
+    watched.kill()
+    watched.wait()
+    assert set(vars_of(found)) == {None}
+    with pytest.raises(psutil.NoSuchProcess):
+        Cores(watched.pid)
+
+
+def vars_of(found: Cores) -> list[float | None]:
+    use = found.use()
+    return [use.busy_s, use.others_s, use.steal_s, use.waited_s]
+
+
+def chip(sysfs: Path, number: int, name: str, **files: object) -> None:
+    folder = sysfs / f"sys/class/hwmon/hwmon{number}"
+    folder.mkdir(parents=True)
+    for file, text in {"name": name, **files}.items():
+        (folder / file).write_text(f"{text}\n")
+
+
+def zone(sysfs: Path, number: int, kind: str, millidegrees: object) -> None:
+    folder = sysfs / f"sys/class/thermal/thermal_zone{number}"
+    folder.mkdir(parents=True)
+    (folder / "type").write_text(f"{kind}\n")
+    (folder / "temp").write_text(f"{millidegrees}\n")
+
+
+def cpu(sysfs: Path, number: int, khz: object) -> None:
+    folder = sysfs / f"sys/devices/system/cpu/cpu{number}/cpufreq"
+    folder.mkdir(parents=True)
+    (folder / "scaling_cur_freq").write_text(f"{khz}\n")
+
+
+def temperature(sysfs: Path) -> tuple[str, float | int | None] | None:
+    gauge = processor.temperature(sysfs)
+    return None if gauge is None else (gauge.source, gauge.read())
+
+
+def test_a_raspberry(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "cpu_thermal", temp1_input=52350)
+    chip(tmp_path, 1, "rp1_adc", temp1_input=61000)
+    zone(tmp_path, 0, "cpu-thermal", 53000)
+    assert temperature(tmp_path) == ("cpu_thermal", 52.35)
+
+
+def test_the_hottest_core_of_all_sockets(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "nvme", temp1_input=99000)
+    chip(tmp_path, 1, "coretemp", temp1_input=40000, temp2_input=44000, temp1_crit=100000)
+    chip(tmp_path, 2, "coretemp", temp1_input=47000)
+    assert temperature(tmp_path) == ("coretemp", 47.0)
+
+
+def test_the_true_one_of_two_amd_readings(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "k10temp", temp1_input=87000, temp1_label="Tctl", temp2_input=60000, temp2_label="Tdie")
+    assert temperature(tmp_path) == ("k10temp", 60.0)
+
+
+def test_the_only_amd_reading(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "k10temp", temp1_input=61000, temp1_label="Tctl")
+    assert temperature(tmp_path) == ("k10temp", 61.0)
+
+
+@pytest.mark.parametrize("kind", ["cpu-thermal", "cpu_thermal", "soc-thermal", "x86_pkg_temp"])
+def test_a_thermal_zone_where_no_chip_is_known(tmp_path: Path, kind: str) -> None:
+    zone(tmp_path, 0, "acpitz", 27800)
+    zone(tmp_path, 1, kind, 50500)
+    assert temperature(tmp_path) == (kind, 50.5)
+
+
+def test_sensors_elsewhere_are_not_the_processors(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "acpitz", temp1_input=27800)
+    chip(tmp_path, 1, "nvme", temp1_input=38000)
+    zone(tmp_path, 0, "acpitz", 27800)
+    zone(tmp_path, 1, "iwlwifi_1", 45000)
+    assert temperature(tmp_path) is None
+
+
+def test_a_chip_that_does_not_answer_gives_way_to_a_zone(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "coretemp", temp1_input="")
+    zone(tmp_path, 0, "x86_pkg_temp", 50000)
+    assert temperature(tmp_path) == ("x86_pkg_temp", 50.0)
+
+
+def test_a_sensor_that_stops_answering(tmp_path: Path) -> None:
+    zone(tmp_path, 0, "cpu-thermal", 50000)
+    gauge = processor.temperature(tmp_path)
+    assert gauge is not None
+    (tmp_path / "sys/class/thermal/thermal_zone0/temp").unlink()
+    assert gauge.read() is None
+
+
+def test_frequency_is_the_mean_of_the_processors_online(tmp_path: Path) -> None:
+    cpu(tmp_path, 0, 1_500_000)
+    cpu(tmp_path, 1, 2_400_000)
+    cpu(tmp_path, 2, "<unknown>")
+    gauge = processor.frequency(tmp_path)
+    assert gauge is not None
+    assert (gauge.field, gauge.source, gauge.read()) == ("frequency_hz", "cpufreq", 1.95e9)
+
+
+def test_without_cpufreq_there_is_no_frequency(tmp_path: Path) -> None:
+    (tmp_path / "sys/devices/system/cpu/cpu0").mkdir(parents=True)
+    assert processor.frequency(tmp_path) is None
