@@ -19,7 +19,7 @@ from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.runner import Clock, Runner, Workers
+from pareto.runner import AnyWorkers, Clock, Runner
 from pareto.store import Row, Store
 from pareto.sweep import Cell, make_sweep
 from partitions import registry
@@ -83,7 +83,7 @@ class Watcher:
 class Harness:
     """A run whose rounds are done one by one, on workers that live on from fault to fault."""
 
-    def __init__(self, out: Path, prepared: Prepared, workers: Workers) -> None:
+    def __init__(self, out: Path, prepared: Prepared, workers: AnyWorkers) -> None:
         self.store = Store.create(out, "run", {"sessions": []})
         self.watcher = Watcher()
         self.clock = Clock()
