@@ -14,8 +14,7 @@ from analysis.figures.bound_figure import bound_drawing
 from analysis.figures.cuts_figure import cuts_drawing
 from analysis.figures.drawing import Drawing, conditions
 from analysis.figures.energy_figure import energy_drawing
-from analysis.figures.front_figure import front_drawing
-from analysis.figures.fronts_figure import fronts_drawing
+from analysis.figures.front_figure import front_drawing, fronts_drawing
 from analysis.figures.link_asked_figure import link_asked_drawings
 from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing

@@ -1,5 +1,5 @@
-"""Files in folders that somebody else may have made: beneath a folder no link is followed, nothing but plain files is
-read, and what is written comes into its place whole.
+"""Files in folders that somebody else may have made: beneath a folder no link is followed, only plain files are read,
+and what is written comes into its place whole. `pareto` writes its runs by the same functions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 """Of one file. The largest that a run writes has a row a trial: a million trials are 0.6 GB."""
+DRAFT = ".new"
+"""What the name of a file ends with until it comes into its place."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -52,13 +54,28 @@ def opened(folder: Path, *names: str) -> Iterator[BinaryIO]:
     """
     path = folder.joinpath(*names)
     with _beneath(folder, *names[:-1]) as at:
-        _refuse_other(path, os.stat(names[-1], dir_fd=at, follow_symlinks=False).st_mode)
-        # Who swaps it for a FIFO now holds nobody up.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        file = os.fdopen(os.open(names[-1], flags, dir_fd=at), "rb")
+        file = os.fdopen(descriptor(path, os.O_RDONLY, at), "rb")
     with file:
-        _refuse_other(path, os.fstat(file.fileno()).st_mode)
         yield file
+
+
+def descriptor(path: Path, flags: int, at: int | None = None) -> int:
+    """A plain file, opened; its last part is no link. at: the folder that it is in, if that is open already.
+
+    Raises `NoPlainFile`, OSError.
+    """
+    name = path if at is None else path.name
+    with suppress(FileNotFoundError):
+        _refuse_other(path, os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+    # Who swaps it for a FIFO now holds nobody up.
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(name, flags, 0o666, dir_fd=at)
+    try:
+        _refuse_other(path, os.fstat(file).st_mode)
+    except NoPlainFile:
+        os.close(file)
+        raise
+    return file
 
 
 def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -91,27 +108,30 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def write(path: Path, content: bytes | str) -> Path:
+def write(path: Path, content: bytes | str, *, durable: bool = False) -> Path:
     """Write a file into a folder that is there, instead of one that had its name; returns its path.
 
     It is written beside its place and renamed, so that nobody reads half of it. Neither the folder nor the file may be
     a link: raises `NoPlainFile` then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
+    durable: the content is on disk when this returns.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
     refuse_link(path)
-    draft = f".{path.name}.new"
+    draft = path.with_name(path.name + DRAFT)
     with _itself(path.parent) as at:
         with suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=at)  # of a report that was killed
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.unlink(draft.name, dir_fd=at)  # of a process that was killed
         try:
-            with os.fdopen(os.open(draft, flags, 0o666, dir_fd=at), "wb") as file:
+            with os.fdopen(descriptor(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, at), "wb") as file:
                 file.write(content)
-            os.replace(draft, path.name, src_dir_fd=at, dst_dir_fd=at)
-        except OSError:
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(draft.name, path.name, src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
             with suppress(OSError):
-                os.unlink(draft, dir_fd=at)
+                os.unlink(draft.name, dir_fd=at)
             raise
     return path
 

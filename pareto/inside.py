@@ -66,7 +66,7 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure as PDF and PNG; returns their paths."""
-    from analysis.figures.partitions_figure import partitions_figure
+    from analysis.figures.payload_figure import partitions_figure
     from analysis.figures.style import save
     from analysis.naming import file_stem
 

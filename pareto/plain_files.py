@@ -8,16 +8,16 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from analysis import files
+from analysis.files import DRAFT as DRAFT
 from pareto.errors import UserError
 from pareto.jsonlines import write_all
 
 LOCK = ".lock"
-DRAFT = ".new"
 
 
 class StoreError(UserError):
@@ -27,7 +27,7 @@ class StoreError(UserError):
 def append(path: Path, content: bytes, *, new: bool = False) -> None:
     """All of it, on disk; where there is no room for all, nothing. Raises StoreError."""
     with written(path):
-        file = opened(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if new else 0))
+        file = files.descriptor(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if new else 0))
         try:
             size = os.fstat(file).st_size
             try:
@@ -42,21 +42,9 @@ def append(path: Path, content: bytes, *, new: bool = False) -> None:
 
 def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
     """All of it in place of what was there, or nothing. durable: on disk when this returns. Raises StoreError."""
-    beside = draft(path)
     with written(path):
-        beside.unlink(missing_ok=True)
-        file = opened(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            write_all(file, content)
-            if durable:
-                os.fsync(file)
-            beside.rename(path)
-        except BaseException:
-            with suppress(OSError):
-                beside.unlink()
-            raise
-        finally:
-            os.close(file)
+        # The user may name the run's folder by a link; the file itself is none.
+        files.write(path.parent.resolve() / path.name, content, durable=durable)
 
 
 def draft(path: Path) -> Path:
@@ -66,39 +54,28 @@ def draft(path: Path) -> Path:
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """For what writes to `path`: raises its OSErrors as StoreErrors."""
+    """For what writes to `path`: raises its faults as StoreErrors."""
     try:
         yield
+    except files.NoPlainFile as error:
+        raise StoreError(str(error)) from None
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
-
-
-def opened(path: Path, flags: int) -> int:
-    """A plain file's descriptor. Raises OSError, StoreError for a link or whatever else is no plain file."""
-    if path.is_symlink():
-        raise StoreError(f"{path} is a link: none is followed in a run's folder")
-    file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise StoreError(f"{path} is no plain file")
-    return file
 
 
 def content(path: Path, most_bytes: int) -> bytes:
     """Of a plain file that is no larger. Raises StoreError."""
     try:
-        with os.fdopen(opened(path, os.O_RDONLY), "rb") as file:
-            content = file.read(most_bytes + 1)
+        return files.read(path.parent, path.name, most_bytes=most_bytes)
+    except files.NoPlainFile as error:
+        raise StoreError(str(error)) from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
-    if len(content) > most_bytes:
-        raise StoreError(f"{path} is larger than {most_bytes >> 20} MiB: no run writes that")
-    return content
 
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what a crash left of a last line. Raises StoreError."""
-    with written(path), os.fdopen(opened(path, os.O_RDWR), "r+b") as table:
+    with written(path), os.fdopen(files.descriptor(path, os.O_RDWR), "r+b") as table:
         data = table.read()
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
@@ -113,7 +90,7 @@ def locked(folder: Path) -> int:
     path = folder / LOCK
     with written(path):
         while True:
-            lock = opened(path, os.O_RDWR | os.O_CREAT)
+            lock = files.descriptor(path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(lock).st_ino == path.lstat().st_ino:

@@ -12,23 +12,12 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.drawing import Drawing
-from analysis.figures.style import (
-    COLOURS,
-    Series,
-    blank,
-    evenly,
-    footnote,
-    grow,
-    head,
-    root,
-    series,
-    stage_look,
-    styled,
-    wrapped,
-)
-from analysis.naming import point_label, subject, time_unit
-from analysis.points import CELL, cuts, order, undivided
+from analysis.figures import style
+from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.point_axis import name_points
+from analysis.figures.style import COLOURS, Series
+from analysis.naming import subject, time_unit
+from analysis.points import cuts, order, undivided
 
 NAMED_POINTS = {"column": 23, "page": 32}
 """Up to this many points are named under their bars; of more, every second or third is numbered."""
@@ -58,15 +47,14 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     host are drawn, and the caption says so.
     """
     shown, _ = _selected(rows)
-    count = len(list(series(shown)))
+    count = len(list(style.series(shown)))
     named = shown["point"].nunique() <= NAMED_POINTS[width]
-    with styled(width):
-        figure = blank(width, 0.4 + 0.6 * named + (1.75 if width == "page" else 1.3) * count)
-        footnote(figure, rows)
+    with style.styled(width):
+        figure = style.blank(width, 0.4 + 0.6 * named + (1.75 if width == "page" else 1.3) * count)
+        style.footnote(figure, rows)
         panels = figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0]
-        first = rows.iloc[0]
-        title = f"Latency by part: {subject(first)}"
-        grow(figure, draw_attribution(list(panels), shown, title, NAMED_POINTS[width]))
+        title = f"Latency by part: {subject(rows.iloc[0])}"
+        style.grow(figure, draw_attribution(list(panels), shown, title, NAMED_POINTS[width]))
     return figure
 
 
@@ -77,46 +65,38 @@ def draw_attribution(panels: Sequence[Axes], rows: pd.DataFrame, title: str, nam
     columns = [part.column for part in parts]
     longest_s = float(max(rows[columns].sum(axis=1).max(), rows["latency_bound_s"].max()))
     unit, scale = time_unit(longest_s)
-    for axes, one in zip(panels, series(rows), strict=True):
+    entries: dict[str, Any] = {}
+    for axes, one in zip(panels, style.series(rows), strict=True):
         _draw(axes, one, parts, points.index, scale, numbered=len(points) > named)
-        name = wrapped(one.label, 0.8 * axes.bbox.height * 72 / root(axes).dpi, rcParams["axes.labelsize"])
-        axes.set_ylabel(f"{name}\nlatency ({unit})")
+        room_pt = 0.8 * axes.bbox.height * 72 / style.root(axes).dpi
+        axes.set_ylabel(f"{style.wrapped(one.label, room_pt, rcParams['axes.labelsize'])}\nlatency ({unit})")
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= zip(labels, handles, strict=True)
     panels[0].set_ylim(0, None if longest_s == 0 else 1.14 * longest_s * scale)  # room for the arrow
-    entries = {
-        label: entry
-        for axes in panels
-        for entry, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
+    name_points(panels[-1], points, named, -(-len(points) // named))
     legend = [*(part.label for part in parts), _BOUND, _BEST, _ABSENT]
-    _name_points(panels[-1], points, named)
-    panels[-1].set_xlabel("partition point")
-    return head(panels[0], title, [entries[label] for label in legend if label in entries])
+    return style.head(panels[0], title, [entries[label] for label in legend if label in entries])
 
 
 def attribution_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
     """`attribution_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     shown, selection = _selected(rows)
-    told = [
-        "Where the time of a request goes at each partition point, with one request in flight.",
+    # Runs that took the network's time from medians of the others have some; none of a request is less than 0.
+    below = int((shown["network_s"] < 0).sum())
+    text = caption(
+        "Where the time of a request goes at each partition point, with one request in flight",
         conditions,
         "A bar is the sum of the medians of its parts. Network is what remains: links, kernels, backends, and every "
-        "wait between the stages.",
+        "wait between the stages",
         "The diamond is the bound that the stages' own times and the link set; the arrow points to the lowest median "
-        "latency of the backend.",
-        "A cross is a point without any valid trial." if shown["latency_s"].isna().any() else "",
-        "Bars have no error bars: see the figure of the front.",
-        _less_than_nothing(shown),
+        "latency of the backend",
+        "A cross is a point without any valid trial" if shown["latency_s"].isna().any() else "",
+        "Bars have no error bars: see the figure of the front",
+        f"At {below} points the network's time is less than the others' noise and not drawn" if below else "",
         selection,
-    ]
-    columns = [*CELL, "point_name", "rounds", "excluded", "latency_s", "latency_bound_s"]
-    columns += [part.column for part in _parts(shown)]
-    return Drawing(
-        "attribution",
-        name,
-        lambda width: attribution_figure(rows, width=width),
-        shown[columns],
-        " ".join(sentence for sentence in told if sentence),
     )
+    data = shown[[*POINT, "latency_s", "latency_bound_s", *(part.column for part in _parts(shown))]]
+    return Drawing("attribution", name, lambda width: attribution_figure(rows, width=width), data, text)
 
 
 def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -125,23 +105,11 @@ def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if len(cuts(rows["point"].iloc[0])) == 1 or every <= MOST_SPLITS:
         return rows, ""
     whole = rows.loc[undivided(rows), "point"].unique()
-    front = (
-        rows.loc[rows["on_backend_front"], ["point", "latency_s"]].sort_values("latency_s")["point"].unique()
-    )
-    kept = {*whole, *evenly([point for point in front if point not in whole], MOST_SPLITS - len(whole))}
-    chosen = rows[rows["point"].isin(kept)]
-    return (
-        chosen,
-        f"Shown: {len(kept)} of {every} splits, those on a backend's front and those of one host alone.",
-    )
-
-
-def _less_than_nothing(rows: pd.DataFrame) -> str:
-    """Of runs that took the network's time from medians of the others: none of a request is less than 0."""
-    below = int((rows["network_s"] < 0).sum())
-    return (
-        f"At {below} points the network's time is less than the others' noise and not drawn." if below else ""
-    )
+    front = rows.loc[rows["on_backend_front"], ["point", "latency_s"]].sort_values("latency_s")["point"].unique()
+    others = [point for point in front if point not in whole]
+    kept = {*whole, *style.evenly(others, MOST_SPLITS - len(whole))}
+    text = f"Shown: {len(kept)} of {every} splits, those on a backend's front and those of one host alone"
+    return rows[rows["point"].isin(kept)], text
 
 
 def _parts(rows: pd.DataFrame) -> list[Part]:
@@ -160,7 +128,7 @@ def _parts(rows: pd.DataFrame) -> list[Part]:
 
 def _stage(column: str) -> Part:
     role = column.removesuffix("_s")
-    return Part(column, f"{role} compute", *stage_look(role))
+    return Part(column, f"{role} compute", *style.stage_look(role))
 
 
 def _draw(
@@ -193,7 +161,6 @@ def _draw(
         number = f"{points[best]}: " if numbered else ""
         _mark_best(axes, best, top, f"{number}{latency_s[best] * scale:.3g}", len(points))
     axes.grid(True, axis="y")
-    axes.set_xlim(-0.6, max(len(points), 6) - 0.4)  # few bars need not be wide
 
 
 def _mark_best(axes: Axes, bar: int, top: float, text: str, bars: int) -> None:
@@ -206,12 +173,3 @@ def _mark_best(axes: Axes, bar: int, top: float, text: str, bars: int) -> None:
     )
     axes.annotate(text, (x, top), (0, 15), fontsize=6.5, fontweight="bold", bbox=box, ha=side, **place)
     axes.plot([], [], "v", color="black", markersize=4.5, label=_BEST)
-
-
-def _name_points(axes: Axes, points: pd.Series, named: int) -> None:
-    if len(points) <= named:
-        labels = [point_label(*of) for of in zip(points.index, points, strict=True)]
-        axes.set_xticks(range(len(points)), labels, rotation=55, ha="right", rotation_mode="anchor")
-    else:
-        step = -(-len(points) // named)
-        axes.set_xticks(range(0, len(points), step), [str(point) for point in points.index[::step]])

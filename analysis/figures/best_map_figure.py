@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from scipy import ndimage
 
 from analysis.advice import predict
 from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor, best_on_grid
-from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
-from analysis.figures.drawing import Drawing, conditions
-from analysis.figures.labels import label, place_labels, settle
+from analysis.figures import style
+from analysis.figures.drawing import Drawing, caption, conditions
+from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.log_scale import Scale
-from analysis.figures.style import COLOURS, SMALL_PT, blank, figure_head, footnote, styled
+from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
 from analysis.fronts.dominance import Floats
 from analysis.naming import family, place, transport
 from pareto.errors import UserError
 
+Cell = tuple[str, str]
+"""Point and backend; the backend is empty where nothing crosses."""
+
+FINENESS = (360, 420)
+"""How many delays and rates are computed."""
 WRITTEN = 20
-"""Every so-manieth of them, each way, is written beside the figure."""
+"""Of these, each way, one in so many is written beside the figure."""
 _TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {"": "h", "tcp": "o", "rpc": "s"}
 _VARIANT_MARKERS = {"tcp": "8", "rpc": "D"}
@@ -42,24 +50,25 @@ _EDGES: dict[str, tuple[str, float, Literal["-", ":"]]] = {
 _DOT_PT = {"column": 12.0, "page": 13.0}
 _PANEL_PT = {"column": (190.0, 120.0), "page": (205.0, 150.0)}
 """About the size of a panel: which names fit an area must be known before the legend is made."""
+_THIN: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.4}
 
 
-def best_map_drawings(found: Findings) -> Iterator[Drawing]:
+def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
     """One for each model, batch size, codec, depth and setup of two hosts that some networks were measured of."""
-    for _, rows in found.front.groupby(WORKLOAD, dropna=False):
-        trials = found.trials.reindex(columns=NEEDED).merge(rows[WORKLOAD].drop_duplicates())
+    for _, rows in findings.front.groupby(WORKLOAD, dropna=False):
+        trials = findings.trials.reindex(columns=NEEDED).merge(rows[WORKLOAD].drop_duplicates())
         runs = set(trials["run"].unique())
-        manifests = [run.manifest for run in found.runs if run.folder.resolve().name in runs]
+        manifests = [run.manifest for run in findings.runs if run.folder.resolve().name in runs]
         try:
-            known = networks(manifests or [run.manifest for run in found.runs])
+            known = networks(manifests or [run.manifest for run in findings.runs])
         except UserError:
             continue
         # What a condition asks of a measured network cannot be asked of a predicted one.
-        predictor = None if found.where else _predictor(trials, found.stages, known)
-        testbed = "; ".join(dict.fromkeys(str(it.get("testbed") or "") for it in manifests))
+        predictor = None if findings.where else _predictor(trials, findings.stages, known)
+        testbed = "; ".join(dict.fromkeys(str(manifest.get("testbed") or "") for manifest in manifests))
         name = [str(rows["model"].iloc[0])]
         for column, letter in (("batch_size", "b"), ("codec", ""), ("in_flight_asked", "d"), ("setup", "")):
-            name += [f"{letter}{rows[column].iloc[0]}"] if found.front[column].nunique() > 1 else []
+            name += [f"{letter}{rows[column].iloc[0]}"] if findings.front[column].nunique() > 1 else []
         if drawing := best_map_drawing(rows, known, predictor, testbed, [part for part in name if part]):
             yield drawing
 
@@ -83,14 +92,15 @@ def best_map_drawing(
     data = found.assign(what="measured")
     if predictor is not None:
         data = pd.concat([data, *_written(predictor, *_scales(found))], ignore_index=True)
-    named = tuple(name) or (str(rows["model"].iloc[0]),)
-
-    def draw(width: str) -> Figure:
-        return best_map_figure(found, predictor, rows, width=width)
-
     shown = rows[rows["netem"].isin(found["netem"])]
     absent = sorted(set(rows["netem"]) - set(found["netem"]))
-    return Drawing("best-map", named, draw, data, f"{_told(found, absent)} {conditions(shown, testbed)}")
+    return Drawing(
+        "best-map",
+        tuple(name) or (str(rows["model"].iloc[0]),),
+        lambda width: best_map_figure(found, predictor, rows, width=width),
+        data,
+        caption(*_sentences(found, absent), conditions(shown, testbed)),
+    )
 
 
 def _predictor(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]) -> Predictor | None:
@@ -115,14 +125,10 @@ def best_map_figure(
     """
     delays, rates = _scales(found)
     page = width == "page"
-    maps = {
-        objective: areas(predictor, delays, rates, objective)
-        for objective in _TITLES
-        if predictor is not None
-    }
+    maps = {objective: areas(predictor, delays, rates, objective) for objective in _TITLES if predictor}
     colours = colours_of([cell for one in maps.values() for cell in one.cells])
-    with styled(width):
-        figure = blank(width, 3.6 if page else 5.4)
+    with style.styled(width):
+        figure = style.blank(width, 3.6 if page else 5.4)
         panels = figure.subplots(*((1, 2) if page else (2, 1)), sharex=True, sharey=True)
         unnamed, titled = set[Cell](), set[Cell]()
         marks = []
@@ -131,7 +137,9 @@ def best_map_figure(
             dots = np.column_stack([rates.at(here["rate_bps"]), delays.at(here["delay_s"])])
             marks.append((axes, here, dots))
             axes.set_title(_TITLES[objective], loc="left", fontsize="medium", fontweight="normal")
-            _frame(axes, delays, rates)
+            axes.set(xlim=(0, 1), ylim=(0, 1))
+            rates.show(axes, "x", 1e6, {math.inf: "no limit"})
+            delays.show(axes, "y", 1e-3, {0.0: "0"})
             if objective in maps:
                 small = draw_areas(axes, maps[objective], colours, dots, _PANEL_PT[width])
                 unnamed |= small
@@ -142,20 +150,14 @@ def best_map_figure(
         for axes in panels if page else panels[1:]:
             axes.set_xlabel("rate, edge to server (Mbit/s)")
         entries = _legend(found) + [
-            Patch(
-                facecolor=colours[cell],
-                hatch=hatch(cell),
-                edgecolor="0.4",
-                linewidth=0.4,
-                label=cell_name(cell),
-            )
+            Patch(facecolor=colours[cell], hatch=hatch(cell), label=cell_name(cell), **_THIN)
             for cell in sorted(unnamed - titled, key=list(colours).index)
         ]
         title = "Best partition point by network"
         if rows is not None:
             title += f": {rows['model'].iloc[0]}"
-            footnote(figure, rows[rows["netem"].isin(found["netem"])])
-        figure_head(figure, title, entries)
+            style.footnote(figure, rows[rows["netem"].isin(found["netem"])])
+        style.figure_head(figure, title, entries)
         settle(figure)
         for axes, here, dots in marks:
             _name_dots(axes, here, dots, _DOT_PT[width])
@@ -171,12 +173,6 @@ def _scales(found: pd.DataFrame) -> tuple[Scale, Scale]:
     )
 
 
-def _frame(axes: Axes, delays: Scale, rates: Scale) -> None:
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    rates.show(axes, "x", 1e6, {math.inf: "no limit"})
-    delays.show(axes, "y", 1e-3, {0.0: "0"})
-
-
 def _marker(backend: str) -> str:
     """That of the backend; its variants share another."""
     markers = _MARKERS if transport(backend) == family(backend) else _VARIANT_MARKERS
@@ -190,57 +186,35 @@ def _dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) -> None
             x, y, s=size_pt**2, marker=_marker(mark["backend"]), facecolor="white",
             edgecolor=colour, linewidths=thick, linestyle=line, zorder=5, clip_on=False,
         )  # fmt: skip
-        axes.text(
-            x,
-            y,
-            mark["point"],
-            ha="center",
-            va="center_baseline",
-            fontsize=SMALL_PT,
-            fontweight="bold",
-            zorder=6,
-        )
+        look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 6}
+        axes.text(x, y, mark["point"], fontsize=SMALL_PT, fontweight="bold", **look)
 
 
 def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) -> None:
-    texts, directions = [], []
+    labels = []
     for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
         name = str(mark["netem"])
         if mark["prediction"] == OTHER:
             name += f"\npredicted {cell_name((mark['predicted_point'], mark['predicted_backend']))}"
             if not math.isnan(mark["behind_percent"]):
                 name += f", {mark['behind_percent']:.0f} % worse"
-        texts.append(label(axes, x, y, name, "black"))
-        texts[-1].set(fontsize=SMALL_PT, zorder=4)
-        directions.append(-np.pi / 2 if y > 0.25 else np.pi / 2)
-    place_labels(axes, texts, directions, markers=dots, marker_pt=size_pt + 2)
+        labels.append(Label(x, y, name, "black", -np.pi / 2 if y > 0.25 else np.pi / 2))
+    place_labels(axes, labels, markers=dots, marker_pt=size_pt + 2, zorder=4)
 
 
 def _legend(found: pd.DataFrame) -> list[Any]:
     entries: list[Any] = []
-    look: dict[str, Any] = {"linestyle": "", "color": "white", "markersize": 7}
     for backend in sorted(set(found["backend"]), key=place):
-        told = f"measured best: {backend}" if backend else "measured best: nothing crosses"
-        entries.append(
-            Line2D(
-                [],
-                [],
-                **look,
-                marker=_marker(backend),
-                markeredgecolor="black",
-                label=told,
-            )
-        )
+        look = {"marker": _marker(backend), "color": "white", "markeredgecolor": "black", "markersize": 7}
+        entries.append(entry(f"measured best: {backend or 'nothing crosses'}", **look))
     if (found["prediction"] != "").any():
-        entries.append(Patch(facecolor="0.88", edgecolor="0.4", linewidth=0.4, label="area: predicted best"))
-    for prediction, told in (
+        entries.append(Patch(facecolor="0.88", label="area: predicted best", **_THIN))
+    for prediction, words in (
         (CLOSE, "prediction differs, no more than chance may"), (OTHER, "prediction differs"),
     ):  # fmt: skip
         if (found["prediction"] == prediction).any():
             colour, thick, line = _EDGES[prediction]
-            entries.append(
-                Patch(facecolor="white", edgecolor=colour, linewidth=thick, linestyle=line, label=told)
-            )
+            entries.append(Patch(facecolor="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words))
     return entries
 
 
@@ -256,39 +230,120 @@ def _written(predictor: Predictor, delays: Scale, rates: Scale) -> list[pd.DataF
     written = []
     for objective in _TITLES:
         cells = predictor.cells.iloc[best_on_grid(predictor, delays_s, rates_bps, objective).ravel()]
-        named = {
-            "predicted_point": cells["point"].to_numpy(),
-            "predicted_backend": cells["backend"].to_numpy(),
-        }
+        point, backend = (cells[column].to_numpy() for column in ("point", "backend"))
+        named = {"predicted_point": point, "predicted_backend": backend}
         written.append(at.assign(objective=objective, what="predicted", **named))
     return written
 
 
-def _told(found: pd.DataFrame, absent: Sequence[str]) -> str:
-    sentences = [
+def _sentences(found: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
+    yield (
         "The best partition point at each network, for latency and for throughput, over the rate from edge to server "
-        "and the delay that a round trip gets, both logarithmic",
+        "and the delay that a round trip gets, both logarithmic"
+    )
+    yield (
         "Marks: measured, at the profiles; the number is the point with the best median, the shape its backend. Point "
-        "0 leaves the whole model to the server",
-    ]
+        "0 leaves the whole model to the server"
+    )
     if (found["prediction"] != "").any():
-        sentences.append(
+        yield (
             "Areas: predicted, from the measured stage times of all profiles and what each backend adds, the network "
             "by arithmetic (delays, payload over rate), the way back not shaped. Far from the marks they are "
             "extrapolated; hatched: a backend other than tcp"
         )
+        meanings = {
+            SAME: "as measured",
+            CLOSE: "another point whose interval overlaps (or is not known)",
+            OTHER: "another, and worse",
+        }
         counts = found["prediction"].value_counts()
-        told = [
-            f"{counts.get(prediction, 0)} {words}"
-            for prediction, words in (
-                (SAME, "as measured"), (CLOSE, "another point whose interval overlaps (or is not known)"),
-                (OTHER, "another, and worse"),
-            )
-            if counts.get(prediction, 0)
-        ]  # fmt: skip
-        sentences.append(f"At the marks themselves the prediction names: {', '.join(told)}")
+        named = [f"{counts[kind]} {words}" for kind, words in meanings.items() if counts.get(kind, 0)]
+        yield f"At the marks themselves the prediction names: {', '.join(named)}"
     if absent:
-        sentences.append(
-            f"Not on the map, as their delay or rate is not one number or TCP does not fill it: {', '.join(absent)}"
-        )
-    return " ".join(f"{sentence}." for sentence in sentences)
+        yield f"Not on the map, as their delay or rate is not one number or TCP does not fill it: {', '.join(absent)}"
+
+
+@dataclass(frozen=True)
+class Areas:
+    """Which of `cells` is best at each delay (rows) and rate (columns)."""
+
+    which: npt.NDArray[np.int64]
+    cells: list[Cell]
+
+
+def areas(predictor: Predictor, delays: Scale, rates: Scale, objective: str) -> Areas:
+    """What `predictor` puts first in each step of two scales, the way back not shaped."""
+    which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
+    present, numbers = np.unique(which, return_inverse=True)
+    rows = predictor.cells.iloc[present].to_dict("records")
+    return Areas(numbers.reshape(which.shape), [(str(row["point"]), str(row["backend"])) for row in rows])
+
+
+def cell_name(cell: Cell) -> str:
+    """`14 tcp`; `21, all on the edge`."""
+    return " ".join(cell) if cell[1] else f"{cell[0]}, all on the edge"
+
+
+def hatch(cell: Cell) -> str:
+    """Areas of one point look alike but for this, where another backend than tcp, or a variant of it, is the best."""
+    if transport(cell[1]) in ("", "tcp"):
+        return ""
+    return "...." if family(cell[1]) == "tcp" else "////"
+
+
+def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
+    """The later the cut, the darker: what runs on the edge, in grey too; light enough for black letters."""
+    ordered = sorted(set(cells), key=lambda cell: cell[1])
+    ordered.sort(key=lambda cell: int(cell[0]))
+    points = list(dict.fromkeys(point for point, _ in ordered))
+    shade = dict(zip(points, np.linspace(0.04, 0.5, len(points)), strict=True))
+    return {cell: colormaps["YlGnBu"](shade[cell[0]]) for cell in ordered}
+
+
+def draw_areas(
+    axes: Axes, one: Areas, colours: Mapping[Cell, Any], dots: Floats, panel_pt: tuple[float, float]
+) -> set[Cell]:
+    """Draw the areas, and name each where it is widest; returns those that have no room for a name."""
+    height, width = one.which.shape
+    x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+    # The outermost steps are half a step from the frame: the areas are to reach it.
+    x[[0, -1]], y[[0, -1]] = (0, 1), (0, 1)
+    step_pt = panel_pt[1] / height, panel_pt[0] / width
+    small = set()
+    for number, cell in enumerate(one.cells):
+        inside = one.which == number
+        if len(one.cells) == 1:
+            axes.set_facecolor(colours[cell])
+        else:
+            area = axes.contourf(
+                x, y, inside, levels=[0.5, 1.5], colors=[colours[cell]], hatches=[hatch(cell)], zorder=1
+            )
+            area.set(edgecolor="0.55", linewidth=0)
+            axes.contour(x, y, inside, levels=[0.5], colors="0.35", linewidths=0.5, zorder=1.2)
+        place = _widest(inside, x, y, dots, step_pt, panel_pt, 3.4 * len(cell_name(cell)))
+        if place is None:
+            small.add(cell)
+        else:
+            axes.text(*place, cell_name(cell), ha="center", va="center", fontsize=SMALL_PT + 0.5, zorder=2)
+    return small
+
+
+def _widest(
+    inside: npt.NDArray[np.bool_],
+    x: Floats,
+    y: Floats,
+    dots: Floats,
+    step_pt: tuple[float, float],
+    panel_pt: tuple[float, float],
+    text_pt: float,
+) -> tuple[float, float] | None:
+    """Where an area is widest, marks and their names left free; None if it has no room for so long a text."""
+    free = inside.copy()
+    for dot_x, dot_y in dots:
+        near_x, near_y = (np.abs(x - dot_x) * panel_pt[0] < 34), (np.abs(y - dot_y) * panel_pt[1] < 20)
+        free &= ~(near_y[:, None] & near_x[None, :])
+    free[[0, -1], :] = free[:, [0, -1]] = False
+    # Texts are wide: what counts is the room to the left and right.
+    room_pt = ndimage.distance_transform_edt(free, sampling=(2.2 * step_pt[0], step_pt[1]))
+    row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
+    return (x[column], y[row]) if room_pt[row, column] > max(text_pt / 2, 9) else None

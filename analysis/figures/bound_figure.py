@@ -11,25 +11,13 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.drawing import Drawing
-from analysis.figures.labels import label, lay_out, place_labels, settle
-from analysis.figures.style import (
-    SMALL_PT,
-    Series,
-    blank,
-    figure_head,
-    fit_axis,
-    footnote,
-    grow,
-    head,
-    scattered,
-    styled,
-)
+from analysis.figures import style
+from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.labels import Label, lay_out, place_labels, settle
+from analysis.figures.style import Series, entry
 from analysis.naming import cell_name, subject, time_unit
-from analysis.points import CELL
 
 MARKER_PT = 4.5
 WORST = 3
@@ -68,16 +56,15 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """
     shown = [measure for measure in MEASURES if len(known(rows, measure))]
     side_by_side = width == "page"
-    with styled(width):
-        figure = blank(width, 3.2 if side_by_side else 2.6 * len(shown))
-        footnote(figure, rows)
+    with style.styled(width):
+        figure = style.blank(width, 3.2 if side_by_side else 2.6 * len(shown))
+        style.footnote(figure, rows)
         shape = (1, len(shown)) if side_by_side else (len(shown), 1)
         panels = figure.subplots(*shape, squeeze=False).ravel()
         for axes, measure in zip(panels, shown, strict=True):
             _draw(axes, rows, measure)
-        first = rows.iloc[0]
-        title = f"Measured against bound: {subject(first)}"
-        grow(figure, figure_head(figure, title, _legend(rows, shown)))
+        title = f"Measured against bound: {subject(rows.iloc[0])}"
+        style.grow(figure, style.figure_head(figure, title, _legend(rows, shown)))
         settle(figure)
         for axes, measure in zip(panels, shown, strict=True):
             _label(axes, rows, measure)
@@ -87,9 +74,8 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     """One of the panels, on axes of the caller's."""
     _draw(axes, rows, measure)
-    first = rows.iloc[0]
-    title = f"{measure.name.capitalize()} against bound: {subject(first)}"
-    head(axes, title, _legend(rows, [measure]))
+    title = f"{measure.name.capitalize()} against bound: {subject(rows.iloc[0])}"
+    style.head(axes, title, _legend(rows, [measure]))
     lay_out(axes)
     _label(axes, rows, measure)
 
@@ -98,23 +84,16 @@ def bound_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) ->
     """`bound_figure` with its data and caption; None if no bound is known. `conditions` as of `drawing.conditions`."""
     if not any(len(known(rows, measure)) for measure in MEASURES):
         return None
-    columns = [*CELL, "point_name", "rounds", "excluded"]
-    columns += [column for of in MEASURES for column in (of.column, of.bound, of.efficiency)]
-    told = [
-        "Latency and throughput as measured, over the bound that the stages' own times and the link set.",
+    text = caption(
+        "Latency and throughput as measured, over the bound that the stages' own times and the link set",
         conditions,
-        "On the solid line a point is at its bound, on the dashed one at 90 % of what is possible.",
-        "Latencies are above the line, throughputs below it.",
-        f"Numbered: the {WORST} points farthest from their bound.",
+        "On the solid line a point is at its bound, on the dashed one at 90 % of what is possible",
+        "Latencies are above the line, throughputs below it",
+        f"Numbered: the {WORST} points farthest from their bound",
         *(_impossible(rows, measure) for measure in MEASURES),
-    ]
-    return Drawing(
-        "bound",
-        name,
-        lambda width: bound_figure(rows, width=width),
-        rows[columns],
-        " ".join(filter(None, told)),
     )
+    data = rows[[*POINT, *(column for of in MEASURES for column in (of.column, of.bound, of.efficiency))]]
+    return Drawing("bound", name, lambda width: bound_figure(rows, width=width), data, text)
 
 
 def beyond(rows: pd.DataFrame, measure: Measure) -> pd.Series:
@@ -154,7 +133,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     found, unit = _scaled(rows, measure)
     both = pd.concat([found["x"], found["y"]])
     for name in ("x", "y"):
-        fit_axis(axes, name, both, 0.08)
+        style.fit_axis(axes, name, both, 0.08)
     axes.grid(True)
     axes.set_xlabel(f"bound ({unit})")
     axes.set_ylabel(f"{measure.name} ({unit})")
@@ -164,7 +143,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     axes.plot(ends, ends, color="0.25", linewidth=0.9, zorder=1.5)
     axes.plot(ends, ends * measure.nine_tenths, "--", color="0.45", linewidth=0.8, zorder=1.5)
     axes.set(xlim=ends, ylim=ends)
-    for one in scattered(found, rows):
+    for one in style.scattered(found, rows):
         axes.plot(one.rows["x"], one.rows["y"], **_look(one), zorder=3)
     those = found[beyond(found, measure)]
     axes.plot(those["x"], those["y"], **_RING, zorder=4)
@@ -185,34 +164,29 @@ def _look(one: Series) -> dict[str, Any]:
 
 
 def _legend(rows: pd.DataFrame, shown: Sequence[Measure]) -> list[Artist]:
-    entries: list[Artist] = [Line2D([], [], **_look(one), label=one.label) for one in scattered(rows)]
-    entries += [
-        Line2D([], [], color="0.25", linewidth=0.9, label="bound"),
-        Line2D([], [], color="0.45", linewidth=0.8, linestyle="--", label="90 % of it"),
+    return [
+        *(entry(one.label, **_look(one)) for one in style.scattered(rows)),
+        entry("bound", color="0.25", linewidth=0.9, linestyle="-"),
+        entry("90 % of it", color="0.45", linewidth=0.8, linestyle="--"),
         Patch(**_IMPOSSIBLE, label="cannot be"),
+        *([entry("beyond its bound", **_RING)] if any(beyond(rows, each).any() for each in shown) else []),
     ]
-    if any(beyond(rows, measure).any() for measure in shown):
-        entries.append(Line2D([], [], **_RING, label="beyond its bound"))
-    return entries
 
 
 def _label(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     found, _ = _scaled(rows, measure)
     worst = found.sort_values(measure.efficiency, kind="stable").index[:WORST]
     named = found.index.isin(worst) | beyond(found, measure)
-    labelled = [
-        (one, row) for one in scattered(found, rows) for _, row in one.rows.iterrows() if named[row.name]
-    ]
-    texts = [
-        label(axes, row["x"], row["y"], str(row["point"]), one.colour, size_pt=SMALL_PT)
-        for one, row in labelled
-    ]
     away = _UP_LEFT if measure.name == "latency" else _DOWN_RIGHT
     ends = np.array(axes.get_xlim())
     place_labels(
         axes,
-        texts,
-        [away] * len(texts),
+        [
+            Label(row["x"], row["y"], str(row["point"]), one.colour, away)
+            for one in style.scattered(found, rows)
+            for _, row in one.rows.iterrows()
+            if named[row.name]
+        ],
         markers=found[["x", "y"]].to_numpy(),
         marker_pt=np.where(beyond(found, measure), _RING["markersize"], MARKER_PT) + 1,
         lines=[(ends, ends), (ends, ends * measure.nine_tenths)],

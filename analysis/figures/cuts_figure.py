@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
@@ -16,21 +16,11 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
-from analysis.figures.drawing import Drawing
-from analysis.figures.style import (
-    LOG_RANGE,
-    SMALL_PT,
-    WIDTHS_IN,
-    Series,
-    blank,
-    footnote,
-    mark_decades,
-    series,
-    styled,
-    wrapped,
-)
+from analysis.figures import style
+from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.style import LOG_RANGE, SMALL_PT, WIDTHS_IN, Series
 from analysis.naming import subject
-from analysis.points import CELL, cuts, hosts, link_number
+from analysis.points import cuts, hosts, link_number
 
 COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""
@@ -46,16 +36,15 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     split's bound: a host's initial, or the number of a link, with an arrow back for its way back; without room for it
     there is none. Splits on their backend's front are framed; a cross is one without any valid trial.
     """
-    drawn = list(series(rows))
+    drawn = list(style.series(rows))
     first_cuts, second_cuts = _axes_cuts(rows)
     columns = min(len(drawn), 2) if width == "page" else 1
     lines = -(-len(drawn) // columns)
     cell_in = _cell_in(rows, width)
-    height_in = cell_in * len(first_cuts)
-    with styled(width):
+    with style.styled(width):
         bar_in = 0.45 if width == "column" else 0
-        figure = blank(width, 0.45 + bar_in + (height_in + 0.55) * lines)
-        footnote(figure, rows)
+        figure = style.blank(width, 0.45 + bar_in + (cell_in * len(first_cuts) + 0.55) * lines)
+        style.footnote(figure, rows)
         panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
         measured = rows["throughput_ips"].dropna()
         norm = _norm(float(measured.min()), float(measured.max()))
@@ -64,22 +53,19 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for axes in panels[len(drawn) :]:
             axes.set_axis_off()
         _bar(figure, list(panels), norm, beside=width == "page")
-        first = rows.iloc[0]
-        title = wrapped(f"Throughput, and what bounds it, by cuts: {subject(first)}", 72 * WIDTHS_IN[width])
-        size = rcParams["axes.titlesize"]
-        figure.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
+        style.figure_title(figure, f"Throughput, and what bounds it, by cuts: {subject(rows.iloc[0])}")
     return figure
 
 
 def cuts_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
     """`cuts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
-    columns = [*CELL, "point_name", "rounds", "excluded", "throughput_ips", "bound_by", "on_backend_front"]
-    told = [
-        "Throughput of every pair of cuts, and the step of the chain that sets its bound there.",
+    text = caption(
+        "Throughput of every pair of cuts, and the step of the chain that sets its bound there",
         conditions,
-        _key(rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)),
-    ]
-    return Drawing("cuts", name, lambda width: cuts_figure(rows, width=width), rows[columns], " ".join(told))
+        *_key(rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)),
+    )
+    data = rows[[*POINT, "throughput_ips", "bound_by", "on_backend_front"]]
+    return Drawing("cuts", name, lambda width: cuts_figure(rows, width=width), data, text)
 
 
 def _axes_cuts(rows: pd.DataFrame) -> tuple[list[int], list[int]]:
@@ -103,7 +89,7 @@ def _bar(figure: Figure, panels: list[Axes], norm: Normalize, *, beside: bool) -
     bar = figure.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=panels, location=where, **look)
     bar.set_label("throughput (images/s)")
     if isinstance(norm, LogNorm):
-        mark_decades(bar.ax, "y" if beside else "x")
+        style.mark_decades(bar.ax, "y" if beside else "x")
 
 
 def _norm(low: float, high: float) -> Normalize:
@@ -117,7 +103,7 @@ def _lettered(cell_pt: float) -> bool:
 def _draw(
     axes: Axes, one: Series, first_cuts: list[int], second_cuts: list[int], norm: Normalize, cell_pt: float
 ) -> None:
-    down, right = ({cut: place for place, cut in enumerate(found)} for found in (first_cuts, second_cuts))
+    down, right = ({cut: place for place, cut in enumerate(some)} for some in (first_cuts, second_cuts))
     grid = np.full((len(first_cuts), len(second_cuts)), np.nan)
     written: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for row in one.rows.to_dict("records"):
@@ -137,9 +123,9 @@ def _draw(
         _write(axes, text, places, colour, min(LETTER_SHARE * cell_pt, 7.5))
     axes.imshow(grid, cmap=COLOUR_MAP, norm=norm, aspect="equal", interpolation="nearest")
     axes.set_title(one.label, loc="left", fontsize=8)
-    for axis, found, limit in ((axes.xaxis, second_cuts, 22), (axes.yaxis, first_cuts, 22)):
-        step = -(-len(found) // limit)
-        axis.set_ticks(range(0, len(found), step), [str(cut) for cut in found[::step]], fontsize=6)
+    for axis, numbers in ((axes.xaxis, second_cuts), (axes.yaxis, first_cuts)):
+        step = -(-len(numbers) // 22)
+        axis.set_ticks(range(0, len(numbers), step), [str(cut) for cut in numbers[::step]], fontsize=6)
     axes.set_xlabel("second cut")
     axes.set_ylabel("first cut")
     axes.label_outer()
@@ -164,13 +150,13 @@ def _letter(step: str) -> str:
     return f"{link_number(near)}{'←' if rest.endswith('back') else ''}"
 
 
-def _key(rows: pd.DataFrame, *, lettered: bool) -> str:
+def _key(rows: pd.DataFrame, *, lettered: bool) -> Iterator[str]:
     """What the marks mean, of those that there are."""
-    text = "Framed: on the backend's front."
-    found = set(rows.loc[rows["rounds"] > 0, "bound_by"]) - {""}
-    if lettered and found:
-        chain = hosts(rows["point"].iloc[0])
-        steps = [role for role in chain if role in found]
-        steps += sorted(step for step in found if "-" in step)
-        text += f" Bound by: {', '.join(f'{_letter(step)} {step}' for step in steps)}."
-    return text + (" \N{MULTIPLICATION SIGN}: no valid trial." if rows["throughput_ips"].isna().any() else "")
+    yield "Framed: on the backend's front"
+    bounds = set(rows.loc[rows["rounds"] > 0, "bound_by"]) - {""}
+    if lettered and bounds:
+        steps = [role for role in hosts(rows["point"].iloc[0]) if role in bounds]
+        steps += sorted(step for step in bounds if "-" in step)
+        yield f"Bound by: {', '.join(f'{_letter(step)} {step}' for step in steps)}"
+    if rows["throughput_ips"].isna().any():
+        yield "\N{MULTIPLICATION SIGN}: no valid trial"

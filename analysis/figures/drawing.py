@@ -17,8 +17,11 @@ from matplotlib.figure import Figure
 from analysis import files
 from analysis.figures import style
 from analysis.naming import file_stem, in_flight
+from analysis.points import CELL
 
 PAGE = "page"
+POINT = [*CELL, "point_name", "rounds", "excluded"]
+"""The columns that the data of most figures begin with."""
 MOST_PROCESSES = 8
 
 
@@ -79,6 +82,11 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path]:
     return save(_waiting[number], folder, widths)
 
 
+def caption(*sentences: str) -> str:
+    """The sentences that are not empty, one after another, each with its full stop."""
+    return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
+
+
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
     """What a reader must know to judge a figure, in sentences: conditions, rounds, testbed, trials left out.
 
@@ -90,18 +98,16 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
         _several("batch size", sorted(rows["batch_size"].unique())),
         _several("codec", [codec for codec in rows["codec"].unique() if codec not in ("", "none")]),
         _several("setup", [setup for setup in rows.get("setup", pd.Series(dtype=str)).unique() if setup]),
-        *sorted({text for asked in rows["in_flight_asked"].unique() if (text := in_flight(asked))}),
+        *sorted({text for depth in rows["in_flight_asked"].unique() if (text := in_flight(depth))}),
     ]
     counts = sorted({int(count) for count in rows["rounds"] if count})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
-    missing = style.left_out(rows)
-    told = [
+    return caption(
         ", ".join(part for part in parts if part),
         f"Medians over {span} rounds" if span != "1" else "One round: nothing is known of its spread",
-        f"Testbed: {testbed.rstrip('.')}" if testbed else "",
-        missing if missing else "No trial was left out",
-    ]
-    return " ".join(f"{sentence}." for sentence in told if sentence)
+        f"Testbed: {testbed}" if testbed else "",
+        style.left_out(rows) or "No trial was left out",
+    )
 
 
 def _several(what: str, values: Sequence[object]) -> str:

@@ -10,26 +10,14 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from analysis.figures.drawing import Drawing
-from analysis.figures.labels import label, place_labels, settle
-from analysis.figures.style import (
-    SMALL_PT,
-    WIDTHS_IN,
-    Series,
-    blank,
-    evenly,
-    fit_axis,
-    footnote,
-    scattered,
-    styled,
-    wrapped,
-)
+from analysis.figures import style
+from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.labels import Label, place_labels, settle
+from analysis.figures.style import Series, entry
 from analysis.fronts import energy
 from analysis.fronts.dominance import Floats
 from analysis.naming import subject, time_unit
-from analysis.points import CELL
 
 MARKER_PT = 4.5
 COLUMN_LABELS = 8
@@ -54,10 +42,10 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     energies = "energy (J per image)" if which == energy.WHOLE else "energy (J above idle)"
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
-    drawn = list(scattered(measured))
-    with styled(width):
-        figure = blank(width, 5.1 if width == "page" else 3.7)
-        footnote(figure, rows)
+    drawn = list(style.scattered(measured))
+    with style.styled(width):
+        figure = style.blank(width, 5.1 if width == "page" else 3.7)
+        style.footnote(figure, rows)
         plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
         # A column shares its horizontal axis and a row its vertical one, so that a point is found again.
         plane.sharex(by_latency)
@@ -68,10 +56,10 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         by_throughput.set_xlabel(energies)
         plane.set_ylabel("throughput (images/s)")
         by_latency.set_ylabel(energies)
-        fit_axis(plane, "y", measured["throughput_ips"])
-        fit_axis(by_latency, "x", measured["latency"])
-        fit_axis(by_latency, "y", measured["energy_j"])
-        fit_axis(by_throughput, "x", measured["energy_j"])
+        style.fit_axis(plane, "y", measured["throughput_ips"])
+        style.fit_axis(by_latency, "x", measured["latency"])
+        style.fit_axis(by_latency, "y", measured["energy_j"])
+        style.fit_axis(by_throughput, "x", measured["energy_j"])
 
         logarithmic = by_latency.get_yscale() == "log"
         diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)
@@ -82,10 +70,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         ]
         for panel in panels:
             panel.draw(drawn)
-        first = rows.iloc[0]
-        title = f"Latency, throughput and energy: {subject(first)}"
-        title = wrapped(title, 72 * WIDTHS_IN[width])
-        figure.suptitle(title, x=0.01, ha="left", fontsize=rcParams["axes.titlesize"], fontweight="bold")
+        style.figure_title(figure, f"Latency, throughput and energy: {subject(rows.iloc[0])}")
         legend.set_axis_off()
         _backend_legend(legend, drawn)
         _size_legend(legend, shown, diameter(shown))
@@ -100,32 +85,16 @@ def energy_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str, e
 
     `energies`: whose energy it is and what it holds, as of `analysis.fronts.energy.note`.
     """
-    told = [
-        "Latency, throughput and energy of every partition point, each against each.",
+    text = caption(
+        "Latency, throughput and energy of every partition point, each against each",
         conditions,
-        "Filled and numbered: no other point is better in one of the three and as good in the others; hollow: some is.",
-        "In the panel of latency and throughput, a larger marker is more energy.",
-        "Medians over rounds, without intervals.",
+        "Filled and numbered: no other point is better in one of the three and as good in the others; hollow: some is",
+        "In the panel of latency and throughput, a larger marker is more energy",
+        "Medians over rounds, without intervals",
         energies,
-    ]
-    columns = [
-        *CELL,
-        "point_name",
-        "rounds",
-        "excluded",
-        "latency_s",
-        "throughput_ips",
-        energy.WHOLE,
-        energy.ACTIVE,
-        "energy_of",
-    ]
-    return Drawing(
-        "energy",
-        name,
-        lambda width: energy_figure(rows, width=width),
-        rows[[*columns, "on_energy_front"]],
-        " ".join(told),
     )
+    figures = ["latency_s", "throughput_ips", energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"]
+    return Drawing("energy", name, lambda width: energy_figure(rows, width=width), rows[[*POINT, *figures]], text)
 
 
 class _Panel:
@@ -158,15 +127,13 @@ class _Panel:
 
     def number(self, drawn: Sequence[Series], most: int | None) -> None:
         front = [(one, row) for one in drawn for _, row in one.rows.iterrows() if row["on_energy_front"]]
-        texts = [
-            label(self._axes, row[self._x], row[self._y], str(row["point"]), one.colour, size_pt=SMALL_PT)
-            for one, row in (evenly(front, most) if most else front)
-        ]
         every = pd.concat([one.rows for one in drawn])
         place_labels(
             self._axes,
-            texts,
-            [self._best] * len(texts),
+            [
+                Label(row[self._x], row[self._y], str(row["point"]), one.colour, self._best)
+                for one, row in (style.evenly(front, most) if most else front)
+            ],
             markers=every[[self._x, self._y]].to_numpy(),
             marker_pt=self._diameter(every["energy_j"]) + 1,
         )
@@ -191,21 +158,15 @@ def _backend_legend(axes: Axes, drawn: Sequence[Series]) -> None:
             if one.rows["on_energy_front"].eq(on_front).any():
                 look: dict[str, Any] = {"markerfacecolor": one.colour} if on_front else dict(HOLLOW)
                 look |= {"marker": one.marker, "color": one.colour, "markersize": MARKER_PT}
-                entries.append(Line2D([], [], linestyle="", **look, label=f"{one.label}, {text}"))
+                entries.append(entry(f"{one.label}, {text}", **look))
     axes.add_artist(axes.legend(handles=entries, loc="lower left", bbox_to_anchor=(0, 0.5)))
 
 
 def _size_legend(axes: Axes, energies: pd.Series, diameters: Floats) -> None:
-    style: dict[str, Any] = {"marker": "o", "color": "0.35", "linestyle": "", "markerfacecolor": "none"}
+    look: dict[str, Any] = {"marker": "o", "color": "0.35", "markerfacecolor": "none"}
     entries = [
-        Line2D([], [], **style, markersize=size, label=f"{energy:.2g} J per image")
-        for energy, size in zip(energies, diameters, strict=True)
+        entry(f"{energy_j:.2g} J per image", **look, markersize=size)
+        for energy_j, size in zip(energies, diameters, strict=True)
     ]
-    axes.legend(
-        handles=entries,
-        loc="upper left",
-        bbox_to_anchor=(0, 0.46),
-        title="Marker size, upper left",
-        title_fontsize=rcParams["legend.fontsize"],
-        alignment="left",
-    )
+    title = {"title": "Marker size, upper left", "title_fontsize": rcParams["legend.fontsize"]}
+    axes.legend(handles=entries, loc="upper left", bbox_to_anchor=(0, 0.46), alignment="left", **title)

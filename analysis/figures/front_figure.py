@@ -1,140 +1,204 @@
-"""Latency against throughput: every point, the front of each backend as a staircase, and how sure both are."""
+"""The front: latency against throughput, every point, the front of each backend as a staircase, and how sure both are;
+of one condition, and across profiles in small multiples.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.drawing import Drawing
+from analysis.figures import style
+from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import lay_out, settle
-from analysis.figures.plane import OBJECTIVES, SURE, Plane, banded, in_plane, known, states, under_load
-from analysis.figures.style import WIDTHS_IN, blank, footnote, grow, head, root, styled
-from analysis.naming import cell_name, subject
-from analysis.points import CELL, NONE
+from analysis.figures.plane import (
+    OBJECTIVES,
+    SURE,
+    Plane,
+    banded,
+    extent,
+    in_plane,
+    known,
+    states,
+    under_load,
+)
+from analysis.naming import cell_name, in_flight, subject, time_unit
+from analysis.points import NONE
 
 COLUMN_LABELS = 10
 """What a column has room for."""
 TIES_NAMED = 8
+COLUMNS = {"column": 2, "page": 3}
+"""Panels side by side."""
+LABELS = {"column": 3, "page": 5}
+"""Points numbered in a panel."""
+LEAST_SHARE = 0.3
+"""Axes are shared where the points of every panel take up at least this share of them."""
 
 _HEIGHT_IN = {"column": 2.35, "page": 3.75}
-_SPREAD = [
-    f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")
-]
+_PANEL_IN = {"column": 1.45, "page": 1.95}
+_MARKER_PT = {"column": 3.0, "page": 4.0}
+_SPREAD = [f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")]
 DATA = [
-    *CELL,
-    "point_name",
-    "rounds",
-    "excluded",
-    "latency_s",
-    "throughput_ips",
-    "loaded_latency_s",
-    *_SPREAD,
-    "on_backend_front",
-    "on_fronts_of",
+    *(*POINT, "latency_s", "throughput_ips", "loaded_latency_s", *_SPREAD),
+    *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
 ]
-DATA += ["on_front", "probability", "ties"]
 
 
-def front_figure(
-    rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page"
-) -> Figure:
+def front_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
     """The points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` draws them.
 
     `attainment`: of `analysis.fronts.indicators.attainment`, for the band behind each staircase.
     """
-    with styled(width):
-        figure = blank(width, _HEIGHT_IN[width])
-        footnote(figure, rows)
-        plane, head_in = _draw(figure.add_subplot(), rows, attainment, "")
-        grow(figure, head_in)
+    with style.styled(width):
+        figure = style.blank(width, _HEIGHT_IN[width])
+        style.footnote(figure, rows)
+        plane, head_in = _draw(figure.add_subplot(), rows, attainment)
+        style.grow(figure, head_in)
         settle(figure)
         plane.label(COLUMN_LABELS if width == "column" else None)
     return figure
 
 
-def draw_front(
-    axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None = None, title: str = ""
-) -> None:
+def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> None:
     """Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left.
 
     Points on the front of their backend are filled and labelled; so are, without being filled, those that leave the
     whole model to one host (all on the server, all on the edge), which a split has to beat. Half-filled: on the front
     in some resamples only (`SURE`). Boxes are 95 % intervals of both medians, of these points; a thin cross is the
     range of the rounds, where they are too few for an interval. A dotted line leads from each point on a front to its
-    latency under load. Axes too narrow for all labels have but
-    `COLUMN_LABELS`, numbers.
+    latency under load. Axes too narrow for all labels have only `COLUMN_LABELS` of them, which are numbers.
     """
-    plane, _ = _draw(axes, rows, attainment, title)
+    plane, _ = _draw(axes, rows, attainment)
     lay_out(axes)
-    narrow = axes.bbox.width / root(axes).dpi < WIDTHS_IN["column"]
+    narrow = axes.bbox.width / style.root(axes).dpi < style.WIDTHS_IN["column"]
     plane.label(COLUMN_LABELS if narrow else None)
 
 
-def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None, title: str) -> tuple[Plane, float]:
+def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tuple[Plane, float]:
     """All but the labels; and the height of the head (inches)."""
-    plane = Plane(axes, rows.dropna(subset=["latency_s", "throughput_ips"]))
+    plane = Plane(axes, _measured(rows))
     plane.draw(attainment, loaded=True)
     axes.set_xlabel(f"latency ({plane.unit})")
     axes.set_ylabel("throughput (images/s)")
-    first = rows.iloc[0]
-    told = title or f"Latency and throughput: {subject(first)}"
-    return plane, head(axes, told, plane.legend())
+    return plane, style.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", plane.legend())
 
 
 def front_drawing(
     rows: pd.DataFrame, name: tuple[str, ...], conditions: str, attainment: pd.DataFrame | None = None
 ) -> Drawing:
     """`front_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
+    text = "Latency against throughput of every partition point"
     return Drawing(
         "front",
         name,
         lambda width: front_figure(rows, attainment=attainment, width=width),
         rows[[column for column in DATA if column in rows]],
-        f"Latency against throughput of every partition point. {conditions} {key(rows, attainment, loaded=True)}",
+        caption(text, conditions, key(rows, attainment, loaded=True)),
+    )
+
+
+def fronts_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
+    """A panel for each profile (and batch size, and depth), from rows of `analysis.front` of one model.
+
+    Panels are in order of their points' median latency. They are drawn as `front_figure` is, and numbered are a few
+    points that no backend's point dominates. Latency, and throughput, have the same axis in all panels if every
+    panel's points fill enough of it (`LEAST_SHARE`), else an axis for each. A condition without a valid trial has an
+    empty panel that says so.
+    """
+    groups = panels(rows)
+    measured = _measured(rows)
+    columns = min(COLUMNS[width], len(groups))
+    lines = -(-len(groups) // columns)
+    with style.styled(width):
+        figure = style.blank(width, 0.35 + _PANEL_IN[width] * lines)
+        style.footnote(figure, rows)
+        grid = figure.subplots(lines, columns, squeeze=False)
+        # Of the quickest panel: seconds would make nothing but zeros of it.
+        unit = time_unit(min(float(group["latency_s"].max()) for _, group in groups if len(_measured(group))))
+        whole, planes = Plane(grid[0, 0], measured, unit=unit), []
+        common = {name: shared(rows, words, of) for name, words, of in OBJECTIVES}
+        for axes, (title, group) in zip(grid.ravel(), groups, strict=False):
+            axes.set_title(title, loc="left", fontsize="medium", fontweight="bold", pad=3)
+            own = _measured(group)
+            if own.empty:
+                _empty(axes)
+                continue
+            plane = Plane(axes, own, measured, unit)
+            for name, words, of in OBJECTIVES:
+                scale = plane.scale if name == "x" else 1
+                style.fit_axis(axes, name, extent(measured if common[name] else own, words, of) * scale)
+            plane.draw(attainment, marker_pt=_MARKER_PT[width], fit=False)
+            planes.append(plane)
+        _frame(grid, len(groups), len(planes), common)
+        figure.supylabel("throughput (images/s)", fontsize="medium")
+        for axes in grid.ravel()[max(len(planes) - columns, 0) : len(planes)]:
+            axes.set_xlabel(f"latency ({whole.unit})")
+        title = f"Fronts of {rows['model'].iloc[0]} across profiles"
+        style.grow(figure, style.figure_head(figure, title, whole.legend()))
+        settle(figure)
+        for plane in planes:
+            plane.label(LABELS[width])
+    return figure
+
+
+def fronts_drawing(
+    rows: pd.DataFrame, name: tuple[str, ...], conditions: str, attainment: pd.DataFrame | None = None
+) -> Drawing:
+    """`fronts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
+    free = [words for axis, words, of in OBJECTIVES if not shared(rows, words, of)]
+    mind = f"Mind the axes: each panel has its own for {' and '.join(free)}"
+    scales = mind if free else "All panels share their axes"
+    return Drawing(
+        "fronts",
+        name,
+        lambda width: fronts_figure(rows, attainment=attainment, width=width),
+        rows[[column for column in DATA if column in rows]],
+        caption("The fronts across profiles, a panel for each", conditions, scales, key(rows, attainment)),
     )
 
 
 def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> str:
     """What the marks mean, of those that there are, in sentences. `loaded`: as of `Plane.draw`."""
-    told = ["Up and left is better."]
-    if in_plane(rows):
-        told.append(
-            "A staircase bounds what the points of its backend attain; those on it are filled, dominated ones hollow."
-        )
+    return caption(*_key(rows, attainment, loaded=loaded), *_ties(rows))
+
+
+def _key(rows: pd.DataFrame, attainment: pd.DataFrame | None, *, loaded: bool) -> Iterator[str]:
+    is_plane = in_plane(rows)
+    yield "Up and left is better"
+    if is_plane:
+        yield "A staircase bounds what the points of its backend attain; those on it are filled, dominated ones hollow"
     else:
         objectives = rows["objectives"].iloc[0].replace("+", ", ")
-        told.append(
-            f"The front is that of {objectives}, which is no line here; points on it are filled, dominated ones hollow."
+        yield (
+            f"The front is that of {objectives}, which is no line here; points on it are filled, dominated ones hollow"
         )
     if (rows["backend"] == NONE).any():
-        told.append(
-            "Where nothing crosses, all backends are the same: one point, and a corner of each staircase."
-        )
-    if "feasible" in rows and (
-        excluded := int((~rows["feasible"].astype(bool) & (rows["rounds"] > 0)).sum())
-    ):
-        told.append(f"{excluded} points do not meet the condition that was set; they are drawn as dominated.")
+        yield "Where nothing crosses, all backends are the same: one point, and a corner of each staircase"
+    excluded = ~rows["feasible"].astype(bool) & (rows["rounds"] > 0) if "feasible" in rows else pd.Series(dtype=bool)
+    if excluded.any():
+        yield f"{excluded.sum()} points do not meet the condition that was set; they are drawn as dominated"
     if rows["probability"].isna().all():
-        told.append("There are too few rounds to tell how sure a place on the front is.")
-    if (states(rows.dropna(subset=["latency_s", "throughput_ips"])) == "unsure").any():
-        told.append(
-            f"Half-filled: on its backend's front in {100 * (1 - SURE):.0f} to {100 * SURE:.0f} % of the resamples of "
-            "whole rounds."
-        )
+        yield "There are too few rounds to tell how sure a place on the front is"
+    if (states(_measured(rows)) == "unsure").any():
+        span = f"{100 * (1 - SURE):.0f} to {100 * SURE:.0f} %"
+        yield f"Half-filled: on its backend's front in {span} of the resamples of whole rounds"
     if known(rows, "latency_low_s").any():
-        told.append("Boxes are 95 % intervals of both medians, of the filled and half-filled points.")
-    ranged = known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)
-    if ranged.any():
-        told.append("A thin cross is the range over the rounds: they are too few for an interval.")
+        yield "Boxes are 95 % intervals of both medians, of the filled and half-filled points"
+    if (known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)).any():
+        yield "A thin cross is the range over the rounds: they are too few for an interval"
     if loaded and len(under_load(rows)):
-        told.append(
+        yield (
             "Latency is of one request alone, throughput of many in flight: the stroke at the end of a dotted line is "
-            "the point's median latency while that throughput was measured."
+            "the point's median latency while that throughput was measured"
         )
-    if banded(attainment) and in_plane(rows):
-        told.append("The band is what between 5 % and 95 % of the resamples of whole rounds attain.")
-    return " ".join([*told, *_ties(rows)])
+    if banded(attainment) and is_plane:
+        yield "The band is what between 5 % and 95 % of the resamples of whole rounds attain"
 
 
 def _ties(rows: pd.DataFrame) -> list[str]:
@@ -147,10 +211,68 @@ def _ties(rows: pd.DataFrame) -> list[str]:
     for row in tied.to_dict("records"):
         own = cell_name(row)
         for other in str(row["ties"]).split("; "):
-            told = f"{own} and {other}" + (f" at {row['netem']}" if several else "")
-            pairs.setdefault((row["netem"], frozenset((own, other))), told)
+            text = f"{own} and {other}" + (f" at {row['netem']}" if several else "")
+            pairs.setdefault((row["netem"], frozenset((own, other))), text)
     if not pairs:
         return []
     named = "; ".join(list(pairs.values())[:TIES_NAMED])
     more = f"; and {len(pairs) - TIES_NAMED} more pairs" if len(pairs) > TIES_NAMED else ""
     return [f"Not to be told apart: {named}{more}."]
+
+
+def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Title and rows of each panel, from the quickest profile to the slowest."""
+    more = ("batch_size", "in_flight_asked", "setup")
+    by = ["netem", *(column for column in more if column in rows and rows[column].nunique() > 1)]
+    groups = [group for _, group in rows.groupby(by, dropna=False, sort=True)]
+    # Stable, and NaN (nothing measured) last.
+    medians = pd.Series([group["latency_s"].median() for group in groups])
+    ordered = [groups[place] for place in medians.sort_values(kind="stable").index]
+    return [(_title(group.iloc[0], by), group) for group in ordered]
+
+
+def shared(rows: pd.DataFrame, figure: str, unit: str) -> bool:
+    """Whether all panels may have the same axis for `figure`."""
+    measured = _measured(rows)
+    column = f"{figure}_{unit}"
+    every = measured[column]
+    logarithmic = every.min() > 0 and every.max() / every.min() > style.LOG_RANGE
+    spans = [_span(_measured(group)[column], logarithmic=logarithmic) for _, group in panels(measured)]
+    spans = [span for span in spans if span > 0]
+    return not spans or min(spans) / _span(every, logarithmic=logarithmic) >= LEAST_SHARE
+
+
+def _span(values: pd.Series, *, logarithmic: bool) -> float:
+    low, high = float(values.min()), float(values.max())
+    return math.log(high / low) if logarithmic else high - low
+
+
+def _title(first: pd.Series, by: list[str]) -> str:
+    """`wifi`, or `wifi, batch size 8, 4 in flight` where profiles alone do not tell the panels apart."""
+    parts = [str(first["netem"])]
+    parts += [f"batch size {first['batch_size']}"] if "batch_size" in by else []
+    parts += [in_flight(first["in_flight_asked"]) or "auto in flight"] if "in_flight_asked" in by else []
+    parts += [str(first["setup"])] if "setup" in by else []
+    return ", ".join(part for part in parts if part)
+
+
+def _measured(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.dropna(subset=["latency_s", "throughput_ips"])
+
+
+def _empty(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no valid trial", transform=axes.transAxes, ha="center", color="0.4")
+    axes.set(xticks=[], yticks=[])
+
+
+def _frame(grid: npt.NDArray[Any], count: int, drawn: int, common: dict[Literal["x", "y"], bool]) -> None:
+    """Take away panels that are not needed; label shared axes at the edge of those drawn, which come first."""
+    columns = grid.shape[1]
+    for number, axes in enumerate(grid.ravel()):
+        if number >= count:
+            axes.remove()
+            continue
+        if common["y"] and number % columns:
+            axes.tick_params(labelleft=False)
+        if common["x"] and number + columns < drawn:
+            axes.tick_params(labelbottom=False)

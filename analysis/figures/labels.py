@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
-from analysis.figures.style import ink, root
+from analysis.figures.style import SMALL_PT, ink, root
 from analysis.fronts.dominance import Floats
 
 # Gaps between a point and its label in points of print, and the directions tried at each.
@@ -24,19 +24,17 @@ _CROSSED_LEADER_PT = 12.0
 _LEADER_FROM_PT = 7.0
 
 _MARGIN_PT = 0.8
+_BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3}
 
 
-def label(axes: Axes, x: float, y: float, text: str, colour: str, size_pt: float = 6.5) -> Text:
-    """A label at its point (data units), in its backend's colour, for `place_labels` to move beside it."""
-    return axes.text(
-        x,
-        y,
-        text,
-        fontsize=size_pt,
-        color=ink(colour),
-        zorder=2.5,  # over the staircases, under the markers
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
-    )
+class Label(NamedTuple):
+    """A text for a point (data units), in its backend's colour, and the direction (radians) where it would best go."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    direction: float
 
 
 def settle(figure: Figure) -> None:
@@ -52,36 +50,35 @@ def lay_out(axes: Axes) -> None:
 
 def place_labels(
     axes: Axes,
-    texts: Sequence[Text],
-    directions: Sequence[float],
+    labels: Sequence[Label],
     *,
     markers: Floats,
     marker_pt: float | Floats,
     lines: Sequence[tuple[Floats, Floats]] = (),
-) -> list[Text]:
-    """Move each text, which stands at its point, to the cheapest free place around it; near is cheap.
+    size_pt: float = SMALL_PT,
+    zorder: float = 2.5,
+) -> None:
+    """Write each label at the cheapest free place around its point; near is cheap.
 
-    `directions`: where each would best go (radians). `markers`: centres (n x 2, data units) of markers of
-    `marker_pt` points (one size, or one each), which are never covered, nor is a label once placed; `lines`:
-    staircases (data units), which are avoided. A thin leader joins a label to its point where they are apart.
-    Returns the texts, less those for which no place was free: these are taken off the axes, as illegible ones
-    would tell nothing. Call it last, with limits and layout final (`settle`). Greedy and deterministic: the same
-    input, the same figure.
+    markers: centres (n x 2, data units) of markers of `marker_pt` points (one size, or one each), which are never
+    covered, nor is a label once placed; lines: staircases (data units), which are avoided. A thin leader joins a label
+    to its point where they are apart. A label without a free place is left out, as an illegible one would tell nothing.
+    Call it last, with limits and layout final (`settle`). Greedy and deterministic: the same input, the same figure.
+    zorder: by default over the staircases and under the markers.
     """
     to_pixels, pt = axes.transData, axes.figure.dpi / 72
     sizes = np.broadcast_to(np.asarray(marker_pt, dtype=float), len(markers)) * pt
     taken = _around(to_pixels.transform(markers), sizes[:, None])
-    edges = np.concatenate(
-        [np.empty((0, 4)), *(_edges(to_pixels.transform(np.column_stack(xy))) for xy in lines)]
-    )
+    edges = [_edges(to_pixels.transform(np.column_stack(line))) for line in lines]
+    avoided = np.concatenate([np.empty((0, 4)), *edges])
     inside = np.array(axes.bbox.extents)
     leaders = np.empty((0, 2))
-    placed = []
-    for text, direction in zip(texts, directions, strict=True):
+    gap, angle = (grid.ravel() for grid in np.meshgrid(_GAPS_PT * pt, _ANGLES, indexing="ij"))
+    towards = np.column_stack([np.cos(angle), np.sin(angle)])
+    for x, y, words, colour, direction in labels:
+        text = axes.text(x, y, words, fontsize=size_pt, color=ink(colour), zorder=zorder, bbox=_BOX)
         size = np.array(text.get_window_extent().size) + 2 * _MARGIN_PT * pt
-        point = to_pixels.transform(text.get_position())
-        gap, angle = (grid.ravel() for grid in np.meshgrid(_GAPS_PT * pt, _ANGLES, indexing="ij"))
-        towards = np.column_stack([np.cos(angle), np.sin(angle)])
+        point = to_pixels.transform((x, y))
         # The label's nearest edge, not its middle, is to be `gap` away: half its size is added.
         centres = point + towards * gap[:, None] + np.clip(towards * 1.5, -1, 1) * size / 2
         boxes = _around(centres, size)
@@ -91,18 +88,15 @@ def place_labels(
             text.remove()
             continue
         cost = gap / pt + _TURNED_AWAY_PT * (1 - np.cos(angle - direction))
-        cost += _ON_A_LINE_PT * _overlaps(boxes, edges).sum(axis=1).clip(max=2)
+        cost += _ON_A_LINE_PT * _overlaps(boxes, avoided).sum(axis=1).clip(max=2)
         cost += _CROSSED_LEADER_PT * _overlaps(boxes, np.hstack([leaders, leaders])).any(axis=1)
         best = int(np.argmin(np.where(free, cost, np.inf)))
         taken = np.vstack([taken, boxes[best]])
         text.set(ha="center", va="center_baseline", position=to_pixels.inverted().transform(centres[best]))
-        placed.append(text)
         if gap[best] >= _LEADER_FROM_PT * pt:
             end = np.clip(point, boxes[best, :2], boxes[best, 2:])
-            x, y = to_pixels.inverted().transform([point, end]).T
-            axes.plot(x, y, color="0.45", linewidth=0.4, zorder=2.2)
+            axes.plot(*to_pixels.inverted().transform([point, end]).T, color="0.45", linewidth=0.4, zorder=2.2)
             leaders = np.vstack([leaders, np.linspace(point, end, 12)])
-    return placed
 
 
 def _around(centres: Floats, size: Floats) -> Floats:

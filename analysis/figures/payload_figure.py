@@ -1,22 +1,28 @@
-"""What each point sends and where it computes: the payload, and the edge's share of the measured compute time."""
+"""What each point sends and how much lies before it: the payload, and shares of the computing, measured or counted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, PercentFormatter
 
-from analysis.figures.drawing import Drawing, conditions
-from analysis.figures.point_axis import MANY, in_order, label_points, places
-from analysis.figures.style import COLOURS, LINES, MARKERS, blank, footnote, head, styled
+from analysis.figures import style
+from analysis.figures.drawing import Drawing, caption, conditions
+from analysis.figures.point_axis import MANY, in_order, label_points, name_points, places, round_step
+from analysis.figures.style import COLOURS, LINES, MARKERS
 from analysis.points import cuts, hosts
+from analysis.runs.manifest import within
 
+NAMED_POINTS, NUMBERS = 36, 30
+"""Before any measurement: up to this many points are named, of more at most so many are numbered."""
+TENSORS = ("1 tensor", "2 tensors", "3 tensors", "more")
+_COUNTED = (("edge_flops", "FLOPs", "0.15", "-"), ("edge_parameters", "parameters", COLOURS[4], "--"))
 _HATCHES = ("", "////", "....", "xxxx")
 _GREYS = ("0.62", "0.8", "0.3")
 _BAR = 0.74
@@ -39,12 +45,9 @@ def payload_drawing(
     if data.empty:
         return None
     named = tuple(name) or tuple(map(str, rows.iloc[0][["model", "netem"]]))
-
-    def draw(width: str) -> Figure:
-        return payload_figure(data, rows, width=width)
-
     testbed = str((manifest or {}).get("testbed") or "")
-    return Drawing("payload", named, draw, data, f"{_told(data)} {conditions(rows, testbed)}")
+    text = caption(*_sentences(data), conditions(rows, testbed))
+    return Drawing("payload", named, lambda width: payload_figure(data, rows, width=width), data, text)
 
 
 def payload_data(
@@ -67,9 +70,9 @@ def payload_data(
         suffix = "" if len(payloads.columns) == 1 else str(number)
         made[f"payload{suffix}_bytes"] = payloads[number].reindex(points.index).to_numpy()
         made[f"share{suffix}"] = shares[number].reindex(points.index).to_numpy()
-    told = _told_of(manifest, str(rows["model"].iloc[0]))
-    made["input_bytes"] = _input_bytes(known, told)
-    flops_share = _flops_shares(told)
+    listed = _points(manifest, str(rows["model"].iloc[0]))
+    made["input_bytes"] = _input_bytes(known, listed)
+    flops_share = _flops_shares(listed)
     made["flops_share"] = [flops_share.get(cuts(point)[0], math.nan) for point in points.index]
     return made
 
@@ -81,8 +84,8 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame | None = None, *, widt
     """
     points = in_order(data)
     first = data.iloc[0]
-    with styled(width):
-        figure = blank(width, 4.6 if width == "page" else 3.8)
+    with style.styled(width):
+        figure = style.blank(width, 4.6 if width == "page" else 3.8)
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
         _payloads(above, data)
         _shares(below, data, places(data, points))
@@ -90,9 +93,9 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame | None = None, *, widt
         title = f"Payload and compute by point: {first['model']}"
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
-        head(above, title, [entries[label] for label in (*(it for it in entries if it not in last), *last)])
+        style.head(above, title, [entries[label] for label in (*(it for it in entries if it not in last), *last)])
         if rows is not None:
-            footnote(figure, rows)
+            style.footnote(figure, rows)
     return figure
 
 
@@ -120,17 +123,23 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, p
     return sent.set_axis(links, axis=1), shares.set_axis(links, axis=1)
 
 
-def _input_bytes(known: pd.DataFrame, told: Sequence[Mapping[str, Any]]) -> float:
+def _points(manifest: Mapping[str, Any] | None, model: str) -> list[Mapping[str, Any]]:
+    """What the manifest lists of each point of a model; nothing for a run older than that."""
+    points = within(manifest, "models", model, "points")
+    return [point for point in points if isinstance(point, Mapping)] if isinstance(points, list) else []
+
+
+def _input_bytes(known: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> float:
     """Of a request: what the point sends that leaves all to the server; else what the manifest says of it."""
     sent = known.loc[known["point"].map(lambda point: not any(cuts(point))), "payload_bytes"]
     if len(sent):
         return float(sent.median())
-    return float(known["batch_size"].iloc[0] * told[0].get("payload_bytes", math.nan)) if told else math.nan
+    return float(known["batch_size"].iloc[0] * points[0].get("payload_bytes", math.nan)) if points else math.nan
 
 
-def _flops_shares(told: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+def _flops_shares(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     """By point, the share of the model's FLOPs before it; empty if the manifest does not tell them."""
-    flops = [point.get("edge_flops") for point in told]
+    flops = [point.get("edge_flops") for point in points]
     known = [float(each) for each in flops if isinstance(each, int | float)]
     if not known or len(known) < len(flops) or not known[-1]:
         return {}
@@ -145,16 +154,8 @@ def _payloads(axes: Axes, data: pd.DataFrame) -> None:
     for number, column in enumerate(columns):
         label = _link(number, columns, "payload")
         if len(data) > MANY:
-            line = LINES[number % len(LINES)]
-            axes.step(
-                x,
-                sent[column],
-                where="mid",
-                color=_GREYS[-1 - number % 3],
-                linestyle=line,
-                linewidth=1,
-                label=label,
-            )
+            look: dict[str, Any] = {"color": _GREYS[-1 - number % 3], "linestyle": LINES[number % len(LINES)]}
+            axes.step(x, sent[column], where="mid", linewidth=1, label=label, **look)
             continue
         axes.bar(
             x + _BAR * ((number + 0.5) / len(columns) - 0.5), sent[column], _BAR / len(columns), label=label,
@@ -171,9 +172,11 @@ def _payloads(axes: Axes, data: pd.DataFrame) -> None:
     sizes = [*sent.min(), *sent.max(), input_bytes / 1024]
     if not np.isnan(sizes).all():
         axes.set_ylim(np.nanmin(sizes) / 1.6, np.nanmax(sizes) * 1.3)  # so that the least has a bar too
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    _label_kib(axes)
+
+
+def _label_kib(axes: Axes) -> None:
+    style.tick_logarithmic(axes.yaxis, LogLocator(subs=(1, 2, 5)))
     axes.set_ylabel("payload (KiB)")
     axes.grid(True, axis="y")
 
@@ -204,26 +207,69 @@ def _link(number: int, columns: Sequence[str], what: str) -> str:
     return "time on the edge" if not number else f"edge to middle{number}"
 
 
-def _told_of(manifest: Mapping[str, Any] | None, model: str) -> list[Mapping[str, Any]]:
-    """What the manifest tells of each point of a model; nothing for a run older than that."""
-    models = (manifest or {}).get("models")
-    entry = models.get(model) if isinstance(models, Mapping) else None
-    points = entry.get("points") if isinstance(entry, Mapping) else None
-    return [point for point in points if isinstance(point, Mapping)] if isinstance(points, list) else []
-
-
-def _told(data: pd.DataFrame) -> str:
-    links = sum(str(column).startswith("payload") for column in data)
-    bars = "each link" if links > 1 else "the link"
-    sentences = [
-        f"Above: the tensor bytes that a request puts on {bars} at each partition point, logarithmic",
-        "Below: the share of the measured compute time of all hosts that is spent "
-        + ("before each link" if links > 1 else "on the edge")
-        + ", one request in flight; mean of the backends' medians. Hosts differ in speed, so this is not the share of "
-        "the model",
-    ]
+def _sentences(data: pd.DataFrame) -> Iterator[str]:
+    several = sum(str(column).startswith("payload") for column in data) > 1
+    bars, before = ("each link", "before each link") if several else ("the link", "on the edge")
+    yield f"Above: the tensor bytes that a request puts on {bars} at each partition point, logarithmic"
     if data["input_bytes"].notna().any():
-        sentences.insert(1, "Dashed: the input as it would be sent")
+        yield "Dashed: the input as it would be sent"
+    yield (
+        f"Below: the share of the measured compute time of all hosts that is spent {before}, one request in flight; "
+        "mean of the backends' medians. Hosts differ in speed, so this is not the share of the model"
+    )
     if data["flops_share"].notna().any():
-        sentences.append("Dotted: the share of the model's FLOPs before the point")
-    return " ".join(f"{sentence}." for sentence in sentences)
+        yield "Dotted: the share of the model's FLOPs before the point"
+
+
+def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Figure:
+    """Two panels over the points of one model, from one row a point, in order.
+
+    Columns: model, point, point_name, tensors and payload_bytes (that cross there, at batch 1; 0 at the last),
+    edge_flops and edge_parameters (of all that runs before the point; the last row is the whole model).
+    input_bytes: of one float32 image; text: the caption. Above: payload (KiB, logarithmic), marked by how many tensors
+    it is, beside the image as float32 and as bytes. Below: the share of FLOPs and of parameters before each point.
+    """
+    named = len(rows) <= NAMED_POINTS
+    with style.styled():
+        figure = style.blank("page", 5.0 if named else 4.4)
+        above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
+        _payloads_by_tensors(above, rows, input_bytes)
+        _counted(below, rows)
+        points = pd.Series(list(rows["point_name"]), index=list(rows["point"]))
+        name_points(below, points, NAMED_POINTS, round_step(len(points), NUMBERS))
+        title = f"What crosses at each point: {rows['model'].iloc[0]}"
+        style.head(above, title, above.get_legend_handles_labels()[0])
+        style.add_caption(figure, text)
+    return figure
+
+
+def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, input_bytes: int) -> None:
+    sent = rows[rows["payload_bytes"] > 0]
+    x, kib = sent.index.to_numpy() - rows.index[0], sent["payload_bytes"].to_numpy() / 1024
+    axes.set_yscale("log")
+    axes.step(x, kib, where="mid", color="0.75", linewidth=0.8, zorder=2)
+    for number, label in enumerate(TENSORS):
+        those = (sent["tensors"].clip(upper=len(TENSORS)) == number + 1).to_numpy()
+        if those.any():
+            look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "linestyle": ""}
+            axes.plot(x[those], kib[those], markersize=3.8, label=label, zorder=3, **look)
+    least = int(np.argmin(kib))
+    axes.plot(
+        x[least], kib[least], "o", markersize=9, markerfacecolor="none", markeredgecolor="black",
+        markeredgewidth=0.9, label="smallest payload", zorder=4,
+    )  # fmt: skip
+    for bytes_, line, label in ((input_bytes, "--", "input, float32"), (input_bytes // 4, ":", "input, uint8")):
+        axes.axhline(bytes_ / 1024, color="0.3", linestyle=line, linewidth=0.9, label=label, zorder=1)
+    _label_kib(axes)
+
+
+def _counted(axes: Axes, rows: pd.DataFrame) -> None:
+    x = np.arange(len(rows))
+    for column, label, colour, line in _COUNTED:
+        share = rows[column] / max(rows[column].iloc[-1], 1)
+        axes.step(x, share, where="post", color=colour, linestyle=line, linewidth=1.2, label=label)
+    axes.set_ylim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_ylabel("share on the edge")
+    axes.grid(True, axis="y")
+    axes.legend(loc="upper left")

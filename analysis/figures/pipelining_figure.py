@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.drawing import Drawing, conditions
+from analysis.figures import style
+from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.point_axis import MANY, NAMED, in_order, label_points, places, strip
-from analysis.figures.style import Series, blank, fit_axis, footnote, head, series, styled
+from analysis.figures.style import Series, entry
 from analysis.naming import subject
 from analysis.points import CELL
 
@@ -29,18 +30,15 @@ def pipelining_drawing(rows: pd.DataFrame, testbed: str = "", name: Sequence[str
     measured = rows.dropna(subset=["sequential_ips", "throughput_ips"])
     if measured.empty:
         return None
-    named = tuple(name) or tuple(map(str, measured.iloc[0][["model", "netem"]]))
-    told = (
+    text = caption(
         "Images a second at each partition point, per backend: with one request in flight (hollow) and with many "
         "(filled). Figures above the panels: how many times as many, median of the rounds. Dashes: the throughput's "
-        "bound, what the slowest host or link allows."
+        "bound, what the slowest host or link allows",
+        conditions(rows, testbed),
     )
-
-    def draw(width: str) -> Figure:
-        return pipelining_figure(rows, width=width)
-
     data = measured[[*CELL, "point_name", "rounds", *_DRAWN]].reset_index(drop=True)
-    return Drawing("pipelining", named, draw, data, f"{told} {conditions(rows, testbed)}")
+    named = tuple(name) or tuple(map(str, measured.iloc[0][["model", "netem"]]))
+    return Drawing("pipelining", named, lambda width: pipelining_figure(rows, width=width), data, text)
 
 
 def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -50,26 +48,25 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """
     measured = rows.dropna(subset=["sequential_ips", "throughput_ips"])
     points = in_order(rows)
-    drawn = list(series(measured))
+    drawn = list(style.series(measured))
     every = pd.concat([measured[column] for column in _DRAWN[:3]]).dropna()
-    first = rows.iloc[0]
-    with styled(width):
-        figure = blank(width, 1.25 + (1.6 if width == "page" else 1.45) * len(drawn))
+    with style.styled(width):
+        figure = style.blank(width, 1.25 + (1.6 if width == "page" else 1.45) * len(drawn))
         panels = figure.subplots(len(drawn), sharex=True, sharey=True, squeeze=False)[:, 0]
         strip_pt = 0.0
         for axes, one in zip(panels, drawn, strict=True):
             _draw(axes, one, points)
             if len(points) <= NAMED[width]:
-                at, gains = list(places(one.rows, points)), [_gain(it) for it in one.rows["pipeline_gain"]]
+                at, gains = list(places(one.rows, points)), [_gain(gain) for gain in one.rows["pipeline_gain"]]
                 strip_pt = max(strip_pt, strip(axes, at, gains, len(points), width))
             axes.set_ylabel(f"{one.label}\nimages/s")
-        fit_axis(panels[0], "y", every, room=0.06)
+        style.fit_axis(panels[0], "y", every, room=0.06)
         if panels[0].get_yscale() == "linear":
             panels[0].set_ylim(bottom=0)
         label_points(panels[-1], points, width)
-        title = f"Pipelined against sequential: {subject(first)}"
-        head(panels[0], title, _legend(), strip_pt)
-        footnote(figure, rows)
+        title = f"Pipelined against sequential: {subject(rows.iloc[0])}"
+        style.head(panels[0], title, _legend(), strip_pt)
+        style.footnote(figure, rows)
     return figure
 
 
@@ -88,11 +85,11 @@ def _draw(axes: Axes, one: Series, points: pd.Series) -> None:
 
 
 def _legend() -> list[Line2D]:
-    look: dict[str, Any] = {"color": "0.3", "linestyle": "", "marker": "o", "markersize": 4.2}
+    look: dict[str, Any] = {"color": "0.3", "marker": "o", "markersize": 4.2}
     return [
-        Line2D([], [], **look, label="many requests in flight"),
-        Line2D([], [], **look, markerfacecolor="white", label="one in flight"),
-        Line2D([], [], linestyle="", **_BOUND, label="throughput bound"),
+        entry("many requests in flight", **look),
+        entry("one in flight", **look, markerfacecolor="white"),
+        entry("throughput bound", **_BOUND),
     ]
 
 

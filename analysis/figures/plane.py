@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon, Rectangle
 
-from analysis.figures.labels import label, place_labels
-from analysis.figures.style import NEUTRAL, SMALL_PT, Series, evenly, fit_axis, scattered, series
+from analysis.figures.labels import Label, place_labels
+from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, fit_axis, scattered, series
 from analysis.fronts.dominance import Floats, staircase
 from analysis.naming import point_label, time_unit
 from analysis.points import CONDITION, NONE, cuts, undivided
@@ -37,7 +37,7 @@ OBJECTIVES: tuple[tuple[Literal["x", "y"], str, str], ...] = (
 def in_plane(rows: pd.DataFrame) -> bool:
     """Whether the front is one of latency and throughput: of other objectives there is no staircase in this plane.
 
-    `rows` may tell its `objectives`, as `analysis.drawings` does; without the column they are these two.
+    `rows` may tell its `objectives`, as `analysis.figures.kinds` does; without the column they are these two.
     """
     return "objectives" not in rows or set(rows["objectives"]) <= {"latency+throughput", "throughput+latency"}
 
@@ -85,15 +85,11 @@ class Plane:
                     reached = pd.concat([reached, self._loaded["loaded_latency_s"]])
                 fit_axis(axes, name, reached * (self.scale if name == "x" else 1))
         for one in self._drawn:
-            if (
-                attainment is not None
-                and banded(attainment)
-                and in_plane(self._rows)
-                and one.label != NEUTRAL
-            ):
+            if not in_plane(self._rows):
+                continue
+            if attainment is not None and banded(attainment) and one.label != NEUTRAL:
                 self._band(one, attainment)
-            if in_plane(self._rows):
-                axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+            axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
         for one in self._marked:
             self._spread(one, filled=not banded(attainment))
             self._points(one, marker_pt)
@@ -161,74 +157,60 @@ class Plane:
 
     def legend(self) -> list[Line2D]:
         """A line for each backend, a mark for what is of none, and what the marks mean, of those that there are."""
-        fronts = [
-            Line2D(
-                [],
-                [],
-                **_look(one, "front", MARKER_PT) | {"linestyle": one.line if in_plane(self._rows) else ""},
-                label=f"{one.label} front",
-            )
+        is_plane = in_plane(self._rows)
+        entries = [
+            entry(f"{one.label} front", **_look(one, "front") | {"linestyle": one.line if is_plane else ""})
             for one in self._drawn
             if one.label != NEUTRAL
         ]
-        fronts += [
-            Line2D([], [], **_look(one, "front", MARKER_PT), label=NEUTRAL)
-            for one in self._marked
-            if one.label == NEUTRAL
-        ]
-        found = set(states(self._rows))
-        told = {"unsure": "perhaps on the front", "dominated": "dominated"}
-        marks = [
-            Line2D([], [], **_look(self._drawn[0], state, MARKER_PT) | {"color": "0.3"}, label=words)
-            for state, words in told.items()
-            if state in found
-        ]
+        neutral = [one for one in self._marked if one.label == NEUTRAL]
+        entries += [entry(NEUTRAL, **_look(one, "front")) for one in neutral]
+        present = set(states(self._rows))
+        for state, words in (("unsure", "perhaps on the front"), ("dominated", "dominated")):
+            if state in present:
+                entries.append(entry(words, **_look(self._drawn[0], state) | {"color": "0.3"}))
         if len(self._loaded):
-            marks.append(Line2D([], [], **_load_look("0.3"), label="latency under load"))
-        return [*fronts, *marks]
+            entries.append(entry("latency under load", **_load_look("0.3")))
+        return entries
 
     def label(self, most: int | None = None) -> None:
         """Label the points on a front, and those that leave the model to one host; call it with the layout settled.
 
         With `most`: only so many, of those that no other backend's point beats, by their number.
         """
-        ends = set(self._rows.loc[undivided(self._rows), "point"])
+        whole = set(self._rows.loc[undivided(self._rows), "point"])
         labelled = [
             (one, row)
             for one in self._marked
             for _, row in one.rows.iterrows()
-            if row["on_backend_front"] or row["point"] in ends
+            if row["on_backend_front"] or row["point"] in whole
         ]
         if most is not None and len(labelled) > most:
             best = [(one, row) for one, row in labelled if row["on_front"]]
             best.sort(key=lambda pair: float(pair[1]["latency_s"]))
             labelled = evenly(best or labelled, most)
         named = most is None and len(labelled) <= NAMED_LABELS and len(cuts(labelled[0][1]["point"])) == 1
-        texts = [
-            label(
-                self.axes,
+        # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
+        first = self._drawn[0].label
+        labels = [
+            Label(
                 row["latency_s"] * self.scale,
                 row["throughput_ips"],
                 point_label(row["point"], str(row["point_name"]) if named else ""),
                 one.colour,
-                size_pt=6.5 if most is None else SMALL_PT,
+                UP_LEFT if one.label == first else DOWN_RIGHT,
             )
             for one, row in labelled
         ]
+        ends = self._loaded.reindex(columns=["loaded_latency_s", "throughput_ips"])
+        marked = [self._rows[["latency_s", "throughput_ips"]], ends]
         place_labels(
             self.axes,
-            texts,
-            # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
-            [DOWN_RIGHT if one.label != self._drawn[0].label else UP_LEFT for one, _ in labelled],
-            markers=np.concatenate(
-                [
-                    frame[[latency, "throughput_ips"]] * [self.scale, 1]
-                    for frame, latency in ((self._rows, "latency_s"), (self._loaded, "loaded_latency_s"))
-                    if len(frame)
-                ]
-            ),
+            labels,
+            markers=np.concatenate([frame.to_numpy(dtype=float) * [self.scale, 1] for frame in marked]),
             marker_pt=MARKER_PT,
             lines=[self._steps(one) for one in self._drawn],
+            size_pt=6.5 if most is None else SMALL_PT,
         )
 
 
@@ -247,11 +229,10 @@ def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
     columns = [f"{figure}_{end}_{unit}" for pair in pairs for end in pair]
     # Of a point with an interval the range is not drawn.
     low, high, least, most = (around.get(column, pd.Series(np.nan, around.index)) for column in columns)
-    found = [rows[f"{figure}_{unit}"], low.fillna(least), high.fillna(most)]
-    return pd.concat(found).dropna()
+    return pd.concat([rows[f"{figure}_{unit}"], low.fillna(least), high.fillna(most)]).dropna()
 
 
-def _look(one: Series, state: str, marker_pt: float) -> dict[str, Any]:
+def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
     """How a backend's points of one state are drawn: full, half, hollow."""
     look: dict[str, Any] = {
         "linestyle": "", "marker": one.marker, "color": one.colour, "markeredgewidth": 0.9, "markersize": marker_pt,

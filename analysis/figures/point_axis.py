@@ -17,6 +17,7 @@ MANY = 60
 """Of more points, marks are small and bars become lines."""
 STRIP_PT = 5.0
 """How far above the axes a strip stands: over half the topmost number beside them."""
+_STEPS: list[int] = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 _NUMBERS = {"column": 12, "page": 30}
 _CHAIN_NUMBERS = {"column": 9, "page": 22}
 """Points of a chain are written longer."""
@@ -39,17 +40,27 @@ def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
 
 def label_points(axes: Axes, points: pd.Series, width: str) -> None:
     """Name the points of `in_order` under an axis, or number some of them where there are too many."""
+    is_chain = "+" in points.index[0]
+    numbers = (_CHAIN_NUMBERS if is_chain else _NUMBERS)[width]
+    # A chain's points have a name for each cut, for which a column has no room.
+    bare = is_chain and width == "column"
+    name_points(axes, points.map(lambda name: "" if bare else name), NAMED[width], round_step(len(points), numbers))
+
+
+def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:
+    """Names under an axis, of up to so many points; of more, numbers at every so-many-th."""
     axes.set_xlim(-0.6, max(len(points), 6) - 0.4)  # few points need not be wide
     axes.set_xlabel("partition point")
-    if len(points) <= NAMED[width]:
-        # A chain's points have a name for each cut, for which a column has no room.
-        bare = width == "column" and "+" in points.index[0]
-        labels = [point if bare else point_label(point, name) for point, name in points.items()]
+    if len(points) <= named:
+        labels = [point_label(point, name) for point, name in points.items()]
         axes.set_xticks(range(len(points)), labels, rotation=55, ha="right", rotation_mode="anchor")
     else:
-        numbers = (_CHAIN_NUMBERS if "+" in points.index[0] else _NUMBERS)[width]
-        step = _step(len(points), numbers)
-        axes.set_xticks(range(0, len(points), step), list(points.index[::step]))
+        axes.set_xticks(range(0, len(points), step), [str(point) for point in points.index[::step]])
+
+
+def round_step(points: int, most: int) -> int:
+    """The least of 1, 2, 5, 10, ... by which no more than so many points are numbered."""
+    return next(step for step in _STEPS if points / step <= most)
 
 
 def strip(axes: Axes, at: Sequence[float], texts: Sequence[str], points: int, width: str) -> float:
@@ -66,13 +77,3 @@ def strip(axes: Axes, at: Sequence[float], texts: Sequence[str], points: int, wi
             ha="center", va="bottom", fontsize=SMALL_PT, rotation=90 if upright else 0, annotation_clip=False,
         )  # fmt: skip
     return STRIP_PT + 2 + (longest_pt if upright else SMALL_PT)
-
-
-def _step(points: int, most: int) -> int:
-    """1, 2, 5, 10, ...: no more than so many numbers."""
-    step, factors = 1, (2.0, 2.5, 2.0)
-    number = 0
-    while points / step > most:
-        step = round(step * factors[number % 3])
-        number += 1
-    return step

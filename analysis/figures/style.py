@@ -17,10 +17,12 @@ import pandas as pd
 from fontTools import subset
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
@@ -171,6 +173,11 @@ def stage_look(role: str) -> tuple[str, str]:
     return STAGE_COLOURS[number % len(STAGE_COLOURS)], STAGE_HATCHES[number % len(STAGE_HATCHES)]
 
 
+def entry(label: str, **look: Any) -> Line2D:
+    """An entry of a legend: a mark without a line, if its look has none."""
+    return Line2D([], [], label=label, **{"linestyle": "", **look})
+
+
 def evenly(among: Sequence[T], most: int) -> list[T]:
     """At most so many of a sequence, in order: the first, the last, and others at even distances."""
     if len(among) <= most:
@@ -200,12 +207,16 @@ def mark_decades(axes: Axes, name: Literal["x", "y"]) -> None:
     """Ticks at 1, 2, 5, 10 on a logarithmic axis with limits; fewer where their labels would touch."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     low, high = axis.get_view_interval()
-    pt = axes.figure.dpi / 72
-    length_pt = (axes.bbox.width if name == "x" else axes.bbox.height) / pt
+    length_pt = (axes.bbox.width if name == "x" else axes.bbox.height) / (axes.figure.dpi / 72)
     most = length_pt / (_TICK_WIDTH_PT if name == "x" else _TICK_HEIGHT_PT)
     decades = math.log10(high / low)
     subs = next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
-    axis.set_major_locator(LogLocator(subs=subs, numticks=max(int(most), 2)))
+    tick_logarithmic(axis, LogLocator(subs=subs, numticks=max(int(most), 2)))
+
+
+def tick_logarithmic(axis: Axis, locator: Locator) -> None:
+    """Plain numbers at these ticks of a logarithmic axis, and none between them."""
+    axis.set_major_locator(locator)
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -281,6 +292,12 @@ def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
         figure.legends,
     )
     return legend.get_window_extent().height / figure.dpi
+
+
+def figure_title(figure: Figure, text: str) -> None:
+    """A title above a figure whose legends stand elsewhere."""
+    look = {"fontsize": matplotlib.rcParams["axes.titlesize"], "fontweight": "bold"}
+    figure.suptitle(wrapped(text, 72 * float(figure.get_figwidth())), x=0.01, ha="left", **look)
 
 
 def grow(figure: Figure, height_in: float) -> None:

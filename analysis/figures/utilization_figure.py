@@ -10,19 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.costs import steps
-from analysis.figures.drawing import Drawing
-from analysis.figures.style import (
-    SMALL_PT,
-    Series,
-    blank,
-    evenly,
-    footnote,
-    grow,
-    head,
-    series,
-    stage_look,
-    styled,
-)
+from analysis.figures import style
+from analysis.figures.drawing import Drawing, caption
+from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
 from analysis.points import CELL
 
@@ -44,22 +34,20 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
     the step is busy with many requests in flight; the rest of a host's is bubble, given in time a request. The
     step that sets the throughput's bound is outlined. More than `MOST_POINTS` points are thinned out evenly.
     """
-    shown = {one.label: _shown(one, width) for one in series(rows)}
-    drawn = [one for one in series(rows) if len(shown[one.label])]
+    shown = {one.label: _shown(one, width) for one in style.series(rows)}
+    drawn = [one for one in style.series(rows) if len(shown[one.label])]
     every = steps(pd.concat(shown.values()).drop_duplicates(CELL), stages)
     lines = _lines(every)
-    with styled(width):
-        height_in = 0.235 * len(lines) + 0.5
-        figure = blank(width, height_in * len(drawn) - 0.35)
-        footnote(figure, rows)
+    with style.styled(width):
+        figure = style.blank(width, (0.235 * len(lines) + 0.5) * len(drawn) - 0.35)
+        style.footnote(figure, rows)
         panels = figure.subplots(len(drawn), squeeze=False)[:, 0]
         most = max(len(shown[one.label]) for one in drawn)
         for axes, one in zip(panels, drawn, strict=True):
             _draw(axes, one, shown[one.label], every, lines)
             axes.set_xlim(0, max(most, 2 if width == "column" else 3))
-        first = rows.iloc[0]
-        title = f"Busy and idle along the chain: {subject(first)}"
-        grow(figure, head(panels[0], title, _legend(), 28))
+        title = f"Busy and idle along the chain: {subject(rows.iloc[0])}"
+        style.grow(figure, style.head(panels[0], title, _legend(), 28))
     return figure
 
 
@@ -68,47 +56,36 @@ def utilization_drawing(
 ) -> Drawing:
     """`utilization_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     front = rows[rows["on_backend_front"]]
-    data = steps(front, stages)
-    named = front[[*CELL, "throughput_ips", "bound_by"]]
-    told = [
-        "How busy each host and link is with many requests in flight.",
+    text = caption(
+        "How busy each host and link is with many requests in flight",
         conditions,
         _selection(rows),
         "A bar is filled for the share of the time in which the step is busy: a host as it measured it, a link by "
         "what its profile's rate needs for these images/s. Beside it, of a host, the time a request for which it "
         "waits. Medians over rounds, without intervals. Outlined: the step "
-        "that sets the bound of the throughput, which need not be the busiest.",
-    ]
-    return Drawing(
-        "utilization",
-        name,
-        lambda width: utilization_figure(rows, stages, width=width),
-        data.merge(named, how="left", on=CELL),
-        " ".join(told),
+        "that sets the bound of the throughput, which need not be the busiest",
     )
+    data = steps(front, stages).merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
+    return Drawing("utilization", name, lambda width: utilization_figure(rows, stages, width=width), data, text)
 
 
 def _selection(rows: pd.DataFrame) -> str:
     """Which points are shown: at page width, and in a column."""
-    left_out = {
-        width: sum(int(one.rows["on_backend_front"].sum()) - len(_shown(one, width)) for one in series(rows))
-        for width in MOST_POINTS
-    }
-    told = "Points on their backend's front, by latency"
-    if left_out["page"]:
-        return f"{told}; {left_out['page']} between them left out ({left_out['column']} at column width)."
-    return (
-        f"{told}; {left_out['column']} between them left out at column width."
-        if left_out["column"]
-        else f"{told}."
+    page, column = (
+        sum(int(one.rows["on_backend_front"].sum()) - len(_shown(one, width)) for one in style.series(rows))
+        for width in ("page", "column")
     )
+    text = "Points on their backend's front, by latency"
+    if page:
+        return f"{text}; {page} between them left out ({column} at column width)"
+    return f"{text}; {column} between them left out at column width" if column else text
 
 
 def _shown(one: Series, width: str) -> pd.DataFrame:
     """What is drawn of a backend's points: those on its front, by latency."""
     front = one.rows[one.rows["on_backend_front"]].sort_values("latency_s")
     fit = min(MOST_POINTS[width], LINE[width] // max(map(len, front["point"]), default=1))
-    return front.iloc[evenly(range(len(front)), max(fit, 1))]
+    return front.iloc[style.evenly(range(len(front)), max(fit, 1))]
 
 
 def _lines(every: pd.DataFrame) -> list[str]:
@@ -125,9 +102,7 @@ def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, li
         for line, step in enumerate(lines):
             if step in of_point.index:
                 _bar(axes, column, line, of_point.loc[step], bounds=step == row["bound_by"])
-    heads = [
-        f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()
-    ]
+    heads = [f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()]
     axes.xaxis.tick_top()
     axes.set_xticks([column + _LENGTH / 2 for column in range(len(heads))], heads)
     axes.set_yticks(range(len(lines)), [_named(step) for step in lines])
@@ -140,16 +115,14 @@ def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, li
 
 def _bar(axes: Axes, left: float, line: int, step: Any, *, bounds: bool) -> None:
     host = "-" not in step.name
-    colour, hatch = stage_look(step.name) if host else (_LINK_COLOUR, "////")
+    colour, hatch = style.stage_look(step.name) if host else (_LINK_COLOUR, "////")
     look: dict[str, Any] = {"height": _HEIGHT, "left": left}
     axes.barh(line, _LENGTH, color=_IDLE_COLOUR, edgecolor="0.75", linewidth=0.4, **look)
     share = step["share"]
     if pd.isna(share):
         text = "not measured"
     else:
-        axes.barh(
-            line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look
-        )
+        axes.barh(line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look)
         text = f"{share:.0%}" + (f" · {_duration(step['idle_s'])}" if host else "")
     if bounds:
         axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)
@@ -161,14 +134,10 @@ def _bar(axes: Axes, left: float, line: int, step: Any, *, bounds: bool) -> None
 
 
 def _legend() -> list[Patch]:
+    thin: dict[str, Any] = {"linewidth": 0.4}
     return [
-        Patch(facecolor=_LINK_COLOUR, hatch="////", edgecolor="0.15", linewidth=0.4, label="link busy"),
-        Patch(
-            facecolor=_IDLE_COLOUR,
-            edgecolor="0.75",
-            linewidth=0.4,
-            label="idle (hosts: bubble in ms a request)",
-        ),
+        Patch(facecolor=_LINK_COLOUR, hatch="////", edgecolor="0.15", label="link busy", **thin),
+        Patch(facecolor=_IDLE_COLOUR, edgecolor="0.75", label="idle (hosts: bubble in ms a request)", **thin),
         Patch(fill=False, edgecolor="black", linewidth=1.6, label="sets the bound"),
     ]
 

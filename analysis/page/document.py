@@ -1,26 +1,26 @@
-"""The page as a whole: its sections, its style and its scripts, in one file that asks no network for anything."""
+"""The page as a whole: text and tables, style and scripts, in one file that asks no network for anything."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from string import Template
+from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from analysis import files
-from analysis.findings import Findings, Run
-from analysis.page.costs import hypervolumes, overhead
-from analysis.page.environment import environment
-from analysis.page.fronts import PLANE, Shown, fronts
-from analysis.page.left_out import left_out
-from analysis.page.link import link
-from analysis.page.markup import Html, element, embedded, items, joined
-from analysis.page.words import words
+from analysis.findings import Findings
+from analysis.page.environment import environments
+from analysis.page.fronts import KEYS, PLANE, fronts
+from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
+from analysis.tables.columns import UNKNOWN, Column
 from pareto.options import command
 
 ASSETS = Path(__file__).parent
@@ -30,6 +30,15 @@ MOST_NAMED = 3
 MOST_LINES = 100
 """Sentences of a kind. Conditions may be many."""
 MOST_COMMANDS = 20
+MOST_TRIALS = 200
+"""Trials that do not count, one by one."""
+MOST_REASONS = 50
+MOST_PROBE_REASONS = 20
+SHORT = 160
+"""Characters of a reason that are read at a glance; the rest opens."""
+LONG = 4000
+"""Of a reason. A traceback has as many; what a program poured out may have millions."""
+_NUMBER = r"\d+(?:\.\d+)?"
 
 
 def write(findings: Findings, path: Path) -> Path:
@@ -38,19 +47,45 @@ def write(findings: Findings, path: Path) -> Path:
     It opens from disk: style, scripts and data are in it, and its content security policy forbids everything else. What
     is not known, or was too much to be shown, it says. Raises OSError.
     """
-    shown = fronts(findings.front, findings.objectives)
-    style = _asset("page.css")
-    script = "\n".join(map(_asset, SCRIPTS))
-    text = Template(_asset("page.html")).substitute(
+    return files.write(path, html(findings))
+
+
+def html(findings: Findings) -> str:
+    """The page. The template escapes all text, as whatever comes from a run is data."""
+    front, data = fronts(findings)
+    style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
+    templates = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["rows"] = _rows
+    bad = int((findings.trials["status"] != "ok").sum())
+    return templates.get_template("page.html").render(
         policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'",
-        title=joined([_title(findings)]),
-        style=style,
-        body=_body(findings, shown),
-        data=embedded({"backends": shown.backends, "charts": shown.charts}),
-        script=script,
+        style=Markup(style),  # noqa: S704 - this project's own file
+        script=Markup(script),  # noqa: S704 - this project's own files
+        data=_embedded(data),
+        heads={
+            "answer": "The answer",
+            "front": "The front",
+            "link": "The link",
+            "left-out": f"Trials left out: {bad}",
+            "environment": "Environment",
+            "reproduce": "How to reproduce",
+            "words": "What the words mean",
+        },
+        front=None if findings.front.empty else front,
+        link=None if findings.links.empty else _link(findings.links),
+        left_out=_left_out(findings.trials),
+        **_question(findings),
+        **_answer(findings),
+        **environments(findings.runs),
+        **_reproduction(findings),
     )
-    return files.write(path, text)
 
 
 def _asset(name: str) -> str:
@@ -62,47 +97,29 @@ def _hash(inline: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
 
 
-def _body(findings: Findings, shown: Shown) -> Html:
-    trials = findings.trials
-    bad = int((trials["status"] != "ok").sum())
-    sections = {
-        "answer": ("The answer", _answer(findings)),
-        "front": ("The front", _front(findings, shown)),
-        "link": ("The link", link(findings.links)),
-        "left-out": (f"Trials left out: {bad}", left_out(trials)),
-        "environment": ("Environment", environment(findings.runs)),
-        "reproduce": ("How to reproduce", _reproduce(findings)),
-        "words": ("What the words mean", words()),
-    }
-    contents = element(
-        "nav",
-        *(element("a", head, href=f"#{name}") for name, (head, _) in sections.items()),
-        aria_label="Contents",
-    )
-    made = (
-        element(
-            "section", element("h2", head, id=f"{name}-head"), inside, id=name, aria_labelledby=f"{name}-head"
-        )
-        for name, (head, inside) in sections.items()
-    )
-    return joined([element("header", element("h1", _question(findings)), contents), element("main", *made)])
+def _embedded(value: Any) -> Markup:
+    """JSON that may stand inside `<script>`: no character in it can end that, or begin markup."""
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    escaped = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return Markup(escaped)  # noqa: S704 - there is no sign of markup left in it
 
 
-def _title(findings: Findings) -> str:
+def _rows(columns: Sequence[Column]) -> Iterator[Iterator[tuple[str, str]]]:
+    """Each row's cells, with their columns' kinds."""
+    kinds = [column.kind for column in columns]
+    for row in zip(*(column.cells for column in columns), strict=True):
+        yield zip(kinds, row, strict=True)
+
+
+def _question(findings: Findings) -> dict[str, str]:
     models = _named(findings.front["model"], "models")
-    return (
-        f"{models} at {_named(findings.front['netem'], 'profiles')}: where to cut"
-        if models
-        else "Where to cut"
-    )
-
-
-def _question(findings: Findings) -> str:
-    models = _named(findings.front["model"], "models") or "the model"
+    title = f"{models} at {_named(findings.front['netem'], 'profiles')}: where to cut" if models else "Where to cut"
+    models = models or "the model"
     if findings.simulated:
         models += f" ({SIMULATED})"
-    it = "they be cut" if "," in models or models.endswith(" models") else "it be cut"
-    return f"{models}: where should {it} between edge and server, and is it worth cutting at all?"
+    which = "they be cut" if "," in models or models.endswith(" models") else "it be cut"
+    question = f"{models}: where should {which} between edge and server, and is it worth cutting at all?"
+    return {"title": title, "question": question}
 
 
 def _named(values: pd.Series, several: str) -> str:
@@ -110,23 +127,27 @@ def _named(values: pd.Series, several: str) -> str:
     return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} {several}"
 
 
-def _answer(findings: Findings) -> Html:
+def _answer(findings: Findings) -> dict[str, Any]:
+    counts = findings.trials["status"].value_counts()
+    each = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("ok", "invalid", "failed"))
+    testbeds = dict.fromkeys(str(run.manifest.get("testbed") or "") for run in findings.runs)
+    counted = [
+        f"{len(findings.trials)} trials: {each}.",
+        f"{len(findings.runs)} runs." if len(findings.runs) > 1 else "",
+        f"The front is in {' and '.join(findings.objectives)}.",
+        f"Only points where {findings.where}." if findings.where else "",
+        f"Testbed: {'; '.join(filter(None, testbeds))}." if any(testbeds) else "",
+    ]
     answers = findings.answers or ["No answer: too little was measured to say where to cut."]
-    return joined(
-        [
-            items(_some(answers), class_="answers"),
-            element("p", " ".join(filter(None, _counted(findings))), class_="about"),
-            _box("Take care", findings.warnings, "warnings"),
-            _box("Backends compared", findings.verdicts, "verdicts"),
-            _box("Notes", findings.notes, "notes"),
-        ]
-    )
-
-
-def _box(head: str, lines: Sequence[str], kind: str) -> Html:
-    if not lines:
-        return Html()
-    return element("div", element("h3", head), items(_some(lines)), class_=f"box {kind}")
+    return {
+        "answers": _some(answers),
+        "counted": " ".join(filter(None, counted)),
+        "boxes": [
+            ("Take care", _some(findings.warnings), "warnings"),
+            ("Backends compared", _some(findings.verdicts), "verdicts"),
+            ("Notes", _some(findings.notes), "notes"),
+        ],
+    }
 
 
 def _some(lines: Sequence[str]) -> list[str]:
@@ -134,95 +155,161 @@ def _some(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST_LINES], *([f"{more} more are not shown here"] if more > 0 else [])]
 
 
-def _counted(findings: Findings) -> Iterator[str]:
-    """How much was measured, and what the front is of."""
-    trials = findings.trials
-    counts = trials["status"].value_counts()
-    each = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("ok", "invalid", "failed"))
-    yield f"{len(trials)} trials: {each}."
-    yield f"{len(findings.runs)} runs." if len(findings.runs) > 1 else ""
-    yield f"The front is in {' and '.join(findings.objectives)}."
-    yield f"Only points where {findings.where}." if findings.where else ""
-    testbeds = dict.fromkeys(str(run.manifest.get("testbed") or "") for run in findings.runs)
-    yield f"Testbed: {'; '.join(filter(None, testbeds))}." if any(testbeds) else ""
-
-
-def _front(findings: Findings, shown: Shown) -> Html:
-    if findings.front.empty:
-        return element("p", "No trial has ended yet: nothing to show.")
-    plane = set(findings.objectives) == PLANE
-    told = [
-        "Latency to the right, throughput upwards: the best corner is the upper left.",
-        "Filled points are on their backend's front" + (", the staircase." if plane else "."),
-        ""
-        if plane
-        else f"This front is in {', '.join(findings.objectives)}: in latency and throughput alone it is no staircase.",
-        *shown.notes,
+def _link(links: pd.DataFrame) -> dict[str, Any]:
+    """What each profile asked for and what the probes measured; why probes were off, and how often."""
+    groups = links.groupby(["netem", "link"], dropna=False, observed=True)
+    rows = [_link_row(str(netem), str(name), probes) for (netem, name), probes in groups]
+    heads = [head for head in rows[0] if any(row[head] != UNKNOWN for row in rows)]
+    off = links[links["verdict"] != "ok"]
+    # The numbers in a reason differ from probe to probe, so the first one stands for its kind.
+    kinds = off.assign(kind=off["reason"].astype(str).str.replace(_NUMBER, "#", regex=True))
+    counted = kinds.groupby(["netem", "kind"], sort=False, observed=True)["reason"].agg(["first", "size"])
+    ordered = counted.sort_values("size", ascending=False, kind="stable").reset_index()
+    reasons = [
+        f"{row['netem']}, {row['size']} x: {row['first'] or 'no reason given'}"
+        for row in ordered.head(MOST_PROBE_REASONS).to_dict("records")
     ]
-    return joined(
-        [
-            element("p", " ".join(filter(None, told))),
-            element(
-                "noscript",
-                element("p", "Without JavaScript there is no chart here; the tables have its figures."),
-            ),
-            element("div", id="controls"),
-            shown.markup,
-            hypervolumes(findings.hypervolumes),
-            overhead(findings.overhead),
-        ]
+    more = len(ordered) - len(reasons)
+    return {
+        "columns": [
+            Column(head, [row[head] for row in rows], kind="number" if head.startswith("probes") else "text")
+            for head in heads
+        ],
+        "probes": len(links),
+        "off": len(off),
+        "reasons": [*reasons, *([f"{more} more kinds of reasons: see link.csv"] if more else [])],
+    }
+
+
+def _link_row(netem: str, name: str, probes: pd.DataFrame) -> dict[str, str]:
+    row = {"profile": netem, "link": name}
+    shown: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("round trip", "rtt_s", _seconds),
+        ("rate out", "rate_bps", _rate),
+        ("rate back", "rate_back_bps", _rate),
+        ("loss out", "loss", "{:.2%}".format),
+        ("loss back", "loss_back", "{:.2%}".format),
     )
+    for what, column, show in shown:
+        for prefix, which in (("asked_", "asked"), ("", "measured")):
+            values = probes.get(f"{prefix}{column}", pd.Series(dtype=float))
+            row[f"{what} {which}"] = _spanned(pd.to_numeric(values, errors="coerce").dropna(), show)
+    ok = int((probes["verdict"] == "ok").sum())
+    return row | {"probes ok": str(ok), "probes off": str(len(probes) - ok)}
 
 
-def _reproduce(findings: Findings) -> Html:
-    commands = list(dict.fromkeys(_commands(findings.runs)))
-    parts = [element("p", "The measurement, from the folder of this project:")]
-    if commands:
-        parts.append(element("pre", "\n".join(commands[:MOST_COMMANDS]), class_="command"))
-        if len(commands) > MOST_COMMANDS:
-            parts.append(
-                element(
-                    "p", f"{len(commands) - MOST_COMMANDS} more: each run's manifest.json has its settings."
-                )
-            )
-    unknown = [run.folder.name for run in findings.runs if not _sweep(run.manifest)]
-    if unknown:
-        parts.append(
-            element(
-                "p", f"Not recorded of {', '.join(unknown[:MOST_LINES])}: there is no manifest.json to read."
-            )
+def _spanned(values: pd.Series, show: Callable[[float], str]) -> str:
+    """The median, and from where to where: `200 ms (199 ms to 201 ms)`; `UNKNOWN` without a value."""
+    if values.empty:
+        return UNKNOWN
+    median, least, most = (show(float(value)) for value in (values.median(), values.min(), values.max()))
+    return median if least == most else f"{median} ({least} to {most})"
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
+
+
+def _rate(value: float) -> str:
+    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e3:.3g} kbit/s"
+
+
+def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
+    """Every trial that is invalid or failed; of more than `MOST_TRIALS`, the first, and all counted by reason."""
+    bad = trials[trials["status"] != "ok"]
+    shown: dict[str, Any] = {"kinds": [], "each": _each(bad.head(MOST_TRIALS)) if len(bad) else []}
+    if trials.empty:
+        return shown | {"about": "No trial has ended yet."}
+    if bad.empty:
+        return shown | {"about": f"None: all {len(trials)} trials are ok."}
+    counts = bad["status"].value_counts()
+    each = ", ".join(f"{counts[status]} {status}" for status in sorted(counts.index, reverse=True))
+    shown["about"] = f"{len(bad)} of {len(trials)} trials: {each}. They are in no figure above."
+    if len(bad) > MOST_TRIALS:
+        shown |= _kinds(bad)
+        shown["cut"] = (
+            f"Below are the first {MOST_TRIALS} of {len(bad)}; all are in trials.csv, by their status."
         )
-    if any(_sweep(run.manifest).get("testbed", "local") != "local" for run in findings.runs):
-        parts.append(element("p", "The testbed's file names the hosts; it is not part of this page."))
-    parts.append(element("p", "This page, the tables and the figures, again from what was measured:"))
-    parts.append(element("pre", _again(findings), class_="command"))
-    return joined(parts)
+    return shown
 
 
-def _commands(runs: Iterable[Run]) -> Iterator[str]:
-    for run in runs:
-        if sweep := _sweep(run.manifest):
-            yield command(sweep)
+def _kinds(bad: pd.DataFrame) -> dict[str, Any]:
+    """How often each reason occurs, whatever numbers it holds."""
+    reasons = bad["reason"].map(lambda text: _line(text)[:SHORT])
+    kinds = reasons.str.replace(_NUMBER, "#", regex=True)
+    grouped = bad.assign(reason=reasons, kind=kinds).groupby(["status", "kind"], observed=True)
+    counted = grouped["reason"].agg(["size", "first"]).sort_values("size", ascending=False, kind="stable")
+    shown = counted.head(MOST_REASONS).reset_index()
+    more = f"; the first {len(shown)} of {len(counted)}" if len(counted) > len(shown) else ""
+    return {
+        "kinds_caption": f"Reasons by how often they occur, with an example of each{more}",
+        "kinds": [
+            Column("trials", [str(count) for count in shown["size"]], kind="number"),
+            Column("status", list(shown["status"])),
+            Column("reason", list(shown["first"])),
+        ],
+    }
 
 
-def _sweep(manifest: Mapping[str, object]) -> Mapping[str, object]:
-    sweep = manifest.get("sweep")
-    return sweep if isinstance(sweep, Mapping) else {}
-
-
-def _again(findings: Findings) -> str:
-    words = [
-        "./pareto.sh",
-        "report",
-        *(_whereabouts(run.folder.resolve()) for run in findings.runs[:MOST_LINES]),
+def _each(bad: pd.DataFrame) -> list[Column]:
+    varying = [key for key in ("run", *KEYS) if key in bad and bad[key].nunique(dropna=False) > 1]
+    keys = ["model", "netem", *(key for key in varying if key not in ("model", "netem"))]
+    return [
+        *(Column(KEYS.get(key, key), bad[key].astype(str).tolist()) for key in keys),
+        Column("backend", bad["backend"].astype(str).tolist()),
+        Column("point", bad["point"].astype(str).tolist(), kind="point"),
+        Column("round", bad["round"].astype(str).tolist(), kind="number"),
+        Column("status", bad["status"].astype(str).tolist()),
+        Column("reason", [_reason(text) for text in bad["reason"].astype(str)]),
     ]
+
+
+def _reason(text: str) -> str:
+    """A line; what is longer opens."""
+    line, text = _line(text), text.strip()
+    if len(line) <= SHORT and "\n" not in text:
+        return line or "no reason was written"
+    more = len(text) - LONG
+    ending = f"\n... {more} characters more, in trials.csv" if more > 0 else ""
+    head = line if len(line) <= SHORT else f"{line[:SHORT]}..."
+    return Markup("<details><summary>{}</summary><pre>{}</pre></details>").format(head, text[:LONG] + ending)
+
+
+def _line(text: str) -> str:
+    """The line that says it: of a traceback the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
+
+
+def _reproduction(findings: Findings) -> dict[str, Any]:
+    """The commands that measure, and report, the same again."""
+    sweeps = [within(run.manifest, "sweep") for run in findings.runs]
+    known = [sweep for sweep in sweeps if isinstance(sweep, Mapping) and sweep]
+    commands = list(dict.fromkeys(map(command, known)))
+    unknown = [
+        run.folder.name
+        for run, sweep in zip(findings.runs, sweeps, strict=True)
+        if not isinstance(sweep, Mapping) or not sweep
+    ]
+    words = ["./pareto.sh", "report", *(_path(run.folder.resolve()) for run in findings.runs[:MOST_LINES])]
     if set(findings.objectives) != PLANE:
         words += ["--objectives", ",".join(findings.objectives)]
     if findings.where:
         words += ["--where", findings.where]
-    return " ".join(map(shlex.quote, words)) + (" ..." if len(findings.runs) > MOST_LINES else "")
+    return {
+        "commands": commands[:MOST_COMMANDS],
+        "more_commands": max(len(commands) - MOST_COMMANDS, 0),
+        "unknown": ", ".join(unknown[:MOST_LINES]),
+        "has_hosts": any(sweep.get("testbed", "local") != "local" for sweep in known),
+        "again": " ".join(map(shlex.quote, words)) + (" ..." if len(findings.runs) > MOST_LINES else ""),
+    }
 
 
-def _whereabouts(folder: Path) -> str:
+def _path(folder: Path) -> str:
     """As given from the project's folder; of a run elsewhere only the name is nobody's secret."""
     return f"{'results' if folder.parent.name == 'results' else 'PATH/TO'}/{folder.name}"

@@ -1,4 +1,4 @@
-"""Where and with what runs were made, as their manifests say; what they do not say is told to be missing."""
+"""Where and with what runs were made, as their manifests say; what they do not say is named as missing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.findings import Run
-from analysis.page.grid import Column, table
-from analysis.page.markup import Html, element, joined, pairs
+from analysis.tables.columns import Column
 
 MISSING = "not recorded"
 NONE = "none known"
-"""The run looked for it and found nothing."""
+"""The run looked for it, and there was none."""
 MOST = 40
-"""Different environments, and models of one, that are told in full."""
+"""Different environments, and models of one, that are shown in full."""
 HOST_FACTS = {
     "hostname": "name",
     "machine": "architecture",
@@ -44,38 +43,40 @@ MODEL_FACTS = {
 }
 
 
-def environment(runs: Sequence[Run]) -> Html:
-    """What each run was made on; runs that were made on the same are told together."""
-    told: dict[Html, list[Run]] = {}
+def environments(runs: Sequence[Run]) -> dict[str, Any]:
+    """What each run was made on, for the page's template; runs that were made on the same are shown together."""
+    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        told.setdefault(_told(run.manifest), []).append(run)
-    parts = []
-    for body, alike in list(told.items())[:MOST]:
-        names = element("h3", ", ".join(run.folder.name for run in alike)) if len(runs) > 1 else Html()
-        parts.append(joined([names, pairs(_made(alike)), body]))
-    if len(told) > MOST:
-        parts.append(
-            element(
-                "p", f"{len(told) - MOST} other environments are not told here: see each run's manifest.json."
-            )
-        )
-    return joined(parts) if parts else element("p", f"No run: {MISSING}.")
+        content = _content(run.manifest)
+        groups.setdefault(repr(content), (content, []))[1].append(run)
+    shown = []
+    for content, alike in list(groups.values())[:MOST]:
+        names = ", ".join(run.folder.name for run in alike) if len(runs) > 1 else ""
+        shown.append({**content, "names": names, "made": [("made", _dates(alike))]})
+    return {"environments": shown, "more_environments": max(len(groups) - MOST, 0)}
 
 
-def _made(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
-    """When; of many runs the first and the last."""
+def _dates(runs: Sequence[Run]) -> str:
+    """When they were made; of many runs the first and the last date."""
     dates = sorted(str(run.manifest["created_at"]) for run in runs if run.manifest.get("created_at"))
-    yield "made", (dates[0] if len(set(dates)) == 1 else f"{dates[0]} to {dates[-1]}") if dates else MISSING
+    if not dates:
+        return MISSING
+    return dates[0] if len(set(dates)) == 1 else f"{dates[0]} to {dates[-1]}"
 
 
-def _told(manifest: Mapping[str, Any]) -> Html:
+def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a manifest; none if it could not be read."""
     if not manifest:
-        return element(
-            "p", "manifest.json is missing or unreadable: nothing is known of where this run was made."
-        )
-    sessions = [session for session in _list(manifest.get("sessions")) if isinstance(session, Mapping)]
-    parts = [pairs(_facts(manifest, sessions)), _hosts(sessions), *_models(manifest)]
-    return joined(parts)
+        return {"facts": []}
+    listed = manifest.get("sessions")
+    sessions = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    models = _map(manifest.get("models"))
+    return {
+        "facts": list(_facts(manifest, sessions)),
+        "hosts": _hosts(sessions),
+        "models": [(name, list(_model(_map(facts)))) for name, facts in list(models.items())[:MOST]],
+        "more_models": max(len(models) - MOST, 0),
+    }
 
 
 def _facts(manifest: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -92,29 +93,25 @@ def _facts(manifest: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]) -
 
 
 def _driver(driver: Mapping[str, Any]) -> str:
-    packages = ", ".join(
-        f"{name} {version}" for name, version in sorted(_map(driver.get("packages")).items())
-    )
-    known = (
+    packages = sorted(_map(driver.get("packages")).items())
+    parts = (
         driver.get("hostname"),
         f"kernel {_text(driver.get('kernel'))}",
         f"Python {_text(driver.get('python'))}",
-        packages,
+        ", ".join(f"{name} {version}" for name, version in packages),
     )
-    return ", ".join(str(part) for part in known if part)
+    return ", ".join(str(part) for part in parts if part)
 
 
-def _hosts(sessions: Sequence[Mapping[str, Any]]) -> Html:
-    """A column for each host."""
+def _hosts(sessions: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """A column for each host, after that of the facts' names; none if no host is known."""
     facts = [_map(session.get("hosts")) for session in sessions]
     roles = list(dict.fromkeys(role for session in facts for role in session))
-    if not roles:
-        return element("p", f"Hosts: {MISSING}.")
-    columns = [Column("", list(HOST_FACTS.values()))]
+    columns = [Column("", list(HOST_FACTS.values()))] if roles else []
     for role in roles:
-        of_role = [_map(session.get(role)) for session in facts]
-        columns.append(Column(role, [_distinct(_fact(each, key) for each in of_role) for key in HOST_FACTS]))
-    return table(columns, "Hosts", class_="facts")
+        hosts = [_map(session.get(role)) for session in facts]
+        columns.append(Column(role, [_distinct(_fact(host, key) for host in hosts) for key in HOST_FACTS]))
+    return columns
 
 
 def _fact(host: Mapping[str, Any], key: str) -> Any:
@@ -130,24 +127,13 @@ def _fact(host: Mapping[str, Any], key: str) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _models(manifest: Mapping[str, Any]) -> Iterator[Html]:
-    models = _map(manifest.get("models"))
-    if not models:
-        yield element("p", f"Models, weights, graphs: {MISSING}.")
-        return
-    for name, facts in list(models.items())[:MOST]:
-        of_model = _map(facts)
-        rows = [(told, _text(of_model.get(key))) for key, told in MODEL_FACTS.items()]
-        dataset = _map(of_model.get("dataset"))
-        rows.append(("images", _text(dataset.get("name"))))
-        for batch, inputs in sorted(_map(dataset.get("inputs")).items()):
-            digest = _text(_map(inputs).get("digest"))
-            rows.append((f"digest of the input, batch size {batch}", digest))
-        yield element(
-            "details", element("summary", f"{name}: weights, graph and input by their digests"), pairs(rows)
-        )
-    if len(models) > MOST:
-        yield element("p", f"{len(models) - MOST} more models: see manifest.json.")
+def _model(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, name in MODEL_FACTS.items():
+        yield name, _text(facts.get(key))
+    dataset = _map(facts.get("dataset"))
+    yield "images", _text(dataset.get("name"))
+    for batch, inputs in sorted(_map(dataset.get("inputs")).items()):
+        yield f"digest of the input, batch size {batch}", _text(_map(inputs).get("digest"))
 
 
 def _distinct(values: Iterable[Any]) -> str:
@@ -163,9 +149,5 @@ def _text(value: Any) -> str:
 
 
 def _map(value: Any) -> Mapping[str, Any]:
-    """A part of a manifest that another version may have written otherwise."""
+    """A part of a manifest, which somebody else may have written in another shape."""
     return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

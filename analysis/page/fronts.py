@@ -1,21 +1,23 @@
-"""The front as tables, one a condition, and what the chart needs beyond them: where each row's point lies."""
+"""The front as tables, one a condition, and what the chart needs beyond them; costs and hypervolumes below."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from analysis.findings import Findings
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
-from analysis.page.grid import UNKNOWN, Column, figures, intervals, places, table
-from analysis.page.markup import Html, element, joined
 from analysis.points import CONDITION, NONE, hosts, order, short_step
+from analysis.tables.columns import UNKNOWN, Column, figures, number, spans
+from analysis.tables.overhead import overhead_columns
 
 MOST_CELLS = 4000
-"""Rows of all tables together: more would make a page that no telephone opens."""
+"""Rows of all tables of points together: more would make a page that no telephone opens."""
+MOST_ROWS = 500
+"""Of the costs' and the hypervolumes' tables."""
 MOST_TIES = 6
 KEYS = {
     "model": "model",
@@ -26,44 +28,80 @@ KEYS = {
     "setup": "setup",
 }
 """What the keys of a condition are called on the page."""
-ALL, OWN, DOMINATED, INFEASIBLE = "all", "own", UNKNOWN, "ruled out"
-LATENCY, THROUGHPUT, ROWS = "latency", "throughput", "point"
-"""Under which heads a point's figures stand beside it in the chart."""
 PLANE = {"latency", "throughput"}
 """The objectives whose front is a staircase in the chart."""
-Chart = dict[str, Any]
+_ALL, _OWN, _DOMINATED, _INFEASIBLE = "all", "own", UNKNOWN, "ruled out"
+_LATENCY, _THROUGHPUT, _POINT = "latency", "throughput", "point"
+"""Under which heads a point's figures stand beside it in the chart."""
+_TIME, _IPS = "time", "images/s"
+"""Units whose scale and decimals depend on the rows."""
+_FIGURES: tuple[tuple[str, str, str, float, int, str, str], ...] = (
+    ("latency", "latency_s", _TIME, 1, 0, "median", _LATENCY),
+    ("95 %", "latency_low_s latency_high_s", _TIME, 1, 0, "95 %", _LATENCY),
+    ("bound", "latency_bound_s", _TIME, 1, 0, "bound", _LATENCY),
+    ("eff.", "latency_efficiency", "%", 100, 1, "efficiency", _LATENCY),
+    ("throughput", "throughput_ips", _IPS, 1, 0, "median", _THROUGHPUT),
+    ("95 %", "throughput_low_ips throughput_high_ips", _IPS, 1, 0, "95 %", _THROUGHPUT),
+    ("bound", "throughput_bound_ips", _IPS, 1, 0, "bound", _THROUGHPUT),
+    ("eff.", "throughput_efficiency", "%", 100, 1, "efficiency", _THROUGHPUT),
+    ("gain", "pipeline_gain", "x", 1, 2, "gain", _THROUGHPUT),
+    ("bound by", "bound_by", "", 1, 0, "bound by", _THROUGHPUT),
+    ("busiest", "busiest", "", 1, 0, "busiest", _THROUGHPUT),
+    ("busy", "busiest_utilization", "%", 100, 0, "busiest step's share", _THROUGHPUT),
+    ("under load", "loaded_latency_s", _TIME, 1, 0, "median at full throughput", _LATENCY),
+    ("edge", "edge_s", _TIME, 1, 0, "edge", _LATENCY),
+    ("serialize", "serialize_s", _TIME, 1, 0, "serialize", _LATENCY),
+    ("network", "network_s", _TIME, 1, 0, "network", _LATENCY),
+    ("middle", "middle_s", _TIME, 1, 0, "middle", _LATENCY),
+    ("server", "server_s", _TIME, 1, 0, "server", _LATENCY),
+    ("p95", "latency_p95_s", _TIME, 1, 0, "95th percentile", _LATENCY),
+    ("payload", "payload_bytes", "kB", 1e-3, 1, "payload", _POINT),
+    ("energy", "energy_j", "J, {devices}", 1, 3, "energy", _POINT),
+    ("above idle", "active_energy_j", "J, {devices}", 1, 3, "energy above idle", _POINT),
+    ("edge memory", "edge_peak_rss_bytes", "MB", 1e-6, 0, "edge memory", _POINT),
+    ("top-1", "top1", "%", 100, 1, "top-1", _POINT),
+    ("rounds", "rounds", "", 1, 0, "rounds", _POINT),
+    ("left out", "left_out", "", 1, 0, "trials left out", _POINT),
+    ("outliers", "outliers", "", 1, 0, "outliers", _POINT),
+    ("p", "probability", "", 1, 2, "p, own front", _POINT),
+    ("p, all", "probability_all", "", 1, 2, "p, front of all", _POINT),
+    ("ties", "ties", "", 1, 0, "ties", _POINT),
+)
+"""A point's figures: head; column, or the two ends of an interval; unit, scale, decimals; and what it is called beside
+the chart, under which head. Columns of text have no use for scale and decimals."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """`markup`: a section for each condition. `charts`: in the same order. `backends`: of all of them.
-    Of a point where nothing crosses it is the last, `any`. `notes`: what had to be left out."""
+def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the template shows of the fronts, and the charts' data for the script.
 
-    markup: Html
-    backends: list[str]
-    charts: list[Chart]
-    notes: list[str]
-
-
-def fronts(front: pd.DataFrame, objectives: Sequence[str]) -> Shown:
-    """A section with chart and table for each condition, from the frame of `analysis.fronts.front.front`.
-
-    With more than `MOST_CELLS` cells only those on a front, or that may be, get a row; if these are still too many,
-    the last conditions have none. Notes say so.
+    With more than `MOST_CELLS` points only those that are, or may be, on a front get a row; if these are still too
+    many, the last conditions have none. The text says so.
     """
-    rows, notes = _fewer(front)
+    rows, note = _fewer(findings.front)
     names = backends(rows)
-    sections, charts = [], []
-    for number, of_condition in enumerate(_conditions(rows)):
-        ordered = _ordered(of_condition)
-        charts.append(_chart(ordered, names, objectives))
-        sections.append(_section(number, ordered))
-    return Shown(joined(sections), list(map(backend_name, names)), charts, notes)
+    conditions = [_ordered(group) for _, group in rows.groupby(CONDITION, dropna=False, observed=True)]
+    is_plane = set(findings.objectives) == PLANE
+    about = [
+        "Latency to the right, throughput upwards: the best corner is the upper left.",
+        f"Filled points are on their backend's front{', the staircase' if is_plane else ''}.",
+        ""
+        if is_plane
+        else f"This front is in {', '.join(findings.objectives)}: in latency and throughput alone it is no staircase.",
+        note,
+    ]
+    shown = {
+        "about": " ".join(filter(None, about)),
+        "conditions": [_condition(group) for group in conditions],
+        "tables": list(_tables(findings)),
+    }
+    charts = [{**_chart(group, names), "stairs": is_plane} for group in conditions]
+    return shown, {"backends": list(map(backend_name, names)), "charts": charts}
 
 
-def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows that there is room for, and what to say of the others."""
     if len(front) <= MOST_CELLS:
-        return front, []
+        return front, ""
     likely = front[front["on_backend_front"] | (front["probability"] > 0)]
     kept = [group for _, group in likely.groupby(CONDITION, dropna=False, observed=True)]
     several = len(kept)
@@ -73,39 +111,29 @@ def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     note = f"{len(rows)} of {len(front)} points are shown here: those that are, or may be, on a front"
     if len(kept) < several:
         note += f", of the first {len(kept)} of {several} conditions"
-    return rows, [f"{note}. All are in front.csv."]
-
-
-def _conditions(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    for _, group in rows.groupby(CONDITION, dropna=False, observed=True):
-        yield group
+    return rows, f"{note}. All are in front.csv."
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
     """By backend as everywhere, then by point."""
-    places_of = {backend: place for place, backend in enumerate(backends(rows))}
-    keys = rows.assign(backend=rows["backend"].map(places_of), point=order(rows["point"]))
+    places = {backend: place for place, backend in enumerate(backends(rows))}
+    keys = rows.assign(backend=rows["backend"].map(places), point=order(rows["point"]))
     return rows.loc[keys.sort_values(["backend", "point"]).index]
 
 
-def _section(number: int, rows: pd.DataFrame) -> Html:
-    title = condition_title(rows.iloc[0])
+def _condition(rows: pd.DataFrame) -> dict[str, Any]:
     setup = str(rows.iloc[0].get("setup", ""))
-    measured = int((rows["rounds"] > 0).sum())
-    return element(
-        "section",
-        element("h3", title),
-        element("p", _about(rows) + (f" Setup: {setup}." if setup else ""), class_="about"),
-        element("figure", class_="chart") if measured else Html(),
-        table(columns(rows), f"{title}: every point", class_="points"),
-        class_="condition",
-        id=f"condition-{number}",
-    )
+    return {
+        "title": condition_title(rows.iloc[0]),
+        "about": _about(rows) + (f" Setup: {setup}." if setup else ""),
+        "has_chart": bool((rows["rounds"] > 0).any()),
+        "columns": columns(rows),
+    }
 
 
 def _about(rows: pd.DataFrame) -> str:
     """Rounds, and what was left out."""
-    counts = sorted({int(number) for number in rows["rounds"] if number})
+    counts = sorted({int(rounds) for rounds in rows["rounds"] if rounds})
     excluded = int(rows["left_out"].sum())
     if not counts:
         return f"No valid trial: {count(excluded, 'trial')} left out, so there is nothing to draw."
@@ -119,100 +147,60 @@ def _about(rows: pd.DataFrame) -> str:
 
 def columns(rows: pd.DataFrame) -> list[Column]:
     """Every figure of some rows of one condition. What none of them has gets no column."""
-    unit, scale = _time_unit(rows)
-    digits = 4 if unit == "s" else 2
-    chain = len(hosts(str(rows["point"].iloc[0])))
-    ips = places(rows["throughput_ips"])
-
-    def number(
-        head: str,
-        column: str,
-        unit: str = "",
-        by: float = 1,
-        digits: int = 0,
-        detail: str = "",
-        group: str = ROWS,
-    ) -> Iterator[Column]:
-        if column in rows and rows[column].notna().any():
-            yield Column(
-                head, figures(rows[column].astype(float) * by, digits), unit, "number", detail or head, group
-            )
-
-    def interval(low: str, high: str, unit: str, by: float, digits: int, group: str) -> Iterator[Column]:
-        if low in rows and rows[low].notna().any():
-            cells = intervals(rows[low] * by, rows[high] * by, digits)
-            yield Column("95 %", cells, unit, "number", "95 %", group)
-
-    def words(
-        head: str, column: str, cells: Sequence[str], detail: str, group: str = ROWS
-    ) -> Iterator[Column]:
-        if column in rows and any(cell not in ("", UNKNOWN) for cell in cells):
-            yield Column(
-                head, [cell or UNKNOWN for cell in cells], detail=detail, group=group if detail else ""
-            )
-
-    def time(head: str, column: str, detail: str = "") -> Iterator[Column]:
-        yield from number(head, column, unit, scale, digits, detail, LATENCY)
-
-    def per_second(head: str, column: str, detail: str = "") -> Iterator[Column]:
-        yield from number(head, column, "images/s", 1, ips, detail, THROUGHPUT)
-
-    bound_by, busiest = (
-        [_step(step, chain) for step in rows.get(column, ())] for column in ("bound_by", "busiest")
-    )
+    names = Column("name", [str(name) or UNKNOWN for name in rows["point_name"]])
     return [
         Column("backend", [backend_name(backend) for backend in rows["backend"]]),
         Column("point", [str(point) for point in rows["point"]], kind="point"),
-        *words("name", "point_name", [str(name) for name in rows["point_name"]], ""),
-        Column("front", _places(rows), detail="front", group=ROWS),
-        *time("latency", "latency_s", "median"),
-        *interval("latency_low_s", "latency_high_s", unit, scale, digits, LATENCY),
-        *time("bound", "latency_bound_s"),
-        *number("eff.", "latency_efficiency", "%", 100, 1, "efficiency", LATENCY),
-        *per_second("throughput", "throughput_ips", "median"),
-        *interval("throughput_low_ips", "throughput_high_ips", "images/s", 1, ips, THROUGHPUT),
-        *per_second("bound", "throughput_bound_ips"),
-        *number("eff.", "throughput_efficiency", "%", 100, 1, "efficiency", THROUGHPUT),
-        *number("gain", "pipeline_gain", "x", 1, 2, group=THROUGHPUT),
-        *words("bound by", "bound_by", bound_by, "bound by", THROUGHPUT),
-        *words("busiest", "busiest", busiest, "busiest", THROUGHPUT),
-        *number("busy", "busiest_utilization", "%", 100, 0, "busiest step's share", THROUGHPUT),
-        *time("under load", "loaded_latency_s", "median at full throughput"),
-        *time("edge", "edge_s"),
-        *time("serialize", "serialize_s"),
-        *time("network", "network_s"),
-        *time("middle", "middle_s"),
-        *time("server", "server_s"),
-        *time("p95", "latency_p95_s", "95th percentile"),
-        *number("payload", "payload_bytes", "kB", 1e-3, 1),
-        *number("energy", "energy_j", f"J, {_energy_of(rows)}", 1, 3),
-        *number("above idle", "active_energy_j", f"J, {_energy_of(rows)}", 1, 3, "energy above idle"),
-        *number("edge memory", "edge_peak_rss_bytes", "MB", 1e-6, 0),
-        *number("top-1", "top1", "%", 100, 1),
-        *number("rounds", "rounds"),
-        *number("left out", "left_out", detail="trials left out"),
-        *number("outliers", "outliers"),
-        *number("p", "probability", digits=2, detail="p, own front"),
-        *number("p, all", "probability_all", digits=2, detail="p, front of all"),
-        *words("ties", "ties", [_few(str(ties)) for ties in rows.get("ties", ())], "ties"),
+        *([names] if set(names.cells) != {UNKNOWN} else []),
+        Column("front", _places(rows), detail="front", group=_POINT),
+        *_figures(rows),
     ]
+
+
+def _figures(rows: pd.DataFrame) -> Iterator[Column]:
+    """The columns of `_FIGURES` that something is known of."""
+    # By the least latency: its parts are smaller still.
+    time, per_second = time_unit(float(rows["latency_s"].min()))
+    devices = next((str(names) for names in rows.get("energy_of", ()) if names), "")
+    chain = len(hosts(str(rows["point"].iloc[0])))
+    words = {
+        "bound_by": lambda step: short_step(step, chain),
+        "busiest": lambda step: short_step(step, chain),
+        "ties": _few,
+    }
+    for head, names, unit, scale, decimals, detail, group in _FIGURES:
+        column, *high = names.split()
+        if column not in rows:
+            continue
+        if column in words:
+            cells = [words[column](str(text)) if text else UNKNOWN for text in rows[column].fillna("")]
+            if set(cells) != {UNKNOWN}:
+                yield Column(head, cells, detail=detail, group=group)
+            continue
+        if rows[column].isna().all():
+            continue
+        if unit == _TIME:
+            unit, scale, decimals = time, per_second, 4 if time == "s" else 2
+        elif unit == _IPS:
+            decimals = _decimals(rows["throughput_ips"])
+        values = [rows[name].astype(float) * scale for name in (column, *high)]
+        cells = spans(values[0], values[1], decimals) if high else figures(values[0], decimals)
+        yield Column(head, cells, unit.format(devices=devices), "number", detail, group)
+
+
+def _decimals(values: pd.Series, least: int = 2, most: int = 4) -> int:
+    """How many leave the smallest value three digits that mean something."""
+    positive = values[values > 0]
+    return least if positive.empty else min(most, max(least, 2 - math.floor(math.log10(positive.min()))))
 
 
 def _places(rows: pd.DataFrame) -> list[str]:
     """Whose front each point is on."""
     feasible = rows["feasible"] if "feasible" in rows else [True] * len(rows)
     return [
-        (ALL if overall else OWN if own else DOMINATED) if allowed else INFEASIBLE
+        (_ALL if overall else _OWN if own else _DOMINATED) if allowed else _INFEASIBLE
         for allowed, overall, own in zip(feasible, rows["on_front"], rows["on_backend_front"], strict=True)
     ]
-
-
-def _step(step: str, chain: int) -> str:
-    return short_step(str(step), chain) if step else ""
-
-
-def _energy_of(rows: pd.DataFrame) -> str:
-    return next((str(devices) for devices in rows.get("energy_of", ()) if devices), "")
 
 
 def _few(ties: str) -> str:
@@ -220,35 +208,72 @@ def _few(ties: str) -> str:
     return ties if len(each) <= MOST_TIES else f"{'; '.join(each[:MOST_TIES])}; {len(each) - MOST_TIES} more"
 
 
-def _chart(rows: pd.DataFrame, names: Sequence[str], objectives: Sequence[str]) -> Chart:
+def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
     """Where the points of a table lie, row by row: x and y with their intervals, the backend's place, which front."""
-    unit, scale = _time_unit(rows)
-    scales = {
-        "latency_s": scale,
-        "throughput_ips": 1.0,
-        "latency_low_s": scale,
-        "latency_high_s": scale,
-        "throughput_low_ips": 1.0,
-        "throughput_high_ips": 1.0,
-    }
-    lying = [[_short(value * by) for value in rows[column]] for column, by in scales.items()]
+    unit, scale = time_unit(float(rows["latency_s"].min()))
+    figures = [
+        *(("latency_s", scale), ("throughput_ips", 1.0), ("latency_low_s", scale), ("latency_high_s", scale)),
+        *(("throughput_low_ips", 1.0), ("throughput_high_ips", 1.0)),
+    ]
+    places = [[_short(value * by) for value in rows[column]] for column, by in figures]
     backend = [names.index(str(name)) for name in rows["backend"]]
-    fronts = [{ALL: 2, OWN: 1, INFEASIBLE: -1}.get(place, 0) for place in _places(rows)]
+    fronts = [{_ALL: 2, _OWN: 1, _INFEASIBLE: -1}.get(place, 0) for place in _places(rows)]
     first = rows.iloc[0]
     return {
         "keys": {name: str(first.get(key, "")) for key, name in KEYS.items()},
         "unit": unit,
-        "stairs": set(objectives) == PLANE,
         "any": names.index(NONE) if NONE in names else None,
-        "points": [list(point) for point in zip(*lying, backend, fronts, strict=True)],
+        "points": [list(point) for point in zip(*places, backend, fronts, strict=True)],
     }
-
-
-def _time_unit(rows: pd.DataFrame) -> tuple[str, float]:
-    """By the least latency: its parts are smaller still."""
-    return time_unit(float(rows["latency_s"].min()))
 
 
 def _short(value: float) -> float | None:
     """Six digits: more than any screen has."""
     return None if math.isnan(value) else float(f"{value:.6g}")
+
+
+def _tables(findings: Findings) -> Iterator[dict[str, Any]]:
+    """What the fronts are worth, and the latency beyond the bound: a row for each condition and backend."""
+    volumes, costs = findings.hypervolumes, findings.overhead
+    if not volumes.empty:
+        shown = volumes.head(MOST_ROWS)
+        ends = zip(shown["hypervolume_low"], shown["hypervolume_high"], strict=True)
+        known = [UNKNOWN if pd.isna(low) or pd.isna(high) else f"{low:.5g}..{high:.5g}" for low, high in ends]
+        yield {
+            **_table_of(volumes, "What the fronts are worth", "Hypervolume"),
+            "about": "The hypervolume of a front is what it dominates up to the reference: the more, the better.",
+            "columns": [
+                *_named(shown),
+                Column("hypervolume", [f"{value:.5g}" for value in shown["hypervolume"]], kind="number"),
+                Column("95 %", known, kind="number"),
+                number("rounds", shown["rounds"], 0),
+                Column("reference", [str(reference) for reference in shown["reference"]]),
+            ],
+        }
+    if not costs.empty:
+        shown = costs.head(MOST_ROWS)
+        yield {
+            **_table_of(costs, "Latency beyond the bound", "Overhead beyond the bound"),
+            "about": (
+                "Latency over its bound, as a line over the bytes that cross: a for every request, b for every "
+                "megabyte. It is all that the bound leaves out, the backend and what the machine itself costs; "
+                "headers is what of b the headers of TCP are; noise: hidden by the noise of the rounds."
+            ),
+            "columns": [
+                *_named(shown),
+                *overhead_columns(shown),
+                number("eff.", shown["latency_efficiency"] * 100, 1, "%"),
+            ],
+        }
+
+
+def _table_of(rows: pd.DataFrame, head: str, caption: str) -> dict[str, Any]:
+    is_cut = len(rows) > MOST_ROWS
+    more = f", the first {MOST_ROWS} of {len(rows)} rows" if is_cut else ""
+    return {"head": head, "caption": f"{caption}{more}", "is_cut": is_cut}
+
+
+def _named(rows: pd.DataFrame) -> Iterator[Column]:
+    keyed = rows[[key for key in CONDITION if key in rows]].to_dict("records")
+    yield Column("condition", [condition_title(row) for row in keyed])
+    yield Column("backend", [str(backend) for backend in rows["backend"]])

@@ -12,7 +12,7 @@ from rich.text import Text
 from analysis.advice.advise import Advice, sentence
 from analysis.advice.ranking import DELAYS_S, RATES_BPS, Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
-from analysis.tables.look import figure, framed
+from analysis.tables.columns import Column, framed, number, span
 from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
 
 SHOWN = 3
@@ -35,30 +35,21 @@ def _table(advice: Advice) -> Table:
         shown += [choice for choice in whole[:1] if choice not in shown]
     unit, scale = time_unit(max(choice.latency_s for choice in shown))
     has_intervals = any(not math.isnan(choice.latency_low_s) for choice in shown)
-    notes = [
-        "p = probability of being the best",
-        ANY_NOTE if any(not choice.backend for choice in shown) else "",
-    ]
-    table = framed(f"Best for {advice.objective}", "; ".join(note for note in notes if note))
-    table.add_column("point", min_width=8, overflow="fold")
-    table.add_column("backend", overflow="fold")
-    for header in (f"latency\n{unit}", "95 %", "images\n/s", "95 %", "p"):
-        if has_intervals or header != "95 %":
-            table.add_column(header, justify="right", no_wrap=True)
     digits = 3 if unit == "s" else 2
-    for choice in shown:
-        latency = [value * scale for value in (choice.latency_s, choice.latency_low_s, choice.latency_high_s)]
-        throughput = choice.throughput_ips, choice.throughput_low_ips, choice.throughput_high_ips
-        table.add_row(
-            _point(choice),
-            backend_name(choice.backend),
-            figure(latency[0], digits),
-            *([_ends(latency[1], latency[2], digits)] if has_intervals else []),
-            figure(throughput[0], 2),
-            *([_ends(throughput[1], throughput[2], 2)] if has_intervals else []),
-            figure(choice.probability, 2),
-        )
-    return table
+    times = [[value * scale for value in (each.latency_s, each.latency_low_s, each.latency_high_s)] for each in shown]
+    ends = [span(low, high, digits) for _, low, high in times]
+    rates = [span(each.throughput_low_ips, each.throughput_high_ips, 2) for each in shown]
+    columns = [
+        Column("point", [_point(each) for each in shown], look={"min_width": 8}),
+        Column("backend", [backend_name(each.backend) for each in shown]),
+        number("latency", [latency for latency, *_ in times], digits, unit),
+        Column("95 %", ends if has_intervals else [], kind="number"),
+        number("images", [each.throughput_ips for each in shown], 2, "/s"),
+        Column("95 %", rates if has_intervals else [], kind="number"),
+        number("p", [each.probability for each in shown], 2),
+    ]
+    notes = ["p = probability of being the best", ANY_NOTE if not all(each.backend for each in shown) else ""]
+    return framed([column for column in columns if column.cells], f"Best for {advice.objective}", notes)
 
 
 def _point(choice: Choice) -> str:
@@ -67,26 +58,22 @@ def _point(choice: Choice) -> str:
     return point_label(choice.point, choice.point_name)
 
 
-def _ends(low: float, high: float, digits: int) -> str:
-    return "-" if math.isnan(low) else f"{figure(low, digits)}..{figure(high, digits)}"
-
-
 def _elsewhere(advice: Advice) -> Iterator[str]:
     network = advice.network
     for along, here, say, ends in (
         ("rate", f"At {duration(network.delay_s)}", rate, RATES_BPS),
         ("delay", f"At {rate(network.rate_bps)}", duration, DELAYS_S),
     ):
-        told = []
+        sentences = []
         for switch in advice.ranking.crossovers:
             if switch.along != along:
                 continue
             at = f"from {say(switch.at)} on" if switch.upwards else f"below {say(switch.at)}"
             beyond = ", extrapolated" if switch.extrapolated else ""
             better = advice.ranking.by_cell[switch.cell].place
-            told.append(f"{better} is better {at}{interval(switch.low, switch.high, say)}{beyond}")
+            sentences.append(f"{better} is better {at}{interval(switch.low, switch.high, say)}{beyond}")
         none = f"no other point is better at any {along} from {say(ends[0])} to {say(ends[1])}"
-        yield f"{here}, {'; '.join(told) or none}."
+        yield f"{here}, {'; '.join(sentences) or none}."
 
 
 def _trust(advice: Advice) -> Iterator[str]:

@@ -25,7 +25,7 @@ from analysis.naming import (
     time_unit,
 )
 from analysis.points import CONDITION
-from analysis.tables.look import figure, framed
+from analysis.tables.columns import Column, figures, framed, number, once, spans, starts
 
 MOST_ROWS = 24
 """Points that a table shows before it keeps to those that matter."""
@@ -78,52 +78,38 @@ def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
     named = cell_names(rows)
     matters = rows["latency_significant"] | rows["throughput_significant"] | named.isin(marks)
     shown = rows if len(rows) <= MOST_ROWS else rows[matters]
-    has_throughput = rows["throughput_difference_percent"].notna().any()
     hidden = len(rows) - len(shown)
+    shown = pd.concat(shown[shown["backend"] == backend] for backend in backends(shown)) if len(shown) else shown
     unit, scale = time_unit(float(rows[["first_latency_s", "other_latency_s"]].max(axis=None)))
     digits = 3 if unit == "s" else 2
+    neither = "neither differ significantly nor are" if hidden > 1 else "neither differs significantly nor is"
     notes = [
-        "B-A = median difference, with its 95 % interval"
-        if rows["latency_low_s"].notna().any()
-        else "B-A = median difference",
+        f"B-A = median difference{', with its 95 % interval' if rows['latency_low_s'].notna().any() else ''}",
         f"! = significant, corrected for {count(int(rows['tests'].iloc[0]), 'test')} (Holm)",
         "* on both fronts, + enters, - leaves; ? = may" if marks else "",
         ANY_NOTE if (shown["backend"] == "").any() else "",
         "; ".join(sorted(set(rows["note"]) - {""})),
-        f"{count(hidden, 'point')} that {'neither differ' if hidden > 1 else 'neither differs'} significantly nor "
-        f"{'are' if hidden > 1 else 'is'} on a front: see compare.csv"
-        if hidden
-        else "",
+        f"{count(hidden, 'point')} that {neither} on a front: see compare.csv" if hidden else "",
     ]
-    table = framed(f"{condition_title(rows.iloc[0])}: B against A", "; ".join(note for note in notes if note))
-    table.add_column("backend", overflow="fold")
-    table.add_column("point", no_wrap=True)
-    for header in (f"A\n{unit}", f"B\n{unit}", f"B-A\n{unit}", "95 %", "%"):
-        table.add_column(header, justify="right", no_wrap=True)
-    if has_throughput:
-        for header in ("images/s\n%", "95 %"):
-            table.add_column(header, justify="right", no_wrap=True)
-    for backend in backends(shown):
-        for number, row in enumerate(shown[shown["backend"] == backend].to_dict("records")):
-            table.add_row(
-                "" if number else backend_name(backend),
-                str(row["point"]) + marks.get(cell_name(row), ""),
-                figure(row["first_latency_s"] * scale, digits),
-                figure(row["other_latency_s"] * scale, digits),
-                figure(row["latency_difference_s"] * scale, digits),
-                _interval(row["latency_low_s"] * scale, row["latency_high_s"] * scale, digits),
-                _judged(row, "latency"),
-                *(
-                    [
-                        _judged(row, "throughput"),
-                        _interval(row["throughput_low_percent"], row["throughput_high_percent"], 1),
-                    ]
-                    if has_throughput
-                    else []
-                ),
-            )
-        table.add_section()
-    return table
+    points = [f"{row['point']}{marks.get(cell_name(row), '')}" for row in shown.to_dict("records")]
+    low, high = (shown[f"latency_{end}_s"] * scale for end in ("low", "high"))
+    columns = [
+        Column("backend", once(shown["backend"].map(backend_name))),
+        Column("point", points, look={"no_wrap": True, "overflow": "ellipsis"}),
+        number("A", shown["first_latency_s"] * scale, digits, unit),
+        number("B", shown["other_latency_s"] * scale, digits, unit),
+        number("B-A", shown["latency_difference_s"] * scale, digits, unit),
+        Column("95 %", spans(low, high, digits), kind="number"),
+        Column("%", _judged(shown, "latency"), kind="number"),
+    ]
+    if rows["throughput_difference_percent"].notna().any():
+        low, high = shown["throughput_low_percent"], shown["throughput_high_percent"]
+        columns += [
+            Column("images/s", _judged(shown, "throughput"), "%", "number"),
+            Column("95 %", spans(low, high, 1), kind="number"),
+        ]
+    title = f"{condition_title(rows.iloc[0])}: B against A"
+    return framed(columns, title, notes, starts(shown["backend"]))
 
 
 def _marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
@@ -134,10 +120,8 @@ def _marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
                 yield named, mark + sure
 
 
-def _judged(row: Mapping[Hashable, Any], measure: str) -> str:
-    return figure(row[f"{measure}_difference_percent"], 1) + ("!" if row[f"{measure}_significant"] else " ")
-
-
-def _interval(low: float, high: float, digits: int) -> str:
-    """`1.28..1.40`: a dash would read as a sign."""
-    return "-" if pd.isna(low) else f"{figure(low, digits)}..{figure(high, digits)}"
+def _judged(rows: pd.DataFrame, measure: str) -> list[str]:
+    """The differences in percent, with an exclamation mark where they are significant."""
+    cells = figures(rows[f"{measure}_difference_percent"], 1)
+    marks = rows[f"{measure}_significant"]
+    return [f"{cell}{'!' if is_significant else ' '}" for cell, is_significant in zip(cells, marks, strict=True)]

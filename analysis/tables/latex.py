@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -23,8 +22,10 @@ from analysis.naming import (
     time_unit,
 )
 from analysis.points import hosts, short_step
+from analysis.tables.columns import Column, once, starts
 
 UNKNOWN = "--"
+_95 = r"95\,\%"
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -42,16 +43,6 @@ _ESCAPES = {
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
-@dataclass(frozen=True)
-class Column:
-    """A head in two lines, what it is and its unit, both LaTeX, and a cell for each row; `l` aligns it left."""
-
-    head: str
-    unit: str
-    cells: Sequence[str]
-    align: str = "r"
-
-
 def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     """The points on the front of each backend, under one condition, from rows of `analysis.front`.
 
@@ -61,46 +52,43 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     front = rows[rows["on_backend_front"]]
     if front.empty:
         raise ValueError("no point on a front: there is no valid trial")
-    of_backends = [front[front["backend"] == backend].sort_values("latency_s") for backend in backends(front)]
-    points, which = pd.concat(of_backends), energy.judged_by(rows)
+    points = pd.concat(front[front["backend"] == name].sort_values("latency_s") for name in backends(front))
+    which = energy.judged_by(rows)
     unit, scale = time_unit(float(points["latency_s"].max()))
     chain = hosts(str(points["point"].iloc[0]))
-    steps = [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bound_by"]]
-    stars = ["*" if on_front else "" for on_front in points["on_front"]]
     names = [
-        escaped(point_label(*of, limit=24)) for of in zip(points["point"], points["point_name"], strict=True)
+        escaped(point_label(point, name, limit=24)) + "*" * bool(on_front)
+        for point, name, on_front in zip(points["point"], points["point_name"], points["on_front"], strict=True)
     ]
     columns = [
-        Column("Backend", "", _once(points["backend"].map(backend_name)), "l"),
-        Column("Point", "", [f"{name}{star}" for name, star in zip(names, stars, strict=True)], "l"),
-        Column("Latency", unit, _figures(points["latency_s"] * scale)),
-        Column(r"95\,\%", unit, _spans(points, "latency_low_s", "latency_high_s", scale)),
-        Column("of bound", r"\%", _figures(100 * points["latency_efficiency"])),
-        Column("Throughput", "images/s", _figures(points["throughput_ips"])),
-        Column(r"95\,\%", "images/s", _spans(points, "throughput_low_ips", "throughput_high_ips", 1)),
-        Column("of bound", r"\%", _figures(100 * points["throughput_efficiency"])),
-        Column("Bound by", "", steps, "l"),
-        Column("Energy", "J/image", _figures(points[which])),
-        Column("$p$", "", [UNKNOWN if math.isnan(p) else f"{p:.2f}" for p in points["probability"]]),
+        Column("Backend", _once(points["backend"].map(backend_name))),
+        Column("Point", names),
+        _number("Latency", unit, _figures(points["latency_s"] * scale)),
+        _number(_95, unit, _spans(points, "latency_low_s", "latency_high_s", scale)),
+        _number("of bound", r"\%", _figures(100 * points["latency_efficiency"])),
+        _number("Throughput", "images/s", _figures(points["throughput_ips"])),
+        _number(_95, "images/s", _spans(points, "throughput_low_ips", "throughput_high_ips", 1)),
+        _number("of bound", r"\%", _figures(100 * points["throughput_efficiency"])),
+        Column("Bound by", [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bound_by"]]),
+        _number("Energy", "J/image", _figures(points[which])),
+        _number("$p$", "", [UNKNOWN if math.isnan(p) else f"{p:.2f}" for p in points["probability"]]),
     ]
-    told = [
-        "The points on the Pareto front of each backend.",
-        escaped(conditions(rows, testbed)),
-        r"95\,\%: interval of the median over rounds." if points["latency_low_s"].notna().any() else "",
-        "Of bound: the share of what physics allows that is reached.",
-        "Bound by: the step that sets the throughput's bound." if points["bound_by"].ne("").any() else "",
-        f"Energy of {escaped(points['energy_of'].iloc[0])}{', above idle' if which == energy.ACTIVE else ''}."
-        if points["energy_j"].notna().any()
-        else "",
-        "$p$: share of the resamples of whole rounds in which the point is on its backend's front."
-        if points["probability"].notna().any()
-        else "",
-        "*: not dominated by any backend's point."
-        if rows.loc[rows["backend"] != "", "backend"].nunique() > 1
-        else "",
-        f"{ANY_NOTE.replace(' = ', ': ')}." if (points["backend"] == "").any() else "",
-    ]
-    return _table(columns, _starts(points["backend"]), told, file_stem("front", *_name(points.iloc[0])))
+    above_idle = ", above idle" if which == energy.ACTIVE else ""
+    sentences = {
+        "The points on the Pareto front of each backend.": True,
+        escaped(conditions(rows, testbed)): True,
+        rf"{_95}: interval of the median over rounds.": points["latency_low_s"].notna().any(),
+        "Of bound: the share of what physics allows that is reached.": True,
+        "Bound by: the step that sets the throughput's bound.": points["bound_by"].ne("").any(),
+        f"Energy of {escaped(points['energy_of'].iloc[0])}{above_idle}.": points["energy_j"].notna().any(),
+        "$p$: share of the resamples of whole rounds in which the point is on its backend's front.": (
+            points["probability"].notna().any()
+        ),
+        "*: not dominated by any backend's point.": rows.loc[rows["backend"] != "", "backend"].nunique() > 1,
+        f"{ANY_NOTE.replace(' = ', ': ')}.": (points["backend"] == "").any(),
+    }
+    caption = " ".join(sentence for sentence, is_needed in sentences.items() if is_needed)
+    return _table(columns, starts(points["backend"]), caption, file_stem("front", *_name(points.iloc[0])))
 
 
 def paired_latex(paired: pd.DataFrame) -> str:
@@ -111,39 +99,31 @@ def paired_latex(paired: pd.DataFrame) -> str:
     pairs = paired[paired["pairs"] > 0]
     if pairs.empty:
         raise ValueError("no pair of backends that has valid trials in the same round")
-    whole = pairs["point"] == ALL
     unit, scale = time_unit(float(pairs["latency_difference_s"].abs().max()))
     versus = pairs["other"] + " - " + pairs["first"]
     columns = [
-        Column("Backends", "", [text.replace(" - ", " $-$ ") for text in _once(versus)], "l"),
-        Column(
-            "Point",
-            "",
-            [
-                "all" if of_all else escaped(point)
-                for of_all, point in zip(whole, pairs["point"], strict=True)
-            ],
-            "l",
-        ),
-        Column("Rounds", "", [str(rounds) for rounds in pairs["rounds"]]),
-        Column("Latency", unit, _marked(pairs, "latency", _signed(pairs["latency_difference_s"] * scale))),
-        Column(r"95\,\%", unit, _spans(pairs, "latency_low_s", "latency_high_s", scale)),
-        Column("Latency", r"\%", _signed(pairs["latency_difference_percent"])),
-        Column(
-            "Throughput", r"\%", _marked(pairs, "throughput", _signed(pairs["throughput_difference_percent"]))
-        ),
-        Column(r"95\,\%", r"\%", _spans(pairs, "throughput_low_percent", "throughput_high_percent", 1)),
+        Column("Backends", [text.replace(" - ", " $-$ ") for text in _once(versus)]),
+        Column("Point", ["all" if point == ALL else escaped(point) for point in pairs["point"]]),
+        _number("Rounds", "", [str(rounds) for rounds in pairs["rounds"]]),
+        _number("Latency", unit, _marked(pairs, "latency", _signed(pairs["latency_difference_s"] * scale))),
+        _number(_95, unit, _spans(pairs, "latency_low_s", "latency_high_s", scale)),
+        _number("Latency", r"\%", _signed(pairs["latency_difference_percent"])),
+        _number("Throughput", r"\%", _marked(pairs, "throughput", _signed(pairs["throughput_difference_percent"]))),
+        _number(_95, r"\%", _spans(pairs, "throughput_low_percent", "throughput_high_percent", 1)),
     ]
-    starred = any(_significant(pairs, measure).any() for measure in ("latency", "throughput"))
-    told = [
+    over = " and ".join(sorted(set(pairs.loc[pairs["point"] == ALL, "interval_over"]) - {""}))
+    caption = [
         f"One backend against another: {escaped(condition_title(pairs.iloc[0]))}.",
         "Differences at the same point in the same round, medians over rounds; positive: the one named first takes "
         "longer, or has more images/s.",
-        r"95\,\%: interval of the median" + (f" (of all: over {over})." if (over := _over(pairs)) else "."),
-        r"*: significant at 5\,\%, corrected for all points." if starred else "",
+        rf"{_95}: interval of the median" + (f" (of all: over {over})." if over else "."),
+        r"*: significant at 5\,\%, corrected for all points."
+        if any(_significant(pairs, measure).any() for measure in ("latency", "throughput"))
+        else "",
         "Only pairs of trials that are both valid count.",
     ]
-    return _table(columns, _starts(versus), told, file_stem("paired", *_name(pairs.iloc[0])))
+    label = file_stem("paired", *_name(pairs.iloc[0]))
+    return _table(columns, starts(versus), " ".join(filter(None, caption)), label)
 
 
 def escaped(text: object) -> str:
@@ -157,30 +137,33 @@ def save(kind: str, name: Sequence[str], latex: str, folder: Path) -> Path:
     return files.write(files.make(folder) / f"{file_stem(kind, *name)}.tex", latex)
 
 
-def _table(columns: Iterable[Column], starts: Sequence[bool], told: Iterable[str], label: str) -> str:
-    """`starts`: which rows begin a group, with a little room above."""
+def _table(columns: Sequence[Column], groups: Sequence[bool], caption: str, label: str) -> str:
+    """groups: which rows begin a group, with a little room above. A column without a known cell is left out."""
     columns = [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
-    units = [f"({column.unit})" if column.unit else "" for column in columns]
-    rows = zip(*(column.cells for column in columns), strict=True)
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{' '.join(sentence for sentence in told if sentence)}}}",
+        rf"  \caption{{{caption}}}",
         rf"  \label{{tab:{label}}}",
-        rf"  \begin{{tabular}}{{{''.join(column.align for column in columns)}}}",
+        rf"  \begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in columns)}}}",
         r"    \toprule",
-        f"    {_row(column.head for column in columns)}",
-        f"    {_row(units)}",
+        _row(column.head for column in columns),
+        _row(f"({column.unit})" if column.unit else "" for column in columns),
         r"    \midrule",
     ]
-    for number, (cells, start) in enumerate(zip(rows, starts, strict=True)):
-        lines += [r"    \addlinespace"] if start and number else []
-        lines.append(f"    {_row(cells)}")
+    rows = zip(*(column.cells for column in columns), strict=True)
+    for place, (cells, begins) in enumerate(zip(rows, groups, strict=True)):
+        lines += [r"    \addlinespace"] if begins and place else []
+        lines.append(_row(cells))
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
 
 
 def _row(cells: Iterable[str]) -> str:
-    return rf"{' & '.join(cells)} \\"
+    return rf"    {' & '.join(cells)} \\"
+
+
+def _number(head: str, unit: str, cells: Sequence[str]) -> Column:
+    return Column(head, cells, unit, "number")
 
 
 def _name(row: pd.Series) -> list[str]:
@@ -218,16 +201,11 @@ def _spans(rows: pd.DataFrame, low: str, high: str, scale: float) -> list[str]:
 
 
 def _once(values: pd.Series) -> list[str]:
-    """Each value where it begins, and nothing where it goes on."""
-    return [escaped(value) if start else "" for value, start in zip(values, _starts(values), strict=True)]
-
-
-def _starts(values: pd.Series) -> list[bool]:
-    return list(values.ne(values.shift()))
+    return list(map(escaped, once(values)))
 
 
 def _significant(pairs: pd.DataFrame, measure: str) -> pd.Series:
-    """Of each row, where somebody tested."""
+    """Whether each row's difference is significant; False where no test was made."""
     significant: pd.Series = pairs.get(f"{measure}_significant", pd.Series(False, pairs.index)).eq(True)
     return significant
 
@@ -236,8 +214,3 @@ def _marked(pairs: pd.DataFrame, measure: str, cells: list[str]) -> list[str]:
     """The cells, with a star where the difference is significant."""
     stars = _significant(pairs, measure)
     return [f"{cell}{'*' if star else ''}" for cell, star in zip(cells, stars, strict=True)]
-
-
-def _over(pairs: pd.DataFrame) -> str:
-    """What the interval of the row of all points is over; nothing where it has none."""
-    return " and ".join(sorted(set(pairs.loc[pairs["point"] == ALL, "interval_over"]) - {""}))

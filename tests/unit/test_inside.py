@@ -9,7 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.figures.partitions_figure import partitions_figure
+from analysis.figures.payload_figure import partitions_figure
 from pareto import inside, overview, partitioning, proving
 from pareto.errors import UserError
 from pareto.sweep import make_sweep

@@ -91,7 +91,7 @@ def test_nothing_is_written_through_what_is_no_plain_file(tmp_path: Path, victim
 def test_a_file_comes_into_its_place_whole(tmp_path: Path, victim: Path) -> None:
     path = tmp_path / "out.csv"
     os.link(victim, path)
-    (tmp_path / ".out.csv.new").symlink_to(victim)
+    (tmp_path / "out.csv.new").symlink_to(victim)
     files.write(path, "new \ud800")
     assert path.read_text() == "new ?"
     assert victim.read_text() == "mine", "neither by a hard link nor by one in the draft's place"

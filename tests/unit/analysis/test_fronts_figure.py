@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.figures import example
 from analysis.figures.drawing import conditions
-from analysis.figures.fronts_figure import COLUMNS, fronts_drawing, fronts_figure, panels, shared
+from analysis.figures.front_figure import COLUMNS, fronts_drawing, fronts_figure, panels, shared
 from tests.unit.drawn import sentences
 
 

@@ -23,7 +23,7 @@ from analysis.costs import overhead
 from analysis.findings import Findings
 from analysis.fronts.front import front
 from analysis.page import fronts as page_fronts
-from analysis.page.left_out import LONG, MOST_TRIALS
+from analysis.page.document import LONG, MOST_TRIALS
 from analysis.points import TRIAL
 from analysis.runs.load import load
 from tests.unit.example_findings import MANIFEST, Run, findings, probes

@@ -1,0 +1,206 @@
+"""What `analysis.figures` offers: checks that a frame can be drawn, and the figure or the caller's axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.comparing.paired import paired as pairs
+from analysis.costs import FIGURES, stage_medians
+from analysis.figures import attribution_figure as attributed
+from analysis.figures import bound_figure as bounded
+from analysis.figures.cuts_figure import cuts_figure
+from analysis.figures.drawing import Drawing
+from analysis.figures.energy_figure import energy_figure
+from analysis.figures.front_figure import draw_front, front_figure, fronts_figure
+from analysis.figures.paired_figure import paired_drawing
+from analysis.figures.payload_figure import payload_drawing
+from analysis.figures.pipelining_figure import pipelining_drawing
+from analysis.figures.style import series, styled
+from analysis.figures.utilization_figure import utilization_figure
+from analysis.fronts.front import front as front_of
+from analysis.naming import subject
+from analysis.points import CELL, NONE
+from analysis.points import cuts as cuts_of
+from pareto.errors import UserError
+
+ONE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
+"""What one figure is of; backends and codecs are in it together."""
+
+
+def front(
+    df: pd.DataFrame, ax: Axes | None = None, *, attainment: pd.DataFrame | None = None, width: str = "page"
+) -> Any:
+    """Latency against throughput, the front of each backend as a staircase, and how sure the points are.
+
+    `df`: trials or front. `attainment`: of `analysis.fronts.indicators.attainment`, for a band behind the staircases.
+    Raises `UserError` if `df` is of several conditions or has no valid trial.
+
+    >>> front(example()).axes[0].get_xlabel()
+    'latency (ms)'
+    """
+    rows = _one(df)
+    if ax is None:
+        return front_figure(rows, attainment=attainment, width=width)
+    with styled(width):
+        draw_front(ax, rows, attainment)
+    return ax
+
+
+def fronts(df: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
+    """The fronts of one model, a panel for each profile (and batch size and depth, if there are several).
+
+    >>> slow = example(slower=4).assign(netem="lte")
+    >>> import pandas as pd
+    >>> [axes.get_title(loc="left") for axes in fronts(pd.concat([slow, example()])).axes]
+    ['wifi', 'lte']
+    """
+    return fronts_figure(_several(df, ["model"]), attainment=attainment, width=width)
+
+
+def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", width: str = "page") -> Any:
+    """Where the time of a request goes at each point: a panel a backend, or `backend` alone.
+
+    On axes of yours there is one panel: raises `UserError` if `df` has several backends and `backend` names none.
+
+    >>> [axes.get_ylabel() for axes in attribution(example()).axes]
+    ['tcp\\nlatency (ms)', 'rpc\\nlatency (ms)']
+    >>> len(attribution(example(), backend="rpc").axes)
+    1
+    """
+    rows = _one(df)
+    if backend:
+        rows = rows[rows["backend"].isin([backend, NONE])]
+        if backend not in set(rows["backend"]):
+            raise UserError(f"attribution: no trial of backend {backend!r}")
+    if ax is None:
+        return attributed.attribution_figure(rows, width=width)
+    if len(several := list(series(rows))) > 1:
+        raise UserError(
+            f"attribution: one backend has room on one axes, not {len(several)}: name one, "
+            f"backend={several[0].label!r}"
+        )
+    with styled(width):
+        title = f"Latency by part: {subject(rows.iloc[0])}"
+        attributed.draw_attribution([ax], rows, title, attributed.NAMED_POINTS[width])
+    return ax
+
+
+def bound(df: pd.DataFrame, ax: Axes | None = None, *, measure: str = "latency", width: str = "page") -> Any:
+    """Latency and throughput as measured, over what physics allows. On axes of yours, one of them: `measure`.
+
+    >>> len(bound(example()).axes)
+    2
+    """
+    rows = _one(df)
+    measures = {each.name: each for each in bounded.MEASURES if len(bounded.known(rows, each))}
+    if not measures or (ax is not None and measure not in measures):
+        raise UserError(f"bound: no bound is known of {measure if ax is not None else 'any point'}")
+    if ax is None:
+        return bounded.bound_figure(rows, width=width)
+    with styled(width):
+        bounded.draw_bound(ax, rows, measures[measure])
+    return ax
+
+
+def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Latency, throughput and energy, each against each. Raises `UserError` where no energy is known."""
+    charged = _one(df).dropna(subset=["energy_j"])
+    if charged.empty:
+        raise UserError("energy: no device's energy is known of every point")
+    return energy_figure(charged, width=width)
+
+
+def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Of a chain of three hosts: the throughput of every pair of cuts, and the step that sets its bound there."""
+    rows = _one(df)
+    if len(cuts_of(str(rows["point"].iloc[0]))) != 2:
+        raise UserError("cuts: for points of two cuts only, of a chain of three hosts")
+    return cuts_figure(rows, width=width)
+
+
+def utilization(df: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
+    """How busy each host and link is at the points on the front. `df`: trials; `stages`: of `analysis.stages`."""
+    return utilization_figure(_one(df), stage_medians(stages, df), width=width)
+
+
+def paired(df: pd.DataFrame, *, width: str = "page") -> Figure:
+    """One backend against another at each point, in the same rounds. `df`: trials.
+
+    Raises `UserError` without two backends that have valid trials in one round.
+    """
+    _one(df)
+    return _drawn("paired", paired_drawing(pairs(df), df), width)
+
+
+def payload(
+    df: pd.DataFrame,
+    stages: pd.DataFrame | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    *,
+    width: str = "page",
+) -> Figure:
+    """What crosses at each point, and the share of the computing before it.
+
+    `stages`: of `analysis.stages`, needed for chains, with trials as `df`. `manifest`: a run's, for input and FLOPs.
+    """
+    nothing = pd.DataFrame(columns=[*CELL, "position", "host", *FIGURES])
+    staged = nothing if stages is None else stage_medians(stages, df)
+    return _drawn("payload", payload_drawing(_one(df), staged, manifest), width)
+
+
+def pipelining(df: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Images a second with one request in flight, and with many."""
+    return _drawn("pipelining", pipelining_drawing(_one(df)), width)
+
+
+def _one(df: pd.DataFrame) -> pd.DataFrame:
+    """The front of one condition, of which something was measured."""
+    return _several(df, ONE)
+
+
+def _several(df: pd.DataFrame, alike: list[str]) -> pd.DataFrame:
+    """The front, of which these columns are alike, and of which something was measured."""
+    rows = front_of(df) if "status" in df else df
+    for column in alike:
+        if rows[column].nunique() > 1:
+            values = ", ".join(sorted(map(str, rows[column].unique())))
+            raise UserError(f"one {column} in a figure, not {values}: filter first, df[df[{column!r}] == ...]")
+    if rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
+        raise UserError("nothing to draw: no valid trial")
+    return rows
+
+
+def _drawn(kind: str, drawing: Drawing | None, width: str) -> Figure:
+    if drawing is None:
+        raise UserError(f"{kind}: the trials do not tell it")
+    return drawing.draw(width)
+
+
+def example(slower: float = 1) -> pd.DataFrame:
+    """A front of made-up figures, two backends and four points, to try a figure with.
+
+    >>> sorted(example()["backend"].unique())
+    ['', 'rpc', 'tcp']
+
+    At the last point nothing crosses: it is of no backend.
+    """
+    made = [
+        {
+            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, "codec": "none", "setup": "",
+            "in_flight_asked": "auto", "backend": backend, "point": str(point), "point_name": f"layer{point}",
+            "round": number, "status": "ok", "reason": "", "bound_by": "edge", "latency_s": latency_s,
+            "latency_bound_s": 0.9 * latency_s, "edge_s": 0.5 * latency_s, "serialize_s": 0.1 * latency_s,
+            "network_s": 0.2 * latency_s, "server_s": 0.2 * latency_s, "throughput_ips": 1.5 / latency_s,
+            "throughput_bound_ips": 2 / latency_s, "payload_bytes": 1000.0 * (3 - point),
+        }
+        for number in range(7)
+        for backend, factor in (("tcp", 1.0), ("rpc", 1.1))
+        for point in range(4)
+        for latency_s in [slower * factor * (0.02 + 0.01 * abs(point - 2)) * (1 + 0.01 * number)]
+    ]  # fmt: skip
+    return front_of(pd.DataFrame(made), resamples=100)

@@ -1,0 +1,91 @@
+"""Columns of tables as text, the same for the terminal, for LaTeX and for the page; and a table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+UNKNOWN = "-"
+"""The cell of what was not measured or is not known."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A head with its unit, and the text of each row's cell.
+
+    kind: how cells are aligned and sorted: as text, as a number (the first in the cell), or as a partition point.
+    detail, group: what the cell is called beside a point of the page's chart, and under which head it stands there;
+    empty where it does not. look: what rich does with the column, where its kind alone does not say it.
+    """
+
+    head: str
+    cells: Sequence[str]
+    unit: str = ""
+    kind: Literal["number", "text", "point"] = "text"
+    detail: str = ""
+    group: str = ""
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+
+def number(head: str, values: Iterable[float], digits: int, unit: str = "") -> Column:
+    """A column of numbers with so many decimals."""
+    return Column(head, figures(values, digits), unit, "number")
+
+
+def figure(value: float, digits: int) -> str:
+    """The value with so many decimals; `UNKNOWN` for what was not measured."""
+    return UNKNOWN if pd.isna(value) else f"{value:.{digits}f}"
+
+
+def figures(values: Iterable[float], digits: int) -> list[str]:
+    return [figure(value, digits) for value in values]
+
+
+def span(low: float, high: float, digits: int) -> str:
+    """`1.28..1.40`, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
+    return UNKNOWN if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f}..{high:.{digits}f}"
+
+
+def spans(low: Iterable[float], high: Iterable[float], digits: int) -> list[str]:
+    return [span(least, most, digits) for least, most in zip(low, high, strict=True)]
+
+
+def starts(values: pd.Series) -> list[bool]:
+    """Which rows begin a group of equal values."""
+    return list(values.ne(values.shift()))
+
+
+def once(values: pd.Series) -> list[str]:
+    """Each value where its group begins, and empty text in the rest of the group."""
+    return [str(value) if start else "" for value, start in zip(values, starts(values), strict=True)]
+
+
+def framed(columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()) -> Table:
+    """The columns as a table of the terminal, with the notes below it.
+
+    groups: which rows begin a group, as `starts` finds them: a little room is left above these.
+    """
+    table = Table(
+        title=Text(title, "bold"),
+        caption=Text("; ".join(filter(None, notes))) or None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=0,
+    )
+    for column in columns:
+        look = {"overflow": "fold"} if column.kind == "text" else {"justify": "right", "no_wrap": True}
+        head = f"{column.head}\n{column.unit}" if column.unit else column.head
+        table.add_column(head, **{**look, **column.look})
+    for place, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        if place and groups and groups[place]:
+            table.add_section()
+        table.add_row(*cells)
+    return table
