@@ -110,7 +110,7 @@ class RelayShaper:
     def close(self) -> None: ...
 
     def _ask(self, op: str, **fields: Any) -> Any:
-        return self._keeper.request(op, link=self._link, **fields)
+        return self._keeper.request(op, ANSWER_TIMEOUT_S, link=self._link, **fields)
 
 
 def who_shapes(near: str, far: str, shape_at: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,13 @@ class Harness:
         networks = {LINK.name: (LINK,)}
         self.runner = Runner(workers, self.store, networks, ANY_LINK, self.watcher, self.clock, slowed=SLOWED)
 
-    def suffer(self, fault: Fault, strike: Callable[[Struck], None]) -> tuple[Row, Struck]:
-        """A round with a fault, which `strike` arms; its row, after all that must hold was checked."""
+    def suffer(
+        self, fault: Fault, strike: Callable[[Struck], None], repairs: Sequence[Callable[[], None]] = ()
+    ) -> tuple[Row, Struck]:
+        """Run a round with a fault, which `strike` arms, and check all that must hold; returns its row.
+
+        repairs: what ends a fault that lasts, before the next round. The strike may add to them.
+        """
         path = self.store.folder / "trials.csv"
         before, self.watcher.struck = path.read_bytes(), Struck()
         struck = self.watcher.struck
@@ -118,6 +123,8 @@ class Harness:
             assert struck.noticed_s is not None
             assert struck.noticed_s <= fault.within_s
         if row["status"] == "failed":
+            for repair in repairs:
+                repair()
             after = self._round(fault.backend)
             assert after["status"] in MEASURED, after["reason"]
         return row | {"reason": reason}, struck

@@ -45,7 +45,7 @@ def _testbed() -> Iterator[Fault]:
     keeper, relay = "the keeper", "the relay"
     for what, reason in (("SIGKILL", KILLED), ("SIGTERM", "ended by SIGTERM"), ("SIGHUP", "ended by SIGHUP")):
         yield Fault(what, keeper, AGAIN, reason, slow=what != "SIGKILL")
-    yield Fault("SIGSTOP", keeper, AGAIN, "did not answer in time", within_s=30, slow=True)
+    yield Fault("SIGSTOP", keeper, AGAIN, "did not answer in time", within_s=20, slow=True)
     for when, backend in product(("load", "connect", "shape", "warm", "stage", "stats"), ("tcp", "rpc")):
         yield Fault("SIGKILL", keeper, AGAIN, KILLED, when, backend, slow=True)
     between = "the relay between edge and server"
@@ -136,9 +136,13 @@ def _peers() -> Iterator[Fault]:
         yield Fault(
             "half a frame then silence", way, FAILED, "edge", backend=backend, within_s=within_s, slow=True
         )
-    for what, backend in product(("closed", "reset", "silence"), ("tcp", "tcp:4")):  # it is tried again
-        slow = what == "silence" or backend == "tcp:4"
-        yield Fault(what, "a handshake", HARMLESS, when="connect", backend=backend, slow=slow)
+    for what, backend in product(
+        ("closed", "reset", "silence"), ("tcp", "tcp:4")
+    ):  # silence is not tried again
+        then, slow = (FAILED if what == "silence" else HARMLESS), what == "silence" or backend == "tcp:4"
+        yield Fault(
+            what, "a handshake", then, "timed out" if then == FAILED else "", "connect", backend, 15, slow
+        )
     yield Fault("another nonce", "a handshake", FAILED, "edge: ", when="connect", within_s=15)
 
 

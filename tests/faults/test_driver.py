@@ -9,9 +9,10 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.harness import MEASURED, NET
@@ -45,7 +46,7 @@ START_S = 200.0
 def test_fault(
     tmp_path: Path, machine: None, fault: Fault, record_property: Callable[[str, object], None]
 ) -> None:
-    with disk(tmp_path) as out:
+    with disk(fault, tmp_path) as out:
         process = pareto(*SWEEP, "--trials", str(ROUNDS), *LENIENT, *REPORT, "--out", str(out))
         assert wait_until(lambda: len(rows(out)) >= 2, START_S), process.communicate()
         (run,) = out.iterdir()
@@ -76,15 +77,31 @@ def test_fault(
 
 
 @contextmanager
-def disk(folder: Path) -> Iterator[Path]:
-    """A disk of its own for the results."""
-    out = folder / "disk"
-    out.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(out)], check=True)
+def disk(fault: Fault, folder: Path) -> Iterator[Path]:
+    """A folder for the results on a disk of its own: one of ext4 where it is to become read-only by an error."""
+    disk = folder / "disk"
+    disk.mkdir()
+    if fault.what == "read-only":
+        with image_of(disk).open("wb") as file:
+            file.truncate(16 << 20)
+        subprocess.run(["mkfs.ext4", "-q", str(image_of(disk))], check=True)
+        mount_image(disk)
+    else:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], check=True)
     try:
-        yield out
+        (disk / "results").mkdir()
+        yield disk / "results"
     finally:
-        subprocess.run(["umount", str(out)], check=True)
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def image_of(disk: Path) -> Path:
+    return disk.with_name("image")
+
+
+def mount_image(disk: Path) -> None:
+    options = ["-o", "loop,errors=remount-ro"]
+    subprocess.run(["mount", *options, str(image_of(disk)), str(disk)], check=True)
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -100,15 +117,16 @@ def strike(fault: Fault, process: subprocess.Popen[str], run: Path) -> None:
     if fault.what.startswith("SIG"):
         process.send_signal(signal.Signals[fault.what])
     elif fault.what == "full":
-        with (run.parent / "fill").open("wb") as file:
+        with (run.parent / "fill").open("wb", buffering=0) as file, suppress(OSError):
             while True:
-                try:
-                    file.write(bytes(1 << 12))
-                    file.flush()
-                except OSError:
-                    break
+                file.write(bytes(1 << 12))
     elif fault.what == "read-only":
-        subprocess.run(["mount", "-o", "remount,ro", str(run.parent)], check=True)
+        (device,) = (
+            partition.device
+            for partition in psutil.disk_partitions()
+            if partition.mountpoint == str(run.parents[1])
+        )
+        Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
     elif fault.what == "removed":
         shutil.rmtree(run)
     else:
@@ -121,4 +139,5 @@ def mend(fault: Fault, out: Path) -> None:
     if fault.what == "full":
         (out / "fill").unlink()
     elif fault.what == "read-only":
-        subprocess.run(["mount", "-o", "remount,rw", str(out)], check=True)
+        subprocess.run(["umount", str(out.parent)], check=True)
+        mount_image(out.parent)

@@ -77,8 +77,10 @@ def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, objec
         bench.harness.runner._start_anew()
     family = [process for process in descendants(os.getpid()) if process not in bench.others]
 
+    repairs: list[Callable[[], None]] = []
+
     def arm(struck: Struck) -> None:
-        strike = once(lambda: act_of(fault)(), struck)
+        strike = once(lambda: act_of(fault, repairs)(), struck)
 
         def sent(op: str) -> None:
             if op == fault.when:
@@ -88,7 +90,7 @@ def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, objec
 
         bench.sent = sent
 
-    row, struck = bench.harness.suffer(fault, arm)
+    row, struck = bench.harness.suffer(fault, arm, repairs)
     if fault.then == AGAIN:
         assert ended(family), family
     kinds = [thing.partition(" ")[0] for thing in left_behind()]
@@ -98,7 +100,8 @@ def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, objec
     record_property("noticed_s", struck.noticed_s)
 
 
-def act_of(fault: Fault) -> Callable[[], None]:
+def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None]:
+    """What does the fault; `repairs` gets what ends one that lasts."""
     acts: dict[tuple[str, str], Callable[[], None]] = {
         ("removed", "the namespace of edge"): lambda: ip("netns del pareto0-edge"),
         ("removed", "the namespace of the link"): lambda: ip("netns del pareto0-link0"),
@@ -106,8 +109,8 @@ def act_of(fault: Fault) -> Callable[[], None]:
         ("down", "the data interface"): lambda: ip("-n pareto0-edge link set data0 down"),
         ("removed", "the data interface"): lambda: ip("-n pareto0-edge link del data0"),
         ("removed", "the journal's folder"): lambda: shutil.rmtree(journal.ROOT / "0"),
-        ("nothing for 10 s", "the link"): lambda: black_hole(10.0),
-        ("nothing for good", "the link"): lambda: black_hole(None),
+        ("nothing for 10 s", "the link"): lambda: threading.Timer(10.0, black_hole()).start(),
+        ("nothing for good", "the link"): lambda: repairs.append(black_hole()),
         ("out of memory", "the worker of server"): lambda: starve(program("pareto.worker", SERVER)),
     }
     if (act := acts.get((fault.what, fault.whom))) is not None:
@@ -154,8 +157,8 @@ def ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True)
 
 
-def black_hole(seconds: float | None) -> None:
-    """What the edge sends gets nowhere; the interface looks as always."""
+def black_hole() -> Callable[[], None]:
+    """What the edge sends gets nowhere from now on, and the interface looks as always; returns what ends that."""
     there = subprocess.run(
         ["ip", "-n", "pareto0-edge", "neigh", "show", "dev", "data0"],
         check=True,
@@ -165,8 +168,7 @@ def black_hole(seconds: float | None) -> None:
     address, mac = there[0], there[there.index("lladdr") + 1]
     change = f"-n pareto0-edge neigh replace {address} nud permanent dev data0 lladdr"
     ip(f"{change} 02:00:00:00:00:01")
-    if seconds is not None:
-        threading.Timer(seconds, ip, [f"{change} {mac}"]).start()
+    return lambda: ip(f"{change} {mac}")
 
 
 def starve(process: psutil.Process) -> None:
