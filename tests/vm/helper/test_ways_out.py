@@ -13,7 +13,7 @@ from pareto.link.profile import Direction
 from pareto.link.trace import Step, Trace
 from tests.program import ended, wait_until
 from tests.vm import wire
-from tests.vm.wire import Helper, tc
+from tests.vm.wire import Helper
 
 pytestmark = pytest.mark.vm
 
@@ -23,8 +23,7 @@ PLAYED = Direction(trace=Trace("test", 0.1, (Step(0, 0.5, 1e6), Step(0.05, 0.3, 
 
 @pytest.fixture
 def shaped() -> Iterator[Helper]:
-    """By a helper of its own, over somebody's qdisc, in both directions."""
-    tc("qdisc add dev data0 root handle 6: pfifo limit 77")
+    """By a helper of its own, in both directions."""
     before, offloads = wire.shown(), offload.read("data0")
     helper = Helper()
     helper.apply(egress=PLAYED, ingress={"delay_s": 0.1, "loss": 1.0}, peer=wire.PEER)
@@ -35,7 +34,6 @@ def shaped() -> Iterator[Helper]:
     assert offload.read("data0") == offloads
     with IPRoute() as ip:
         assert not ip.link_lookup(ifname=steering.ifb_name(qdisc.index_of("data0")))
-    tc("qdisc del dev data0 root")
 
 
 def end_of_file(helper: Helper) -> None:
@@ -84,7 +82,6 @@ def test_a_request_that_is_none_neither_ends_it_nor_touches_the_link(shaped: Hel
 
 
 def test_what_was_left_on_another_interface_is_put_back_by_the_next_helper(helper: Helper) -> None:
-    tc("qdisc add dev data0 root handle 6: pfifo limit 77")
     before = wire.shown()
     dead = Helper()
     dead.apply(egress={"delay_s": 0.5, "loss": 1.0})
@@ -99,7 +96,6 @@ def test_what_was_left_on_another_interface_is_put_back_by_the_next_helper(helpe
         assert wire.shown() == before
         helper.ask("restore")
     finally:
-        tc("qdisc del dev data0 root")
         with IPRoute() as ip:
             ip.link("del", index=qdisc.index_of("other0"))
 
