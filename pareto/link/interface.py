@@ -176,9 +176,7 @@ class Interface:
 
     def _unshape(self) -> dict[str, Any]:
         self.restore()
-        journal.recover(self.name)
-        with TrafficControl() as control:
-            qdisc.refuse_foreign(control, self.name)
+        journal.claim(self.name).undo()  # what a program that was killed left on it
         return {
             "shaper": "none",
             "scope": "interface",

@@ -1,8 +1,8 @@
 """How each shaped interface was, on file before anything on it is changed, so that it can always be put back.
 
 A file for each interface in /run/pareto-link, named by its network namespace's inode. Who shapes the interface
-holds an flock on the file. The kernel drops the lock when that program dies, however it dies: a file that can be
-locked is a leftover.
+holds an flock on the file, taken before the interface is looked at. The kernel drops the lock when that program dies,
+however it dies: a file that can be locked is a leftover. One that is not complete was never acted on.
 
 Our qdiscs are known by their handles and what steers arriving packets by its ifb's name: so only what they do not
 say is written down. A root qdisc that somebody else chose is never replaced; the kernel puts its own default back.
@@ -15,8 +15,7 @@ import fcntl
 import json
 import os
 import socket
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,40 +92,24 @@ def claim(interface: str) -> Journal:
 
     Raises QdiscError where another program shapes it, or where somebody else's qdisc is its root.
     """
-    while True:
-        recover(interface)
-        before = look(interface)
-        draft, lock = _draft(interface, before)
-        try:
-            # Unlike a rename it never replaces what another program put there meanwhile.
-            _path(interface).hardlink_to(draft)
-        except (FileExistsError, FileNotFoundError):  # or `repair` took our draft for a dead program's
-            os.close(lock)
-            continue
-        finally:
-            draft.unlink(missing_ok=True)
-        if look(interface) == before:
-            return Journal(interface, lock, before)
-        # Another program, which shaped it when we looked, has put it back in between.
-        _remove(_path(interface))
-        os.close(lock)
-
-
-def recover(interface: str) -> None:
-    """Undo what a program that was killed left on the interface, if one did.
-
-    Raises QdiscError where a program that is alive shapes it.
-    """
     path = _path(interface)
-    lock = try_lock(path)
-    if lock is not None:
-        try:
-            _before(_record(path)).put_back(interface)
-            _remove(path)
-        finally:
-            os.close(lock)
-    elif path.exists():
-        raise Occupied(f"another program shapes {interface}: end it first, or choose another data interface")
+    lock = _lock_new(path, interface)
+    try:
+        _undo_leftover(path, interface)
+    except BaseException:
+        os.close(lock)
+        raise
+    try:
+        before = look(interface)
+        record = {"namespace": _namespace_here(), "interface": interface, "found": asdict(before)}
+        os.truncate(lock, 0)
+        os.pwrite(lock, json.dumps(record).encode(), 0)
+        os.fsync(lock)
+    except BaseException:
+        _remove(path)
+        os.close(lock)
+        raise
+    return Journal(interface, lock, before)
 
 
 def leftovers() -> list[str]:
@@ -135,8 +118,9 @@ def leftovers() -> list[str]:
     for path in _files():
         lock = try_lock(path)
         if lock is not None:
+            if record := _record(path):
+                lines.append(f"interface {record['interface']} is still shaped")
             os.close(lock)
-            lines.append(f"interface {_record(path)['interface']} is still shaped")
     return lines
 
 
@@ -160,89 +144,92 @@ def _repair_all(paths: Iterable[Path]) -> list[str]:
         if lock is None:
             continue
         try:
-            lines.append(_repair(path))
+            lines += _repair(path)
         except Exception as error:  # the others still want repairing, and this one its next try
             lines.append(f"{path.name}: could not be put back: {error}")
         finally:
             os.close(lock)
-    for draft in FOLDER.glob(".[0-9]*"):
-        lock = try_lock(draft)
-        if lock is not None:
-            _remove(draft)
-            os.close(lock)
     return lines
 
 
-def _repair(path: Path) -> str:
+def _repair(path: Path) -> list[str]:
     record = _record(path)
+    if record is None:
+        _remove(path)
+        return []
     interface = record["interface"]
     namespace = _namespace(record["namespace"])
     if namespace is None:
         _remove(path)
-        return f"{interface}: its network namespace is gone, and the shaping with it"
+        return [f"{interface}: its network namespace is gone, and the shaping with it"]
     left: list[str] = []
 
     def undo() -> None:
         try:
-            left.extend(_before(record).put_back(interface))
+            left.extend(_undo_leftover(path, interface))
         except QdiscError as error:
             left.append(str(error))
 
     qdisc.in_namespace(undo, namespace)
     _remove(path)
-    return f"{interface}: put back as it was" + (f", but {'; '.join(left)}" if left else "")
+    return [f"{interface}: put back as it was" + (f", but {'; '.join(left)}" if left else "")]
 
 
-def _draft(interface: str, before: Before) -> tuple[Path, int]:
-    """A file that is complete, on disk and locked, under a name that nobody looks for."""
-    path = FOLDER / f".{_namespace_here()}-{interface}.{os.getpid()}-{threading.get_ident()}"
-    record = {"namespace": _namespace_here(), "interface": interface, "found": asdict(before)}
-    file = _open_new(path)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with open(file, "wb", closefd=False) as draft:
-            draft.write(json.dumps(record).encode())
-        os.fsync(file)
-    except BaseException:
-        os.close(file)
-        _remove(path)
-        raise
-    return path, file
+def _undo_leftover(path: Path, interface: str) -> list[str]:
+    """Put back what the file says, if it says anything."""
+    record = _record(path)
+    if record is None:
+        return []
+    return Before(record["found"]["index"], record["found"]["offloads"]).put_back(interface)
 
 
-def _open_new(path: Path) -> int:
-    """The new file, open, in a folder that others take away whenever it is empty."""
+def _lock_new(path: Path, interface: str) -> int:
+    """A file descriptor holding the lock of the interface's file, which is made where it is missing."""
     for _ in range(_TRIES):
         with contextlib.suppress(FileExistsError):
             FOLDER.mkdir(mode=0o755, parents=True)
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            lock = _locked(path, os.O_RDWR | os.O_CREAT)
+        except BlockingIOError:
+            raise Occupied(
+                f"another program shapes {interface}: end it first, or choose another data interface"
+            ) from None
+        except FileNotFoundError:  # others remove the folder when it is empty
+            continue
+        if lock is not None:
+            return lock
     raise QdiscError(f"{FOLDER} cannot be made: is there something else of that name?")
 
 
 def try_lock(path: Path) -> int | None:
     """A file descriptor holding the file's lock, or None if somebody else has it or the file is gone."""
     try:
-        lock = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+        return _locked(path, os.O_RDONLY)
+    except (FileNotFoundError, BlockingIOError):
         return None
+
+
+def _locked(path: Path, flags: int) -> int | None:
+    """The file, open and locked; None where it is no longer the one of that name. Raises OSError."""
+    file = os.open(path, flags | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.stat().st_ino == os.fstat(lock).st_ino:
-            return lock
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.stat().st_ino == os.fstat(file).st_ino:
+            return file
     except OSError:
-        pass
-    os.close(lock)
+        os.close(file)
+        raise
+    os.close(file)
     return None
 
 
-def _record(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(path.read_text())
+def _record(path: Path) -> dict[str, Any] | None:
+    """What the file says; None where its program was killed before it had said it."""
+    try:
+        record: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        return None
     return record
-
-
-def _before(record: dict[str, Any]) -> Before:
-    return Before(record["found"]["index"], record["found"]["offloads"])
 
 
 def _remove(path: Path) -> None:
@@ -265,14 +252,9 @@ def _namespace_here() -> int:
 
 def _namespace(inode: int) -> Path | None:
     """A file by which that network namespace can be entered, if it still exists."""
-    for path in _namespaces():
+    here = Path("/proc/thread-self/ns/net")
+    for path in (here, *Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
         with contextlib.suppress(OSError):  # the process ended meanwhile
             if path.stat().st_ino == inode:
                 return path
     return None
-
-
-def _namespaces() -> Iterator[Path]:
-    yield Path("/proc/thread-self/ns/net")
-    yield from Path("/run/netns").glob("*")
-    yield from Path("/proc").glob("[0-9]*/ns/net")

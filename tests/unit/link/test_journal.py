@@ -61,29 +61,26 @@ def test_no_claim_fails_because_another_took_the_empty_folder_away(folder: Path)
     assert not folder.exists()
 
 
-def test_what_was_looked_at_while_another_shaped_it_is_looked_at_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another put it back between our look and our claim: what we saw was its doing."""
-    as_it_is = journal.look("lo")
-    seen = [journal.Before(as_it_is.index, {name: not on for name, on in as_it_is.offloads.items()})]
-    monkeypatch.setattr(journal, "look", lambda _: seen.pop() if seen else as_it_is)
+def test_a_program_killed_before_it_had_written_leaves_nothing_to_undo(folder: Path) -> None:
     claim = journal.claim("lo")
-    assert claim.before == as_it_is
+    path = journal._path("lo")
+    for written in ("", '{"namespace": 1, "interf'):
+        path.with_name("1-other0.json").write_text(written)
+        assert journal.leftovers() == journal.repair() == []
+        assert list(folder.iterdir()) == [path]
     claim.undo()
     assert not folder.exists()
 
 
-def test_a_draft_of_a_program_that_was_killed_goes_with_the_next_repair(folder: Path) -> None:
-    claim = journal.claim("lo")
-    dead, file = journal._draft("other0", claim.before)
-    alive, lock = journal._draft("other1", claim.before)
-    os.close(file)
-    assert journal.repair_here() == []
-    assert (dead.exists(), alive.exists()) == (False, True)
-    os.close(lock)
-    alive.unlink()
-    claim.undo()
+def test_what_cannot_be_put_back_keeps_its_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.close(journal.claim("lo")._lock)  # as its death does
+    record = journal._path("lo").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.Before, "put_back", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            journal.claim("lo")
+    assert journal._path("lo").read_text() == record
+    journal.claim("lo").undo()
     assert not folder.exists()
 
 
