@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
 from analysis.schema import trial_name
-from pareto import devices, stages, verdict
+from pareto import devices
 from pareto.bounds import Crossing
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.testbed import Link
@@ -18,9 +18,9 @@ from pareto.link.profile import Profile, seed_of
 from pareto.messages import WrongOutput
 from pareto.options import SLOWED
 from pareto.plan import Plan, Trial, starts_anew
-from pareto.stages import TrialResult
 from pareto.store import Row, Store
 from pareto.sweep import Cell
+from pareto.trial import Samples, TrialResult, stage_rows, trial_row
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
@@ -235,14 +235,9 @@ class Runner:
         crossings = self._workers.crossings(cell, network, seen)
         if isinstance(result, TrialResult):
             self.clock.measuring += result.edge.measured_s
-            self._store.write_requests(cell, trial.round, stages.requests(result))
-            self._keep(trial, samples, result)
-            self._store.append_stages(
-                {**_named(trial, self._store.run), **row}
-                for row in stages.rows(cell, crossings, result, samples)
-            )
+            self._store_details(trial, crossings, result, samples)
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        row = verdict.row(cell, crossings, result, probes, samples, self._slowed, self._tolerance)
+        row = trial_row(cell, crossings, result, probes, samples, self._slowed, self._tolerance)
         row["link_seed"] = link_seed
         counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in counts):
@@ -259,15 +254,21 @@ class Runner:
         seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
         return seed if seeded and all(seeded) else None
 
-    def _keep(self, trial: Trial, samples: Mapping[str, devices.Series], result: TrialResult) -> None:
+    def _store_details(
+        self, trial: Trial, crossings: Sequence[Crossing], result: TrialResult, samples: Samples
+    ) -> None:
+        """Write all but the trial's own row: without that, these do not count."""
+        self._store.write_requests(trial.cell, trial.round, result.request_columns())
         windows = {role: result.hosts[role].usage.trial_window for role in samples}
-        kept = {
-            role: devices.within(series, window)
-            for role, series in samples.items()
-            if (window := windows[role]) is not None
+        series = {
+            role: devices.within(samples[role], window)
+            for role, window in windows.items()
+            if window is not None
         }
-        if kept:
-            self._store.write_devices(trial.cell, trial.round, kept)
+        self._store.write_devices(trial.cell, trial.round, series)
+        named = _named(trial, self._store.run)
+        rows = stage_rows(trial.cell, crossings, result, samples)
+        self._store.append_stages({**named, **row} for row in rows)
 
     def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         """The link now. A reading that is off is taken again: a machine's hiccup passes, a fault stays."""

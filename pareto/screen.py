@@ -22,7 +22,7 @@ from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Clock
 from pareto.store import Row
 from pareto.sweep import AUTO, Cell, Sweep
-from pareto.verdict import REACHED
+from pareto.trial import REACHED
 from pareto.worker.sensors.raspberry import throttled_words
 
 REDRAW_HZ = 1.0

@@ -42,8 +42,8 @@ from pareto.messages import (
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
-from pareto.stages import HostReport, TrialResult
 from pareto.sweep import AUTO, Cell
+from pareto.trial import HostReport, TrialResult
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0

@@ -29,8 +29,8 @@ from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.simulated.requests import Path
 from pareto.simulated.world import World
-from pareto.stages import HostReport, TrialResult
 from pareto.sweep import AUTO, Cell, Sweep
+from pareto.trial import HostReport, TrialResult
 from pareto.worker import phases, served
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace

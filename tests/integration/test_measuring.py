@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pareto import plan, stages, verdict
+from pareto import plan
 from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
@@ -21,8 +21,8 @@ from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.stages import TrialResult
 from pareto.sweep import Cell, make_sweep
+from pareto.trial import TrialResult, stage_rows, trial_row
 from pareto.workers import Workers
 from tests.integration.relay_net import settled
 from tests.less_than_root import needs_networks
@@ -93,7 +93,7 @@ def measure(
     assert isinstance(result, TrialResult)
     names = [link.name for link in workers.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
-    return result, verdict.row(it, workers.crossings(it, network), result, probes, slowed=100.0)
+    return result, trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -145,7 +145,7 @@ def test_a_chain_of_three_hosts_sends_each_payload_over_its_own_link(
     assert (
         row["latency_s"] >= row["latency_bound_s"] > 0.015 + payloads[0] * 8 / 50e6 + payloads[1] * 8 / 20e6
     )
-    for each in stages.rows(it, chain.crossings(it, network), result, {}):
+    for each in stage_rows(it, chain.crossings(it, network), result, {}):
         assert 0 < each["utilization"] <= 1
         assert each["bubble_s"] >= 0
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pareto import verdict
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
@@ -26,6 +25,7 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
 from pareto.sweep import Cell, make_sweep
+from pareto.trial import trial_row
 from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.less_than_root import needs_networks
 
@@ -114,7 +114,7 @@ def measured(
     before()
     told = workers.trial(Trial(done or it, 1, 0.2, 5.0, EFFORT), [profile])
     after()
-    return verdict.row(it, workers.crossings(it, [profile]), told, {link.name: (first, probed())})
+    return trial_row(it, workers.crossings(it, [profile]), told, {link.name: (first, probed())})
 
 
 def test_an_honest_link_is_not_off(workers: Workers, prepared: Prepared) -> None:

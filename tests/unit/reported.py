@@ -18,7 +18,7 @@ from pareto.messages import (
     TrialReport,
     Usage,
 )
-from pareto.stages import HostReport, TrialResult
+from pareto.trial import HostReport, TrialResult
 
 TRIAL: dict[str, Any] = {
     "latency_s": 0.01304,

@@ -28,7 +28,7 @@ from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, AnyWorke
 from pareto.store import Row, Store
 from pareto.sweep import Cell, profiles
 from tests.unit.reported import result_of
-from tests.unit.test_verdict import SENSED, USAGE, WINDOWS, report
+from tests.unit.test_trial import SENSED, USAGE, WINDOWS, report
 
 NONE = Profile("none")
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", NONE.name, 1)

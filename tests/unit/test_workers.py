@@ -23,8 +23,8 @@ from pareto.link.profile import Direction, Profile
 from pareto.messages import SensorSample
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
-from pareto.stages import HostReport, TrialResult
 from pareto.sweep import Cell
+from pareto.trial import HostReport, TrialResult
 from pareto.workers import Workers
 from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of

@@ -12,12 +12,16 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.findings import Run
 from analysis.runs.load import Joined, joined
 from analysis.statistics import host_load
-from pareto import verdict
 from pareto.options import SLOWED
+from pareto.trial import MATTERS
 from tests.unit import example_chain
 
 QUIET = {
-    **{f"{host}_{what}_percent": 2.0 for host in host_load.HOSTS for what in ("others", "steal", "wait", "core")},
+    **{
+        f"{host}_{what}_percent": 2.0
+        for host in host_load.HOSTS
+        for what in ("others", "steal", "wait", "core")
+    },
     **{"edge_slowdown": 1.1, "server_slowdown": 1.05, "full_cores": "", "strangers_percent": 2.0},
 }
 
@@ -69,7 +73,7 @@ def test_a_stage_that_was_slower_than_alone_is_told(
 
 def test_what_is_told_here_is_less_than_what_makes_a_trial_invalid() -> None:
     assert host_load.SLOWER < SLOWED
-    assert host_load.MATTERS == verdict.MATTERS
+    assert host_load.MATTERS == MATTERS
 
 
 def test_a_host_that_changed_its_speed_within_a_run_is_told(

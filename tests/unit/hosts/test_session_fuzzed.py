@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from analysis.escaping import terminal
-from pareto import devices, probing, stages, verdict
+from pareto import devices, probing
 from pareto.bounds import Crossing
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import plain
@@ -41,9 +41,9 @@ from pareto.messages import (
 )
 from pareto.runner import link_row
 from pareto.screen import _sensed
-from pareto.stages import HostReport, TrialResult
 from pareto.store import Store
 from pareto.sweep import Cell
+from pareto.trial import HostReport, TrialResult, stage_rows, trial_row
 from pareto.validation import read
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 
@@ -96,9 +96,9 @@ def into_rows(report: Any, usage: Usage | None = None) -> None:
     if isinstance(report, TrialReport):
         server = HostReport(usage or read(Usage, USAGE), 0.003, 1, 2.0)
         result = TrialResult(report, {"edge": HostReport(report, 0.0015, 1), "server": server})
-        KEPT[0].write_requests(CELL, 1, stages.requests(result))
-        keep(*stages.rows(CELL, [CROSSING], result, samples))
-    row = verdict.row(CELL, [CROSSING], result, PROBES, samples)
+        KEPT[0].write_requests(CELL, 1, result.request_columns())
+        keep(*stage_rows(CELL, [CROSSING], result, samples))
+    row = trial_row(CELL, [CROSSING], result, PROBES, samples)
     assert row["status"] in ("ok", "invalid")
     assert can_be_shown(row["reason"])
     keep(row)

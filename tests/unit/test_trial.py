@@ -10,13 +10,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
-from pareto import verdict
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import WrongOutput
 from pareto.options import SLOWED
 from pareto.sweep import Cell
+from pareto.trial import TrialResult, stage_rows, trial_row
 from tests.unit.reported import result_of
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
@@ -67,7 +67,7 @@ def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> 
     first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
     crossed = [CROSSING] if told.get("stages_s") else []
     result = result_of({"edge": told, "server": USAGE})
-    return verdict.row(CELL, crossed, result, {"edge-server": (first, last)})
+    return trial_row(CELL, crossed, result, {"edge-server": (first, last)})
 
 
 def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
@@ -134,7 +134,7 @@ def test_what_the_kernel_says_of_the_connection_stands_in_the_row() -> None:
 
 
 def test_an_unproven_split_has_no_figures() -> None:
-    made = verdict.row(CELL, [CROSSING], WrongOutput(3.0, 1e-4), {"edge-server": (Probed(GOOD, ""),) * 2})
+    made = trial_row(CELL, [CROSSING], WrongOutput(3.0, 1e-4), {"edge-server": (Probed(GOOD, ""),) * 2})
     assert made["status"] == "invalid"
     assert "latency_s" not in made
 
@@ -154,8 +154,8 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
 def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
     told = {"edge": report(edge_s=0.036, work_s=0.051, latency_s=0.42), "server": USAGE}
     probes = {"edge-server": (Probed(GOOD, ""),) * 2}
-    assert verdict.row(CELL, [CROSSING], result_of(told), probes, slowed=4.1)["status"] == "ok"
-    assert verdict.row(CELL, [CROSSING], result_of(told), probes, slowed=3.9)["status"] == "invalid"
+    assert trial_row(CELL, [CROSSING], result_of(told), probes, slowed=4.1)["status"] == "ok"
+    assert trial_row(CELL, [CROSSING], result_of(told), probes, slowed=3.9)["status"] == "invalid"
 
 
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
@@ -174,7 +174,7 @@ def test_the_server_is_judged_as_the_edge_is() -> None:
         "server": {**USAGE, "baseline_s": 0.015},
     }
     good = Probed(GOOD, "")
-    made = verdict.row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)})
+    made = trial_row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)})
     assert made["status"] == "invalid"
     assert "the server's stage" in made["reason"]
     assert made["server_slowdown"] == pytest.approx(50 / 15)
@@ -236,13 +236,13 @@ def test_the_busiest_step_is_not_what_sets_the_bound() -> None:
     told = report(**STEADY, throughput_busy_s=1.8, throughput_ips=5.0)
     usage = {**USAGE, **STEADY, "throughput_busy_s": 0.2}
     probed = Probed(GOOD, "")
-    made = verdict.row(
+    made = trial_row(
         CELL, [CROSSING], result_of({"edge": told, "server": usage}), {"edge-server": (probed, probed)}
     )
     assert (made["bound_by"], made["busiest"]) == ("edge-server out", "edge")
     assert made["busiest_utilization"] == pytest.approx(0.9)
     told["throughput_busy_s"] = 1.4
-    made = verdict.row(
+    made = trial_row(
         CELL, [CROSSING], result_of({"edge": told, "server": usage}), {"edge-server": (probed, probed)}
     )
     assert (made["busiest"], made["busiest_utilization"]) == (
@@ -278,7 +278,7 @@ def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) ->
     second_link = Probed(Reading(0.05, 0.95e6, None), ""), Probed(GOOD, off)
     readings = {"edge-middle1": (Probed(GOOD, ""), Probed(GOOD, "")), "middle1-server": second_link}
     cell = Cell(CELL.model, (7, 9), "features.6+features.8", "tcp", "x", 1)
-    return verdict.row(cell, CHAIN, result_of(told), readings)
+    return trial_row(cell, CHAIN, result_of(told), readings)
 
 
 def test_a_chains_times_add_up_over_all_of_it() -> None:
@@ -305,7 +305,7 @@ def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> Non
         *[Crossing(name, Profile("x"), 1, 1) for name in ("middle1-middle2", "middle2-server")],
     ]
     edge = {**told, "stages_s": [0.105, 0.055, 0.0]}
-    made = verdict.row(
+    made = trial_row(
         cell, crossings, result_of({"edge": edge, **roles}), {"edge-middle1": (Probed(GOOD, ""),) * 2}
     )
     assert made["middle_s"] == pytest.approx((0.21 + 0.11) / 2)
@@ -313,7 +313,7 @@ def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> Non
 
 def test_a_chain_whose_last_hosts_have_nothing_to_do(snapshot: SnapshotAssertion) -> None:
     requests = report()["requests"]
-    made = verdict.row(
+    made = trial_row(
         Cell(CELL.model, (7, 21), "", "tcp", "x", 1),
         CHAIN[:1],
         result_of(
@@ -359,7 +359,7 @@ WINDOWS = {
 def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
     good = Probed(GOOD, "")
     told = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
-    return verdict.row(cell, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)
+    return trial_row(cell, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)
 
 
 def test_the_sensors_columns_are_each_hosts_own() -> None:
@@ -380,7 +380,7 @@ def test_a_full_core_is_named_where_the_throughput_falls_short() -> None:
     def named(throughput_ips: float, samples: dict[str, Any]) -> Any:
         good = Probed(GOOD, "")
         told = {"edge": report(**WINDOWS, throughput_ips=throughput_ips), "server": {**USAGE, **WINDOWS}}
-        return verdict.row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)[
+        return trial_row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)[
             "full_cores"
         ]
 
@@ -468,14 +468,14 @@ def test_a_link_that_is_right_when_probed_and_slow_under_load(
     exact = Reading(0.2, 5e6 * GOODPUT, None)
     probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
     it = replace(CELL, backend=backend)
-    made = verdict.row(it, [CROSSING], result_of(told), probes)
+    made = trial_row(it, [CROSSING], result_of(told), probes)
     assert (made["status"] == "invalid") is invalid, made["reason"]
     assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT / (1 + slower), rel=0.01)
     if invalid:
         assert "during the trial" in made["reason"]
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
-    assert "during the trial" not in verdict.row(it, [lossy], result_of(told), probes)["reason"]
+    assert "during the trial" not in trial_row(it, [lossy], result_of(told), probes)["reason"]
 
 
 def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
@@ -486,15 +486,15 @@ def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
         (0.0, 0.02, Tolerance(rtt_floor_s=0.02)),
     ):
         told = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s), "server": USAGE}
-        assert "during the trial" in verdict.row(CELL, [CROSSING], result_of(told), probes)["reason"]
-        assert not verdict.row(CELL, [CROSSING], result_of(told), probes, tolerance=tolerance)["reason"]
+        assert "during the trial" in trial_row(CELL, [CROSSING], result_of(told), probes)["reason"]
+        assert not trial_row(CELL, [CROSSING], result_of(told), probes, tolerance=tolerance)["reason"]
 
 
 def test_a_short_transfer_tells_no_rate() -> None:
     short = replace(CROSSING, payload_bytes=10_000)
     probes = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
     assert (
-        verdict.row(CELL, [short], result_of({"edge": took(0.5), "server": USAGE}), probes)["loaded_rate_bps"]
+        trial_row(CELL, [short], result_of({"edge": took(0.5), "server": USAGE}), probes)["loaded_rate_bps"]
         is None
     )
 
@@ -504,7 +504,7 @@ def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
     told = {"edge": took(0.2 + ON_WIRE_S * GOODPUT / 1.015), "server": USAGE}
     slow, fast = (Reading(0.2, 5e6 * share * GOODPUT, None) for share in (1.0, 1.015))
     rows = [
-        verdict.row(CELL, [CROSSING], result_of(told), {"edge-server": (Probed(it, ""), Probed(it, ""))})
+        trial_row(CELL, [CROSSING], result_of(told), {"edge-server": (Probed(it, ""), Probed(it, ""))})
         for it in (slow, fast)
     ]
     assert rows[0]["latency_bound_s"] == rows[1]["latency_bound_s"]
@@ -513,3 +513,85 @@ def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
         0.2 + 0.025 + ON_WIRE_S * GOODPUT / 1.015, abs=0.002
     )
     assert rows[1]["probed_throughput_bound_ips"] == pytest.approx(1.015 * rows[1]["throughput_bound_ips"])
+
+
+SPLIT_CELL = Cell("m", (3, 7), "a+b", "tcp", "x", 2)
+SPLIT_CROSSINGS = [
+    Crossing("edge-middle1", Profile("x", Direction(0.1, 8e6), Direction(0.0, 4e6)), 1_000_000, 500_000),
+    Crossing("middle1-server", Profile("y"), 2000, 500_000),
+]
+
+
+def split_result(**edge: Any) -> TrialResult:
+    steady = {"throughput_window": [10.0, 14.0], "throughput_window_requests": 8}
+    columns = {"started_s": [0.0, 1.0], "stages_s": [[0.2, 0.3], [0.25, 0.35]]}
+    report = {
+        **{"edge_s": 0.1, "stages_s": [0.2, 0.3], "work_s": 0.6, "baseline_s": 0.09},
+        "requests": {"latency": columns, "throughput": columns},
+        **edge,
+    }
+    usage = {**steady, "throughput_busy_s": 1.0, "weights_bytes": 5}
+    return result_of(
+        {
+            "edge": {**report, **usage},
+            "middle1": {**usage, "throughput_busy_s": 4.5, "baseline_s": 0.21, "steady_s": 0.19},
+            "server": {"rss_bytes": 6},
+        }
+    )
+
+
+def test_each_host_has_its_units_its_time_and_its_link() -> None:
+    edge, middle, server = stage_rows(SPLIT_CELL, SPLIT_CROSSINGS, split_result(), {})
+    assert [(r["host"], r["first_unit"], r["last_unit"]) for r in (edge, middle, server)] == [
+        ("edge", 0, 3),
+        ("middle1", 3, 7),
+        ("server", 7, None),
+    ]
+    assert [(r["compute_s"], r["best_s"]) for r in (edge, middle, server)] == [
+        (0.1, 0.09),
+        (0.2, 0.19),
+        (0.3, 0.3),  # it told of neither
+    ]
+    assert [r["slowdown"] for r in (edge, middle, server)] == [0.1 / 0.09, 0.2 / 0.21, None]
+    assert (edge["payload_bytes"], edge["transfer_s"], edge["return_s"]) == (1_000_000, 1.0, 1.0)
+    assert (middle["payload_bytes"], middle["transfer_s"], middle["return_s"]) == (2000, 0.0, 0.0)
+    assert server["payload_bytes"] is server["transfer_s"] is server["utilization"] is None
+    assert server["rss_bytes"] == 6
+
+
+def test_what_is_not_computing_is_a_bubble() -> None:
+    edge, middle, _ = stage_rows(SPLIT_CELL, SPLIT_CROSSINGS, split_result(), {})
+    assert (edge["utilization"], edge["bubble_s"]) == (0.25, pytest.approx(3.0 / 8))
+    assert (middle["utilization"], middle["bubble_s"]) == (
+        1.0,
+        0.0,
+    )  # two clocks of one host may differ by a hair
+
+
+def test_a_host_without_work_has_no_row() -> None:
+    alone = {"stages_s": [[], []]}
+    (edge,) = stage_rows(SPLIT_CELL, [], split_result(stages_s=[], requests={"latency": alone}), {})
+    assert edge["host"] == "edge"
+
+
+def test_requests_have_the_servers_time_apart() -> None:
+    phase = split_result().request_columns()["throughput"]
+    assert phase["started_s"] == [0.0, 1.0]
+    assert (phase["middle_s"], phase["server_s"]) == ([[0.2], [0.25]], [0.3, 0.35])
+    assert "stages_s" not in phase
+
+
+def test_requests_that_end_before_the_server() -> None:
+    columns = {"stages_s": [[0.2], [0.25]]}
+    phase = split_result(stages_s=[0.2], requests={"latency": columns}).request_columns()["latency"]
+    assert (phase["middle_s"], phase["server_s"]) == ([[0.2], [0.25]], [None, None])
+
+
+def test_steady_work_that_waits_for_another_step_is_no_measure_of_a_stage_without_units() -> None:
+    """All on the server: the edge passes an input on each 50 ms, as fast as the link takes them."""
+    assert split_result(edge_s=1e-5, baseline_s=None, steady_s=0.05).best_s["edge"] == 1e-5
+
+
+def test_the_bound_has_what_stages_take_alone_where_that_is_less() -> None:
+    assert split_result().work_s == pytest.approx(0.09 + 0.21 + 0.3)
+    assert split_result(work_s=0.5).work_s == 0.5

@@ -1,0 +1,407 @@
+"""From what the hosts report of a trial to its rows: figures, bounds, and whether they can be trusted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pareto import bounds, devices
+from pareto.bounds import Crossing
+from pareto.hosts.host import EDGE, ROLES, SERVER
+from pareto.jsonlines import plain
+from pareto.link.probe import GOODPUT, Probed, Tolerance
+from pareto.link.units import show_rate
+from pareto.messages import TrialReport, Usage, WrongOutput
+from pareto.options import SLOWED
+from pareto.store import Row
+from pareto.sweep import Cell
+
+TOO_FAST = 0.99
+"""A latency below this share of its physical bound did not happen on the link that was asked for."""
+CLOCK_GRAIN_S = 1e-6
+"""What sums of a request's times may be wrong by."""
+TOO_MANY, LATE_REPLY_S = 1.03, 0.02
+"""A throughput above this multiple of its bound was not a steady state; the link as probed may be 2 % off by itself. In
+a short phase one reply so late at its beginning excuses more: the bytes of the others came meanwhile."""
+FULL, REACHED = 90.0, 0.9
+"""A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
+LONG_S = 0.02
+"""Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
+LOADED_SHARE, LOADED_S = 0.01, 0.004
+"""By so much more than a reading of the link may be off, the fastest transfer of a trial may be longer than its probes
+say. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
+TCP = "tcp"
+_USUAL = Tolerance()
+MATTERS = 0.05
+"""A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
+times as long as alone by themselves, for other data was in the caches."""
+Probes = Mapping[str, tuple[Probed, Probed]]
+"""Of each link by name, before and after the trial."""
+Samples = Mapping[str, devices.Series]
+"""By role, of each host's sensors."""
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """What one host did in a trial. baseline_s: what a run of its stage takes when the host has nothing else to do."""
+
+    usage: Usage
+    baseline_s: float | None = None
+    weights_bytes: int | None = None
+    idle_power_w: float | None = None
+
+    @property
+    def utilization(self) -> tuple[float, float] | tuple[None, None]:
+        """The share of the steady window in which the host computed, and its idle seconds per request there."""
+        window, requests = self.usage.throughput_window, self.usage.throughput_window_requests
+        busy_s = self.usage.throughput_busy_s
+        if window is None or not requests or busy_s is None:
+            return None, None
+        length_s = window[1] - window[0]
+        return min(1.0, busy_s / length_s), max(0.0, (length_s - busy_s) / requests)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What the hosts report of a trial that measured something.
+
+    hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
+    machine's cores, where the hosts are on it.
+    """
+
+    edge: TrialReport
+    hosts: Mapping[str, HostReport]
+    strangers_percent: float | None = None
+
+    @cached_property
+    def compute_s(self) -> dict[str, float]:
+        """By role, of the hosts that computed: the stage's median seconds in the latency phase."""
+        return dict(zip(self.hosts, (self.edge.edge_s, *self.edge.stages_s), strict=False))
+
+    @cached_property
+    def best_s(self) -> dict[str, float]:
+        """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial."""
+        best = {}
+        for role, median in self.compute_s.items():
+            alone, steady = self.hosts[role].baseline_s, self.hosts[role].usage.steady_s
+            # Steady work includes the waits for a slower step: without a baseline it is no measure.
+            best[role] = min(median if alone is None else alone, math.inf if steady is None else steady)
+        return best
+
+    @cached_property
+    def slowdowns(self) -> dict[str, float]:
+        """By role, of the hosts that computed something: the stage's time in the trial over its baseline."""
+        medians = self.compute_s
+        return {role: medians[role] / alone for role in medians if (alone := self.hosts[role].baseline_s)}
+
+    @property
+    def work_s(self) -> float:
+        """What all hosts compute for a request, for its bound: as in the trial, or as alone where that is less."""
+        alone = [self.hosts[role].baseline_s or median for role, median in self.compute_s.items()]
+        return min(self.edge.work_s, sum(alone))
+
+    @cached_property
+    def networks_s(self) -> list[float]:
+        """What remains of each request's latency without all hosts' work; no two hosts' clocks are compared."""
+        phase = self.edge.requests.latency
+        columns = (phase.started_s, phase.finished_s, phase.edge_s, phase.serialize_s, phase.stages_s)
+        return [
+            finished_s - started_s - edge_s - serialize_s - sum(stages_s)
+            for started_s, finished_s, edge_s, serialize_s, stages_s in zip(*columns, strict=True)
+        ]
+
+    @property
+    def middle_s(self) -> float | None:
+        """The median of what the hosts between edge and server computed for a request; None where none took part."""
+        between = [place for place, role in enumerate(list(self.compute_s)[1:]) if role not in ROLES]
+        if not between:
+            return None
+        each = [sum(stages_s[place] for place in between) for stages_s in self.edge.requests.latency.stages_s]
+        return float(statistics.median(each))
+
+    def busy_shares(self, cell: Cell, crossings: Sequence[Crossing]) -> dict[str, float]:
+        """By step, the share of the throughput phase's steady part in which it was busy; empty if a host's is unknown.
+
+        A host's as it measured it; a link's, in each direction, from what a request needs at the profile's rate.
+        """
+        hosts = {role: self.hosts[role].utilization[0] for role in self.compute_s}
+        known = {role: share for role, share in hosts.items() if share is not None}
+        if len(known) < len(hosts):
+            return {}
+        requests_per_s = self.edge.throughput_ips / cell.batch_size
+        links = {
+            f"{crossing.link} {direction}": occupied_s * requests_per_s
+            for crossing in crossings
+            for direction, occupied_s in zip(("out", "back"), crossing.occupied_s, strict=True)
+        }
+        return known | links
+
+    def request_columns(self) -> dict[str, dict[str, list[Any]]]:
+        """By phase, the columns of the requests' file: the server's seconds apart from those of the hosts before it."""
+        later = len(self.hosts) - 1
+        phases = {}
+        for phase, columns in plain(self.edge.requests).items():
+            others = {name: values for name, values in plain(columns).items() if name != "stages_s"}
+            split = [
+                (each[:-1], each[-1]) if len(each) == later else (each, None) for each in columns.stages_s
+            ]
+            phases[phase] = {
+                **others,
+                "middle_s": [list(middle) for middle, _ in split],
+                "server_s": [server for _, server in split],
+            }
+        return phases
+
+
+def stage_rows(
+    cell: Cell, crossings: Sequence[Crossing], result: TrialResult, samples: Samples
+) -> Iterator[Row]:
+    """One row for each host that took part, without what names the trial."""
+    ends = (0, *cell.cuts)
+    shares = ("steal_percent", "others_percent", "wait_percent", "core_percent")
+    kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
+    for position, (role, compute_s) in enumerate(result.compute_s.items()):
+        host, crossing = result.hosts[role], crossings[position] if position < len(crossings) else None
+        sensed = devices.columns(role, samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
+        out_s, back_s = crossing.occupied_s if crossing else (None, None)
+        utilization, bubble_s = host.utilization
+        yield {
+            "position": position,
+            "host": role,
+            "first_unit": ends[position],
+            "last_unit": cell.cuts[position] if position < len(cell.cuts) else None,
+            "compute_s": compute_s,
+            "best_s": result.best_s[role],
+            "baseline_s": host.baseline_s,
+            "slowdown": result.slowdowns.get(role),
+            "utilization": utilization,
+            "bubble_s": bubble_s,
+            "payload_bytes": crossing.payload_bytes if crossing else None,
+            "transfer_s": out_s,
+            "return_s": back_s,
+            "cpu_percent": host.usage.cpu_percent,
+            "rss_bytes": host.usage.rss_bytes,
+            "weights_bytes": host.weights_bytes,
+            **{name: sensed.get(f"{role}_{name}") for name in kept},
+        }
+
+
+def trial_row(
+    cell: Cell,
+    crossings: Sequence[Crossing],
+    result: TrialResult | WrongOutput,
+    probes: Probes,
+    samples: Samples | None = None,
+    slowed: float = SLOWED,
+    tolerance: Tolerance = _USUAL,
+) -> Row:
+    """The trial's row with its verdict, without what names the trial, and without times.
+
+    slowed: how many times as long as alone a stage may take. tolerance: how far a reading of a link may be off.
+    """
+    if isinstance(result, WrongOutput):
+        return {"status": "invalid", "reason": _output_fault(result), "max_abs_error": result.max_abs_error}
+    samples = samples or {}
+    report, server = result.edge, result.hosts[SERVER].usage
+    loads = {
+        role: devices.columns(role, samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
+        for role, host in result.hosts.items()
+    }
+    bound_s = bounds.latency_s(result.work_s, crossings)
+    bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, result.best_s, crossings)
+    probed = [_as_probed(crossing, probes) for crossing in crossings]
+    probed_bound_s = bounds.latency_s(result.work_s, probed)
+    probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, result.best_s, probed)
+    shares = result.busy_shares(cell, crossings)
+    busiest = max(shares, key=shares.__getitem__, default=None)
+    faults = [
+        *_link_faults(probes),
+        _output_fault(report),
+        *_bytes_faults(result, crossings),
+        _latency_fault(report.latency_s, probed_bound_s),
+        _throughput_fault(report, probed_bound_ips),
+        _load_fault(cell, probed, result.networks_s, tolerance),
+        _parts_fault(result.networks_s),
+        *_slow_stages(result, slowed),
+        *(devices.throttling(role, samples.get(role), host.usage) for role, host in result.hosts.items()),
+    ]
+    reason = "; ".join(fault for fault in faults if fault)
+    readings = [[each.reading for each in before_after] for before_after in probes.values()]
+    rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
+    rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
+    return {
+        "status": "invalid" if reason else "ok",
+        "reason": reason,
+        "latency_s": report.latency_s,
+        "latency_p95_s": report.latency_p95_s,
+        "edge_s": report.edge_s,
+        "serialize_s": report.serialize_s if crossings else None,
+        "network_s": statistics.median(result.networks_s) if crossings else None,
+        "middle_s": result.middle_s,
+        "server_s": result.compute_s.get(SERVER),
+        "latency_bound_s": bound_s,
+        "edge_slowdown": result.slowdowns.get(EDGE),
+        "server_slowdown": result.slowdowns.get(SERVER),
+        "throughput_ips": report.throughput_ips,
+        "throughput_bound_ips": bound_ips,
+        "probed_latency_bound_s": probed_bound_s,
+        "probed_throughput_bound_ips": probed_bound_ips,
+        "bound_by": bound_by,
+        "busiest": busiest,
+        "busiest_utilization": shares[busiest] if busiest else None,
+        "loaded_latency_s": report.loaded_latency_s,
+        "loaded_latency_p95_s": report.loaded_latency_p95_s,
+        "in_flight": report.in_flight,
+        "sequential_ips": report.sequential_ips,
+        "pipeline_gain": report.throughput_ips / report.sequential_ips,
+        "payload_bytes": report.payload_bytes,
+        "result_bytes": report.result_bytes,
+        "latency_requests": len(report.requests.latency.started_s),
+        "throughput_requests": len(report.requests.throughput.started_s),
+        "max_abs_error": report.max_abs_error,
+        "top1": report.top1,
+        "top1_images": report.top1_images,
+        "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
+        "rate_bps": min((rate for rate in rates if rate is not None), default=None),
+        "loaded_rate_bps": _loaded_rate_bps(probed, result.networks_s),
+        "retransmits": sum(host.usage.retransmits or 0 for host in result.hosts.values()),
+        **(plain(report.tcp) if report.tcp is not None else {}),
+        "edge_cpu_percent": report.cpu_percent,
+        "server_cpu_percent": server.cpu_percent,
+        "edge_rss_bytes": report.rss_bytes,
+        "server_rss_bytes": server.rss_bytes,
+        **loads[EDGE],
+        **loads[SERVER],
+        "strangers_percent": result.strangers_percent,
+        "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
+    }
+
+
+def _as_probed(crossing: Crossing, probes: Probes) -> Crossing:
+    return crossing.as_probed([each.reading for each in probes.get(crossing.link, ()) if not each.fault])
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
+
+
+def _loaded_rate_bps(crossings: Sequence[Crossing], networks_s: Sequence[float]) -> float | None:
+    """Payload, in bit/s, at which the trial's fastest request crossed: its own transfer as a probe of the one link.
+
+    None where the transfer is too short to say, or there are several links.
+    """
+    if len(crossings) != 1 or not networks_s:
+        return None
+    out_s, _ = crossings[0].occupied_s
+    if out_s < LONG_S:
+        return None
+    transfer_s = min(networks_s) - (crossings[0].least_s - out_s)
+    return 8 * crossings[0].payload_bytes / transfer_s if transfer_s > 0 else None
+
+
+def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
+    """The hosts whose cores had no time left although the throughput stayed below its bound; None: not measured."""
+    percents = {role: load.get(f"{role}_core_percent") for role, load in loads.items()}
+    if all(percent is None for percent in percents.values()):
+        return None
+    if efficiency >= REACHED:
+        return ""
+    return ", ".join(role for role, percent in percents.items() if percent is not None and percent >= FULL)
+
+
+# The faults of a trial, in words; each makes it invalid. Empty text: there is none.
+
+
+def _link_faults(probes: Probes) -> Iterator[str]:
+    """With the link's name where there are several."""
+    for name, before_after in probes.items():
+        link = f"link {name}" if len(probes) > 1 else "link"
+        for when, probed in zip(("before", "after"), before_after, strict=True):
+            if probed.fault:
+                yield f"{link} off {when} the trial: {probed.fault}"
+
+
+def _load_fault(
+    cell: Cell, crossings: Sequence[Crossing], networks_s: Sequence[float], tolerance: Tolerance
+) -> str:
+    """A link that is right when it is probed and slower while the hosts compute.
+
+    By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
+    """
+    loaded = _loaded_rate_bps(crossings, networks_s)
+    if loaded is None or cell.transport != TCP or not crossings[0].filled or crossings[0].own:
+        return ""
+    (crossing,) = crossings
+    expected_s = crossing.occupied_s[0] / GOODPUT
+    took_s = 8 * crossing.payload_bytes / loaded
+    allowed_s = (LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
+    if took_s <= expected_s + allowed_s:
+        return ""
+    return (
+        f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "
+        f"{show_rate(8 * crossing.payload_bytes / expected_s)}"
+    )
+
+
+def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterator[str]:
+    """Each data interface must have carried what the requests claim to have sent and received."""
+    phases = result.edge.requests
+    requests = len(phases.latency.started_s) + len(phases.throughput.started_s)
+    for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
+        for verb, nbytes, counted in (
+            ("sent", crossing.payload_bytes, host.usage.sent_bytes),
+            ("received", crossing.result_bytes, host.usage.received_bytes),
+        ):
+            needed = requests * nbytes
+            if counted is None or counted < needed:
+                yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
+                break
+
+
+def _output_fault(report: TrialReport | WrongOutput) -> str:
+    error, allowed = report.max_abs_error, report.tolerance
+    if error <= allowed:
+        return ""
+    return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
+
+
+def _latency_fault(latency_s: float, bound_s: float) -> str:
+    if latency_s >= TOO_FAST * bound_s:
+        return ""
+    return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
+
+
+def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
+    begin, end = report.throughput_window
+    if report.throughput_ips <= (TOO_MANY + LATE_REPLY_S / (end - begin)) * bound_ips:
+        return ""
+    return f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
+
+
+def _parts_fault(networks_s: Sequence[float]) -> str:
+    """What the hosts measured of a request lies one after the other within its latency."""
+    beyond = [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]
+    if not beyond:
+        return ""
+    return (
+        f"in {len(beyond)} of {len(networks_s)} requests the hosts' own times exceed the latency, by "
+        f"{1e3 * max(beyond):.3g} ms: they were not taken one after the other, or a host's clock is off"
+    )
+
+
+def _slow_stages(result: TrialResult, slowed: float) -> Iterator[str]:
+    """A GPU is not judged: by itself it clocks down between requests that come one after another."""
+    for role, slowdown in result.slowdowns.items():
+        compute_s = result.compute_s[role]
+        alone_s = compute_s / slowdown
+        matters = compute_s - alone_s > MATTERS * result.edge.latency_s
+        if slowdown > slowed and matters and result.hosts[role].usage.gpu_s is None:
+            yield (
+                f"the {role}'s stage took {compute_s * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
+                "that it takes alone: something else ran there, or its clock changed"
+            )
