@@ -130,13 +130,15 @@ def _faults(error: ValidationError) -> Iterator[tuple[ErrorDetails, str]]:
     """Each fault with one line of words for it."""
     for fault in error.errors():
         name = next((part for part in reversed(fault["loc"]) if isinstance(part, str)), "")
-        words = fault["msg"].replace("Input should be", "Use")
+        words = fault["msg"].replace("Input should be", "it should be")
         if fault["type"] == "value_error":
             yield fault, str(fault["ctx"]["error"])
         elif fault["type"] == "missing":
             yield fault, f"{name} is missing"
         elif fault["type"] in ("list_type", "tuple_type"):
             yield fault, f"{name} must be a list"
+        elif fault["type"] == "dict_type":
+            yield fault, f"{name} must be a mapping"
         elif isinstance(fault["input"], dict | list):
             yield fault, f"{name} must be one value"
         else:

@@ -7,16 +7,18 @@ import ipaddress
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar, Literal
 
 import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from pareto.errors import UserError
 from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
-from pareto.link.yaml_file import YamlFile
+from pareto.yaml_file import Keys, YamlFile
 
 THIS_MACHINE = "local"
 """What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
@@ -59,13 +61,6 @@ class HostEntry:
     @property
     def is_this_machine(self) -> bool:
         return self.ssh == THIS_MACHINE
-
-
-_KEYS = (
-    *("role", "ssh", "port", "user", "key", "data_address", "data_interface", "next_address"),
-    *("next_interface", "device", "threads", "python", "folder", "pip_index"),
-)
-"""In the order in which they are written."""
 
 
 @dataclass(frozen=True)
@@ -116,27 +111,15 @@ def load(path: Path) -> Inventory:
     if str(path).partition(":")[0] == SIMULATED:
         raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
     file = YamlFile(path, "testbed", TestbedError)
-    root = file.compose()
-    if root is None:
-        raise TestbedError(
-            f"{path}: is empty; write hosts: and under it a host for each role ({EDGE}, {SERVER})"
-        )
-    items = file.items(root, ("hosts",), "a testbed")
-    if "hosts" not in items:
-        raise file.fault(root, "hosts is missing: a mapping from each host's name to what it is")
-    node = items["hosts"]
-    if isinstance(node, yaml.ScalarNode) and not node.value:
-        return Inventory(path, ())
-    entries = file.mapping(node, "hosts must map each host's name to what it is")
-    hosts = tuple(_entry(file, name, entry) for name, entry in entries.items())
+    keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
+    hosts = tuple(HostEntry(name, **dict(host)) for name, host in keys.hosts.items())
     for index, host in enumerate(hosts):
-        for other in hosts[:index]:
-            for what, value in _clashes(other, host):
-                raise file.fault(
-                    entries[host.name], f"{other.name} and {host.name} have the same {what} {value}"
-                )
-    if len(hosts) > MAX_HOSTS:
-        raise file.fault(entries[hosts[MAX_HOSTS].name], f"a chain has at most {MAX_HOSTS} hosts")
+        with file.blaming("hosts", host.name):
+            for other in hosts[:index]:
+                for what, value in _clashes(other, host):
+                    raise UserError(f"{other.name} and {host.name} have the same {what} {value}")
+            if index == MAX_HOSTS:
+                raise UserError(f"a chain has at most {MAX_HOSTS} hosts")
     return Inventory(path, hosts)
 
 
@@ -148,49 +131,6 @@ def _clashes(one: HostEntry, other: HostEntry) -> Iterator[tuple[str, str]]:
         yield "data_address", address
 
 
-def _entry(file: YamlFile, name: str, node: yaml.Node) -> HostEntry:
-    """What a host's node says. Raises TestbedError."""
-    items = file.items(node, _KEYS, f"host {name}")
-    if not NAME.fullmatch(name):
-        raise file.fault(node, f"host {name!r}: a name is letters, digits, dots and dashes")
-    for key in ("role", "ssh", "data_address"):
-        if key not in items:
-            raise file.fault(node, f"host {name}: {key} is missing")
-    texts = {key: file.text(value, f"{key} must be one value") for key, value in items.items()}
-    following, is_middle = texts.get("next_address", ""), texts["role"] == MIDDLE
-    only_middle = "only a middle host has a next one beside the one before it"
-    rules = (
-        ("role", texts["role"] in PARTS, f"use {EDGE}, {MIDDLE} or {SERVER}"),
-        (
-            "ssh",
-            bool(_OPTION.fullmatch(texts["ssh"])),
-            "a name or address, as in pi@192.168.7.2, or local",
-        ),
-        ("user", bool(_OPTION.fullmatch(texts.get("user", ""))), "a user's name"),
-        ("data_address", _is_ipv4(texts["data_address"]), "an IPv4 address on the link between the hosts"),
-        ("next_address", is_middle, only_middle),
-        ("next_interface", is_middle, only_middle),
-        ("next_address", _is_ipv4(following), "an IPv4 address on the link to the next host"),
-        ("next_address", following != texts["data_address"], "as data_address: leave it out"),
-        (
-            "next_interface",
-            bool(following),
-            "say next_address too, its address on the link to the next host",
-        ),
-        ("port", _is_number(texts.get("port", ""), 65535), "a port from 1 to 65535"),
-        ("threads", _is_number(texts.get("threads", ""), 256), "a number from 1 to 256"),
-        ("device", bool(DEVICE.fullmatch(texts.get("device", ""))), "use cpu, or cuda:0 for the first GPU"),
-    )
-    for key, holds, wanted in rules:
-        if key in texts and not holds:
-            raise file.fault(items[key], f"{key} {texts[key]!r}: {wanted}")
-    values: dict[str, Any] = dict(texts)
-    values |= {key: int(texts[key]) for key in ("port", "threads") if key in texts}
-    if "key" in texts:
-        values["key"] = Path(texts["key"]).expanduser()
-    return HostEntry(name, **values)
-
-
 def _is_ipv4(text: str) -> bool:
     try:
         ipaddress.IPv4Address(text)
@@ -199,8 +139,55 @@ def _is_ipv4(text: str) -> bool:
     return True
 
 
-def _is_number(text: str, most: int) -> bool:
-    return text.isascii() and text.isdigit() and 1 <= int(text) <= most
+def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
+    """What a field's text must be, and the words for it."""
+
+    def check(text: str, info: ValidationInfo) -> str:
+        if not holds(text):
+            raise ValueError(f"{info.field_name} {text!r}: {wanted}")
+        return text
+
+    return AfterValidator(check)
+
+
+class _Host(Keys):
+    """In the order in which they are written; what each means: `HostEntry`."""
+
+    WHAT: ClassVar[str] = "a host"
+    role: Literal["edge", "middle", "server"]
+    ssh: Annotated[str, _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local")]
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    user: Annotated[str, _rule(_OPTION.fullmatch, "a user's name")] = ""
+    key: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
+    data_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link between the hosts")]
+    data_interface: str = ""
+    next_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link to the next host")] = ""
+    next_interface: str = ""
+    device: Annotated[str, _rule(DEVICE.fullmatch, "use cpu, or cuda:0 for the first GPU")] = "cpu"
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
+    python: str = ""
+    folder: str = ".pareto"
+    pip_index: str = ""
+
+    @model_validator(mode="after")
+    def _next_side(self) -> _Host:
+        """What a middle host may say of its side towards the next host."""
+        for key in ("next_address", "next_interface"):
+            if key in self.model_fields_set and self.role != MIDDLE:
+                raise ValueError(f"{key}: only a middle host has a next one beside the one before it")
+        if self.next_address == self.data_address:
+            raise ValueError(f"next_address {self.next_address!r}: as data_address: leave it out")
+        if self.next_interface and not self.next_address:
+            raise ValueError("next_interface: say next_address too, its address on the link to the next host")
+        return self
+
+
+class _Testbed(Keys):
+    WHAT: ClassVar[str] = "a testbed"
+    hosts: Annotated[
+        dict[Annotated[str, _rule(NAME.fullmatch, "a name is letters, digits, dots and dashes")], _Host],
+        BeforeValidator(lambda value: value or {}),  # no host yet
+    ]
 
 
 HEADER = """\
@@ -228,7 +215,7 @@ def add(path: Path, host: HostEntry) -> None:
 def as_text(host: HostEntry, indent: str = _INDENT) -> str:
     """The lines of a host; keys with the value that they would have anyway are left out."""
     defaults = {field.name: field.default for field in fields(HostEntry)}
-    values = {key: getattr(host, key) for key in _KEYS}
+    values = {key: getattr(host, key) for key in _Host.model_fields}
     lines = [f"{indent}{_scalar(host.name)}:"]
     lines += [
         f"{indent}{_INDENT}{key}: {_scalar(str(value))}"

@@ -65,7 +65,7 @@ def test_what_a_file_says(tmp_path: Path) -> None:
     [
         ("role: edge", "role: client", 4),
         ("role: server", "role: edge", 12),
-        ("192.168.7.1\n", "192.168.7.2\n", 12),
+        ("192.168.7.1\n", "192.168.7.2\n", 14),
         ("cuda:1", "gpu", 15),
         ("threads: 4", "threads: 0", 10),
         ("port: 2222", "port: ssh", 6),
@@ -126,7 +126,7 @@ def test_middle_hosts_come_in_the_files_order(tmp_path: Path) -> None:
         ("next_address: 192.168.8.4", "next_address: mid.lab", 7),
         ("next_address: 192.168.8.4", "next_address: 192.168.7.4", 7),
         ("    next_address: 192.168.8.4\n", "", 7),
-        ("next_address: 192.168.8.4", "next_address: 192.168.8.1", 4),
+        ("next_address: 192.168.8.4", "next_address: 192.168.8.1", 6),
         ("192.168.8.5", "192.168.8.4", 10),
     ],
 )
