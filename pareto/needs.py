@@ -21,7 +21,7 @@ _NAMED = re.compile(r"^testbed: *['\"]?([^'\"#\s]+)", re.MULTILINE)
 
 
 def local_testbed(arguments: Sequence[str]) -> bool:
-    """Whether a command line builds the local testbed; where that cannot be told, it does not say so."""
+    """Whether a command line builds the local testbed; False where that cannot be seen from it."""
     words = list(arguments)
     if words and words[0].startswith("-"):
         words.insert(0, "run")
@@ -40,8 +40,8 @@ def _saved(words: Sequence[str]) -> str:
                 str(json.loads(manifest.read_text())["sweep"]["testbed"]) if manifest.is_file() else "unknown"
             )
         sweep = next((word for word in words[1:] if word.endswith((".yaml", ".yml"))), "")
-        found = _NAMED.search(Path(sweep).read_text()) if sweep else None
-        return found[1] if found else ""
+        named = _NAMED.search(Path(sweep).read_text()) if sweep else None
+        return named[1] if named else ""
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return "unknown"  # the command itself says what is wrong with it
 

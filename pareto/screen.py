@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pareto.console import console as console
 from pareto.constants import MOST_ROUNDS
-from pareto.hosts.tcp_settings import TcpSettings
+from pareto.hosts.host import TcpSettings
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Clock

@@ -24,9 +24,8 @@ from pareto import DATA, profile_files
 from pareto.backends import names
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
-from pareto.hosts.host import MAX_HOSTS
+from pareto.hosts.host import MAX_HOSTS, TcpSettings
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile

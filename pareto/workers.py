@@ -12,10 +12,9 @@ from typing import Any
 from pareto.backends import names
 from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
-from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session, SessionError
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.jsonlines import plain
 from pareto.link import probe

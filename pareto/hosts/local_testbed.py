@@ -1,9 +1,9 @@
 """The testbed that is made of namespaces on this machine.
 
-The privileged half is a child process (`pareto.hosts.local`). Where the driver is not root, it is root of a user
-namespace of its own, in which the whole testbed lies; or it is started through sudo (`rights`). It takes everything
-down when the driver ends, whichever way, and where a part of the testbed is gone: a testbed lives as a whole or not
-at all. Then another is built in its place (`LocalTestbed.revive`).
+Its privileged half, the builder, is a child process (`pareto.hosts.local`). Where the driver is not root, the builder
+is root of a user namespace of its own, in which the whole testbed lies; or it is started through sudo (`rights`). It
+takes everything down when the driver ends, however that ends, and where a part of the testbed is gone: a testbed lives
+as a whole or not at all. Then another is built in its place (`LocalTestbed.revive`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from typing import Any
 
 import psutil
 
-from pareto.hosts import keys
-from pareto.hosts.connection import FAULTS, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, End, Host, TestbedError, chain
-from pareto.hosts.keys import Keyring
+from pareto.hosts.connection import FAULTS, Connection, ThisMachine, Unreachable
+from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
+from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
@@ -36,33 +35,32 @@ from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, Ses
 from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.ssh import SshConnection
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0
-"""A keeper that lives answers within this."""
+"""A builder that lives answers within this."""
 EXPLAIN_S = 1.0
-"""How long after a connection the keeper may find out what else is gone."""
+"""How long after a connection ends the builder may take to learn what else is gone."""
 _ENTER = ("nsenter", "--user", "--mount", "--net", "--pid", "--preserve-credentials")
-"""The user may enter a user namespace that he made, and is root there."""
+"""Users may enter a user namespace that they made, and are root there."""
 
 
 @dataclass
 class LocalTestbed(Testbed):
     """build: makes another of its kind. Raises TestbedError."""
 
-    keeper: Session = field(kw_only=True)
+    builder: Session = field(kw_only=True)
     build: Callable[[], LocalTestbed] = field(kw_only=True)
 
     __test__ = False
 
     def lost(self) -> str:
-        """What has happened to it; empty where all its parts are there. Within some seconds."""
+        """What has happened to it; empty where all its parts are there. Takes up to some seconds."""
         deadline, words = time.monotonic() + EXPLAIN_S, ""
         while True:
             try:
-                self.keeper.request("check", CHECK_TIMEOUT_S)
+                self.builder.request("check", CHECK_TIMEOUT_S)
             except (SessionError, SessionLost, TimeoutError) as fault:
                 return str(fault)
             if not words:
@@ -106,37 +104,51 @@ def open_local(
     build = partial(
         open_local, hosts=hosts, edge_cpu=edge_cpu, threads=threads, shaper=shaper, shape_at=shape_at, tcp=tcp
     )
-    key, public = keys.new_key()
+    key, public = new_key()
     keyring = Keyring.of(key)
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
         may = require_local(edge_cpu)
-        keeper = start_builder(may)
-        end = os.pidfd_open(keeper.pid)
+        builder = start_builder(may)
+        end = os.pidfd_open(builder.pid)
         watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
         watch.start()
         undo.callback(watch.join)
-        undo.callback(keeper.session.close)
+        undo.callback(builder.session.close)
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
-        heartbeat.add(keeper.session)
+        heartbeat.add(builder.session)
         try:
-            built = keeper.session.request(
+            built = builder.session.request(
                 "build",
                 BUILD_TIMEOUT_S,
-                hosts=[{"name": it, "cpu_share": edge_cpu if it == EDGE else 1.0} for it in chain(hosts)],
-                user="" if keeper.inside else getpass.getuser(),
+                hosts=[
+                    {"name": role, "cpu_share": edge_cpu if role == EDGE else 1.0} for role in chain(hosts)
+                ],
+                user="" if builder.inside else getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
                 tcp=asdict(tcp or TcpSettings()),
             )
-            logins = {name: _login(name, told, keeper.inside) for name, told in built["hosts"].items()}
-            for name, told in built["hosts"].items():
-                remotes[name] = Remote(_host(name, told, threads), SshConnection(logins[name], keyring))
-                undo.callback(remotes[name].close)
-            links = _links(built, keeper, remotes, logins, keyring, heartbeat, shape_at, undo)
+            logins = {role: _login(role, made, builder.inside) for role, made in built["hosts"].items()}
+            for role, made in built["hosts"].items():
+                remotes[role] = Remote(_host(role, made, threads), SshConnection(logins[role], keyring))
+                undo.callback(remotes[role].close)
+
+            def root_on(role: str) -> Remote:
+                space = f"--net=/run/netns/{built['hosts'][role]['namespace']}"
+                connection: Connection
+                if builder.inside:
+                    connection = ThisMachine([*builder.inside, "nsenter", space, "--"])
+                else:
+                    connection = SshConnection(replace(logins[role], user="root"), keyring)
+                undo.callback(connection.close)
+                return Remote(remotes[role].host, connection)
+
+            links = _links(built, builder.session, root_on, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
+        cores = sorted({made["core"] for made in built["hosts"].values()})
         return LocalTestbed(
             remotes,
             links,
@@ -145,12 +157,10 @@ def open_local(
             _facts(built) | {"rights": may.kind},
             is_local=True,
             undo=undo.pop_all(),
-            keeper=keeper.session,
+            builder=builder.session,
             build=build,
             # Under a quota the kernel's ticks do not tell (`pareto.devices`).
-            strangers=partial(Strangers, sorted({told["core"] for told in built["hosts"].values()}))
-            if edge_cpu == 1
-            else None,
+            strangers=partial(Strangers, cores) if edge_cpu == 1 else None,
         )
 
 
@@ -167,7 +177,7 @@ class Strangers:
 
 
 def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
-    """Wait for the keeper's end, told by its pidfd, and close the connections to its hosts.
+    """Wait for the builder's end, by its pidfd, and close the connections to its hosts.
 
     Whoever waits for an answer hears of it at once, also where no last packet gets here. `remotes` may grow meanwhile.
     """
@@ -178,7 +188,7 @@ def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
 
 
 @dataclass(frozen=True)
-class Keeper:
+class Builder:
     """The privileged half.
 
     pid: of the child process. inside: argv prefix of what is to run in its namespaces; empty where they are the
@@ -190,7 +200,7 @@ class Keeper:
     inside: tuple[str, ...]
 
 
-def start_builder(rights: Rights) -> Keeper:
+def start_builder(rights: Rights) -> Builder:
     """Start the privileged half: `pareto.hosts.local`. Raises TestbedError."""
     # -B: root must not leave its bytecode in the user's tree.
     argv = [*rights.prefix, sys.executable, "-B", "-m", "pareto.hosts.local"]
@@ -198,18 +208,21 @@ def start_builder(rights: Rights) -> Keeper:
     wire = PipeWire(argv, cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
     session, pid = Session("local testbed", wire), wire.process.pid
     if rights.kind != OWN:
-        return Keeper(session, pid, ())
+        return Builder(session, pid, ())
     try:
         session.request("own", BUILD_TIMEOUT_S, uid=os.getuid())
         (first,) = psutil.Process(pid).children()
     except (*FAULTS, psutil.Error, ValueError) as error:
         session.close()
         raise TestbedError(f"the local testbed did not start: {error}") from error
-    return Keeper(session, pid, (*_ENTER, f"--target={first.pid}", "--"))
+    return Builder(session, pid, (*_ENTER, f"--target={first.pid}", "--"))
 
 
 def require_local(edge_cpu: float = 1.0) -> Rights:
-    """Find out before anything else whether the local testbed can be built, and by which right. Raises TestbedError."""
+    """By which right the local testbed can be built. Raises TestbedError where it cannot be built.
+
+    edge_cpu: the share of a core that the edge is to get.
+    """
     if rights.sshd() is None:
         raise TestbedError(
             "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server)"
@@ -220,37 +233,35 @@ def require_local(edge_cpu: float = 1.0) -> Rights:
         raise TestbedError(str(forbidden)) from None
 
 
-def _login(name: str, told: dict[str, Any], inside: Sequence[str]) -> Login:
-    there = (told["address"], told["port"])
+def _login(role: str, made: dict[str, Any], inside: Sequence[str]) -> Login:
+    there = (made["address"], made["port"])
     pipe = [sys.executable, "-I", "-S", "-B", tcp_pipe.__file__, *map(str, there)]
     proxy = shlex.join([*inside, *pipe]) if inside else ""
-    return Login(name, *there, told["user"], told["host_key"], proxy_command=proxy)
+    return Login(role, *there, made["user"], made["host_key"], proxy_command=proxy)
 
 
-def _host(name: str, told: dict[str, Any], threads: int) -> Host:
+def _host(role: str, made: dict[str, Any], threads: int) -> Host:
     return Host(
-        name,
-        told["data_address"],
-        told["data_interface"],
-        told["cache"],
+        role,
+        made["data_address"],
+        made["data_interface"],
+        made["cache"],
         sys.executable,
         threads=threads,
-        core=told["core"],
-        cpu_share=told["cpu_share"],
+        core=made["core"],
     )
 
 
 def _links(
     built: dict[str, Any],
-    keeper: Keeper,
-    remotes: Mapping[str, Remote],
-    logins: Mapping[str, Login],
-    keyring: Keyring,
+    builder: Session,
+    root_on: Callable[[str], Remote],
     heartbeat: Heartbeat,
     shape_at: str,
     undo: ExitStack,
 ) -> tuple[Link, ...]:
-    ends = [(End(**told["near"]), End(**told["far"])) for told in built["links"]]
+    """`root_on`: a host by its role, logged in to as root."""
+    ends = [(End(**link["near"]), End(**link["far"])) for link in built["links"]]
     if built["shaper"] == "none":
         return tuple(Link(near, far, NoShaper()) for near, far in ends)
     if built["shaper"] == "relay":
@@ -258,18 +269,12 @@ def _links(
             raise TestbedError(
                 f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
             )
-        return tuple(
-            Link(near, far, RelayShaper(keeper.session, number)) for number, (near, far) in enumerate(ends)
-        )
-    starts = {}
+        return tuple(Link(*pair, RelayShaper(builder, number)) for number, pair in enumerate(ends))
     shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
-    for name in {role: None for roles in shaping for role in roles}:
-        host = remotes[name].host
-        space = [*keeper.inside, "nsenter", f"--net=/run/netns/{built['hosts'][name]['namespace']}", "--"]
-        login = replace(logins[name], user="root")
-        as_root = Remote(host, ThisMachine(space) if keeper.inside else SshConnection(login, keyring))
-        undo.callback(as_root.close)
-        starts[name] = partial(as_root.start_privileged, as_root=True)
+    starts = {
+        role: partial(root_on(role).start_privileged, as_root=True)
+        for role in dict.fromkeys(role for roles in shaping for role in roles)
+    }
     links = []
     for (near, far), roles in zip(ends, shaping, strict=True):
         shaper = NetemShaper(near, far, {role: starts[role] for role in roles}, heartbeat, filtered=False)
@@ -288,7 +293,7 @@ def _facts(built: dict[str, Any]) -> dict[str, Any]:
         "congestion_control": built["congestion_control"],
         "initial_window_segments": built["initial_window_segments"],
         "sysctls": built["sysctls"],
-        "hosts": {name: {k: told[k] for k in kept} for name, told in built["hosts"].items()},
+        "hosts": {role: {key: made[key] for key in kept} for role, made in built["hosts"].items()},
         "links": built["links"],
     }
 

@@ -20,7 +20,7 @@ _TIMEOUT_S = 30.0  # `ssh -G` may ask the name service, and run what `Match exec
 
 @dataclass(frozen=True)
 class Login:
-    """How to reach a host.
+    """How to log in to a host.
 
     name: as the testbed calls it. host_key: the one key it may show, in OpenSSH's one-line form; without one, the
     files of `known_hosts` decide (the first is the user's own), in which it stands as `known_as`: the address, with
@@ -128,7 +128,7 @@ def _configuration(name: str, target: str, options: list[str]) -> dict[str, list
     """What `ssh -G` says, by keyword."""
     argv = ["ssh", "-T", "-G", *configuration_file(), *options, "--", target]
     try:
-        asked = subprocess.run(  # noqa: S603  (no shell; "--" keeps the target from being an option)
+        done = subprocess.run(  # noqa: S603  (no shell; "--" keeps the target from being an option)
             argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
@@ -137,11 +137,11 @@ def _configuration(name: str, target: str, options: list[str]) -> dict[str, list
         ) from None
     except subprocess.TimeoutExpired:
         raise TestbedError(f"{name}: ssh -G {target} took longer than {_TIMEOUT_S:g} s") from None
-    if asked.returncode != 0:
-        words = asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"]
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise TestbedError(f"{name}: ssh cannot make anything of {target!r}: {words[0].strip()}")
     said: dict[str, list[str]] = {}
-    for line in asked.stdout.splitlines():
+    for line in done.stdout.splitlines():
         keyword, _, value = line.partition(" ")
         said.setdefault(keyword.lower(), []).append(value)
     return said

@@ -20,7 +20,7 @@ ANSWER_TIMEOUT_S = 10.0
 class LinkState:
     """The link now: packets dropped since it was shaped, and where its traces are, in seconds.
 
-    Dropped by full queues; netem counts those that it was asked to lose with them. None: nobody counts.
+    Full queues drop them; netem counts the wanted losses among them. None: nobody counts.
     """
 
     dropped: int | None
@@ -75,13 +75,13 @@ class NoShaper:
 
 
 class RelayShaper:
-    """The local testbed's process in the middle of a link, reached through the testbed's keeper.
+    """The local testbed's process in the middle of a link, reached through the testbed's builder.
 
     link: the link's number, counted from the edge.
     """
 
-    def __init__(self, keeper: Session, link: int) -> None:
-        self._keeper = keeper
+    def __init__(self, builder: Session, link: int) -> None:
+        self._builder = builder
         self._link = link
 
     def apply(self, profile: Profile) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class RelayShaper:
     def close(self) -> None: ...
 
     def _ask(self, op: str, **fields: Any) -> Any:
-        return self._keeper.request(op, ANSWER_TIMEOUT_S, link=self._link, **fields)
+        return self._builder.request(op, ANSWER_TIMEOUT_S, link=self._link, **fields)
 
 
 def who_shapes(near: str, far: str, shape_at: str) -> tuple[str, ...]:
@@ -151,51 +151,45 @@ class NetemShaper:
             raise
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        ways = dict(zip(self._ends, profile.with_queues().directions, strict=True))
-        shared = {"bucket": asdict(profile.bucket) if profile.bucket else None, "offset_s": profile.offset_s}
-        asked = {}
-        for role, session in self._sessions.items():
-            (peer,) = (other for other in self._ends if other != role)
-            asked[role] = session.send(
-                "apply",
-                interface=self._ends[role].interface,
-                address=self._ends[role].address,
-                peer=self._ends[peer].address if self._filtered else None,
-                egress=ways[role].to_dict(),
-                ingress={} if peer in self._sessions else ways[peer].to_dict(),
-                filtered=self._filtered,
-                patience_s=self._patience_s,
-                **shared,
-            )
-        timeout_s = ANSWER_TIMEOUT_S + self._patience_s
-        told = {role: self._sessions[role].wait(number, timeout_s) for role, number in asked.items()}
+        sent = dict(zip(self._ends, profile.with_queues().directions, strict=True))
+        bucket = asdict(profile.bucket) if profile.bucket else None
+
+        def fields(role: str) -> dict[str, Any]:
+            peer = self._peer(role)
+            return {
+                "address": self._ends[role].address,
+                "peer": self._ends[peer].address if self._filtered else None,
+                "egress": sent[role].to_dict(),
+                "ingress": {} if peer in self._sessions else sent[peer].to_dict(),
+                "filtered": self._filtered,
+                "patience_s": self._patience_s,
+                "bucket": bucket,
+                "offset_s": profile.offset_s,
+            }
+
+        applied = self._each("apply", fields, ANSWER_TIMEOUT_S + self._patience_s)
         self._patience_s = 0.0
-        return told
+        return applied
 
     def restart(self, position_s: float) -> None:
-        self._each("restart", position_s=position_s)
+        self._each("restart", lambda role: {"position_s": position_s})
 
     def seed(self, seed: int) -> bool:
         """By the kernel since Linux 6.6; an older one takes no seed, and says so by none that is read back."""
-        near = next(iter(self._ends))
-        out, back = seed_of(seed, "edge_to_server"), seed_of(seed, "server_to_edge")
-        asked = []
-        for role, session in self._sessions.items():
-            egress, ingress = (out, back) if role == near else (back, out)
-            interface = self._ends[role].interface
-            asked.append((session, session.send("seed", interface=interface, egress=egress, ingress=ingress)))
-        told = [session.wait(number)["seeded"] for session, number in asked]
-        self._seeded = all(told)
+        near, far = self._ends
+        seeds = {near: seed_of(seed, "edge_to_server"), far: seed_of(seed, "server_to_edge")}
+        replies = self._each("seed", lambda role: {"egress": seeds[role], "ingress": seeds[self._peer(role)]})
+        self._seeded = all(reply["seeded"] for reply in replies.values())
         return self._seeded
 
     def state(self) -> LinkState:
-        stats = self._each("stats")
-        positions = [told["position_s"] for told in stats if told["position_s"] is not None]
-        return LinkState(sum(told["dropped"] for told in stats), max(positions, default=None))
+        stats = self._each("stats", lambda role: {}).values()
+        positions = [each["position_s"] for each in stats if each["position_s"] is not None]
+        return LinkState(sum(each["dropped"] for each in stats), max(positions, default=None))
 
     def facts(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"at": list(self._starts)}
-        return {"netem": told if self._seeded is None else told | {"seeded": self._seeded}}
+        facts: dict[str, Any] = {"at": list(self._starts)}
+        return {"netem": facts if self._seeded is None else facts | {"seeded": self._seeded}}
 
     def revive(self) -> None:
         for role, session in list(self._sessions.items()):
@@ -211,14 +205,18 @@ class NetemShaper:
         for session in self._sessions.values():
             self._stop(session)
 
+    def _peer(self, role: str) -> str:
+        (peer,) = (other for other in self._ends if other != role)
+        return peer
+
     def _start(self, *roles: str) -> None:
         """Side by side, for a small device takes seconds. Raises TestbedError where a host cannot shape."""
-        asked = {}
+        sent = {}
         for role in roles:
             session = self._sessions[role] = self._starts[role]()
             self._heartbeat.add(session)
-            asked[session] = session.send("supported")
-        for session, number in asked.items():
+            sent[session] = session.send("supported")
+        for session, number in sent.items():
             if not session.wait(number, 3 * ANSWER_TIMEOUT_S)["netem"]:
                 raise TestbedError(
                     f"{session.name}: its kernel has no sch_netem; ./pareto.sh doctor tells how to get it"
@@ -228,10 +226,12 @@ class NetemShaper:
         self._heartbeat.remove(session)
         session.close()
 
-    def _each(self, op: str, **fields: Any) -> list[dict[str, Any]]:
-        """Ask all helpers at the same time."""
-        asked = []
-        for role, session in self._sessions.items():
-            interface = self._ends[role].interface
-            asked.append((session, session.send(op, interface=interface, **fields)))
-        return [session.wait(number) for session, number in asked]
+    def _each(
+        self, op: str, fields: Callable[[str], dict[str, Any]], timeout_s: float = 30.0
+    ) -> dict[str, Any]:
+        """Send a request to all helpers at the same time; returns their replies by role."""
+        numbers = {
+            role: session.send(op, interface=self._ends[role].interface, **fields(role))
+            for role, session in self._sessions.items()
+        }
+        return {role: self._sessions[role].wait(number, timeout_s) for role, number in numbers.items()}

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pareto.hosts import inventory
+from pareto.hosts.host import TcpSettings
 from pareto.hosts.inventory import THIS_MACHINE
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Testbed
 from pareto.link.profile import Profile
 

@@ -42,12 +42,12 @@ class Fault:
 
 def _testbed() -> Iterator[Fault]:
     """What the local testbed is made of."""
-    keeper, relay = "the keeper", "the relay"
+    builder, relay = "the builder", "the relay"
     for what, reason in (("SIGKILL", KILLED), ("SIGTERM", "ended by SIGTERM"), ("SIGHUP", "ended by SIGHUP")):
-        yield Fault(what, keeper, AGAIN, reason, slow=what != "SIGKILL")
-    yield Fault("SIGSTOP", keeper, AGAIN, "did not answer in time", within_s=20, slow=True)
+        yield Fault(what, builder, AGAIN, reason, slow=what != "SIGKILL")
+    yield Fault("SIGSTOP", builder, AGAIN, "did not answer in time", within_s=20, slow=True)
     for when, backend in product(("load", "connect", "shape", "warm", "stage", "stats"), ("tcp", "rpc")):
-        yield Fault("SIGKILL", keeper, AGAIN, KILLED, when, backend, slow=True)
+        yield Fault("SIGKILL", builder, AGAIN, KILLED, when, backend, slow=True)
     between = "the relay between edge and server"
     yield Fault("SIGKILL", relay, AGAIN, f"{between} ended: {KILLED}")
     yield Fault("SIGKILL", relay, AGAIN, f"{between} ended: {KILLED}", backend="rpc", slow=True)

@@ -121,7 +121,7 @@ def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None
 
 def victim(whom: str) -> psutil.Process:
     kind, _, host = whom.removeprefix("the ").partition(" of ")
-    if kind == "keeper":
+    if kind == "builder":
         return descendants(os.getpid(), "-m pareto.hosts.local")[0]
     if kind == "relay":
         return descendants(os.getpid(), "-m pareto.link.relay")[0]

@@ -65,7 +65,7 @@ def test_every_way_in_every_place(tmp_path: Path) -> None:
 
 
 def programs(driver: int) -> list[psutil.Process]:
-    """The benchmark's, on the hosts: what is started through a testbed's sshd descends from the driver's keeper."""
+    """The benchmark's, on the hosts: what is started through a testbed's sshd descends from the driver's builder."""
     return python_programs(driver, "pareto.worker.bench")
 
 

@@ -134,8 +134,8 @@ def test_doctor_finds_and_removes_what_a_killed_testbed_left(tmp_path: Path) -> 
     )
     assert wait_until(lambda: all(len(workers(check)) == 2 for check in (lives, dies)), 120)
     family = descendants(dies.pid)
-    (keeper,) = python_programs(dies.pid, "pareto.hosts.local")
-    keeper.kill()
+    (builder,) = python_programs(dies.pid, "pareto.hosts.local")
+    builder.kill()
     dies.kill()
     assert ended(family), family
     there = namespaces()

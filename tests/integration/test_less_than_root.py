@@ -107,7 +107,7 @@ def test_the_capabilities_that_it_names_are_enough(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", ["driver", "unshare --user", "pareto.hosts.local"])
-def test_all_ends_with_its_driver_and_with_its_keeper_and_is_put_back(victim: str, folder: Path) -> None:
+def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: str, folder: Path) -> None:
     process = started(*user(), sys.executable, "-B", "-c", HOLD)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -18,12 +18,11 @@ import pytest
 
 from pareto.hosts import ssh
 from pareto.hosts.connection import Unreachable
-from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shaping import RelayShaper
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
@@ -209,7 +208,7 @@ def test_a_refused_profile_leaves_the_session_usable(bed: Testbed) -> None:
     shaper = bed.links[0].shaper
     assert isinstance(shaper, RelayShaper)
     with pytest.raises(SessionError):
-        shaper._keeper.request("shape", link=0, edge_to_server={"delay_s": -1.0}, server_to_edge={})
+        shaper._builder.request("shape", link=0, edge_to_server={"delay_s": -1.0}, server_to_edge={})
     assert shaper.apply(load("none"))["shaper"] == "relay"
 
 
@@ -318,12 +317,12 @@ def test_nothing_outlives_a_driver_that_dies(driver: Driver, how: signal.Signals
     assert wait_until(lambda: not driver.made & left_behind()), driver.made & left_behind()
 
 
-def test_the_next_start_sweeps_up_after_a_killed_keeper(driver: Driver) -> None:
-    (keeper,) = python_programs(driver.process.pid, "pareto.hosts.local")
-    keeper.kill()
+def test_the_next_start_sweeps_up_after_a_killed_builder(driver: Driver) -> None:
+    (builder,) = python_programs(driver.process.pid, "pareto.hosts.local")
+    builder.kill()
     driver.process.kill()
     driver.process.wait()
-    assert ended(driver.family), "the kernel ends sshd and workers with their keeper"
+    assert ended(driver.family), "the kernel ends sshd and workers with their builder"
     assert any(what.startswith("namespace") for what in driver.made & left_behind())
     open_local().close()
     assert not driver.made & left_behind()

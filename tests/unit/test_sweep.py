@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.samples import LEAST_VALUES
 from pareto.errors import UserError
-from pareto.hosts.tcp_settings import TcpSettings
+from pareto.hosts.host import TcpSettings
 from pareto.manifest import resumed_sweep
 from pareto.sweep import Sweep, make_sweep, networks_of, networks_to_check, profiles, requested_sweep
 

@@ -15,7 +15,6 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import NoShaper
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Tolerance

@@ -1,13 +1,13 @@
-"""`python -m pareto.hosts.local`: builds the local testbed and keeps it until its stdin ends.
+"""`python -m pareto.hosts.local`, the builder: builds the local testbed and keeps it until its stdin ends.
 
-Runs as root, as a child of the driver, which need not be; or as root of a user namespace of its own, which the driver
-has put it into. It speaks `pareto.jsonlines`:
+It runs as root, as a child of the driver, which need not be root; or as root of a user namespace of its own, into which
+the driver has put it. It speaks `pareto.jsonlines`:
 
-- `own` {uid}: first, where it is in a namespace of its own, made by the user with that number
+- `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
 - `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay|none,
   tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
-  `restart`, `seed` and `stats` {link}, as the relay's
+  `restart`, `seed` and `stats` {link}: the relay's own requests
 - `check`: fails where a part of the testbed is gone
 - `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
 - `repair`: remove these
@@ -31,23 +31,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pareto.hosts.host import TcpSettings
 from pareto.hosts.local import cpu, journal, network, own, sshd
 from pareto.hosts.session import Heartbeat, PipeWire, Session, ending
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.jsonlines import Refused, serve
 from pareto.link import journal as link_journal
 from pareto.link import offload, qdisc
 from pareto.link.profile import Profile
 
 WATCH_S = 1.0
-"""How often it is looked whether all is there; a process that ends is noticed at once."""
+"""How often the builder looks whether all parts are there; a process that ends is noticed at once."""
 
 
 @dataclass
 class Part:
     """A process that the testbed is made of. errors: a file whose last line may say why it ended.
 
-    pauses: at how many looks in a row it was found stopped.
+    pauses: at how many looks in a row it was stopped.
     """
 
     name: str
@@ -67,19 +67,19 @@ class Part:
     def _last_words(self) -> str:
         lines = self.errors.read_text(errors="replace").splitlines() if self.errors is not None else []
         # `unshare` complains where what it started was killed.
-        said = [line for line in lines if not line.startswith("unshare:")]
-        return said[-1] if said else "by itself, or it was killed"
+        own = [line for line in lines if not line.startswith("unshare:")]
+        return own[-1] if own else "by itself, or it was killed"
 
 
 @dataclass(frozen=True)
 class Relay:
-    """What shapes one link. offloads: of the link's ends, by namespace and interface, as they were found."""
+    """What shapes one link. offloads: of the link's ends, by namespace and interface, as they were before."""
 
     session: Session
     offloads: Mapping[tuple[str, str], offload.Offloads]
 
 
-class Keeper:
+class Builder:
     """The testbed of one run: what was started here, and how it goes away."""
 
     def __init__(self) -> None:
@@ -117,8 +117,8 @@ class Keeper:
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         hosts = {}
         placed = cpu.placement(len(wanted))
-        for host, asked, core in zip(net.hosts, wanted, placed.hosts, strict=True):
-            share = asked["cpu_share"]
+        for host, entry, core in zip(net.hosts, wanted, placed.hosts, strict=True):
+            share = entry["cpu_share"]
             group = cpu.limit(self._journal, host.name, share) if share < 1 else None
             server = sshd.start(
                 host,
@@ -167,9 +167,9 @@ class Keeper:
         profile = Profile.from_dict(request)
         coarse = any(offload.too_coarse(way) for way in profile.directions)
         offloads = {}
-        for (namespace, interface), found in relay.offloads.items():
+        for (namespace, interface), before in relay.offloads.items():
             with network.inside(namespace):
-                offload.write(interface, dict.fromkeys(found, False) if coarse else found)
+                offload.write(interface, dict.fromkeys(before, False) if coarse else before)
             offloads[namespace] = _offloads(namespace, interface)
         return {**relay.session.request("apply", **request), "offloads": offloads}
 
@@ -264,9 +264,9 @@ def _offloads(namespace: str, interface: str) -> offload.Offloads:
 
 
 def main() -> None:
-    keeper = Keeper()
+    builder = Builder()
     ops = ("own", "build", "shape", "restart", "seed", "stats", "check", "examine", "repair")
-    serve({op: getattr(keeper, op) for op in ops}, at_end=keeper.end)
+    serve({op: getattr(builder, op) for op in ops}, at_end=builder.end)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ from typing import Any
 
 from pyroute2 import IPRoute, netns
 
-from pareto.hosts.host import End
+from pareto.hosts.host import End, TcpSettings
 from pareto.hosts.local.journal import Journal
-from pareto.hosts.tcp_settings import TcpSettings
 from pareto.jsonlines import Refused
 
 DATA, ONWARD = "data0", "data1"
@@ -130,21 +129,21 @@ def sysctls(tcp: TcpSettings) -> dict[str, str]:
     return {"net/ipv4/tcp_slow_start_after_idle": str(int(tcp.slow_start_after_idle)), **_SYSCTLS}
 
 
-def congestion_control(asked: str | None) -> str:
-    """The one that was asked for, or else cubic, or else this kernel's own. Raises Refused where it has not the one
-    asked for."""
-    wanted = asked or CONGESTION_CONTROL
+def congestion_control(wanted: str | None) -> str:
+    """The one that is wanted, or else cubic, or else this kernel's own. Raises Refused for a wanted one that the
+    kernel lacks."""
+    name = wanted or CONGESTION_CONTROL
     with socket.socket() as sock:
         try:  # for root the kernel loads its module
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, wanted.encode())
-            return wanted
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            return name
         except OSError:
-            if asked is not None:
-                there_is = _told("tcp_available_congestion_control").split()
+            if wanted is not None:
+                available = _sysctl("tcp_available_congestion_control").split()
                 raise Refused(
-                    f"--congestion {asked}: this kernel has only {' and '.join(there_is)}"
+                    f"--congestion {wanted}: this kernel has only {' and '.join(available)}"
                 ) from None
-    return _told("tcp_congestion_control")
+    return _sysctl("tcp_congestion_control")
 
 
 def build(journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bool) -> Network:
@@ -266,5 +265,5 @@ def _index(ip: IPRoute, name: str) -> int:
     return int(ip.link_lookup(ifname=name)[0])
 
 
-def _told(sysctl: str) -> str:
-    return (Path("/proc/sys/net/ipv4") / sysctl).read_text().strip()
+def _sysctl(name: str) -> str:
+    return (Path("/proc/sys/net/ipv4") / name).read_text().strip()

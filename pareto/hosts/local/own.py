@@ -1,4 +1,4 @@
-"""What the keeper of a testbed in a user namespace of its own puts in place first, as root there and nowhere else.
+"""What the builder of a testbed in a user namespace of its own puts in place first, as root there and nowhere else.
 
 All but two things die with the namespace. The folders of what was shipped lie on disk, and a cgroup outlives who is
 in it: what is noted of them (`journal`) must, too, and lies in a folder of the user's own.
@@ -81,12 +81,12 @@ def _locked(folder: Path) -> int:
         except OSError as error:
             raise Refused(f"{folder} is not a folder of yours ({error.strerror}): {_ELSEWHERE}") from None
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             os.close(descriptor)
             raise Refused(f"{folder} belongs to somebody else, or others may write to it: {_ELSEWHERE}")
         with suppress(FileNotFoundError):
-            if os.stat(folder, follow_symlinks=False).st_ino == found.st_ino:  # noqa: PTH116
+            if os.stat(folder, follow_symlinks=False).st_ino == status.st_ino:  # noqa: PTH116
                 return descriptor
         os.close(descriptor)
 

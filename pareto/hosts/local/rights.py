@@ -1,6 +1,6 @@
-"""By which right this process makes the local testbed: found out before anything heavy, by the standard library alone.
+"""By which right this process may make the local testbed, learned first, with the standard library alone.
 
-As root; else as root of a user namespace of its own, which anybody may make where the kernel lets him; else by sudo.
+As root; else as root of a user namespace of its own, which anybody may make where the kernel allows it; else by sudo.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def sshd() -> str | None:
 
 
 def _lacking() -> list[str]:
-    (line,) = (it for it in Path("/proc/self/status").read_text().splitlines() if it.startswith("CapEff:"))
-    effective = int(line.split()[1], 16)
+    status = Path("/proc/self/status").read_text()
+    effective = int(status.partition("CapEff:")[2].split()[0], 16)
     return [name for name, number in CAPABILITIES.items() if not effective >> number & 1]
 
 

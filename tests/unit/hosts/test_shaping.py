@@ -121,17 +121,17 @@ def test_who_shapes() -> None:
 def test_each_link_has_a_relay_of_its_own() -> None:
     """Which of them is meant goes with each request to the program that keeps them all."""
     stats = {"draining_s": 0.0, "dropped": 3, "position_s": 1.5, "cpu_share": 0.2}
-    keeper = FarEnd({op: lambda request: stats for op in ("shape", "restart", "stats")} | {"seed": _seeded})
-    shaper = RelayShaper(Session("local testbed", keeper), 1)
+    builder = FarEnd({op: lambda request: stats for op in ("shape", "restart", "stats")} | {"seed": _seeded})
+    shaper = RelayShaper(Session("local testbed", builder), 1)
     shaper.apply(PROFILE)
     shaper.restart(7.5)
     assert shaper.seed(11)
-    assert keeper.of("seed") == [{"link": 1, "seed": 11}]
+    assert builder.of("seed") == [{"link": 1, "seed": 11}]
     assert shaper.state() == LinkState(3, 1.5)
     assert shaper.facts() == {"relay": {"cpu_share": 0.2, "dropped": 3}}
-    assert keeper.of("shape") == [{"link": 1, **PROFILE.with_queues().to_dict()}]
-    assert keeper.of("restart") == [{"link": 1, "position_s": 7.5}]
-    assert keeper.of("stats") == [{"link": 1}] * 3
+    assert builder.of("shape") == [{"link": 1, **PROFILE.with_queues().to_dict()}]
+    assert builder.of("restart") == [{"link": 1, "position_s": 7.5}]
+    assert builder.of("stats") == [{"link": 1}] * 3
 
 
 def test_bucket_and_offset_are_for_both(helpers: Helpers) -> None:
