@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
+from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import NoShaper
 from pareto.hosts.testbed import Testbed
