@@ -18,6 +18,7 @@ import pandas as pd
 
 from analysis.fronts.dominance import Floats
 from analysis.points import CELL, CONDITION, TRIAL, cuts, hosts, pooled
+from analysis.runs.manifest import directions, section, within
 from pareto.constants import GOODPUT
 
 MIN_PAYLOADS = 4
@@ -39,6 +40,11 @@ TOO_FEW = "too few payloads"
 ENDS = {"a_s": ("a_low_s", "a_high_s"), "b_s_per_byte": ("b_low_s_per_byte", "b_high_s_per_byte")}
 NOISE = {"a_s": "a within noise", "b_s_per_byte": "b within noise"}
 """What the note says of a cost that the rounds' noise hides: the line through the medians would have it less than 0."""
+FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
+STEPS = [*CELL, "place", "step", "share", "idle_s"]
+DATAGRAM_SHARE = 1472 / 1514
+"""Payload in each byte on the wire where rates are taken by datagrams: MTU 1500, IPv4, UDP."""
+_IMPAIRED = ("loss", "duplicate", "reorder", "corrupt", "limit_bytes")
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,8 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
     rows = []
     for _, of_backend in points.groupby(KEY, dropna=False, observed=True):
         known = of_backend.dropna(subset=["overhead_s", "bytes"])
-        row = of_backend.iloc[0][KEY].to_dict() | {
-            "points": len(of_backend),
-            "payloads": known["bytes"].nunique(),
-        }
-        row |= (
-            of_backend[["latency_efficiency", "goodput_efficiency", "headers_s_per_byte"]].median().to_dict()
-        )
+        counts = {"points": len(of_backend), "payloads": known["bytes"].nunique()}
+        row = of_backend.iloc[0][KEY].to_dict() | counts | of_backend[measures[2:]].median().to_dict()
         if row["payloads"] < MIN_PAYLOADS:
             row["note"] = TOO_FEW
         else:
@@ -107,7 +108,7 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
     costs less than nothing: noise makes a line fall, or begin below 0. In place of one that falls a level one is
     taken, and a is at least 0; in each resample too. The same input, the same result.
     """
-    a_s, b = map(float, _no_gain(nbytes, overhead_s, line(nbytes, overhead_s)[1]))
+    a_s, b = map(float, _no_gain(nbytes, overhead_s, slope(nbytes, overhead_s)))
     residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
     ends = np.full((2, 2), math.nan)
     if len(nbytes) >= MIN_POINTS:
@@ -122,22 +123,21 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
 
 
 def _hidden(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says in place of a cost of 0, and of an interval that holds nothing else: nobody has found it."""
-    found: dict[str, Any] = {}
+    """The values in place of a cost of 0, and of an interval that holds nothing else: nobody has measured it."""
+    hidden: dict[str, Any] = {}
     for name, (low, high) in ENDS.items():
         if row[name] == 0:
-            found[name] = math.nan
+            hidden[name] = math.nan
             if row[high] == 0:
-                found |= {low: math.nan, high: math.nan}
-    return found | {"note": "; ".join(NOISE[name] for name in NOISE if name in found)}
+                hidden |= {low: math.nan, high: math.nan}
+    return hidden | {"note": "; ".join(NOISE[name] for name in NOISE if name in hidden)}
 
 
-def line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """a and b of y = a + b x by Theil and Sen, for points or, with the points on y's last axis, many sets of them."""
+def slope(x: Floats, y: Floats) -> Floats:
+    """b of y = a + b x by Theil and Sen, for points or, with the points on y's last axis, many sets of them."""
     one, other = np.triu_indices(len(x), 1)
     one, other = one[x[one] != x[other]], other[x[one] != x[other]]
-    b = np.median((y[..., other] - y[..., one]) / (x[other] - x[one]), axis=-1)
-    return np.median(y - b[..., None] * x, axis=-1), b
+    return np.asarray(np.median((y[..., other] - y[..., one]) / (x[other] - x[one]), axis=-1))
 
 
 def _no_gain(x: Floats, y: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -181,26 +181,19 @@ def _headers_s(trials: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFram
 
 
 def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
-    profiles = manifest.get("profiles")
-    profile = profiles.get(netem) if isinstance(profiles, Mapping) else None
-    if not isinstance(profile, Mapping) or profile.get("bucket"):
-        return math.nan, math.nan
-    ways = [profile.get(way) or {} for way in ("edge_to_server", "server_to_edge")]
-    rates_bps = [way.get("rate_bps") or math.inf for way in ways]
-    if any(way.get("trace") or way.get("reorder") for way in ways) or min(rates_bps) == math.inf:
+    both = directions(manifest, netem)
+    rates_bps = [way.get("rate_bps") or math.inf for way in both]
+    changing = any(way.get("trace") or way.get("reorder") for way in both)
+    if changing or within(manifest, "profiles", netem, "bucket") or min(rates_bps) == math.inf:
         return math.nan, math.nan
     out, back = (8 / rate_bps * (1 / GOODPUT - 1) for rate_bps in rates_bps)
     return out, back
 
 
-FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
-STEPS = [*CELL, "place", "step", "share", "idle_s"]
-
-
 def stage_medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that are `ok`.
 
-    Takes the frames of `analysis.runs.load`. Keyed by `analysis.fronts.front.CELL`, `position` and `host`.
+    Takes the frames of `analysis.runs.load`. The keys are `CELL`, `position` and `host`.
     """
     ok = pooled(stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL), trials)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
@@ -222,16 +215,12 @@ def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     it is busy with many requests in flight; a stage's as measured, a link's from what the profile's rate needs for
     one request. `idle_s`: a stage's idle time between two requests, the bubble; NaN for links.
     """
-    found = stages.merge(rows[[*CELL, "throughput_ips"]], on=CELL).to_dict("records")
     table = []
-    for row in found:
-        cell = {name: row[name] for name in CELL}
-        chain, place = hosts(row["point"]), 3 * row["position"]
-        table.append(
-            cell
-            | {"place": place, "step": row["host"], "share": row["utilization"], "idle_s": row["bubble_s"]}
-        )
-        links = dict(pairwise(chain))
+    for row in stages.merge(rows[[*CELL, "throughput_ips"]], on=CELL).to_dict("records"):
+        cell, place = {name: row[name] for name in CELL}, 3 * row["position"]
+        busy = {"place": place, "step": row["host"], "share": row["utilization"], "idle_s": row["bubble_s"]}
+        table.append(cell | busy)
+        links = dict(pairwise(hosts(row["point"])))
         if row["host"] in links and row["transfer_s"] >= 0:
             requests_per_s = row["throughput_ips"] / row["batch_size"]
             for way, occupied_s in (("out", row["transfer_s"]), ("back", row["return_s"])):
@@ -239,12 +228,6 @@ def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
                 step = f"{row['host']}-{links[row['host']]} {way}"
                 table.append(cell | {"place": place, "step": step, "share": occupied_s * requests_per_s})
     return pd.DataFrame(table, columns=STEPS)
-
-
-DATAGRAM_SHARE = 1472 / 1514
-"""Payload in each byte on the wire where rates are taken by datagrams: MTU 1500, IPv4, UDP."""
-_WAYS = {"rate_bps": "edge_to_server", "rate_back_bps": "server_to_edge"}
-_IMPAIRED = ("loss", "duplicate", "reorder", "corrupt", "limit_bytes")
 
 
 def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
@@ -255,42 +238,27 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     most_bps. NaN where nothing was asked, the manifest does not tell the tolerance, or a trace changes the link, so
     that what was asked at that moment is not in the file.
     """
-    sweep, profiles = (_mapping(manifest.get(name)) for name in ("sweep", "profiles"))
+    sweep = section(manifest, "sweep")
     share, floor_s = (_number(sweep.get(name)) for name in ("tolerance", "rtt_floor"))
     rtt_share = _number(sweep.get("rtt_tolerance", sweep.get("tolerance")))  # once one option said both
     still = links["position_s"].isna()
-    records = {netem: _mapping(profiles.get(netem)) for netem in links["netem"].unique()}
-    jitter_s = links["netem"].map({netem: _jitter_s(record) for netem, record in records.items()})
-    by_datagrams = links["netem"].map(
-        {
-            netem: bool(sweep.get("slow_start_after_idle")) or _tcp_falls_short(record)
-            for netem, record in records.items()
-        }
-    )
+    profiles = {netem: directions(manifest, netem) for netem in links["netem"].unique()}
+    jitter_s, payload_share = {}, {}
+    for netem, both in profiles.items():
+        jitter_s[netem] = sum(_number(way.get("jitter_s", 0.0)) for way in both)
+        falls_short = any(way.get(what) for way in both for what in _IMPAIRED)
+        by_datagrams = bool(sweep.get("slow_start_after_idle")) or falls_short
+        payload_share[netem] = DATAGRAM_SHARE if by_datagrams else GOODPUT
     asked_s = links["asked_rtt_s"].where(still)
-    allowed_s = np.maximum(rtt_share * asked_s, floor_s) + jitter_s
+    allowed_s = np.maximum(rtt_share * asked_s, floor_s) + links["netem"].map(jitter_s).astype(float)
     made = links.assign(rtt_least_s=(asked_s - allowed_s).clip(lower=0), rtt_most_s=asked_s + allowed_s)
-    payload_share = np.where(by_datagrams.astype(bool), DATAGRAM_SHARE, GOODPUT)
-    for rate in _WAYS:
-        name = rate.removesuffix("_bps")
-        payload_bps = links[f"asked_{rate}"] * payload_share
+    for name in ("rate", "rate_back"):
+        payload_bps = links[f"asked_{name}_bps"] * links["netem"].map(payload_share).astype(float)
         made[f"{name}_payload_bps"] = payload_bps
         made[f"{name}_least_bps"] = (payload_bps * (1 - share)).where(still)
         made[f"{name}_most_bps"] = (payload_bps * (1 + share)).where(still)
     return made
 
 
-def _jitter_s(profile: Mapping[str, Any]) -> float:
-    return sum(_number(_mapping(profile.get(way)).get("jitter_s", 0.0)) for way in _WAYS.values())
-
-
-def _tcp_falls_short(profile: Mapping[str, Any]) -> bool:
-    return any(_mapping(profile.get(way)).get(what) for way in _WAYS.values() for what in _IMPAIRED)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
+    return float(value) if isinstance(value, int | float) else math.nan

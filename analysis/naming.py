@@ -115,6 +115,11 @@ def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
     return ", ".join(filter(None, parts))
 
 
+def cell_title(row: Mapping[Any, Any] | pd.Series) -> str:
+    """`tcp 7 (mobilenet_v2 at wifi, batch size 1)`: a cell with its condition."""
+    return f"{cell_name(row)} ({condition_title(row)})"
+
+
 def count(number: int, what: str) -> str:
     """`1 point`, `2 points`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.runs.manifest import directions, section, sessions, within
 from pareto.constants import GOODPUT
 from pareto.errors import UserError
 
 ROUNDING = 1e-9
 OWN_APART = 0.25
-"""By so much a link that is not emulated may differ from run to run and be the same: others use it, too."""
+"""The share by which a link that is not emulated may differ from run to run and be the same: others use it, too."""
 CHANGING = ("trace", "loss", "reorder", "limit_bytes")
-"""What a direction may have that keeps TCP from running at one rate: there the arithmetic says nothing."""
+"""What keeps TCP from running at one rate on a direction: there the arithmetic says nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,43 +54,41 @@ def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> 
     run measured it before its first trial. Where two runs mean different things by one name it is left out, too, or
     with `strict` raises `UserError`.
     """
-    found: dict[str, Network] = {}
+    result: dict[str, Network] = {}
     unclear = set()
     for manifest in manifests:
-        profiles, own = manifest.get("profiles"), _own(manifest)
-        for name, profile in profiles.items() if isinstance(profiles, Mapping) else ():
-            network = _constant(profile)
+        own = _own(manifest)
+        for name in section(manifest, "profiles"):
+            network = _constant(manifest, name)
             if network is None:
                 continue
             apart = ROUNDING
             if own is not None and network == UNSHAPED:
                 network, apart = own, OWN_APART
-            if not found.setdefault(name, network).same(network, apart):
+            if not result.setdefault(name, network).same(network, apart):
+                if strict:
+                    raise UserError(f"the runs mean different links by {name!r}: analyse them one by one")
                 unclear.add(name)
-                if not strict:
-                    continue
-                raise UserError(f"the runs mean different links by {name!r}: analyse them one by one")
-    return {name: network for name, network in found.items() if name not in unclear}
+    return {name: network for name, network in result.items() if name not in unclear}
 
 
 def _own(manifest: Mapping[str, Any]) -> Network | None:
     """The one link between a run's real hosts as it is, as its last session measured it."""
-    sessions = manifest.get("sessions")
-    for session in reversed(sessions if isinstance(sessions, list) else []):
-        bare = session.get("bare_links") if isinstance(session, Mapping) else None
-        if isinstance(bare, Mapping) and len(bare) == 1:
+    for session in reversed(sessions(manifest)):
+        bare = section(session, "bare_links")
+        if len(bare) == 1:
             (link,) = bare.values()
             delay_s = (link.get("rtt_s") or 0.0) / 2
-            ways = ("rate_bps", "rate_back_bps")
-            out_bps, back_bps = ((link.get(way) or math.inf) / GOODPUT for way in ways)
+            rates_bps = (link.get(rate) or math.inf for rate in ("rate_bps", "rate_back_bps"))
+            out_bps, back_bps = (rate_bps / GOODPUT for rate_bps in rates_bps)
             return Network(delay_s, out_bps, delay_s, back_bps)
     return None
 
 
-def _constant(profile: Any) -> Network | None:
-    if not isinstance(profile, Mapping) or profile.get("bucket"):
+def _constant(manifest: Mapping[str, Any], profile: str) -> Network | None:
+    content, (out, back) = within(manifest, "profiles", profile), directions(manifest, profile)
+    if not isinstance(content, Mapping) or content.get("bucket"):
         return None
-    out, back = (profile.get(way) or {} for way in ("edge_to_server", "server_to_edge"))
     if any(way.get(field) for way in (out, back) for field in CHANGING):
         return None
     return Network(

@@ -23,7 +23,7 @@ import pandas as pd
 
 from analysis.advice.network import Network, networks
 from analysis.advice.observed import Ints, Observed, medians, observe, together, workloads
-from analysis.costs import MIN_PAYLOADS, line
+from analysis.costs import MIN_PAYLOADS, slope
 from analysis.fronts.dominance import Floats
 from analysis.points import cuts
 from analysis.statistics.noise import Floor, Floors, floor_of
@@ -260,7 +260,7 @@ def _line_at(x: Floats, y: Floats, at: Floats) -> Floats:
     b = np.zeros(len(y))
     if len(np.unique(x)) >= MIN_PAYLOADS:
         parts = np.array_split(y, 1 + len(y) * len(x) ** 2 // PAIRS)
-        b = np.maximum(0.0, np.concatenate([line(x, part)[1] for part in parts]))
+        b = np.maximum(0.0, np.concatenate([slope(x, part) for part in parts]))
     a = np.maximum(0.0, np.median(y - b[:, None] * x, axis=1))
     overhead_s: Floats = a[:, None] + b[:, None] * at
     return overhead_s

@@ -37,27 +37,14 @@ _PAIR = ["run", "round", "repeat", "point"]
 _MEASURES = {
     "latency_s": ("latency_difference_s", "latency_low_s", "latency_high_s"),
     "overhead_s": ("overhead_difference_s", "overhead_low_s", "overhead_high_s"),
-    "throughput_percent": (
-        "throughput_difference_percent",
-        "throughput_low_percent",
-        "throughput_high_percent",
-    ),
+    "throughput_percent": tuple(f"throughput_{end}_percent" for end in ("difference", "low", "high")),
 }
-"""Of each pair: where its median goes, and the ends of the interval."""
+"""The columns of the median and of the ends of its interval, by the measure of each pair."""
 _TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relative"}
-"""Of each measure: where its pairs' differences are that the test ranks."""
+"""The column of the pairs' differences that the test ranks, by the measure."""
 _DIFFERENCES = [*_MEASURES, "latency_percent", "first_latency_s", *_TESTED.values()]
 _ROUND = ["run", "round"]
-_NEEDED = [
-    "crosses",
-    "status",
-    "latency_s",
-    "latency_bound_s",
-    "throughput_ips",
-    "run",
-    "round",
-    "point",
-]
+_NEEDED = ["crosses", "status", "latency_s", "latency_bound_s", "throughput_ips", "run", "round", "point"]
 
 
 def paired(trials: pd.DataFrame) -> pd.DataFrame:
@@ -173,7 +160,7 @@ def _points(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _figures(pairs: pd.DataFrame, over: str) -> dict[Hashable, Any]:
-    """Of all points together."""
+    """The row of all points together."""
     blocks = pairs.groupby(_ROUND if over == "rounds" else "point")[[*_MEASURES, "latency_percent"]].median()
     by_point = pairs.groupby("point")["latency_s"]
     medians = by_point.median()
@@ -194,12 +181,12 @@ def _figures(pairs: pd.DataFrame, over: str) -> dict[Hashable, Any]:
 
 
 def _blocks(pairs: pd.DataFrame) -> str:
-    """Rounds where there are enough, as then the points are those that they are; else the points."""
+    """What the interval of all points is over: rounds where there are enough, else the points."""
     return "rounds" if len(pairs[_ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
 
 
 def _add_floor(rows: pd.DataFrame, known: Floors) -> None:
-    """What identical treatments differ by, and intervals that hold it: both spreads as variances."""
+    """Add what identical treatments differ by, and widen the intervals by it: both spreads as variances."""
     for measure, column in (("latency", "latency_s"), ("throughput", "throughput_ips")):
         shares = [floor_of(known, row).shares.get(column, 0.0) for row in rows[OF].to_dict("records")]
         rows[f"{measure}_floor_percent"] = 100 * math.sqrt(2) * np.array(shares)

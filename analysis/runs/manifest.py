@@ -134,6 +134,12 @@ def leaves(tree: Any, skipped: Container[str] = (), path: str = "") -> Iterator[
             yield from leaves(value, skipped, f"{path}.{key}" if path else str(key))
 
 
+def directions(manifest: Mapping[str, Any], profile: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a profile says of the way from edge to server and of the way back; empty where it says nothing."""
+    out, back = (section(manifest, "profiles", profile, way) for way in ("edge_to_server", "server_to_edge"))
+    return out, back
+
+
 def _refuse(name: str) -> float:
     raise ValueError(f"{name} is no number")
 

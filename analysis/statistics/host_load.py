@@ -7,11 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.naming import condition_title
+from analysis.naming import cell_title
 from analysis.points import CELL, TRIAL
-from analysis.runs.manifest import section, sessions, within
+from analysis.runs.manifest import directions, section, sessions, within
 
-# ---- from analysis.statistics.host_load
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
 CHANGED = 1.5
@@ -65,7 +64,7 @@ def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Itera
         netem
         for manifest in manifests
         for netem, names in section(manifest, "networks").items()
-        if all(_is_still(section(manifest, "profiles", name)) for name in names)
+        if all(_is_still(manifest, name) for name in names)
     }
     crossing = front[front["netem"].isin(still) & (front["payload_bytes"] > 0) & front["latency_s"].notna()]
     beyond_s = crossing["latency_s"] - crossing["latency_bound_s"]
@@ -75,7 +74,7 @@ def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Itera
     worst = late.loc[beyond_s[late.index].idxmax()]
     yield (
         f"{len(late)} of {len(crossing)} points that cross the link take over {LATE:g} times their bound, most of all "
-        f"{_named(worst)}: {1e3 * worst['latency_s']:.3g} ms, of which neither the stages nor the link take "
+        f"{cell_title(worst)}: {1e3 * worst['latency_s']:.3g} ms, of which neither the stages nor the link take "
         f"{1e3 * beyond_s[worst.name]:.3g}. Something between them does: look at the hosts' wait_percent in trials.csv"
     )
 
@@ -106,15 +105,15 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
         why = "which have more to do than the stages"
     yield (
         f"the throughput of {len(held)} of {len(cells)} cells is held below its bound by the hosts' cores, {why}; "
-        f"most at {_named(worst)}: {worst['reached']:.0%} of its bound"
+        f"most at {cell_title(worst)}: {worst['reached']:.0%} of its bound"
     )
 
 
-def _is_still(profile: Mapping[str, Any]) -> bool:
+def _is_still(manifest: Mapping[str, Any], profile: str) -> bool:
     """Whether a link of this profile is always the same, and loses nothing."""
-    ways = [section(profile, way) for way in ("edge_to_server", "server_to_edge")]
     impaired = ("jitter_s", "loss", "duplicate", "reorder", "corrupt", "trace")
-    return not profile.get("bucket") and not any(way.get(what) for way in ways for what in impaired)
+    is_impaired = any(way.get(what) for way in directions(manifest, profile) for what in impaired)
+    return not is_impaired and not within(manifest, "profiles", profile, "bucket")
 
 
 def _slower(ok: pd.DataFrame) -> Iterator[str]:
@@ -130,8 +129,8 @@ def _slower(ok: pd.DataFrame) -> Iterator[str]:
     worst = slow.loc[slow["slowdown"].idxmax()]
     slowed = len(slow[TRIAL].drop_duplicates())
     yield (
-        f"in {slowed} of {len(ok)} trials a stage took over {SLOWER:g} times as long as alone, most "
-        f"of all the {worst['host']}'s of {_named(worst)} in round {worst['round']}: {worst['slowdown']:.1f} times. "
+        f"in {slowed} of {len(ok)} trials a stage took over {SLOWER:g} times as long as alone, most of all "
+        f"the {worst['host']}'s of {cell_title(worst)} in round {worst['round']}: {worst['slowdown']:.1f} times. "
         f"Something else ran there, or its clock changed: {REMEDY}"
     )
 
@@ -162,9 +161,5 @@ def _taken(ok: pd.DataFrame, columns: list[str], whom: str) -> Iterator[str]:
     whose = f"the {host}'s" if host in HOSTS else "all hosts'"
     yield (
         f"{whom} took over {TAKEN:g} % of the hosts' cores in {(most > TAKEN).sum()} of {len(ok)} trials, most at "
-        f"{_named(ok.loc[worst])} in round {ok.loc[worst, 'round']}: {most[worst]:.0f} % of {whose}"
+        f"{cell_title(ok.loc[worst])} in round {ok.loc[worst, 'round']}: {most[worst]:.0f} % of {whose}"
     )
-
-
-def _named(row: pd.Series) -> str:
-    return f"{row['backend']} {row['point']} ({condition_title(row)})"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.naming import cell_name, condition_title, count
+from analysis.naming import cell_name, cell_title, condition_title, count
 from analysis.points import CONDITION
 from analysis.statistics.samples import LEAST_VALUES
 from pareto.constants import MOST_ROUNDS
@@ -42,7 +42,7 @@ def warnings(front: pd.DataFrame, drifts: pd.DataFrame) -> Iterator[str]:
     once = measured[measured["rounds"] == 1]
     if not once.empty:
         worst = once.loc[once["excluded"].idxmax()]
-        left_out = f", {_left_out(worst)} at {_named(worst)}" if worst["excluded"] else ""
+        left_out = f", {_left_out(worst)} at {cell_title(worst)}" if worst["excluded"] else ""
         yield (
             f"{_points(len(once), len(measured))} measured in one round{left_out}: how steady the figures are is not "
             f"known (to mend: {_rounds_for_interval(worst)})"
@@ -93,7 +93,7 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
         left_out = f" ({_left_out(worst)})" if worst["excluded"] else ""
         mend = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
         yield (
-            f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {_named(worst)}: "
+            f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {cell_title(worst)}: "
             f"±{size:.0%} {words} {count(int(worst['rounds']), 'round')}{left_out}. To mend: {mend}; close other "
             "programs, set the CPU governor to performance, see that no device throttles"
         )
@@ -123,7 +123,7 @@ def _outliers(measured: pd.DataFrame) -> Iterator[str]:
         return
     worst = known.loc[known["outliers"].idxmax()]
     yield (
-        f"{outliers:.0f} of {trials:.0f} trials are outliers, most at {_named(worst)}: {worst['outliers']:.0f} of "
+        f"{outliers:.0f} of {trials:.0f} trials are outliers, most at {cell_title(worst)}: {worst['outliers']:.0f} of "
         f"{count(int(worst['rounds']), 'round')}. They count as all others do. Something may have run beside them: "
         "close other programs"
     )
@@ -151,10 +151,6 @@ def _points(some: int, of: int, such: str = "") -> str:
 
 def _left_out(row: pd.Series) -> str:
     return f"{count(int(row['excluded']), 'trial')} left out"
-
-
-def _named(row: pd.Series) -> str:
-    return f"{cell_name(row)} ({condition_title(row)})"
 
 
 @dataclass(frozen=True)
