@@ -20,13 +20,15 @@ from analysis.statistics.noise import floors
 from analysis.wording import EDGE, SERVER, interval, more, percent, rate
 from pareto.errors import UserError
 
+MOST = 50
+"""Sentences, and those of the rest of a workload: nobody reads more."""
+
 
 @dataclass(frozen=True)
 class Advice:
     """What to do in `network`. `title` names the workload, `measured` the profiles that it was measured at.
 
-    behind: by what share the best beats the runner-up (NaN without one). sure: `sure`, `likely`, `a toss-up`, or empty
-    text where no probability holds. extrapolated: the network lies beyond what the profiles span.
+    extrapolated: the network lies beyond what the profiles span.
     """
 
     title: str
@@ -36,8 +38,6 @@ class Advice:
     measured: Mapping[str, Network]
     ranking: Ranking
     validation: Validation
-    behind: float
-    sure: str
     extrapolated: bool
 
     @property
@@ -47,6 +47,16 @@ class Advice:
     @property
     def runner_up(self) -> Choice | None:
         return self.ranking.choices[1] if len(self.ranking.choices) > 1 else None
+
+    @property
+    def behind(self) -> float:
+        """The share by which the best beats the runner-up; NaN without one."""
+        return self.runner_up.behind(self.best, self.objective) if self.runner_up else math.nan
+
+    @property
+    def sure(self) -> str:
+        """`sure`, `likely`, `a toss-up`, or empty text where no probability holds."""
+        return self.ranking.sure
 
 
 def advise(
@@ -60,7 +70,7 @@ def advise(
     model: str = "",
     seed: int = 0,
 ) -> Advice:
-    """From the frames of `analysis.runs.load` (of any number of runs) and the manifests of those runs.
+    """The best point in a network, from the frames of `analysis.runs.load` and the manifests of those runs.
 
     `objective`: `latency` (one request in flight) or `throughput`. `where`: a constraint (`analysis.fronts.where`) on
     latency_s and throughput_ips in that network, on what does not depend on it (edge_s, server_s, payload_bytes,
@@ -70,37 +80,41 @@ def advise(
     Raises `UserError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
     several, more than one workload that satisfies `where`, or none.
     """
-    known = networks(manifests)
-    candidates, refused = _candidates(_of_model(trials, model), stages, known), []
-    floor = floors(trials)
-    found: list[tuple[Observed, Ranking, Validation]] = []
-    for observed in candidates:
+    known, floor = networks(manifests), floors(trials)
+    results: list[tuple[Observed, Ranking, Validation]] = []
+    unfit: list[UserError] = []
+    refused: list[UserError] = []
+    for rows in workloads(_of_model(trials, model)):
         try:
-            profile = next((name for name in observed.profiles if known[name].same(network)), "")
+            observed = observe(advisable(rows, known), stages, known)
+        except UserError as error:
+            unfit.append(error)
+            continue
+        try:
             validation = validate(observed)
             ranked = ranking(
                 Ensemble.of(observed, floor),
                 network,
                 objective,
                 where,
-                profile,
+                next((name for name in observed.profiles if known[name].same(network)), ""),
                 model_error=validation.spread(objective),
                 seed=seed,
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
             )
-            found.append((observed, ranked, validation))
+            results.append((observed, ranked, validation))
         except UserError as error:
             refused.append(error)
-    if not found:
-        raise refused[0]
-    if len(found) > 1:
-        raise UserError(_several([observed for observed, *_ in found]))
-    observed, ranked, validation = found[0]
-    behind = ranked.choices[1].behind(ranked.best, objective) if len(ranked.choices) > 1 else math.nan
+    if not results:
+        raise (refused or unfit)[0]
+    if len(results) > 1:
+        raise UserError(_several([observed for observed, *_ in results]))
+    observed, ranked, validation = results[0]
     measured = {name: known[name] for name in observed.profiles}
     beyond = _beyond(network, list(measured.values()))
-    what = title(observed.cells.iloc[0])
-    return Advice(what, network, objective, where, measured, ranked, validation, behind, ranked.sure, beyond)
+    return Advice(
+        title(observed.cells.iloc[0]), network, objective, where, measured, ranked, validation, beyond
+    )
 
 
 def title(row: Mapping[Any, Any], netem: str = "") -> str:
@@ -131,7 +145,7 @@ def sentence(advice: Advice) -> str:
 
 
 def _in_words(network: Network) -> str:
-    """`80 ms and 20 Mbit/s`, and what the way back has, if anything was said of it."""
+    """`80 ms and 20 Mbit/s`, and the way back if it is shaped."""
     out = f"{network.delay_s * 1e3:g} ms and {rate(network.rate_bps)}"
     if network == Network(network.delay_s, network.rate_bps):
         return out
@@ -147,25 +161,12 @@ def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
         raise UserError(f"no trials of model {model!r}; there are {', '.join(models)}")
     if len(meant) > 1:
         raise UserError(f"the runs have several models: choose one with --model ({', '.join(meant)})")
-    of_model: pd.DataFrame = trials[trials["model"] == meant[0]]
-    return of_model
+    return trials[trials["model"] == meant[0]]
 
 
 def _plain(model: str) -> str:
-    """As `--model` is read elsewhere: `mobilenetv2` is mobilenet_v2."""
+    """The name as `--model` is read elsewhere: `mobilenetv2` is mobilenet_v2."""
     return model.lower().replace("_", "").replace("-", "")
-
-
-def _candidates(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]) -> list[Observed]:
-    found, refused = [], []
-    for rows in workloads(trials):
-        try:
-            found.append(observe(advisable(rows, known), stages, known))
-        except UserError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
-    return found
 
 
 def _several(candidates: Sequence[Observed]) -> str:
@@ -178,15 +179,11 @@ def _several(candidates: Sequence[Observed]) -> str:
 
 
 def _beyond(network: Network, measured: Sequence[Network]) -> bool:
-    for field in ("delay_s", "rate_bps"):
-        span = [getattr(each, field) for each in measured]
-        if not min(span) <= getattr(network, field) <= max(span):
-            return True
-    return False
-
-
-MOST = 50
-"""So many sentences, and those of the rest of a workload: more nobody reads."""
+    delays_s, rates_bps = zip(*((each.delay_s, each.rate_bps) for each in measured), strict=True)
+    return not (
+        min(delays_s) <= network.delay_s <= max(delays_s)
+        and min(rates_bps) <= network.rate_bps <= max(rates_bps)
+    )
 
 
 def answers(
@@ -209,11 +206,10 @@ def answers(
     Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
     `front`, the frame of `analysis.fronts.front.front`, which knows every column.
     """
-    known = networks(manifests, strict=False)
-    floor = floors(trials)
-    found: list[str] = []
+    known, floor = networks(manifests, strict=False), floors(trials)
+    lines: list[str] = []
     for rows in workloads(trials):
-        if len(found) >= MOST:
+        if len(lines) >= MOST:
             break
         ok = rows[(rows["status"] == "ok") & rows["latency_s"].notna()]
         ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
@@ -221,7 +217,7 @@ def answers(
         for netem in rows["netem"].unique():
             head = title(rows.iloc[0], netem)
             if ensemble is None or netem not in ensemble.observed.places:
-                found.append(f"{head}: no valid trial")
+                lines.append(f"{head}: no valid trial")
                 continue
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front, rows.iloc[0], netem)
@@ -230,18 +226,17 @@ def answers(
                     ensemble, network, objective, where, netem, among, seed=seed, input_type=images
                 )
             except UserError as error:
-                found.append(f"{head}: {error}")
+                lines.append(f"{head}: {error}")
             else:
-                found.append(f"{head}: {_sentence(ranked, objective, network)}")
-    more = len(trials[CONDITION].drop_duplicates()) - len(found)
-    return [*found, f"and {more} conditions more: report on fewer runs for theirs"] if more > 0 else found
+                lines.append(f"{head}: {_sentence(ranked, objective, network)}")
+    left = len(trials[CONDITION].drop_duplicates()) - len(lines)
+    return [*lines, f"and {left} conditions more: report on fewer runs for theirs"] if left > 0 else lines
 
 
 def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str]]:
     """Backend and point of the condition's rows that satisfy the report's constraint."""
     rows = front[(front["netem"] == netem) & front["feasible"].astype(bool)]
-    for name in WORKLOAD:
-        rows = rows[rows[name] == like[name]]
+    rows = rows[(rows[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
     return set(zip(rows["backend"], rows["point"], strict=True))
 
 
@@ -263,24 +258,22 @@ def _gain(ranked: Ranking, objective: str) -> str:
     """`, 12 % less than all on the edge and 40 % less than all on the server`: what cutting there is worth."""
     if _kind(ranked.best) == EDGE:
         return ""
-    whole = [
-        next((choice for choice in ranked.choices if _kind(choice) == kind), None) for kind in (EDGE, SERVER)
-    ]
     gains = []
-    for end in whole:
-        if end is None or _kind(end) == _kind(ranked.best):
+    for kind in (EDGE, SERVER):
+        whole = next((choice for choice in ranked.choices if _kind(choice) == kind), None)
+        if whole is None or kind == _kind(ranked.best):
             continue
         if objective == "latency":
-            gains.append(f"{percent(1 - ranked.best.latency_s / end.latency_s)} less than {_kind(end)}")
+            gains.append(f"{percent(1 - ranked.best.latency_s / whole.latency_s)} less than {kind}")
         else:
-            gain = ranked.best.throughput_ips / end.throughput_ips - 1
-            gains.append(more(gain, f"more than {_kind(end)}", f"as much as {_kind(end)}"))
+            gain = ranked.best.throughput_ips / whole.throughput_ips - 1
+            gains.append(more(gain, f"more than {kind}", f"as much as {kind}"))
     return f", {' and '.join(gains)}" if gains else ""
 
 
 def _elsewhere(ranked: Ranking) -> str:
     """From what rate on another point pays."""
-    told = []
+    parts = []
     for switch in ranked.crossovers:
         if switch.along != "rate":
             continue
@@ -289,9 +282,9 @@ def _elsewhere(ranked: Ranking) -> str:
         at = f"from {rate(switch.at)} on" if switch.upwards else f"below {rate(switch.at)}"
         pays = "may pay" if math.isnan(switch.low) else "pays"
         span = interval(switch.low, switch.high, rate)
-        told.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
-    if told:
-        return f"predicted: {', '.join(told)}"
+        parts.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
+    if parts:
+        return f"predicted: {', '.join(parts)}"
     none = "split" if _kind(ranked.best) == EDGE else "other point"
     return f"predicted: at this delay no {none} pays at any rate"
 

@@ -40,16 +40,20 @@ NEEDED = list(
         )
     )
 )
-"""Of a trial's columns: half a million of all of them are half a gigabyte."""
+"""The columns of a trial that are kept: half a million rows of all of them are half a gigabyte."""
 CLEARLY = 1.5
-"""So many times as long as the others takes the step that bounds the throughput: where two are near each other both
-do, as sending takes the processor's time too, and the trial says nothing of either."""
+"""The step that bounds the throughput takes so many times as long as the others. Where two are near each other both
+bound it, as sending takes the processor's time too, and the trial says nothing of either."""
+MIN_ROUNDS = 3
+"""With fewer rounds nothing is said of how sure a ranking is."""
+MOST_ROUNDS = 100
+"""More rounds are taken together with those that follow: thousands take long and tell no more."""
 MEASURES = ("latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "period_s", "filling")
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
+    """What was measured of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
 
     A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
     workload, backend, point, point_name, and medians of `KEPT`. A point where nothing crosses is one cell without a
@@ -77,20 +81,19 @@ class Observed:
 
     @property
     def profiles(self) -> list[str]:
-        """Those of a known network, in the order of the run."""
+        """The profiles of a known network, in the order of the run."""
         return [name for name in dict.fromkeys(self.places) if name in self.networks]
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
-        """Rounds x cells: which were measured at all."""
+        """Which were measured at all: rounds x cells."""
         return np.asarray(np.any(~np.isnan(self.latency_s), axis=1))
 
     @property
     def rounds(self) -> Ints:
-        """Of each cell, how many rounds it has: the fewest of a stratum that has any."""
-        counts = np.array(
-            [self.present[self.stratum == each].sum(axis=0) for each in np.unique(self.stratum)]
-        )
+        """How many rounds each cell has: the fewest of a stratum that has any."""
+        strata = np.unique(self.stratum)
+        counts = np.array([self.present[self.stratum == each].sum(axis=0) for each in strata])
         fewest = np.where(counts > 0, counts, len(self.stratum) + 1).min(axis=0)
         return np.where(counts.any(axis=0), fewest, 0)
 
@@ -127,9 +130,9 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
     netem, profiles = pd.factorize(ok["netem"])
-    asked = [networks.get(name) for name in profiles]
+    known = [networks.get(name) for name in profiles]
     for name in vars(Network(0.0, 1.0)):
-        ok[name] = np.array([getattr(network, name) if network else np.nan for network in asked])[netem]
+        ok[name] = np.array([getattr(network, name) if network else np.nan for network in known])[netem]
     out_s, back_s = (8 * ok["payload_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"])
     carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
     ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
@@ -163,11 +166,12 @@ def _numbered(one: Ints, other: Ints) -> tuple[Ints, Ints]:
 
 
 def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
+    """The time of the slowest stage of each trial, the better of both phases."""
     if stages.empty:
         return ok[["edge_s", "server_s"]].max(axis=1)
     best = stages.groupby(_TRIAL, observed=True)["best_s"].max().rename("best").reset_index()
-    found = ok[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
-    return found.fillna(ok[["edge_s", "server_s"]].max(axis=1))
+    slowest = ok[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
+    return slowest.fillna(ok[["edge_s", "server_s"]].max(axis=1))
 
 
 def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
@@ -186,14 +190,8 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell
 
 
-MIN_ROUNDS = 3
-"""With fewer nothing is said of how sure a ranking is."""
-MOST_ROUNDS = 100
-"""Of more rounds, those that follow each other are taken together: thousands take long and tell no more."""
-
-
 def together(observed: Observed) -> Observed:
-    """With at most about `MOST_ROUNDS` rounds: medians of several, all of one stratum, in place of each by itself."""
+    """The same with at most about `MOST_ROUNDS` rounds, each the medians of several of one stratum."""
     rounds = len(observed.stratum)
     if rounds <= MOST_ROUNDS:
         return observed
@@ -211,25 +209,24 @@ def together(observed: Observed) -> Observed:
 
 
 def medians(values: Floats, draws: Ints | None = None) -> Floats:
-    """Of rounds x places x cells, over all rounds and places: cells. Over the drawn rounds: resamples x cells.
+    """Medians of rounds x places x cells over all rounds and places: cells. Over drawn rounds: resamples x cells.
 
     A missing trial is left out; a draw that has none of a cell's trials gets the median of all of them.
     """
     if draws is None:
-        every: Floats = medians(values, np.arange(len(values))[None])[0]
-        return every
-    found = np.full((len(draws), values.shape[2]), np.nan)
+        return np.asarray(medians(values, np.arange(len(values))[None])[0])
+    result = np.full((len(draws), values.shape[2]), np.nan)
     for cell in range(values.shape[2]):
         of_cell = values[:, :, cell]
         of_cell = of_cell[:, ~np.isnan(of_cell).all(axis=0)]
         if of_cell.size:
             middle = float(np.median(of_cell[~np.isnan(of_cell)]))
-            found[:, cell] = _medians(of_cell[draws].reshape(len(draws), -1), middle)
-    return found
+            result[:, cell] = _medians(of_cell[draws].reshape(len(draws), -1), middle)
+    return result
 
 
 def _medians(values: Floats, otherwise: float) -> Floats:
-    """Along the last axis, without NaN; many times as fast as `numpy.nanmedian`."""
+    """The medians along the last axis, without NaN; many times as fast as `numpy.nanmedian`."""
     count = np.count_nonzero(~np.isnan(values), axis=-1)
     if (count == values.shape[-1]).all():
         return np.asarray(np.median(values, axis=-1))

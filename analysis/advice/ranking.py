@@ -24,14 +24,24 @@ from pareto.errors import UserError
 SURE, LIKELY = 0.95, 0.8
 TOSS_UP = "a toss-up"
 NAMED = 3
-"""So many points are named where none is likely the best."""
+"""Points that are named where none is likely the best."""
 EVEN = 0.5
-"""If these together have less, naming them would say nothing."""
+"""If they have less probability together, naming them would say nothing."""
+RATES_BPS = (1e4, 1e11)
+DELAYS_S = (1e-5, 2.0)
+"""No crossover is looked for beyond these ranges: no network is there."""
+STEPS = 401
+"""Places looked at from one end of a range to the other, in equal ratios; a crossover between two is then found to
+rounding. A point that is best between two of them only is not seen."""
+_TINY = 1e-9
+"""Costs closer than this share are the same."""
+
+Cost = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A point in the network asked for: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
+    """A point in the wanted network: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
 
     The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
     backend: empty text where nothing crosses and all backends are the same. probability: of being the best, by rounds,
@@ -55,14 +65,32 @@ class Choice:
     probability: float
 
     def behind(self, best: Choice, objective: str) -> float:
-        """By what share of the best's latency it takes longer, or of its throughput it has less."""
+        """The share of the best's latency by which it takes longer, or of its throughput that it lacks."""
         if objective == "latency":
             return self.latency_s / best.latency_s - 1
         return 1 - self.throughput_ips / best.throughput_ips
 
     def figure(self, objective: str) -> str:
-        """In words: `41 ms`, `38 images/s`."""
+        """Latency or throughput in words: `41 ms`, `38 images/s`."""
         return duration(self.latency_s) if objective == "latency" else f"{self.throughput_ips:.3g} images/s"
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From `at` on (s of `delay`, or bit/s of `rate`, out), up or down from the wanted network, `cell` is best.
+
+    `low`, `high`: 95 % interval, NaN where there is none: too few rounds (`analysis.statistics.samples.interval`), or
+    too many of them have no such crossover. `cell`: row of the predictor's cells. `extrapolated`: beyond what the
+    measured profiles span.
+    """
+
+    along: str
+    upwards: bool
+    at: float
+    cell: int
+    low: float
+    high: float
+    extrapolated: bool
 
 
 @dataclass(frozen=True)
@@ -99,13 +127,13 @@ class Ranking:
         """The likeliest, until they hold the best with `SURE` together; `NAMED` at most, the best among them."""
         # Not known (NaN) is not above 0.
         others = [choice for choice in self.choices[1:] if choice.probability > 0]
-        found, total = [self.best], self.best.probability
+        contenders, total = [self.best], self.best.probability
         for choice in sorted(others, key=lambda choice: -choice.probability)[: NAMED - 1]:
             if total >= SURE:
                 break
-            found.append(choice)
+            contenders.append(choice)
             total += choice.probability
-        return tuple(found)
+        return tuple(contenders)
 
 
 def ranking(
@@ -143,8 +171,8 @@ def ranking(
     known = (rounds > 0) & np.isfinite(models[0].cost(objective, **conditions))
     kept = np.flatnonzero(known & _feasible(models[0], conditions, where))
     if among is not None:
-        asked = observed.cells.loc[kept, ["backend", "point"]].itertuples(index=False, name=None)
-        kept = kept[[cell in among for cell in asked]]
+        cells = observed.cells.loc[kept, ["backend", "point"]].itertuples(index=False, name=None)
+        kept = kept[[cell in among for cell in cells]]
     if not len(kept):
         raise UserError(
             f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
@@ -169,8 +197,8 @@ def ranking(
         unsure = _unsure(best_rounds, model_error)
     elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
         unsure = "too many come too close to say how sure"
-    there = [place(row) for row in observed.cells[rounds > 0].to_dict("records")]
-    unmeasured = tuple(end for end in (SERVER, EDGE) if not any(it.startswith(end) for it in there))
+    places = [place(row) for row in observed.cells[rounds > 0].to_dict("records")]
+    unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in places))
     return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured)
 
 
@@ -186,8 +214,8 @@ def answer(ranked: Ranking, objective: str, sure: str) -> str:
     """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
     if sure == TOSS_UP and len(ranked.contenders) > 1:
         named = [
-            f"{it.place} ({', '.join(filter(None, (it.sent, it.figure(objective))))}, p {it.probability:.2f})"
-            for it in ranked.contenders
+            f"{each.place} ({', '.join(filter(None, (each.sent, each.figure(objective))))}, p {each.probability:.2f})"
+            for each in ranked.contenders
         ]
         text = f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
         return text + _not_compared(ranked, ranked.contenders)
@@ -210,19 +238,18 @@ def _not_compared(ranked: Ranking, named: Sequence[Choice]) -> str:
 def _probabilities(
     costs: Floats, of_rounds: Floats, points: npt.NDArray[Any], floor: Floats, seed: int
 ) -> Floats:
-    """Of being the best, one a cell; NaN where none holds. of_rounds: rounds x cells; costs, floor: cells."""
+    """The probability of each cell to be best; NaN where none holds. of_rounds: rounds x cells; costs, floor: cells."""
     if not np.isfinite(floor).all():
         return np.full(len(costs), np.nan)
     measured = np.where(np.isfinite(of_rounds), of_rounds, np.nan)[:, :, None]
-    found = posterior.draws(measured, points, floor[:, None], costs[:, None], seed=seed)
-    return np.full(len(costs), np.nan) if found is None else found.stated(best_shares(found.values[:, :, 0]))
+    draws = posterior.draws(measured, points, floor[:, None], costs[:, None], seed=seed)
+    return np.full(len(costs), np.nan) if draws is None else draws.stated(best_shares(draws.values[:, :, 0]))
 
 
 def best_shares(costs: Floats) -> Floats:
-    """Of draws x cells: in what share each costs least. Those that cost the same share it."""
+    """The share of draws (draws x cells) in which each cell costs least. Those that cost the same divide it."""
     least = costs <= costs.min(axis=1, keepdims=True) + 1e-12
-    shares: Floats = (least / least.sum(axis=1, keepdims=True)).mean(axis=0)
-    return shares
+    return np.asarray((least / least.sum(axis=1, keepdims=True)).mean(axis=0))
 
 
 def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> npt.NDArray[np.bool_]:
@@ -266,36 +293,6 @@ def _choices(
     )
 
 
-RATES_BPS = (1e4, 1e11)
-DELAYS_S = (1e-5, 2.0)
-"""Beyond these ranges no crossover is looked for: no network is there."""
-STEPS = 401
-"""Places looked at from one end of a range to the other, in equal ratios; a crossover between two is then found to
-rounding. A point that is best between two of them only is not seen."""
-_TINY = 1e-9
-"""Costs closer than this share are the same."""
-
-Cost = Callable[[Floats], Floats]
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """Going up or down from the network asked for, from `at` on (s of `delay`, or bit/s of `rate`, out) `cell` is best.
-
-    `low`, `high`: 95 % interval, NaN where there is none: too few rounds (`analysis.statistics.samples.interval`), or
-    too many of them have no such crossover. `cell`: row of the predictor's cells. `extrapolated`: beyond what the
-    measured profiles span.
-    """
-
-    along: str
-    upwards: bool
-    at: float
-    cell: int
-    low: float
-    high: float
-    extrapolated: bool
-
-
 def crossovers(
     central: Predictor,
     by_round: Predictor,
@@ -304,13 +301,13 @@ def crossovers(
     objective: str,
     measured: Sequence[Network],
 ) -> list[Crossover]:
-    """To another point: the nearest on each side, along the rate at this delay, then along the delay at this rate.
+    """Crossovers to another point: the nearest on each side, along the rate at this delay, then along the delay.
 
     `by_round`: the same cells from each round alone; `present`: rounds x cells, which of these were measured.
     `measured`: the networks of the profiles. The way back stays as it is. The interval is that of the median of the
     rounds' own crossovers.
     """
-    found, points = [], central.cells["point"].to_numpy()
+    result, points = [], central.cells["point"].to_numpy()
     for along, field, ends in (("rate", "rate_bps", RATES_BPS), ("delay", "delay_s", DELAYS_S)):
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]
@@ -322,12 +319,12 @@ def crossovers(
             pair = _cost(by_round.only(np.array([before, after])), network, field, objective)
             low, high = _crossover_interval(pair, present[:, before] & present[:, after], at, ends, upwards)
             extrapolated = not min(span, default=math.inf) <= at <= max(span, default=-math.inf)
-            found.append(Crossover(along, upwards, at, after, low, high, extrapolated))
-    return found
+            result.append(Crossover(along, upwards, at, after, low, high, extrapolated))
+    return result
 
 
 def _cost(predictor: Predictor, network: Network, field: str, objective: str) -> Cost:
-    """From values of one field, ending in an axis of length 1 for a resampled predictor, to costs."""
+    """The costs by values of one field, which end in an axis of length 1 for a resampled predictor."""
     return lambda values: predictor.cost(objective, **vars(network) | {field: values})
 
 
@@ -356,7 +353,7 @@ def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tu
 def _crossover_interval(
     pair: Cost, kept: npt.NDArray[np.bool_], at: float, ends: tuple[float, float], upwards: bool
 ) -> tuple[float, float]:
-    """Of where the second of two cells becomes better than the first, in each round the place nearest to `at`."""
+    """The interval of where the second of two cells becomes better, in each round at the place nearest to `at`."""
     places = np.geomspace(*ends, STEPS)[:: 1 if upwards else -1]
     costs = pair(places[:, None])[:, kept]
     ahead, logs = costs[..., 0] - costs[..., 1], np.log(places)
