@@ -15,14 +15,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pareto import handmade
-from pareto.datasets import feeding
-from pareto.datasets.feed import Feed
+from pareto import feed, handmade
 from pareto.errors import UserError
 from pareto.plan import ModelFacts
 from pareto.sweep import AUTO, Sweep
-from partitions import memory, proof, registry, scratch, weights
 from partitions import model as partitioned
+from partitions import proof, registry, scratch, weights
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
 
@@ -40,8 +38,9 @@ class Artifact:
     digest: str
 
     @classmethod
-    def unlinked(cls, file: Path, digest: str) -> Artifact:
-        """Take `file` over: open it, delete its name, and read it by descriptor from now on."""
+    def unlinked(cls, file: Path, digest: str = "") -> Artifact:
+        """The artifact of `file`, which loses its name and is read by descriptor from now on."""
+        digest = digest or weights.file_digest(file)
         descriptor = os.open(file, os.O_RDONLY)
         file.unlink()
         return cls(Path(f"/proc/self/fd/{descriptor}"), digest)
@@ -94,7 +93,7 @@ def _input(name: str, sweep: Sweep) -> str:
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:
-    """Make everything for a model. Raises UserError, UserError, UserError."""
+    """Make everything for a model. Raises UserError."""
     try:
         with scratch.folder() as folder:
             return _prepare(recipe(name, sweep), sweep, folder)
@@ -105,34 +104,27 @@ def prepare(name: str, sweep: Sweep) -> Prepared:
             "make some, or name another folder by TMPDIR"
         ) from error
     finally:
-        memory.give_back_freed()
+        weights.give_back_freed()
 
 
 def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
-    dataset = feeding.opened(sweep)
+    dataset = feed.opened(sweep)
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     model = partitioned.load(recipe, made.path)
-    fed = feeding.chosen(sweep, dataset, recipe, model.input_shape, model.results)
+    fed = feed.chosen(sweep, dataset, recipe, model.input_shape, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
-    data, inputs = {}, {}
-    compute_s = float("inf")
+    data, inputs, compute_s = {}, {}, float("inf")
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed.feed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)
         images = fed.feed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
-        data[batch_size] = _save(tensors, folder)
-    code = _copied(recipe.file, folder) if recipe.file else None
-    points = tuple((point.name, point.payload_bytes) for point in model.points)
-    manifest = {
-        "weights": sweep.weights,
-        "weights_digest": made.digest,
-        "source_digest": code.digest if code else None,
-        "dataset": {**fed.facts, "inputs": inputs},
-    }
+        save_file(tensors, folder / "data.part")
+        data[batch_size] = Artifact.unlinked(folder / "data.part")
+    code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
     return Prepared(
         recipe.name,
         recipe,
@@ -140,27 +132,32 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
         code,
         data,
         model.graph_digest,
-        ModelFacts(points, compute_s, result_bytes, input=recipe.input, images=fed.labelled),
-        manifest | _graph_told(recipe, model),
+        ModelFacts(
+            tuple((point.name, point.payload_bytes) for point in model.points),
+            compute_s,
+            result_bytes,
+            input=recipe.input,
+            images=fed.labelled,
+        ),
+        {
+            "weights": sweep.weights,
+            "weights_digest": made.digest,
+            "source_digest": code.digest if code else None,
+            "dataset": {**fed.facts, "inputs": inputs},
+            "graph_digest": model.graph_digest,
+            "traced_by": model.traced_by,
+            "granularity": recipe.cuts.granularity,
+            "live_tensors": recipe.cuts.live_tensors,
+            "folded": sum(len(point.folded) for point in model.points),
+            "input": recipe.input,
+            "input_shape": model.input_shape,
+            "points": [
+                {"name": point.name, "payload_bytes": point.payload_bytes, "folded": point.folded}
+                for point in model.points
+            ],
+        },
         fed.notes,
     )
-
-
-def _graph_told(recipe: Recipe, model: PartitionedModel) -> dict[str, Any]:
-    """What the manifest tells of a model's graph and of its cuts."""
-    return {
-        "graph_digest": model.graph_digest,
-        "traced_by": model.traced_by,
-        "granularity": recipe.cuts.granularity,
-        "live_tensors": recipe.cuts.live_tensors,
-        "folded": sum(len(point.folded) for point in model.points),
-        "input": recipe.input,
-        "input_shape": model.input_shape,
-        "points": [
-            {"name": point.name, "payload_bytes": point.payload_bytes, "folded": point.folded}
-            for point in model.points
-        ],
-    }
 
 
 def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> None:
@@ -173,23 +170,23 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
         )
 
 
-def _answered(model: PartitionedModel, feed: Feed, batch_size: int) -> tuple[dict[str, Tensor], float]:
+def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tuple[dict[str, Tensor], float]:
     """The data of a batch size, as `Prepared` has it, and the seconds of the fastest forward pass.
 
     Raises UserError.
     """
     tensors: dict[str, Tensor] = {}
     fastest_s = float("inf")
-    for index, batch in enumerate(feed.batches(batch_size)):
+    for index, batch in enumerate(images.batches(batch_size)):
         started = time.perf_counter()
         answers = proof.reference(model, batch)
         fastest_s = min(fastest_s, time.perf_counter() - started)
-        named = {"inputs": batch, **{f"reference{number}": it for number, it in enumerate(answers)}}
+        named = {"inputs": batch, **{f"reference{number}": one for number, one in enumerate(answers)}}
         for key, tensor in named.items():
             if key not in tensors:
-                tensors[key] = torch.empty(feed.count(batch_size), *tensor.shape, dtype=tensor.dtype)
+                tensors[key] = torch.empty(images.count(batch_size), *tensor.shape, dtype=tensor.dtype)
             tensors[key][index] = tensor
-    labels = feed.labels(batch_size)
+    labels = images.labels(batch_size)
     return tensors if labels is None else {**tensors, "labels": labels}, fastest_s
 
 
@@ -197,15 +194,3 @@ def _digest(tensor: Tensor) -> str:
     """SHA-256 of the tensor's bytes: what was fed, whatever was answered."""
     content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return hashlib.sha256(content).hexdigest()
-
-
-def _copied(file: Path, folder: Path) -> Artifact:
-    copy = folder / "model.py"
-    shutil.copyfile(file, copy)
-    return Artifact.unlinked(copy, weights.file_digest(copy))
-
-
-def _save(tensors: dict[str, Tensor], folder: Path) -> Artifact:
-    draft = folder / "data.part"
-    save_file(tensors, draft)
-    return Artifact.unlinked(draft, weights.file_digest(draft))

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, fx
 
-from partitions import memory, points, proof, scratch, weights
 from partitions import model as partitioned
+from partitions import points, proof, scratch, weights
 from partitions.graph import propagate
 from partitions.model import PartitionedModel
 from partitions.points import Point
@@ -132,4 +132,4 @@ def _loaded(recipe: Recipe) -> Iterator[PartitionedModel]:
     finally:
         torch.set_num_threads(threads)
         gc.collect()  # graphs and their modules refer to each other
-        memory.give_back_freed()
+        weights.give_back_freed()

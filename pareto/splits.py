@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 
 from pareto.errors import UserError
 from pareto.sweep import ALONG, Sweep
-from partitions import selection
-from partitions.points import Point
+from partitions.points import Point, select
 
 Split = tuple[int, ...]
 MOST_SPLITS = 400
@@ -95,7 +94,7 @@ def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
     if text == ALL:
         return list(range(len(points)))
     try:
-        return selection.select(points, text)
+        return select(points, text)
     except ValueError as error:
         raise UserError(f"--points: {model}: {error}") from None
 

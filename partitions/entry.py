@@ -1,4 +1,4 @@
-"""What the registry knows of a model."""
+"""What the registry knows of a model, and how its modules are made, with or without memory for their parameters."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-
-from .structure import with_forward
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -46,3 +48,60 @@ class Entry:
             return model
         forward, postprocess = type(model).forward, self.postprocess
         return with_forward(model, lambda it, images: postprocess(forward(it, images)))
+
+
+def with_forward(module: nn.Module, forward: Callable[[Any, Any], Any]) -> nn.Module:
+    """The same module, whose forward is now another; its parameters keep their names, and it stays of its class."""
+    base = type(module)
+    module.__class__ = type(base.__name__, (base,), {"forward": forward})
+    return module
+
+
+def without_memory(build: Callable[[], nn.Module]) -> nn.Module:
+    """What `build` makes, with its parameters on the meta device: neither allocated nor initialized.
+
+    Buffers are real, since constructors compute with them, and the same in every process. `torch.device("meta")`
+    would take those along, and RegNet, which computes its widths with tensors, could not be built. A constructor
+    that needs the values of its parameters gets them, and the memory for them, for as long as it runs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            model = _on_meta(build)
+        except Exception:  # whatever a constructor does when the values that it asks for are not there
+            model = None
+        if model is None or any(buffer.is_meta for buffer in model.buffers()):
+            model = build()
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if not parameter.is_meta:
+                module.register_parameter(name, _without_memory(module, name, parameter))
+    return model
+
+
+def _without_memory(_module: nn.Module, _name: str, parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+
+
+def _on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]
+    try:
+        with _MetaPrevails():  # type: ignore[no-untyped-call]
+            return build()
+    finally:
+        hook.remove()
+
+
+class _MetaPrevails(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Constructors may run the model to learn sizes: what meets a parameter is then on the meta device as well."""
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = (args, dict(kwargs or {}))
+        tensors = [it for it in tree_leaves(given) if isinstance(it, Tensor)]
+        if any(it.is_meta for it in tensors) and not all(it.is_meta for it in tensors):
+            if func._schema.is_mutable and not tensors[0].is_meta:
+                raise RuntimeError("a tensor is to take the value of a parameter")
+            given = tree_map_only(Tensor, lambda it: it.to("meta"), given)
+        return func(*given[0], **given[1])

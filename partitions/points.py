@@ -1,20 +1,18 @@
-"""Partition points: the cuts of a traced model, numbered as the literature numbers its blocks."""
+"""Partition points: the cuts of a traced model, numbered as the literature numbers its blocks, and their selection."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import fx, nn
 
-from .folding import equivalent
+from .cuts import equivalent, node_names, operator_name, unique
 from .graph import TensorSpec, TracedModel
-from .naming import node_names, operator_name, unique
 from .recipe import Cuts
-from .selection import within
-from .torchvision_compat import models
+from .torchvision_models import models
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Modules that run as one: the paths of a block, or of neighbouring layers."""
+    """Modules that run as one, by their paths: a block, or neighbouring layers."""
 
     name: str
     paths: tuple[str, ...]
@@ -68,10 +66,10 @@ def find(traced: TracedModel, cuts: Cuts) -> tuple[Point, ...]:
 
 
 def chosen(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
-    """The points after the cuts of these names, however many tensors are live there, between 'input' and 'output'.
+    """The points at the cuts of these names, however many tensors are live there, with 'input' and 'output'.
 
-    names: of nodes, as at granularity 'op', or of modules, for the last cut within. Raises ValueError for a name
-    without a cut, and for names that are not in the order of the graph.
+    names: of nodes, as at granularity 'op', or of modules, which stand for the last cut within them. Raises ValueError
+    for a name without a cut, and for names that are not in the order of the graph.
     """
     cuts = {
         point.name: point for point in _points(traced, enumerate(node_names(traced)), len(traced.nodes))[1:-1]
@@ -79,17 +77,57 @@ def chosen(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
     position = {node.name: index for index, node in enumerate(traced.nodes)}
     boundaries = list[tuple[int, str]]()
     for name in names:
-        found = within(name, cuts)
-        if not found:
+        if not (named := _within(name, cuts)):
             nearest = difflib.get_close_matches(name, cuts, n=3, cutoff=0.0)
             raise ValueError(f"no cut is named {name!r}: did you mean {', '.join(nearest)}?")
-        index = position[cuts[found[-1]].after]
+        index = position[cuts[named[-1]].after]
         if boundaries and index <= boundaries[-1][0]:
             raise ValueError(
                 f"the cut {name!r} does not come after {boundaries[-1][1]!r}: name cuts in their order"
             )
         boundaries.append((index, name))
     return _points(traced, boundaries, len(traced.nodes))
+
+
+def select(points: Sequence[Point], text: str) -> list[int]:
+    """The indices of the points that a selector means, ascending.
+
+    text: a number; a name, also that of a cut folded into a point; a module, which stands for the last point within it;
+    or a range of two of these that includes both, as in '4-9' and 'features.2-features.5', where a module as the start
+    stands for its first point. A name may contain '-'. Raises ValueError, in one line, for no or more than one meaning.
+    """
+    if alone := _one(points, text):
+        return [alone[-1]]
+    dashes = [place for place, sign in enumerate(text) if sign == "-"]
+    ranges = [(_one(points, text[:place]), _one(points, text[place + 1 :])) for place in dashes]
+    meant = {(first[0], last[-1]) for first, last in ranges if first and last}
+    if len(meant) > 1:
+        raise ValueError(f"{text!r} is more than one range of points: use numbers")
+    for first, last in meant:
+        if first > last:
+            raise ValueError(f"the range {text!r} goes backwards: from point {first} to {last}")
+        return list(range(first, last + 1))
+    raise ValueError(f"no point {text!r}: the points are 0 to {len(points) - 1}{_nearest(points, text)}")
+
+
+def _within(text: str, names: Iterable[str]) -> list[str]:
+    """Those of `names` that are `text`, or lie within the module of that path."""
+    names = list(names)
+    return [name for name in names if name == text] or [name for name in names if name.startswith(f"{text}.")]
+
+
+def _one(points: Sequence[Point], text: str) -> list[int]:
+    """The points that a number, a name or a module means, ascending; of a module all."""
+    if text.isdecimal():
+        return [int(text)] if int(text) < len(points) else []
+    owner = {name: point.index for point in points for name in (*point.folded, point.name)}
+    return sorted({owner[name] for name in _within(text, owner)})
+
+
+def _nearest(points: Sequence[Point], text: str) -> str:
+    names = [name for point in points for name in (*point.folded, point.name)]
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def _points(
@@ -109,15 +147,17 @@ def _points(
     for number, (*folded, place) in enumerate(groups):
         node = traced.nodes[indices[place]]
         payload = (
-            () if place == len(names) + 1 else tuple(traced.specs[it] for it in traced.live[indices[place]])
+            ()
+            if place == len(names) + 1
+            else tuple(traced.specs[value] for value in traced.live[indices[place]])
         )
         after = node.name if place else ""
-        points.append(Point(number, distinct[place], after, payload, tuple(distinct[it] for it in folded)))
+        points.append(Point(number, distinct[place], after, payload, tuple(distinct[other] for other in folded)))
     return tuple(points)
 
 
 def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
-    """Last node (its index) and name of each unit but the last."""
+    """The index of the last node, and the name, of each unit but the last."""
     module, scopes = traced.module, [_scopes(node) for node in traced.nodes]
     used = set[str]().union(*scopes)
     prefix = ""
@@ -145,7 +185,7 @@ def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
 
 
 def _scopes(node: fx.Node) -> set[str]:
-    """Paths of the modules in whose forward the node runs, and of those that these are in: nobody calls a list."""
+    """Paths of the modules in whose forward the node runs, and of those around them: nobody calls a list."""
     paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
     return {parent for path in paths for parent in _with_parents(path)}
 
@@ -162,7 +202,7 @@ def _last(scopes: list[set[str]], paths: tuple[str, ...]) -> int:
 
 
 def _children(module: nn.Module, prefix: str, used: set[str]) -> list[str]:
-    """Paths of a container's parts, those left out that no node uses; prefix: '' or 'path.of.container.'."""
+    """Paths of a container's parts that nodes use; prefix: '' or 'path.of.container.'."""
     owner = module.get_submodule(prefix.removesuffix("."))
     return [prefix + name for name, _ in owner.named_children() if prefix + name in used]
 

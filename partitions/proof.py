@@ -13,8 +13,8 @@ from torch import Tensor
 from . import registry
 from .graph import tensors_in
 from .model import PartitionedModel
-from .preprocess import normalized
 from .stage import Payload, Stage
+from .tracing import normalized
 
 RELATIVE_TOLERANCE = 1e-4
 

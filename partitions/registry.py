@@ -11,9 +11,8 @@ from torch import nn
 from pareto.errors import UserError
 
 from . import torchvision_models, user_file, yolo
-from .entry import Entry
+from .entry import Entry, without_memory
 from .recipe import Recipe
-from .structure import without_memory
 from .user_file import register
 
 __all__ = [

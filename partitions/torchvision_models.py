@@ -1,9 +1,20 @@
-"""torchvision's models of images: classification, segmentation, and the networks of its one-stage detectors."""
+"""torchvision's models of images: classification, segmentation, and the networks of its one-stage detectors.
+
+This is the one way to torchvision: whatever needs it imports `models` from here first. torchvision's wheel on PyPI is
+built against CUDA. Beside a CPU-only torch its compiled operators cannot be loaded, and `import torchvision` then
+fails with "operator torchvision::nms does not exist", because it registers shape functions for operators that nobody
+declared. No model here calls those operators, so declaring their schemas first is enough. Where torch and torchvision
+match, nothing is declared.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +22,40 @@ from torch import Tensor, nn
 
 from pareto.errors import UserError
 
-from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry
-from .structure import with_forward
-from .torchvision_compat import models
+from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, with_forward
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+def _load_operators() -> bool:
+    """Load torchvision's own compiled operators, as its import would; False where that is impossible."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
+    for library in Path(spec.origin).parent.glob("_C.*"):
+        try:
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _declare_missing_operators() -> torch.library.Library | None:
+    """Declare the schemas unless the operators are there; the declarations live as long as the result."""
+    if "torchvision" in sys.modules or _load_operators():
+        return None
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for schema in _SCHEMAS:
+        library.define(schema)  # type: ignore[no-untyped-call]
+    return library
+
+
+_declarations = _declare_missing_operators()
+models = importlib.import_module("torchvision.models")
 
 # Auxiliary heads are for training only: no inference graph runs them, so they are not built.
 # transform_input would differ between random and pretrained weights: one graph whichever weights are used.

@@ -1,16 +1,27 @@
-"""From a module to its graph: by torch.fx, by torch.export where that fails, or as a chain of submodules."""
+"""From a module to its graph and where that can be cut; by torch.fx, torch.export, or as a chain of submodules."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
-from .graph import TracedModel, UntraceableModel, analyse, one_line
-from .preprocess import normalized
-from .sizes import rewrite
+from .graph import (
+    TensorSpec,
+    TracedModel,
+    UntraceableModel,
+    flattened,
+    propagate,
+    storages,
+    target_of,
+    tensors_in,
+)
+from .sizes import rewrite, settle, unpin
 
 
 @dataclass(frozen=True)
@@ -40,9 +51,7 @@ def trace(
     Raises UntraceableModel where there is no static graph of one tensor in and tensors out.
     """
     if chain:
-        from . import chained  # only such a model needs it
-
-        return _analysed(module, chained.graph(module, chain), input_shape, "chain", normalization)
+        return _analysed(module, _chained(module, chain), input_shape, "chain", normalization)
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
         return _analysed(module, _symbolic(module), input_shape, "torch.fx", normalization)
@@ -65,7 +74,7 @@ def _symbolic(module: nn.Module) -> fx.Graph:
     try:
         graph = _Tracer().trace(module, options or None)
     except Exception as error:  # whatever a model's own code makes of values that are not there
-        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {one_line(error)}") from error
+        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {_one_line(error)}") from error
     for node in [node for node in graph.nodes if node.op == "placeholder"][1:]:
         if node.args:
             for user in list(node.users):  # fx asserts that the option is as it was
@@ -73,6 +82,28 @@ def _symbolic(module: nn.Module) -> fx.Graph:
         if not node.users:
             graph.erase_node(node)
     return graph
+
+
+def _chained(module: nn.Module, chain: tuple[str, ...]) -> fx.Graph:
+    """Images into the first submodule of `chain`, its output into the second, and so on to the model's result.
+
+    chain: paths, as in 'features.0'. A submodule may do what no graph can tell (take one branch or another, loop until
+    something is found): it runs as it is. Raises UntraceableModel where a submodule is missing.
+    """
+    result = fx.Graph()
+    value = result.placeholder("images")
+    for path in chain:
+        try:
+            unit = module.get_submodule(path)
+        except AttributeError as error:
+            has = ", ".join(name for name, _ in module.named_children())
+            raise UntraceableModel(
+                f"{type(module).__name__} has no submodule {path!r}: it has {has}"
+            ) from error
+        value = result.call_module(path, (value,))
+        value.meta["nn_module_stack"] = {path: (path, type(unit))}
+    result.output(value)
+    return result
 
 
 def _analysed(
@@ -89,3 +120,147 @@ def _analysed(
         values = graph.call_function(normalized, (images, normalization.mean, normalization.std))
     images.replace_all_uses_with(values, lambda user: user is not values)
     return analyse(module, graph, input_shape, torch.uint8, traced_by)
+
+
+def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """(images / 255 - mean) / std, for each channel: uint8 (batch, channels, height, width) to float32 of that shape.
+
+    Each value is computed by itself: the same bits in whatever batch, and on whichever side of the link.
+    """
+    centre, scale = _constants(mean, std, images.device)
+    return images.to(torch.float32).div_(255).sub_(centre).div_(scale)
+
+
+@functools.lru_cache(maxsize=8)
+def _constants(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Made once a device: making them waits for a GPU."""
+    with torch.inference_mode(False):
+        centre, scale = (
+            torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(device) for values in (mean, std)
+        )
+    return centre, scale
+
+
+@torch.inference_mode(False)  # inference tensors do not count their writes
+def analyse(
+    module: nn.Module, graph: fx.Graph, input_shape: tuple[int, ...], dtype: torch.dtype, traced_by: str
+) -> TracedModel:
+    """What can be cut in `graph`, which reads parameters and buffers of `module`; they go to the meta device.
+
+    input_shape: without the batch dimension. Raises UntraceableModel where the graph does not map one tensor to
+    tensors, or does not work for any batch.
+    """
+    name = type(module).__name__
+    saved = module.state_dict().keys()
+    buffers = module.named_buffers(remove_duplicate=False)
+    computed = {path: buffer for path, buffer in buffers if path not in saved}
+    module.to("meta")
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    output = next(node for node in graph.nodes if node.op == "output")
+    returned = [value for value in flattened(output.args[0]) if isinstance(value, fx.Node)]
+    if len(inputs) != 1:
+        raise UntraceableModel(f"{name} does not map one tensor to tensors")
+    unpin(graph, inputs[0])
+    try:
+        (one, written), (two, _) = (
+            _run(fx.GraphModule(module, graph), torch.empty(batch, *input_shape, dtype=dtype, device="meta"))
+            for batch in (1, 2)
+        )
+    except Exception as error:  # whatever an operator makes of values that are not there
+        raise UntraceableModel(f"{name} cannot be traced: {_one_line(error)}") from error
+    results = tuple(it for it in returned if isinstance(one[it], Tensor))
+    if not results or not isinstance(one[inputs[0]], Tensor):
+        raise UntraceableModel(f"{name} does not map one tensor to tensors")
+    output.args = (results,)
+    settle(graph, one, two, written)
+    nodes = [node for node in graph.nodes if node is not output]
+    specs = {node: _spec(one[node], two[node]) for node in nodes if isinstance(one[node], Tensor)}
+    live = [*_live(nodes)]
+    live[-1] = results
+    values = {node: one[node] for node in nodes}
+    last_writes = {memory: index for index, node in enumerate(nodes) for memory in written.get(node, ())}
+    sendable = _sendable(values, specs, live, last_writes)
+    cuttable = [a and b for a, b in zip(_parted(module, nodes), sendable, strict=True)]
+    return TracedModel(
+        module, tuple(nodes), values, specs, results, tuple(live), tuple(cuttable), traced_by, computed
+    )
+
+
+def _run(module: fx.GraphModule, example: Tensor) -> tuple[dict[fx.Node, Any], dict[fx.Node, set[int]]]:
+    """Each node's value, and for those that write to existing memory, to which."""
+    values, written = dict[fx.Node, Any](), dict[fx.Node, set[int]]()
+    seen = dict[int, tuple[Tensor, int]]()  # memory -> a tensor there, and how often it has been written to
+    for node, value in zip(module.graph.nodes, propagate(module, example), strict=False):
+        for memory in {it for source in node.all_input_nodes for it in storages(values[source])}:
+            tensor, version = seen[memory]
+            if tensor._version != version:
+                written.setdefault(node, set()).add(memory)
+                seen[memory] = tensor, tensor._version
+        for tensor in tensors_in(value):
+            seen.setdefault(tensor.untyped_storage()._cdata, (tensor, tensor._version))
+        values[node] = value
+    return values, written
+
+
+def _spec(one: Tensor, two: Tensor) -> TensorSpec:
+    grown = [dim for dim, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes[0] != sizes[1]]
+    in_step = len(grown) == 1 and two.shape[grown[0]] == 2 * one.shape[grown[0]]
+    return TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch."), grown[0] if in_step else None)
+
+
+def _live(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
+    """For each node, the nodes up to it that a later one (or the output) reads."""
+    position = {node: index for index, node in enumerate(nodes)}
+    last_use = [max((position.get(user, len(nodes)) for user in node.users), default=-1) for node in nodes]
+    alive: list[int] = []
+    for index in range(len(nodes)):
+        alive = [i for i in (*alive, index) if last_use[i] > index]
+        yield tuple(nodes[i] for i in alive)
+
+
+def _sendable(
+    values: dict[fx.Node, Any],
+    specs: dict[fx.Node, TensorSpec],
+    live: list[tuple[fx.Node, ...]],
+    last_writes: dict[int, int],
+) -> Iterator[bool]:
+    """For each node, whether what is live after it can cross a link."""
+    varying = set[fx.Node]()  # what was computed from parameters alone belongs to the stage that reads it
+    for node, value in values.items():
+        if node.op == "placeholder" or (tensors_in(value) and not varying.isdisjoint(node.all_input_nodes)):
+            varying.add(node)
+    tensors = {node for node in varying if node in specs and specs[node].batch_dim is not None}
+    for index, (node, alive) in enumerate(zip(values, live, strict=True)):
+        # Two live tensors in one memory that is written to later: on another host only one of them would change.
+        memory = [it for other in alive if other in tensors for it in storages(values[other])]
+        torn = any(memory.count(it) > 1 and last_writes.get(it, -1) > index for it in memory)
+        waits = node.target is normalized  # behind it four bytes would cross for one
+        yield bool(alive) and tensors.issuperset(alive) and not torn and not waits
+
+
+def _parted(module: nn.Module, nodes: list[fx.Node]) -> list[bool]:
+    """For each node, whether no parameter or buffer is needed on both sides of a cut after it."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for index, node in enumerate(nodes):
+        for tensor in _state_of(module, node):
+            first.setdefault(id(tensor), index)
+            last[id(tensor)] = index
+    shared = [False] * len(nodes)
+    for key, start in first.items():
+        shared[start : last[key]] = [True] * (last[key] - start)
+    return [not value for value in shared]
+
+
+def _state_of(module: nn.Module, node: fx.Node) -> Iterable[Tensor]:
+    target = target_of(module, node)
+    if isinstance(target, nn.Module):
+        return [*target.parameters(), *target.buffers()]
+    return [] if target is None else [target]
+
+
+def _one_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return next(iter(str(error).split("\n")), "").strip() or type(error).__name__

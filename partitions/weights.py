@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import json
@@ -21,7 +22,6 @@ from torch import Tensor
 from pareto.errors import UserError
 
 from . import registry
-from .memory import give_back_freed
 from .seeded import seeded
 
 
@@ -237,6 +237,16 @@ def file_digest(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def give_back_freed() -> None:
+    """Return to the system what the C library's allocator keeps for later.
+
+    It keeps most of what tensors of up to 32 MiB leave behind, and others seldom fit into the gaps: a second model
+    would come on top of the first, and memory use would tell of what is gone.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's; other C libraries have none
+        trim(0)
 
 
 def _one_line(error: Exception) -> str:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from pareto.errors import UserError
 
 from . import scratch
-from .entry import Entry
-from .structure import with_forward
+from .entry import Entry, with_forward
 
 NAMES = tuple(f"yolo{version}{size}" for version in ("v5", "v8") for size in "nsmlx")
 INSTALL = ".venv/bin/python -m pip install --no-deps -r requirements-yolo.txt"

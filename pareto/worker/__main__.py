@@ -47,8 +47,8 @@ from pareto.worker.served import NO_REQUEST, Runs, ServedStage, baseline_s
 from partitions import model as partitioned
 from partitions import weights
 from partitions.graph import TensorSpec
+from partitions.model import ResidentStage
 from partitions.recipe import Recipe
-from partitions.resident import ResidentStage
 from partitions.stage import Stage
 
 

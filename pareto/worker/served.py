@@ -17,7 +17,7 @@ from pareto.messages import Window
 from pareto.worker.device import Device
 from pareto.worker.phases import MAX_THROUGHPUT_REQUESTS
 from pareto.worker.sensors.processor import throttled_s, throttling
-from partitions.resident import ResidentStage
+from partitions.model import ResidentStage
 
 NO_REQUEST = b""
 """A fingerprint that no request has: they have 8 bytes."""

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from torch import nn
 
 from partitions import registry, yolo
-from partitions.torchvision_compat import models
+from partitions.torchvision_models import models
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from pareto.errors import UserError
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.sweep import Sweep
 from partitions import registry, weights
-from partitions.preprocess import normalized
-from partitions.torchvision_compat import models
+from partitions.torchvision_models import models
+from partitions.tracing import normalized
 from tests.unit import example_images
 
 THEIRS = "squeezenet1_1"

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from partitions.exported import export
 from partitions.graph import UntraceableModel, tensors_in
-from partitions.torchvision_compat import models
+from partitions.torchvision_models import models
 
 SHAPE = (3, 32, 32)
 

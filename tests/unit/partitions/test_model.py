@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from partitions import model as partitions_model
-from partitions import preprocess, proof, registry, weights
+from partitions import proof, registry, tracing, weights
+from partitions.model import ResidentStage
 from partitions.recipe import Cuts, Handmade, Recipe
-from partitions.resident import ResidentStage
 from partitions.seeded import seeded
 from tests.unit.small_models import small
 
@@ -124,7 +124,7 @@ def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path):
     as_floats = partitions_model.load(Recipe("squeezenet1_1"), file.path)
     inputs = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     entry = registry.entry("squeezenet1_1")
-    values = preprocess.normalized(inputs, entry.mean, entry.std)
+    values = tracing.normalized(inputs, entry.mean, entry.std)
     assert [point.name for point in as_bytes.points] == [point.name for point in as_floats.points]
     first, *others = (
         (ours.payload_bytes, theirs.payload_bytes)
@@ -147,7 +147,7 @@ def test_no_cut_lies_behind_normalising():
 def test_normalising_follows_the_definition():
     image = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
     mean, std = (0.5, 0.25, 0.0), (0.5, 0.25, 1.0)
-    result = preprocess.normalized(image, mean, std)
+    result = tracing.normalized(image, mean, std)
     assert result.dtype == torch.float32
     for channel in range(3):
         expected = (image[0, channel].double() / 255 - mean[channel]) / std[channel]

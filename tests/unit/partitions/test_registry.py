@@ -11,8 +11,8 @@ import torch
 
 import partitions
 from pareto.errors import UserError
-from partitions import registry, torchvision_compat
-from partitions.torchvision_compat import models
+from partitions import registry, torchvision_models
+from partitions.torchvision_models import models
 
 FrozenBatchNorm2d = models.detection.backbone_utils.misc_nn_ops.FrozenBatchNorm2d
 
@@ -175,11 +175,11 @@ def test_a_structure_has_real_buffers_and_no_parameters_in_memory():
 
 def test_matching_torch_and_torchvision_are_left_alone(monkeypatch):
     monkeypatch.delitem(sys.modules, "torchvision")
-    monkeypatch.setattr(torchvision_compat, "_load_operators", lambda: True)
+    monkeypatch.setattr(torchvision_models, "_load_operators", lambda: True)
     monkeypatch.setattr(
         torch.library, "Library", lambda *_: pytest.fail("declared an operator that is there")
     )
-    assert torchvision_compat._declare_missing_operators() is None
+    assert torchvision_models._declare_missing_operators() is None
 
 
 def test_the_package_itself_does_not_import_torch():

@@ -8,8 +8,8 @@ import torch
 from pareto.errors import UserError
 from partitions import model as partitions_model
 from partitions import proof, weights
+from partitions.model import ResidentStage
 from partitions.recipe import Recipe
-from partitions.resident import ResidentStage
 from tests.unit.small_models import small
 
 SIZE = 64

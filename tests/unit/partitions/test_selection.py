@@ -6,9 +6,8 @@ from torch import nn
 
 from partitions import points
 from partitions.model import describe
-from partitions.points import Point
+from partitions.points import Point, select
 from partitions.recipe import Cuts, Handmade, Recipe
-from partitions.selection import select
 from partitions.tracing import trace
 
 

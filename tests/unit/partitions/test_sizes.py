@@ -8,10 +8,9 @@ from torch import fx, nn
 from torch.nn import functional
 
 from partitions import points
-from partitions.graph import analyse
 from partitions.recipe import Cuts
 from partitions.stage import cut
-from partitions.tracing import trace
+from partitions.tracing import analyse, trace
 
 
 class Sized(nn.Module):

@@ -16,7 +16,7 @@ from pareto.worker import __main__ as worker
 from pareto.worker import device
 from pareto.worker.device import Cpu, Cuda, said_out_of_memory
 from partitions import model as partitioned
-from partitions import proof, resident, weights
+from partitions import proof, weights
 from partitions.recipe import Recipe
 from partitions.stage import Stage
 
@@ -217,7 +217,7 @@ def test_a_real_gpu_computes_what_the_cpu_computes(tmp_path: object) -> None:
     recipe = Recipe("mobilenet_v2")
     expected = proof.reference(partitioned.load(recipe, file.path), images)
     gpu = device.named("cuda:0")
-    it = resident.ResidentStage(partitioned.outline(recipe), file.path, gpu.name)
+    it = partitioned.ResidentStage(partitioned.outline(recipe), file.path, gpu.name)
     last = len(partitioned.describe(recipe)[0]) - 1
     for index in (0, last // 2, last):
         payload = (images,)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from partitions import chained, proof, registry, weights
+from partitions import graph, proof, registry, tracing, weights
 from partitions import model as partitioned
 from partitions.graph import UntraceableModel
 from partitions.recipe import Cuts, Handmade, Recipe
@@ -84,12 +84,12 @@ def test_a_chain_is_cut_between_its_submodules_and_computes_what_the_model_compu
 
 def test_a_submodule_that_is_not_there_is_told_with_those_that_are(recipe, snapshot):
     with pytest.raises(UntraceableModel) as refused:
-        chained.graph(registry.build_structure(recipe.name), ("stem", "gate", "head"))
+        tracing.trace(registry.build_structure(recipe.name), (3, 16, 16), ("stem", "gate", "head"))
     assert str(refused.value) == snapshot
 
 
 def test_a_value_that_decides_a_branch_may_be_on_the_meta_device():
-    with chained.AnyBranch():
+    with graph.AnyBranch():
         unknown = torch.empty(3, device="meta").sum()
         assert (bool(unknown > 1), float(unknown), int(unknown.long())) == (False, 0.0, 0)
         assert float(torch.tensor(2.5)) == 2.5

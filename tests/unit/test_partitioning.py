@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
 from analysis.figures.payload_figure import partitions_figure
-from pareto import inside, overview, partitioning, proving
+from pareto import partitioning, proving
 from pareto.errors import UserError
 from pareto.sweep import make_sweep
 from partitions import costs, registry
@@ -74,7 +74,7 @@ def run(asked, folder, **options):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Without the figure, which takes a second."""
-    monkeypatch.setattr(inside, "draw", lambda *_: [])
+    monkeypatch.setattr(partitioning, "draw", lambda *_: [])
 
 
 def rows(text):
@@ -136,7 +136,7 @@ def test_several_models_are_a_row_each(net, tmp_path, snapshot):
     assert max(map(len, text.splitlines())) <= 80
     assert not list(tmp_path.glob("*.png"))
     lines = document.read_text().splitlines()
-    assert lines[1] == overview.BEGIN
+    assert lines[1] == partitioning.BEGIN
     assert [line for line in lines if line.startswith("| inside_net.Net |")] == [
         "| inside_net.Net | torch.fx | 2 | 5 | 4 | 5 | 5 | 0.02 | 2.1 | mean | not proved |"
     ]
@@ -149,14 +149,16 @@ def test_several_models_are_a_row_each(net, tmp_path, snapshot):
 
 def test_rows_are_made_anew_and_others_stay(net, tmp_path):
     document = tmp_path / "models.md"
-    document.write_text(f"# Models\n\nBefore.\n\n{overview.BEGIN}\n{overview.END}\n\nAfter.\n")
-    overview.write(
-        [overview.Row("b", ("torch.fx", "old")), overview.Row("c", ("torch.fx", "kept"))], document
+    document.write_text(f"# Models\n\nBefore.\n\n{partitioning.BEGIN}\n{partitioning.END}\n\nAfter.\n")
+    partitioning.write(
+        [partitioning.Row("b", ("torch.fx", "old")), partitioning.Row("c", ("torch.fx", "kept"))], document
     )
-    overview.write([overview.Row("b", ("torch.fx", "new")), overview.Row("a", fault="why")], document)
+    partitioning.write(
+        [partitioning.Row("b", ("torch.fx", "new")), partitioning.Row("a", fault="why")], document
+    )
     text = document.read_text()
-    assert text.startswith(f"# Models\n\nBefore.\n\n{overview.BEGIN}\n\n| model |")
-    assert text.endswith(f"\n\n{overview.END}\n\nAfter.\n")
+    assert text.startswith(f"# Models\n\nBefore.\n\n{partitioning.BEGIN}\n\n| model |")
+    assert text.endswith(f"\n\n{partitioning.END}\n\nAfter.\n")
     assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")] == [
         "| model",
         "| a",
@@ -164,7 +166,7 @@ def test_rows_are_made_anew_and_others_stay(net, tmp_path):
         "| c",
     ]
     assert "old" not in text
-    overview.write([], document)
+    partitioning.write([], document)
     assert document.read_text() == text
 
 
@@ -215,13 +217,13 @@ def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path, snapshot):
 def test_the_input_may_be_what_sends_least():
     outline = partitioned.outline(Recipe("resnet18", Cuts(), input="uint8"))
     before_pooling = outline.points[:4]
-    assert inside.smallest((*before_pooling, outline.points[-1])).name == "input"
+    assert partitioning.smallest((*before_pooling, outline.points[-1])).name == "input"
 
 
 def frame(name, cuts):
     outline = partitioned.outline(Recipe(name, cuts))
     running = costs.before_points(outline)
-    return inside.figure_rows(outline, running), inside.float32_bytes(outline)
+    return partitioning.figure_rows(outline, running), partitioning.float32_bytes(outline)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +262,8 @@ def test_the_figure_has_every_point(name, cuts):
 def test_the_same_figure_twice(net, tmp_path):
     outline = partitioned.outline(Recipe("inside_net.Net", Cuts("op"), net, "Net"))
     running = costs.before_points(outline)
-    first = [path.read_bytes() for path in inside.draw(outline, running, tmp_path, "")]
-    assert [path.read_bytes() for path in inside.draw(outline, running, tmp_path, "")] == first
+    first = [path.read_bytes() for path in partitioning.draw(outline, running, tmp_path, "")]
+    assert [path.read_bytes() for path in partitioning.draw(outline, running, tmp_path, "")] == first
 
 
 def test_a_model_without_parameters_has_no_shares(net, tmp_path):
@@ -269,7 +271,7 @@ def test_a_model_without_parameters_has_no_shares(net, tmp_path):
     partitions_figure(points.assign(edge_flops=0, edge_parameters=0), input_bytes, "")
     outline = partitioned.outline(Recipe("alexnet"))
     nothing = [costs.Cost()] * len(outline.points)
-    table = inside.points_table(dataclasses.replace(outline), nothing)
+    table = partitioning.points_table(dataclasses.replace(outline), nothing)
     out = Console(width=80, file=io.StringIO())
     out.print(table)
     assert rows(out.file.getvalue())[1][-6:] == ["0.00", "0.00", "0", "0.00", "0.00", "0"]
