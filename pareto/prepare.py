@@ -89,7 +89,7 @@ def _input(name: str, sweep: Sweep) -> str:
     """The dtype of what the edge gets: a camera's bytes, unless the model takes something else than images."""
     if sweep.input != AUTO:
         return sweep.input
-    return "uint8" if registry.input_shape(name)[0] in IMAGE_CHANNELS else "float32"
+    return "uint8" if registry.entry(name).input_shape[0] in IMAGE_CHANNELS else "float32"
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:

@@ -14,10 +14,10 @@ from .model import Outline
 
 @dataclass(frozen=True)
 class Cost:
-    """What a part of a model takes.
+    """The cost of a part of a model.
 
     flops: of convolutions, matrix products and attention at batch 1, two for each multiply-add; elementwise work,
-    pooling and normalization do not count. parameters: how many numbers, buffers excepted. parameter_bytes: their size.
+    pooling and normalization do not count. parameters: how many numbers, without buffers. parameter_bytes: their size.
     """
 
     flops: int = 0
@@ -40,7 +40,7 @@ class Cost:
 
 
 def before_points(outline: Outline) -> tuple[Cost, ...]:
-    """For each point, the cost of all that runs before it; the last is the whole model's. Computes no values."""
+    """The cost of all that runs before each point; the last is the whole model's. Computes no values."""
     names = (node.name for node in outline.traced.nodes)
     until = dict(zip(names, itertools.accumulate(of_nodes(outline.traced)), strict=True))
     return tuple(until[point.after] if point.after else Cost() for point in outline.points)
@@ -55,8 +55,10 @@ def of_nodes(traced: TracedModel) -> list[Cost]:
         for node, _ in zip(traced.nodes, values, strict=True):
             target = target_of(traced.module, node)
             read = target.parameters() if isinstance(target, nn.Module) else [target]
-            new = [it for it in read if isinstance(it, nn.Parameter) and id(it) not in counted]
+            new = [one for one in read if isinstance(one, nn.Parameter) and id(one) not in counted]
             counted.update(map(id, new))
             before, flops = flops, counter.get_total_flops()
-            costs.append(Cost(flops - before, sum(it.numel() for it in new), sum(it.nbytes for it in new)))
+            costs.append(
+                Cost(flops - before, sum(one.numel() for one in new), sum(one.nbytes for one in new))
+            )
     return costs

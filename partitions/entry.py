@@ -23,9 +23,9 @@ class Entry:
 
     build: makes it, float32, with random weights from the global RNG.
     input_shape: channels, height and width of one image.
-    mean, std: of each channel, for values between 0 and 1: how images are normalised before the model sees them.
-    classes: what the outputs of a classifier stand for, in order; empty where the model is none or does not say.
-    pretrained: downloads the state dict of trained weights; None where there are none to be had.
+    mean, std: of each channel, for values between 0 and 1, by which images are normalised before the model sees them.
+    classes: the classes that the outputs of a classifier stand for, in order; empty where they are not known.
+    pretrained: downloads the state dict of trained weights; None where there is none.
     postprocess: applied to what the module returns; its result is the model's.
     file, attribute: for a user's own model, the Python file and the name of the builder in it.
     """
@@ -42,16 +42,16 @@ class Entry:
     attribute: str = ""
 
     def module(self) -> nn.Module:
-        """A new one in eval mode, with its postprocessing. Raises what `build` raises."""
+        """A new module in eval mode, with its postprocessing. Raises what `build` raises."""
         model = self.build().eval()
         if self.postprocess is None:
             return model
         forward, postprocess = type(model).forward, self.postprocess
-        return with_forward(model, lambda it, images: postprocess(forward(it, images)))
+        return with_forward(model, lambda self, images: postprocess(forward(self, images)))
 
 
 def with_forward(module: nn.Module, forward: Callable[[Any, Any], Any]) -> nn.Module:
-    """The same module, whose forward is now another; its parameters keep their names, and it stays of its class."""
+    """The same module with another forward; its parameters keep their names, and it stays an instance of its class."""
     base = type(module)
     module.__class__ = type(base.__name__, (base,), {"forward": forward})
     return module
@@ -60,9 +60,9 @@ def with_forward(module: nn.Module, forward: Callable[[Any, Any], Any]) -> nn.Mo
 def without_memory(build: Callable[[], nn.Module]) -> nn.Module:
     """What `build` makes, with its parameters on the meta device: neither allocated nor initialized.
 
-    Buffers are real, since constructors compute with them, and the same in every process. `torch.device("meta")`
-    would take those along, and RegNet, which computes its widths with tensors, could not be built. A constructor
-    that needs the values of its parameters gets them, and the memory for them, for as long as it runs.
+    Buffers are real, because constructors compute with them, and the same in every process. `torch.device("meta")`
+    would put them on that device too, and RegNet, which computes its widths with tensors, could not be built. A
+    constructor that needs the values of its parameters gets them, with memory for them, as long as it runs.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -93,15 +93,15 @@ def _on_meta(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 class _MetaPrevails(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Constructors may run the model to learn sizes: what meets a parameter is then on the meta device as well."""
+    """Moves what meets a parameter to the meta device: constructors may run the model to learn sizes."""
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = (args, dict(kwargs or {}))
-        tensors = [it for it in tree_leaves(given) if isinstance(it, Tensor)]
-        if any(it.is_meta for it in tensors) and not all(it.is_meta for it in tensors):
+        tensors = [value for value in tree_leaves(given) if isinstance(value, Tensor)]
+        if len({tensor.is_meta for tensor in tensors}) > 1:
             if func._schema.is_mutable and not tensors[0].is_meta:
                 raise RuntimeError("a tensor is to take the value of a parameter")
-            given = tree_map_only(Tensor, lambda it: it.to("meta"), given)
+            given = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), given)
         return func(*given[0], **given[1])

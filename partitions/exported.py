@@ -1,7 +1,7 @@
 """The graph of a model that torch.fx cannot trace, by torch.export.
 
-torch.export runs the model's Python code on tensors without memory, so that lists, loops and dicts of tensors are
-fine; a branch that depends on the values in an image is not.
+torch.export runs the model's Python code on tensors without memory. Lists, loops and dicts of tensors are possible, a
+branch that depends on the values in an image is not.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import itertools
 import logging
 import traceback
 import warnings
@@ -37,16 +38,15 @@ def export(module: nn.Module, input_shape: tuple[int, ...]) -> tuple[nn.Module, 
 
     Parameters, and buffers whose values decide nothing, may be on the meta device; no memory is allocated for them.
     Nodes call aten operators, none of which writes to its inputs, and read parameters and buffers by their own names.
-    What the graph computes from nothing but constants is computed now: the first result is a copy of `module`, which
-    shares its tensors and has these values as further buffers, `constant_<n>`, not in its state dict and on the CPU.
-    Raises UntraceableModel where the graph depends on values in the images or the batch size, or the model changes
+    Whatever depends on constants alone is computed now: the first result is a copy of `module` that shares its tensors
+    and has these values as further buffers, `constant_<n>`, on the CPU and not in its state dict.
+    Raises UntraceableModel where the graph depends on values in the images or on the batch size, or the model changes
     its own state.
     """
     name = type(module).__name__
     program = _program(module, input_shape, name)
-    changed = [
-        it.target for it in program.graph_signature.output_specs if it.kind is OutputKind.BUFFER_MUTATION
-    ]
+    outputs = program.graph_signature.output_specs
+    changed = [spec.target for spec in outputs if spec.kind is OutputKind.BUFFER_MUTATION]
     if changed:
         raise UntraceableModel(
             f"{name} changes its own buffer {changed[0]} when it runs: no two hosts can share it"
@@ -64,14 +64,14 @@ def _program(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Expo
             program = torch.export.export(fake, (images,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
             if any(_writes(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
-        except Exception as error:  # whatever the model's own code makes of tensors without values
+        except Exception as error:  # anything that the model's own code raises for tensors without values
             raise UntraceableModel(f"torch.export cannot trace {name} either: {_reason(error)}") from error
     return program
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """torch.export prints the graph so far when it fails, besides what it says in the exception."""
+    """Keep torch.export from printing the graph so far when it fails; the exception says enough."""
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     was = log.disabled
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -84,24 +84,23 @@ def _silence() -> Iterator[None]:
 
 
 def _on_cpu(module: nn.Module, mode: FakeTensorMode, name: str) -> nn.Module:
-    """A copy whose tensors on the meta device pretend to be on the CPU; activations in it do not work in place."""
+    """A copy whose tensors on the meta device pretend to be on the CPU, and whose activations do not work in place."""
     fake = copy.deepcopy(module)
     with mode:
         for path, owner in fake.named_modules():
-            lost = [it for it, value in vars(owner).items() if isinstance(value, Tensor) and value.is_meta]
+            lost = [key for key, value in vars(owner).items() if isinstance(value, Tensor) and value.is_meta]
             if lost:
                 where = ".".join(filter(None, (path, lost[0])))
                 raise UntraceableModel(
                     f"{name}: the value of {where} is lost: make it a buffer (register_buffer)"
                 )
-            for it, parameter in owner.named_parameters(recurse=False):
+            for key, parameter in owner.named_parameters(recurse=False):
                 if parameter.is_meta:
-                    owner.register_parameter(
-                        it, nn.Parameter(torch.empty_like(parameter, device="cpu"), False)
-                    )
-            for it, buffer in owner.named_buffers(recurse=False):
+                    empty = torch.empty_like(parameter, device="cpu")
+                    owner.register_parameter(key, nn.Parameter(empty, False))
+            for key, buffer in owner.named_buffers(recurse=False):
                 if buffer.is_meta:
-                    owner._buffers[it] = torch.empty_like(buffer, device="cpu")
+                    owner._buffers[key] = torch.empty_like(buffer, device="cpu")
             if getattr(owner, "inplace", False) is True:
                 owner.inplace = False
     return fake
@@ -113,11 +112,12 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of the message, and where in the model's code it comes from."""
+    """The first line of the message, and the place in the model's code that it comes from."""
     if isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION:
         return "its graph is another for each batch size"
     others = (str(Path(torch.__file__).parent), __file__)
-    frames = [it for it in traceback.extract_tb(error.__traceback__) if not it.filename.startswith(others)]
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in trace if not frame.filename.startswith(others)]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, GuardOnDataDependentSymNode):
         return f"what it does depends on values in the images{place}"
@@ -138,7 +138,8 @@ def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tup
             return copies[node]
         if node not in constants:
             return graph.get_attr(str(kinds[node.name].target))
-        path = next(it for it in _numbered("constant") if not hasattr(holder, it))
+        numbers = itertools.count()
+        path = next(name for name in map("constant_{}".format, numbers) if not hasattr(holder, name))
         holder.register_buffer(path, constants[node].detach(), persistent=False)
         return graph.get_attr(path)
 
@@ -148,15 +149,13 @@ def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tup
                 copies[node] = graph.placeholder(node.name)
         elif node.op == "output":
             kept = zip(node.args[0], signature.output_specs, strict=True)
-            results = [
-                it for it, spec in kept if spec.kind is OutputKind.USER_OUTPUT and isinstance(it, fx.Node)
-            ]
-            graph.output(tuple(read(it) for it in results))
+            results = [value for value, spec in kept if spec.kind is OutputKind.USER_OUTPUT]
+            graph.output(tuple(read(value) for value in results if isinstance(value, fx.Node)))
         elif node.op != "call_function":
             raise UntraceableModel(
                 f"{name} has control flow in its graph (torch.cond and the like), which cannot be cut"
             )
-        elif node not in constants and not any(it in str(node.target) for it in _CHECKS):
+        elif node not in constants and not any(check in str(node.target) for check in _CHECKS):
             copies[node] = graph.node_copy(node, read)
             copies[node].meta = {"nn_module_stack": _scopes(node)}
     graph.eliminate_dead_code()
@@ -190,13 +189,6 @@ def _like(node: Any) -> Tensor:
 
 
 def _scopes(node: fx.Node) -> Mapping[str, tuple[str, Any]]:
-    """The modules in whose forward the node runs, the outermost first, without the model itself."""
+    """The modules in whose forward the node runs, outermost first, without the model itself."""
     stack = node.meta.get("nn_module_stack", {})
     return {key: (path, kind) for key, (path, kind) in stack.items() if path and not path.startswith("_")}
-
-
-def _numbered(prefix: str) -> Iterator[str]:
-    number = 0
-    while True:
-        yield f"{prefix}_{number}"
-        number += 1

@@ -23,8 +23,8 @@ class UntraceableModel(UserError):
 class TensorSpec:
     """One tensor of a payload or a result.
 
-    shape: at batch 1, the batch dimension included. dtype: as in 'float32'. batch_dim: the dimension that grows with
-    the batch, None where the tensor is the same for any.
+    shape: at batch 1, with the batch dimension. dtype: such as 'float32'. batch_dim: the dimension that grows with the
+    batch; None where the tensor is the same for any batch.
     """
 
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class TensorSpec:
         return math.prod(self.shape) * dtype.itemsize
 
     def at(self, batch_size: int) -> tuple[int, ...]:
-        """The shape for so many images."""
+        """The shape for `batch_size` images."""
         return tuple(
             size * batch_size if dim == self.batch_dim else size for dim, size in enumerate(self.shape)
         )
@@ -49,13 +49,13 @@ class TracedModel:
     """A model on the meta device and its graph.
 
     nodes: the graph's nodes without the output node, in execution order; nodes[0] is the input.
-    values: what each node yields at batch 1, on the meta device (a tensor, but for sizes and the like).
-    specs: of those values that are tensors.
+    values: the value of each node at batch 1, on the meta device; most are tensors, some are sizes and the like.
+    specs: the specs of the values that are tensors.
     results: the nodes whose values the model returns, in the order of `flattened`.
-    live: for each node, those whose values are still needed after it; for the last one, the results.
+    live: for each node, the nodes whose values are still needed after it; for the last node, the results.
     cuttable: for each node, whether a cut after it parts the parameters and leaves only tensors live that can be sent.
     traced_by: 'torch.fx', 'torch.export' or 'chain'.
-    computed: by path, the buffers that are in no weights file, because the constructor computes them; not on 'meta'.
+    computed: by path, the buffers that are in no weights file because the constructor computes them; not on 'meta'.
     """
 
     module: nn.Module
@@ -70,9 +70,9 @@ class TracedModel:
 
 
 def propagate(module: fx.GraphModule, *inputs: Tensor) -> Iterator[Any]:
-    """Run the graph node by node and yield each value, the output node's excepted.
+    """Run the graph node by node and yield each node's value, without the output node's.
 
-    On the meta device a module that runs as it is may take any branch.
+    On the meta device a module with a forward of its own may take any branch.
     """
     interpreter = fx.Interpreter(module, garbage_collect_values=False)
     interpreter.args_iter = iter(inputs)
@@ -85,15 +85,15 @@ def propagate(module: fx.GraphModule, *inputs: Tensor) -> Iterator[Any]:
 
 
 def _is_plain(module: nn.Module, node: fx.Node) -> bool:
-    """Whether it is one operation, not a module with a forward of its own."""
+    """Whether the node is one operation, not a module with a forward of its own."""
     called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
     return called is None or (type(called).__module__.startswith("torch.nn") and not [*called.children()])
 
 
 class AnyBranch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is active, a value that decides where a program goes may be on the meta device: it counts as 0.
+    """While this mode is active, a value on the meta device that decides a branch counts as 0.
 
-    A payload has one shape, so whichever branch is taken leads to the shapes of all.
+    A payload has one shape, so each branch leads to the same shapes.
     """
 
     def __torch_dispatch__(
@@ -121,7 +121,7 @@ def target_of(module: nn.Module, node: fx.Node) -> nn.Module | Tensor | None:
 
 
 def flattened(value: Any) -> Iterator[Any]:
-    """What a model returns as a flat sequence: of dicts the values, of tuples and lists the items, in their order."""
+    """The items of nested tuples and lists and the values of dicts, as one flat sequence in their order."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
@@ -133,9 +133,9 @@ def flattened(value: Any) -> Iterator[Any]:
 
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors of a nested value, in the order of `flattened`."""
-    return [it for it in flattened(value) if isinstance(it, Tensor)]
+    return [item for item in flattened(value) if isinstance(item, Tensor)]
 
 
 def storages(value: Any) -> set[int]:
-    """The memory in which the tensors of a value lie."""
-    return {it.untyped_storage()._cdata for it in tensors_in(value)}
+    """The memory of the tensors of a value."""
+    return {tensor.untyped_storage()._cdata for tensor in tensors_in(value)}

@@ -16,7 +16,7 @@ from .graph import TensorSpec, TracedModel
 from .points import Point
 from .recipe import Handmade, Recipe
 from .stage import Stage
-from .tracing import Normalization, trace
+from .tracing import trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Outline:
     """A model without its weights: what it computes, and where it can be cut; `outline` makes one.
 
     input_shape: of one image, without the batch dimension. graph_digest: SHA-256 of the operators, the points and the
-    dtype of the images; hosts whose torch or torchvision make other graphs of the model have another digest.
+    dtype of the images; it differs on hosts whose torch or torchvision makes another graph of the model.
     """
 
     name: str
@@ -111,9 +111,9 @@ class ResidentStage:
     def change(self, start: int, end: int) -> None:
         """Hold the units from point `start` to point `end` in place of those held so far.
 
-        What both need is kept. What is no longer needed goes before anything is read: the most that is in
-        memory is the larger of the two, not their sum. The `stage` of before loses its weights, whoever else
-        holds it. After an error `stage` is empty. Raises ValueError as `Outline.cut`, UserError.
+        Tensors that both need are kept. Those no longer needed go before any is read, so that the most in memory is
+        the larger of the two, not their sum. The `stage` of before loses its weights, whoever else holds it. After an
+        error `stage` is empty. Raises ValueError as `Outline.cut`, UserError.
         """
         wanted = self._outline.paths(start, end)
         # A graph and its module refer to each other: as garbage they would keep their weights for long.
@@ -125,7 +125,7 @@ class ResidentStage:
             torch.cuda.empty_cache()
         missing = wanted - self._state.keys()
         if saved := [path for path in self._reader.keys if path in missing]:
-            self._state.update((path, it.to(self._device)) for path, it in self._reader.read(saved))
+            self._state.update((path, tensor.to(self._device)) for path, tensor in self._reader.read(saved))
         for path in wanted - self._state.keys():
             self._state[path] = self._outline.traced.computed[path].to(self._device)
         self.stage = self._outline.cut(start, end, self._state)
@@ -133,15 +133,15 @@ class ResidentStage:
 
 @functools.lru_cache(maxsize=4)  # tracing is most of what a sweep's start takes
 def outline(recipe: Recipe) -> Outline:
-    """The model without any weights. Raises UserError, UntraceableModel, and ValueError for an unknown point."""
+    """The model without any weights. Raises UserError, UntraceableModel."""
     if recipe.file is not None:
         registry.adopt(recipe)
     name = registry.canonical(recipe.name)
-    it, handmade = registry.entry(name), recipe.handmade or Handmade()
-    normalization = Normalization(it.mean, it.std) if recipe.input == "uint8" else None
-    traced = trace(registry.build_structure(name), it.input_shape, handmade.chain, normalization)
-    found = points.chosen(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
-    return Outline(name, it.input_shape, found, _digest(traced, found), traced)
+    entry, handmade = registry.entry(name), recipe.handmade or Handmade()
+    mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" else None
+    traced = trace(registry.build_structure(name), entry.input_shape, handmade.chain, mean_and_std)
+    cuts = points.chosen(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
+    return Outline(name, entry.input_shape, cuts, _digest(traced, cuts), traced)
 
 
 def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
@@ -149,16 +149,16 @@ def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
 
     Nothing is initialized at random and no tensor exists twice. Raises as `outline`, and UserError.
     """
-    it = outline(recipe)
-    state = {**it.traced.computed, **weights.read(weights_path, it.name)}
-    return PartitionedModel(**vars(it), state=state)
+    bare = outline(recipe)
+    state = {**bare.traced.computed, **weights.read(weights_path, bare.name)}
+    return PartitionedModel(**vars(bare), state=state)
 
 
 @functools.lru_cache(maxsize=128)
 def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, int, int], str]:
     """Points, input shape and graph digest of a model. Raises as `outline`."""
-    it = outline(recipe)
-    return it.points, it.input_shape, it.graph_digest
+    bare = outline(recipe)
+    return bare.points, bare.input_shape, bare.graph_digest
 
 
 def _digest(traced: TracedModel, points: tuple[Point, ...]) -> str:

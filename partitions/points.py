@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from torch import fx, nn
 
+from pareto.errors import UserError
+
 from .cuts import equivalent, node_names, operator_name, unique
 from .graph import TensorSpec, TracedModel
 from .recipe import Cuts
@@ -68,7 +70,7 @@ def find(traced: TracedModel, cuts: Cuts) -> tuple[Point, ...]:
 def chosen(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
     """The points at the cuts of these names, however many tensors are live there, with 'input' and 'output'.
 
-    names: of nodes, as at granularity 'op', or of modules, which stand for the last cut within them. Raises ValueError
+    names: of nodes, as at granularity 'op', or of modules, which stand for the last cut within them. Raises UserError
     for a name without a cut, and for names that are not in the order of the graph.
     """
     cuts = {
@@ -79,10 +81,10 @@ def chosen(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
     for name in names:
         if not (named := _within(name, cuts)):
             nearest = difflib.get_close_matches(name, cuts, n=3, cutoff=0.0)
-            raise ValueError(f"no cut is named {name!r}: did you mean {', '.join(nearest)}?")
+            raise UserError(f"no cut is named {name!r}: did you mean {', '.join(nearest)}?")
         index = position[cuts[named[-1]].after]
         if boundaries and index <= boundaries[-1][0]:
-            raise ValueError(
+            raise UserError(
                 f"the cut {name!r} does not come after {boundaries[-1][1]!r}: name cuts in their order"
             )
         boundaries.append((index, name))
@@ -152,7 +154,9 @@ def _points(
             else tuple(traced.specs[value] for value in traced.live[indices[place]])
         )
         after = node.name if place else ""
-        points.append(Point(number, distinct[place], after, payload, tuple(distinct[other] for other in folded)))
+        points.append(
+            Point(number, distinct[place], after, payload, tuple(distinct[other] for other in folded))
+        )
     return tuple(points)
 
 

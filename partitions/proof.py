@@ -1,4 +1,4 @@
-"""The proof that a split model computes what the whole one does."""
+"""The proof that a split model computes what the whole model computes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CHAINS = 5  # at so many points, spread over a model, a chain of three stages is
 
 @dataclass(frozen=True)
 class PointProof:
-    """What was found at a point.
+    """The result of the proof at a point.
 
-    error: the largest absolute difference of the split model's outputs to the whole one's. bitwise: they are equal to
-    the last bit. parted: each stage holds its own parameters and buffers and no others, and all stages together hold
-    those of the whole, each once.
+    error: the largest absolute difference between the outputs of the split and the whole model. bitwise: whether they
+    are equal to the last bit. parted: whether each stage holds its own parameters and buffers and no others, and all
+    stages together hold those of the whole model, each once.
     """
 
     point: int
@@ -37,10 +37,10 @@ class PointProof:
 
 
 def reference(model: PartitionedModel, inputs: Tensor) -> Payload:
-    """What the whole model yields for `inputs`, shape (batch, *model.input_shape), float32 or uint8 as it takes.
+    """The whole model's outputs for `inputs`, shape (batch, *model.input_shape), in its input dtype.
 
-    The module itself computes it, on the same weights: the graph is part of what is to be proved. The tensors come in
-    the order of `Outline.results`.
+    The module itself computes them, on the same weights, because the graph is part of what is to be proved. The
+    tensors come in the order of `Outline.results`.
     """
     entry = registry.entry(model.name)
     with torch.inference_mode():
@@ -50,26 +50,26 @@ def reference(model: PartitionedModel, inputs: Tensor) -> Payload:
 
 
 def prove(model: PartitionedModel, inputs: Tensor) -> Iterator[PointProof]:
-    """Cut the model at each point in turn, and at some into three, and compare with the whole; inputs as `reference`.
+    """The proof of each point: the model is cut there, at some points into three, and compared with the whole.
 
-    No more than two stages and their weights' one copy are in memory at a time.
+    inputs: as for `reference`. No more than two stages and one copy of their weights are in memory at a time.
     """
     expected = reference(model, inputs)
     last = len(model.points) - 1
     threes = {round(place * last / (CHAINS + 1)) for place in range(1, CHAINS + 1)} - {0, last}
     for point in range(last + 1):
         chains = [(0, point, last), *([(0, point, (point + last + 1) // 2, last)] if point in threes else [])]
-        found = [_tried(model, chain, inputs, expected) for chain in chains]
+        proofs = [_tried(model, chain, inputs, expected) for chain in chains]
         yield PointProof(
             point,
-            max(it.error for it in found),
-            all(it.bitwise for it in found),
-            all(it.parted for it in found),
+            max(proof.error for proof in proofs),
+            all(proof.bitwise for proof in proofs),
+            all(proof.parted for proof in proofs),
         )
 
 
 def _tried(model: PartitionedModel, chain: Sequence[int], inputs: Tensor, expected: Payload) -> PointProof:
-    """A split at the points within `chain`, whose first and last are those of the model."""
+    """The proof of a split at the inner points of `chain`, whose first and last are those of the model."""
     payload: Payload = (inputs,)
     parted, held = True, list[int]()
     for start, end in itertools.pairwise(chain):
@@ -114,9 +114,9 @@ def _max_abs_error(output: Tensor, reference: Tensor) -> float:
 def tolerance(references: Sequence[Tensor]) -> float:
     """The largest error that is still equality: 1e-4 x max(1, max |reference|).
 
-    On one kind of device a split model is equal to the last bit. Another kind of CPU or an accelerator
-    takes other algorithms with other summation orders; over a deep network in float32 they differ by
-    some 1e-6 of the largest value. A wrong cut or wrong weights are off by the order of the value itself.
+    On one kind of device a split model is equal to the last bit. Another kind of CPU or an accelerator uses other
+    algorithms with other summation orders; over a deep network in float32 they differ by some 1e-6 of the largest
+    value. A wrong cut or wrong weights are off by the order of the value itself.
     """
-    largest = max((float(it.detach().abs().max()) for it in references if it.numel()), default=0.0)
+    largest = max((float(one.detach().abs().max()) for one in references if one.numel()), default=0.0)
     return RELATIVE_TOLERANCE * max(1.0, largest)

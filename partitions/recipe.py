@@ -1,4 +1,4 @@
-"""All that it takes to build a model and cut it at the same points somewhere else."""
+"""A recipe: all that another host needs to build a model and cut it at the same points."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-GRANULARITIES = ("block", "op")
-INPUTS = ("float32", "uint8")
-MAX_LIVE_TENSORS = 8
-
 
 @dataclass(frozen=True)
 class Cuts:
     """Which cuts of a model's graph are its points.
 
-    granularity: 'block', those that papers count, or 'op', every cut. live_tensors: the most tensors that may cross
-    at one. fold: of neighbours at 'op' that send tensors of the same size, with nothing but cheap elementwise work
-    between, only the last is a point.
+    granularity: 'block' for the cuts that papers count, 'op' for every cut. live_tensors: the most tensors that may
+    cross at a point. fold: at 'op', only the last of neighbouring cuts is a point where these send tensors of the same
+    size with nothing but cheap elementwise work between them.
     """
 
     granularity: str = "block"
@@ -30,8 +26,8 @@ class Cuts:
 class Handmade:
     """Points that somebody chose, from partitions/<model>.yaml.
 
-    points: names of cuts of the traced graph, in order. chain: for a model that defies tracing, the submodules that
-    one after another are the model. Exactly one of the two is not empty.
+    points: names of cuts of the traced graph, in order. chain: the submodules that run one after another, for a model
+    that cannot be traced. Exactly one of the two is not empty.
     """
 
     points: tuple[str, ...] = ()
@@ -42,9 +38,8 @@ class Handmade:
 class Recipe:
     """A model, where its code is, and how it is cut; the same recipe gives the same graph and points on every host.
 
-    name: the registry's. file, attribute: for a user's own model, the Python file and what in it builds the model.
-    handmade: None where the points are found in the graph. input: dtype of the images; 'uint8' ones are normalised by
-    the first unit.
+    name: the registry's. file, attribute: for a user's own model, the Python file and the builder's name in it.
+    handmade: None where the points come from the graph. input: dtype of the images; the first unit normalises 'uint8'.
     """
 
     name: str
@@ -55,7 +50,7 @@ class Recipe:
     input: str = "float32"
 
     def at(self, file: Path) -> Recipe:
-        """The same with the model's code at another place."""
+        """The same recipe with the model's code in another file."""
         return replace(self, file=file)
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +59,7 @@ class Recipe:
 
     @classmethod
     def of_dict(cls, fields: Mapping[str, Any]) -> Recipe:
-        """What `to_dict` gave, after JSON."""
+        """The recipe that `to_dict` made a dictionary of, after JSON."""
         handmade = fields["handmade"]
         return cls(
             fields["name"],

@@ -15,25 +15,13 @@ from .entry import Entry, without_memory
 from .recipe import Recipe
 from .user_file import register
 
-__all__ = [
-    "Entry",
-    "UserError",
-    "adopt",
-    "build",
-    "build_structure",
-    "canonical",
-    "entry",
-    "input_shape",
-    "names",
-    "register",
-    "source",
-]
+__all__ = ["Entry", "adopt", "build", "build_structure", "canonical", "entry", "names", "register", "source"]
 
 _adopted: dict[str, Entry] = {}  # users' models
 
 
 def names() -> list[str]:
-    """Canonical names of all models, sorted: of a package that is not installed none, of users' files those seen."""
+    """The canonical names of all models, sorted: those of installed packages, and of the users' files seen so far."""
     return sorted((*torchvision_models.names(), *yolo.names(), *_adopted))
 
 
@@ -42,9 +30,9 @@ def _squash(name: str) -> str:
 
 
 def canonical(name: str) -> str:
-    """The registered name for `name`, whatever its case and separators: 'MobileNet-V2' -> 'mobilenet_v2'.
+    """The registered name for `name`, whatever its case and separators: 'mobilenet_v2' for 'MobileNet-V2'.
 
-    For 'path/to/file.py:build' the file is run, and its model registered as 'file.build'; without ':build' it must
+    For 'path/to/file.py:build' the file is run, and its model is registered as 'file.build'; without ':build' it must
     have one builder under `register`. Raises UserError for a name that fits no model, or several (regnetx16gf: 16
     or 1.6 GF), and for a file that has no model.
     """
@@ -66,7 +54,7 @@ def canonical(name: str) -> str:
 
 
 def entry(name: str) -> Entry:
-    """All that is known of a model. Raises UserError."""
+    """What is known of a model. Raises UserError."""
     name = canonical(name)
     if name in _adopted:
         return _adopted[name]
@@ -74,30 +62,23 @@ def entry(name: str) -> Entry:
 
 
 def source(name: str) -> tuple[Path | None, str]:
-    """For a user's own model its file and the builder's name in it, else (None, ''). Raises UserError."""
-    it = entry(name)
-    return it.file, it.attribute
+    """The file of a user's own model and the builder's name in it; (None, '') for other models. Raises UserError."""
+    known = entry(name)
+    return known.file, known.attribute
 
 
 def adopt(recipe: Recipe) -> None:
-    """Make a user's own model known by the name that it has elsewhere. Raises UserError."""
+    """Make a user's own model known by the name that it has on other hosts. Raises UserError."""
     if recipe.file is not None:
         _adopted[recipe.name] = user_file.read(recipe.file, recipe.attribute, recipe.name)
 
 
-def _adopt(found: Entry) -> str:
-    known = _adopted.get(found.name, found)
-    if known.file != found.file:
-        raise UserError(
-            f"{known.file} and {found.file} both have a model {found.name}: rename one of the files"
-        )
-    _adopted[found.name] = found
-    return found.name
-
-
-def input_shape(name: str) -> tuple[int, int, int]:
-    """Channels, height and width of one image; downloads nothing. Raises UserError."""
-    return entry(name).input_shape
+def _adopt(new: Entry) -> str:
+    known = _adopted.get(new.name, new)
+    if known.file != new.file:
+        raise UserError(f"{known.file} and {new.file} both have a model {new.name}: rename one of the files")
+    _adopted[new.name] = new
+    return new.name
 
 
 def build(name: str) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Folders for files that are needed for a moment, which a killed process cannot leave behind for good.
+"""Scratch folders for files that are needed for a moment, which a killed process cannot leave behind for good.
 
 Their maker holds an flock on each, which the kernel drops when the process ends, however it ends: a folder that can be
 locked is left over. The next start takes it away, and so does `doctor --repair`.
@@ -30,17 +30,17 @@ def folder() -> Iterator[Path]:
 
 
 def left() -> list[Path]:
-    """This user's folders whose process is no longer there."""
-    found = []
+    """This user's folders whose process has ended."""
+    paths = []
     for path in _all():
         if (lock := _lock(path)) is not None:
             os.close(lock)
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def remove_left() -> list[Path]:
-    """Remove them; returns which."""
+    """Remove the folders that `left` names; returns their paths."""
     removed = []
     for path in _all():
         if (lock := _lock(path)) is not None:
@@ -59,7 +59,7 @@ def _locked() -> tuple[Path, int]:
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
         if (lock := _lock(path)) is not None:
             return path, lock
-        # Another process took it for left over, between the two lines above.
+        # Between these lines another process took the folder for one that was left.
 
 
 def _lock(path: Path) -> int | None:

@@ -22,12 +22,11 @@ _Head = nn.Linear | _ConvNd
 def seeded(name: str, seed: int) -> nn.Module:
     """The model with random weights that depend on `seed` only; the global RNG is left alone.
 
-    A constructor's initialization is the start of a training, not a working network: untrained batch
-    normalization passes on signals that fade (MobileNetV2 ends at 1e-10) or explode (ResNet152 at 1e7)
-    with depth, and ViT's head is zero. Such a network yields much the same for any input, and any split of
-    it would pass for equal. So one batch of noise is run through it, as the first step of a training would
-    do: batch normalization takes its statistics, and the heads are scaled so that their outputs are
-    centred, with unit deviation.
+    A constructor's initialization is the start of a training, not a working network: untrained batch normalization
+    passes on signals that fade (MobileNetV2 ends at 1e-10) or explode (ResNet152 at 1e7) with depth, and ViT's head
+    is zero. Such a network yields much the same for any input, and any split of it would pass for equal. So one batch
+    of noise runs through it, as in the first step of a training: batch normalization takes its statistics, and the
+    heads are scaled so that their outputs are centred, with unit deviation.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -54,7 +53,9 @@ def _calibrate(model: nn.Module, images: Tensor) -> None:
     momenta = [norm.momentum for norm in norms]
     outputs: dict[_Head, list[tuple[Tensor, Tensor]]] = {head: [] for head in heads}
     hooks = [
-        head.register_forward_hook(lambda it, _inputs, output: outputs[it].append((output, output.clone())))
+        head.register_forward_hook(
+            lambda layer, _inputs, output: outputs[layer].append((output, output.clone()))
+        )
         for head in heads
     ]
     try:
@@ -68,11 +69,11 @@ def _calibrate(model: nn.Module, images: Tensor) -> None:
             norm.eval().momentum = momentum
     for head, seen in outputs.items():
         if seen:  # more than once, if it serves several feature maps
-            _standardize(head, torch.cat([_channels_last(head, _activated(*it)) for it in seen]))
+            _standardize(head, torch.cat([_channels_last(head, _activated(*pair)) for pair in seen]))
 
 
 def _activated(output: Tensor, before: Tensor) -> Tensor:
-    """A head's output before any work in place on it, save rectification: what that cuts off counts for nothing."""
+    """A head's output before any work in place on it, except rectification, whose cut-off part does not count."""
     return output if torch.equal(output, before.relu()) else before
 
 
@@ -93,15 +94,16 @@ def _standardize(layer: _Head, outputs: Tensor) -> None:
 
 
 def _heads(model: nn.Module, images: Tensor) -> list[_Head]:
-    """The layers that no other layer stands between and the model's result, in the order of the modules.
+    """The layers with no other layer between them and the model's result, in the order of the modules.
 
-    A layer whose builder froze it is no head but part of the arithmetic (YOLO's expectation over distances).
+    A layer that its builder froze is no head but part of the arithmetic (YOLO's expectation over distances).
     """
     every = [m for m in model.modules() if isinstance(m, _Head)]
     layers = [layer for layer in every if layer.weight.requires_grad] or every
     origins = _Origins()
     hooks = [
-        layer.register_forward_hook(lambda it, _inputs, output: origins.begin(it, output)) for layer in layers
+        layer.register_forward_hook(lambda layer, _inputs, output: origins.begin(layer, output))
+        for layer in layers
     ]
     try:
         with origins:
@@ -109,12 +111,14 @@ def _heads(model: nn.Module, images: Tensor) -> list[_Head]:
     finally:
         for hook in hooks:
             hook.remove()
-    found = {it for tensor in tree_leaves(result) if isinstance(tensor, Tensor) for it in origins.of(tensor)}
-    return [layer for layer in layers if layer in found]
+    heads = frozenset[_Head]().union(
+        *(origins.of(one) for one in tree_leaves(result) if isinstance(one, Tensor))
+    )
+    return [layer for layer in layers if layer in heads]
 
 
 class _Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Which layers each tensor was computed from last, by the memory that it lies in."""
+    """The layers from which each tensor was computed last, by the tensor's memory."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -130,8 +134,8 @@ class _Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        read = [it for it in tree_leaves((args, kwargs)) if isinstance(it, Tensor)]
-        origin = frozenset[_Head]().union(*(self.of(it) for it in read))
+        read = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        origin = frozenset[_Head]().union(*map(self.of, read))
         for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._of[_memory(tensor)] = origin

@@ -18,11 +18,11 @@ Payload = tuple[Tensor, ...]
 class Stage(nn.Module):
     """The units between two points, as a module from payload to payload.
 
-    Call it with the tuple of tensors that crosses at its first point, under `torch.inference_mode()`. It
-    returns the tuple that crosses at its last point (the model's result, if that is where it ends). The
-    results are contiguous and in memory of their own; the inputs are never written to. A stage without
-    units returns the inputs themselves. It holds the parameters and buffers of its own units only; they
-    share memory with the model they were cut from until they are moved to another device.
+    Call it under `torch.inference_mode()` with the tuple of tensors that crosses at its first point. It returns the
+    tuple that crosses at its last point, or the model's result where it ends the model. The results are contiguous and
+    in memory of their own; the inputs are never written to. A stage without units returns the inputs themselves. It
+    holds the parameters and buffers of its own units only, which share memory with the model that they were cut from
+    until they are moved to another device.
     """
 
     def __init__(self, body: fx.GraphModule | None) -> None:
@@ -30,7 +30,7 @@ class Stage(nn.Module):
         self.body = body
 
     def forward(self, tensors: Payload) -> Payload:
-        """Map a payload to a payload, for any batch size."""
+        """The payload for a payload, for any batch size."""
         return tensors if self.body is None else cast(Payload, self.body(*tensors))
 
 
@@ -54,7 +54,7 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
     graph.output(tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs))
 
     called = {str(node.target): target_of(traced.module, node) for node in graph.nodes}
-    body = fx.GraphModule({path: _copied(it) for path, it in called.items() if it is not None}, graph)
+    body = fx.GraphModule({path: _copied(one) for path, one in called.items() if one is not None}, graph)
     # An input is contiguous, whatever strides the same value has within the whole model.
     examples = [
         torch.empty_like(traced.values[node], memory_format=torch.contiguous_format) for node in inputs
@@ -65,9 +65,9 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
 
 
 def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
-    """The value in the layout that it has within the whole model, as in 'channels last'; it is contiguous on the link.
+    """The value in the layout that it has in the whole model, such as 'channels last'; on the link it is contiguous.
 
-    Kernels follow the layout of what they read, and round otherwise in another one.
+    Kernels follow the layout of what they read, and round otherwise in another layout.
     """
     order = sorted(range(value.dim()), key=lambda dim: -value.stride()[dim])
     if value.is_contiguous() or not value.permute(order).is_contiguous():
@@ -77,7 +77,7 @@ def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
 
 
 def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:
-    """A module of its own, with the same tensors until it is given others; a deep copy would take far longer."""
+    """A copy of a module with the same tensors, until it is given others; a deep copy would take far longer."""
     if isinstance(target, Tensor):
         return target
     module = copy.copy(target)
@@ -91,7 +91,7 @@ def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:
 def paths(traced: TracedModel, start: str, end: str) -> set[str]:
     """The parameters and buffers that `cut` takes from its `state`."""
     first, last = _positions(traced, start, end)
-    found: set[str] = set()
+    result: set[str] = set()
     for node in traced.nodes[first + 1 : last + 1]:
         target = target_of(traced.module, node)
         if isinstance(target, nn.Module):
@@ -99,10 +99,10 @@ def paths(traced: TracedModel, start: str, end: str) -> set[str]:
                 *target.named_parameters(remove_duplicate=False),
                 *target.named_buffers(remove_duplicate=False),
             )
-            found.update(f"{node.target}.{name}" for name, _ in tensors)
+            result.update(f"{node.target}.{name}" for name, _ in tensors)
         elif target is not None:
-            found.add(str(node.target))
-    return found
+            result.add(str(node.target))
+    return result
 
 
 def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
@@ -111,7 +111,7 @@ def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
 
 
 def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Replace every parameter and buffer of `module` by that of `state`, sharing its memory."""
+    """Replace every parameter and buffer of `module` by the one in `state`, whose memory it shares."""
     for path, _ in list(module.named_parameters(remove_duplicate=False)):
         parent, _, name = path.rpartition(".")
         parameter = nn.Parameter(state[path].detach(), requires_grad=False)
@@ -123,7 +123,10 @@ def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 @dataclass(frozen=True)
 class _Write:
-    """`node` writes to the memory of the input `which`; so far `aliases` lie there. alike: it reads but one dtype."""
+    """`node` writes to the memory of input number `which`, where the values of `aliases` lie.
+
+    alike: whether all that the node reads has one dtype.
+    """
 
     node: fx.Node
     which: int
@@ -134,9 +137,8 @@ class _Write:
 def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
     """Rewrite the graph of a stage so that it neither writes to its inputs nor returns their memory.
 
-    An in-place activation right behind a cut would overwrite a buffer that the caller still uses; out of
-    place it costs no more. What the graph does to its inputs is observed in runs on the meta device.
-    examples: inputs of the stage there.
+    An in-place activation right after a cut would overwrite a buffer that the caller still uses; out of place it
+    costs no more. What the graph does to its inputs is observed in runs on the meta device. examples: inputs there.
     """
     write, aliases = _observe(body, examples)
     while write is not None:
@@ -152,7 +154,7 @@ def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
 
 
 def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[_Write | None, set[fx.Node]]:
-    """The first write to an input's memory, and the nodes before it whose value lies in that of any input."""
+    """The first write to an input's memory, and the nodes before it whose values lie in the memory of an input."""
     owner = {tensor.untyped_storage()._cdata: which for which, tensor in enumerate(examples)}
     before = [tensor._version for tensor in examples]  # counts writes, also those through a view
     aliases = [set[fx.Node]() for _ in examples]
@@ -161,7 +163,7 @@ def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[_Write | Non
     for node, value in zip(body.graph.nodes, propagate(body, *examples), strict=False):
         for which, tensor in enumerate(examples):
             if tensor._version != before[which]:
-                read = [it.dtype for source in node.all_input_nodes for it in tensors_in(values[source])]
+                read = [one.dtype for source in node.all_input_nodes for one in tensors_in(values[source])]
                 return _Write(node, which, aliases[which], len(set(read)) == 1), set().union(*aliases)
         values[node] = value
         readers.discard(node)
@@ -174,12 +176,12 @@ def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[_Write | Non
 
 
 def _read_after(write: _Write) -> bool:
-    """Whether something after it reads what was written otherwise than from its result."""
+    """Whether a later node reads what was written other than from the writing node's result."""
     return any(write.node < user for node in write.aliases for user in node.users)
 
 
 def _make_out_of_place(body: fx.GraphModule, write: _Write) -> bool:
-    """Let the node make a new tensor; False where there is no form of it that does."""
+    """Let the node make a new tensor; False where it has no form that does."""
     node = write.node
     if node.op == "call_module":
         module = body.get_submodule(str(node.target))

@@ -31,7 +31,7 @@ _SCHEMAS = (
 
 
 def _load_operators() -> bool:
-    """Load torchvision's own compiled operators, as its import would; False where that is impossible."""
+    """Load torchvision's own compiled operators, as its import would; False where this is impossible."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
@@ -87,13 +87,13 @@ def _kinds() -> dict[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """Of all of them, also of those detectors that have no static graph."""
+    """The names of all of them, also of the detectors that have no static graph."""
     return tuple(_kinds())
 
 
 @functools.cache
 def entry(name: str) -> Entry:
-    """What torchvision says of one of `names()`; downloads nothing."""
+    """The entry of one of `names()`; downloads nothing."""
     return {"classification": _classifier, "segmentation": _segmentation, "detection": _detector}[
         _kinds()[name]
     ](name)
@@ -149,7 +149,7 @@ def _network(name: str) -> nn.Module:
         for module in detector.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eps = 0.0
-    return with_forward(detector, lambda it, images: it.head(list(it.backbone(images).values())))
+    return with_forward(detector, lambda self, images: self.head(list(self.backbone(images).values())))
 
 
 def _new(name: str, **arguments: Any) -> nn.Module:
@@ -163,7 +163,7 @@ def _trained(name: str) -> Mapping[str, Tensor]:
 
 
 def _trained_detector(name: str) -> Mapping[str, Tensor]:
-    """With the counts that frozen normalization has not, and ours, which random weights need, has."""
+    """The trained state with the batch counts that our normalization has and the published frozen one has not."""
     state = dict(_trained(name))
     norms = [key.removesuffix("running_mean") for key in state if key.endswith("running_mean")]
     return state | {f"{norm}num_batches_tracked": torch.tensor(0) for norm in norms}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,14 +23,6 @@ from .graph import (
 from .sizes import rewrite, settle, unpin
 
 
-@dataclass(frozen=True)
-class Normalization:
-    """Of images that come as bytes: mean and deviation of each channel, for values between 0 and 1."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
 class _Tracer(fx.Tracer):
     # Buffers stay graph nodes. Otherwise arithmetic on a buffer runs while tracing and leaves a constant
     # without values in a graph that was traced on the meta device (MaxViT's relative position index).
@@ -42,19 +33,19 @@ def trace(
     module: nn.Module,
     input_shape: tuple[int, ...],
     chain: tuple[str, ...] = (),
-    normalization: Normalization | None = None,
+    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> TracedModel:
-    """Trace `module`, which is in eval mode, for inputs of (batch, *input_shape); it goes to the meta device.
+    """The graph of `module`, which is in eval mode, for inputs of (batch, *input_shape); it goes to the meta device.
 
-    chain: submodules that one after another are the model, where it is not to be traced. normalization: for images
-    that come as bytes; without it they are float32.
+    chain: submodules that run one after another, for a model that is not to be traced. mean_and_std: those of each
+    channel, for images that come as bytes; without them images are float32 and normalised already.
     Raises UntraceableModel where there is no static graph of one tensor in and tensors out.
     """
     if chain:
-        return _analysed(module, _chained(module, chain), input_shape, "chain", normalization)
+        return _analysed(module, _chained(module, chain), input_shape, "chain", mean_and_std)
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
-        return _analysed(module, _symbolic(module), input_shape, "torch.fx", normalization)
+        return _analysed(module, _symbolic(module), input_shape, "torch.fx", mean_and_std)
     except UntraceableModel as error:
         from . import exported  # costs seconds to import
 
@@ -64,13 +55,13 @@ def trace(
             holder, graph = exported.export(module, input_shape)
         except UntraceableModel as second:
             raise UntraceableModel(f"{error}; {second}") from second
-        return _analysed(holder, graph, input_shape, "torch.export", normalization)
+        return _analysed(holder, graph, input_shape, "torch.export", mean_and_std)
 
 
 def _symbolic(module: nn.Module) -> fx.Graph:
     # Only the images are an input; options keep their defaults.
     others = list(inspect.signature(module.forward).parameters.values())[1:]
-    options = {it.name: it.default for it in others if it.default is not it.empty}
+    options = {one.name: one.default for one in others if one.default is not one.empty}
     try:
         graph = _Tracer().trace(module, options or None)
     except Exception as error:  # whatever a model's own code makes of values that are not there
@@ -78,17 +69,17 @@ def _symbolic(module: nn.Module) -> fx.Graph:
     for node in [node for node in graph.nodes if node.op == "placeholder"][1:]:
         if node.args:
             for user in list(node.users):  # fx asserts that the option is as it was
-                rewrite(user, lambda it, node=node: node.args[0] if it is node else it)
+                rewrite(user, lambda value, node=node: node.args[0] if value is node else value)
         if not node.users:
             graph.erase_node(node)
     return graph
 
 
 def _chained(module: nn.Module, chain: tuple[str, ...]) -> fx.Graph:
-    """Images into the first submodule of `chain`, its output into the second, and so on to the model's result.
+    """A graph that calls the submodules at the paths of `chain` one after another, from the images to the result.
 
-    chain: paths, as in 'features.0'. A submodule may do what no graph can tell (take one branch or another, loop until
-    something is found): it runs as it is. Raises UntraceableModel where a submodule is missing.
+    A submodule runs as it is, so that it may do what no graph can express, such as branches and loops that depend on
+    values. Raises UntraceableModel where a submodule is missing.
     """
     result = fx.Graph()
     value = result.placeholder("images")
@@ -111,13 +102,13 @@ def _analysed(
     graph: fx.Graph,
     input_shape: tuple[int, ...],
     traced_by: str,
-    normalization: Normalization | None,
+    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None,
 ) -> TracedModel:
-    if normalization is None:
+    if mean_and_std is None:
         return analyse(module, graph, input_shape, torch.float32, traced_by)
     images = next(node for node in graph.nodes if node.op == "placeholder")
     with graph.inserting_after(images):
-        values = graph.call_function(normalized, (images, normalization.mean, normalization.std))
+        values = graph.call_function(normalized, (images, *mean_and_std))
     images.replace_all_uses_with(values, lambda user: user is not values)
     return analyse(module, graph, input_shape, torch.uint8, traced_by)
 
@@ -125,7 +116,7 @@ def _analysed(
 def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """(images / 255 - mean) / std, for each channel: uint8 (batch, channels, height, width) to float32 of that shape.
 
-    Each value is computed by itself: the same bits in whatever batch, and on whichever side of the link.
+    Each value is computed by itself, so that its bits are the same in any batch and on either side of the link.
     """
     centre, scale = _constants(mean, std, images.device)
     return images.to(torch.float32).div_(255).sub_(centre).div_(scale)
@@ -135,7 +126,7 @@ def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) 
 def _constants(
     mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Made once a device: making them waits for a GPU."""
+    """Both as tensors, made once for each device, because making them waits for a GPU."""
     with torch.inference_mode(False):
         centre, scale = (
             torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(device) for values in (mean, std)
@@ -147,7 +138,7 @@ def _constants(
 def analyse(
     module: nn.Module, graph: fx.Graph, input_shape: tuple[int, ...], dtype: torch.dtype, traced_by: str
 ) -> TracedModel:
-    """What can be cut in `graph`, which reads parameters and buffers of `module`; they go to the meta device.
+    """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device.
 
     input_shape: without the batch dimension. Raises UntraceableModel where the graph does not map one tensor to
     tensors, or does not work for any batch.
@@ -170,7 +161,7 @@ def analyse(
         )
     except Exception as error:  # whatever an operator makes of values that are not there
         raise UntraceableModel(f"{name} cannot be traced: {_one_line(error)}") from error
-    results = tuple(it for it in returned if isinstance(one[it], Tensor))
+    results = tuple(node for node in returned if isinstance(one[node], Tensor))
     if not results or not isinstance(one[inputs[0]], Tensor):
         raise UntraceableModel(f"{name} does not map one tensor to tensors")
     output.args = (results,)
@@ -189,11 +180,11 @@ def analyse(
 
 
 def _run(module: fx.GraphModule, example: Tensor) -> tuple[dict[fx.Node, Any], dict[fx.Node, set[int]]]:
-    """Each node's value, and for those that write to existing memory, to which."""
+    """Each node's value, and the memory to which nodes write that exists before them."""
     values, written = dict[fx.Node, Any](), dict[fx.Node, set[int]]()
     seen = dict[int, tuple[Tensor, int]]()  # memory -> a tensor there, and how often it has been written to
     for node, value in zip(module.graph.nodes, propagate(module, example), strict=False):
-        for memory in {it for source in node.all_input_nodes for it in storages(values[source])}:
+        for memory in set[int]().union(*(storages(values[source]) for source in node.all_input_nodes)):
             tensor, version = seen[memory]
             if tensor._version != version:
                 written.setdefault(node, set()).add(memory)
@@ -234,8 +225,8 @@ def _sendable(
     tensors = {node for node in varying if node in specs and specs[node].batch_dim is not None}
     for index, (node, alive) in enumerate(zip(values, live, strict=True)):
         # Two live tensors in one memory that is written to later: on another host only one of them would change.
-        memory = [it for other in alive if other in tensors for it in storages(values[other])]
-        torn = any(memory.count(it) > 1 and last_writes.get(it, -1) > index for it in memory)
+        memory = [place for other in alive if other in tensors for place in storages(values[other])]
+        torn = any(memory.count(place) > 1 and last_writes.get(place, -1) > index for place in memory)
         waits = node.target is normalized  # behind it four bytes would cross for one
         yield bool(alive) and tensors.issuperset(alive) and not torn and not waits
 

@@ -1,6 +1,6 @@
-"""A user's own model: a Python file, and what in it builds the model.
+"""A user's own model: a Python file, and the function or class in it that builds the model.
 
-The file travels to the other hosts by itself: all that it imports must be there, as torch is.
+The file alone travels to the other hosts: all that it imports must be there, as torch is.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _declared(
 
 
 def is_reference(name: str) -> bool:
-    """Whether it is written as path/to/file.py or path/to/file.py:build."""
+    """Whether a name has the form path/to/file.py or path/to/file.py:build."""
     return _REFERENCE.fullmatch(name) is not None
 
 
 def load(reference: str) -> Entry:
     """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UserError.
 
-    Its name is that of the file and of the builder, 'file.build', in letters that any file name may have.
+    Its name consists of those of the file and of the builder, 'file.build', in letters that any file name may have.
     """
     match = _REFERENCE.fullmatch(reference)
     assert match, reference  # noqa: S101
@@ -100,7 +100,7 @@ def load(reference: str) -> Entry:
 
 
 def name_of(reference: str) -> str:
-    """The name of the model that path/to/file.py:build names; the file is neither run nor looked at."""
+    """The name of the model that path/to/file.py:build names; the file is neither run nor read."""
     match = _REFERENCE.fullmatch(reference)
     assert match, reference  # noqa: S101
     return _name(Path(match["file"]), match["attribute"] or "")
@@ -115,8 +115,12 @@ def read(file: Path, attribute: str, name: str) -> Entry:
     module = _module(file)
     builder = getattr(module, attribute, None)
     if not callable(builder):
-        there = ", ".join(name for name, it in vars(module).items() if _is_own(it, module)) or "none"
-        raise UserError(f"{file} has no function or class {attribute!r}: it has {there}")
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]
+        raise UserError(f"{file} has no function or class {attribute!r}: it has {', '.join(own) or 'none'}")
     declared = vars(builder).get(_DECLARED) if hasattr(builder, "__dict__") else None
     if declared is None:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
@@ -124,8 +128,8 @@ def read(file: Path, attribute: str, name: str) -> Entry:
             declared = _declared(shape)
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
-    it = Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute)
-    return replace(it, **vars(declared))
+    entry = Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute)
+    return replace(entry, **vars(declared))
 
 
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
@@ -139,30 +143,22 @@ def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
 
 
 def _only_registered(module: ModuleType, file: Path) -> str:
-    found = _registered(module)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")
-    raise UserError(f"{file} registers {', '.join(found)}: say which, as in {file.name}:{found[0]}")
-
-
-def _registered(module: ModuleType) -> list[str]:
-    """Names of the builders that the file itself registers, each under the first of its names."""
-    found = {
+    """The name of the one builder that the file itself registers, which may have several names."""
+    first = {
         id(value): name
         for name, value in reversed(vars(module).items())
         if hasattr(value, "__dict__") and _DECLARED in vars(value)
     }
-    return [*reversed(found.values())]
-
-
-def _is_own(value: Any, module: ModuleType) -> bool:
-    return callable(value) and getattr(value, "__module__", None) == module.__name__
+    names = [*reversed(first.values())]
+    if not names:
+        raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")
+    if len(names) > 1:
+        raise UserError(f"{file} registers {', '.join(names)}: say which, as in {file.name}:{names[0]}")
+    return names[0]
 
 
 def _module(file: Path) -> ModuleType:
-    """The file's module, run at its first use; the same text is run once. No bytecode is left beside it."""
+    """The file's module; the same text runs once. No bytecode is left beside the file."""
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -184,10 +180,11 @@ def _module(file: Path) -> ModuleType:
 
 
 def _place(file: Path, error: BaseException) -> str:
-    """The file, and the line in it that the error comes from."""
+    """The file, and the line in it from which the error comes."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"
-    lines = [it.lineno for it in traceback.extract_tb(error.__traceback__) if it.filename == str(file)]
+    trace = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in trace if frame.filename == str(file)]
     return f"{file}:{lines[-1]}" if lines else str(file)
 
 

@@ -40,10 +40,9 @@ _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     """Write the weights of a model to <directory>/<digest>.safetensors; the same tensors give the same file.
 
-    source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not), or the
-    path of a state dict: .safetensors, .pt or .pth. seed: for 'seeded' only; the global RNG is left alone.
-    None of the weights stays in memory.
-    Raises UserError, and UserError where the source cannot be had or does not fit the model.
+    source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not here), or the path
+    of a state dict: .safetensors, .pt or .pth. The global RNG is left alone, and no weights stay in memory.
+    Raises UserError, also where the source cannot be had or does not fit the model.
     """
     name = registry.canonical(name)
     made = _write(_checked(_state(name, source, seed), name, source), directory)
@@ -62,10 +61,10 @@ def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
 
 
 class Reader:
-    """A weights file that fits its model; its tensors are read by key, and stay nowhere but with the caller.
+    """A weights file that fits its model; its tensors are read by key, and no other reference to them is kept.
 
-    Each is read straight into memory that torch allocated. Mapping the file would be shorter, but its pages count
-    as the process's own, may be read from disk in mid-measurement, and tensors lie in them at odd addresses, where
+    Each tensor is read straight into memory that torch allocates. Mapping the file would be shorter, but its pages
+    count as the process's own, may be read from disk during a measurement, and hold tensors at odd addresses, where
     kernels round otherwise. Raises UserError where the file cannot be read or does not fit the model.
     """
 
@@ -82,11 +81,11 @@ class Reader:
 
     @property
     def keys(self) -> Iterable[str]:
-        """Those of the model's state dict, in its order."""
+        """The keys of the model's state dict, in its order."""
         return self._entries.keys()
 
     def read(self, keys: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """These tensors one by one, on the CPU, in the model's dtypes. Raises UserError, KeyError."""
+        """The keys and their tensors one by one, on the CPU, in the model's dtypes. Raises UserError, KeyError."""
         try:
             with self._path.open("rb") as file:
                 for key in keys:
@@ -125,9 +124,9 @@ _DTYPES = {
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """What a safetensors file says of each tensor (dtype, shape, data_offsets), and where its data begins.
+    """Each tensor's entry in a safetensors file (dtype, shape, data_offsets), and the offset of the file's data.
 
-    The format: 8 bytes of length, little endian; so many bytes of JSON; the data, to which the offsets refer.
+    The format: 8 bytes of length, little endian; as many bytes of JSON; the data, to which the offsets refer.
     """
     try:
         with safe_open(path, "pt"):
@@ -152,7 +151,7 @@ def _pretrained(name: str) -> Mapping[str, Tensor]:
 
 
 def _from_file(path: Path) -> Mapping[str, Tensor]:
-    """The state dict in a pickle, also one that a training script wrapped as 'state_dict' or 'model'."""
+    """The state dict in a pickle, also in one where a training script put it under 'state_dict' or 'model'."""
     if path.suffix not in (".pt", ".pth"):
         raise UserError(f"{str(path)!r} is not 'seeded', 'pretrained', or a .safetensors, .pt or .pth file")
     try:
@@ -168,7 +167,7 @@ def _from_file(path: Path) -> Mapping[str, Tensor]:
 
 
 def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, Tensor]:
-    """The entries that the model has, in its order and dtypes."""
+    """The model's entries of `state`, in the model's order and dtypes."""
     dtypes = _fitting({key: tensor.shape for key, tensor in state.items()}, name, source)
     return {key: state[key].detach().to("cpu", dtype) for key, dtype in dtypes.items()}
 
@@ -188,19 +187,19 @@ def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dic
             key for key in expected if key in given and given[key] != tuple(expected[key].shape)
         ],
     }
-    found = [
+    words = [
         f"{len(keys)} {what} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
         for what, keys in faults.items()
         if keys
     ]
-    if found:
-        raise UserError(f"weights from {source} do not fit {name}: {'; '.join(found)}")
+    if words:
+        raise UserError(f"weights from {source} do not fit {name}: {'; '.join(words)}")
     return {key: tensor.dtype for key, tensor in expected.items()}
 
 
 @functools.lru_cache(maxsize=16)
 def _state_of(name: str) -> Mapping[str, Tensor]:
-    """The model's state dict on the meta device: a name stays one model's, and to build one takes time."""
+    """The model's state dict on the meta device, kept because building a model takes time."""
     return {key: tensor.to("meta") for key, tensor in registry.build_structure(name).state_dict().items()}
 
 
@@ -232,6 +231,7 @@ def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -240,10 +240,10 @@ def file_digest(path: Path) -> str:
 
 
 def give_back_freed() -> None:
-    """Return to the system what the C library's allocator keeps for later.
+    """Return freed memory to the system, which the C library's allocator would keep for later.
 
-    It keeps most of what tensors of up to 32 MiB leave behind, and others seldom fit into the gaps: a second model
-    would come on top of the first, and memory use would tell of what is gone.
+    It keeps most of what tensors of up to 32 MiB leave behind, and other tensors seldom fit into the gaps: a second
+    model would come on top of the first, and memory use would include tensors that are gone.
     """
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's; other C libraries have none
         trim(0)

@@ -34,10 +34,12 @@ def entry(name: str) -> Entry:
 
 
 def _detector(name: str) -> nn.Module:
-    """Ultralytics' model with a static graph: its last layer returns the decoded boxes only, and knows the grid."""
+    """Ultralytics' model with a static graph: its last layer returns the decoded boxes only, with a fixed grid."""
     try:
         with _untouched():
-            tasks, tal = (importlib.import_module(f"ultralytics.{it}") for it in ("nn.tasks", "utils.tal"))
+            tasks, tal = (
+                importlib.import_module(f"ultralytics.{name}") for name in ("nn.tasks", "utils.tal")
+            )
     except ImportError as error:
         text = " ".join(str(error).split())
         raise UserError(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
@@ -51,18 +53,19 @@ def _detector(name: str) -> nn.Module:
     *_, head = detector.model  # type: ignore[misc]
     head.export = True  # nothing but the boxes
     _fix_grid(head, tal.make_anchors)
-    return with_forward(detector, lambda it, images: it.predict(images))
+    return with_forward(detector, lambda self, images: self.predict(images))
 
 
 def _fix_grid(head: Any, grid: Callable[..., tuple[Tensor, Tensor]]) -> None:
-    """Compute the grid of anchor points now: `head` would at its first image, and whenever the batch size changes."""
+    """Compute the grid of anchor points now, which `head` would compute at each change of the batch size."""
     levels = [torch.empty(1, 1, _SIZE // int(stride), _SIZE // int(stride)) for stride in head.stride]
     for buffer, values in zip(("grid_points", "grid_strides"), grid(levels, head.stride), strict=True):
         head.register_buffer(buffer, values.transpose(0, 1).contiguous(), persistent=False)
     base = type(head)
 
-    def decoded(it: Any, raw: dict[str, Tensor]) -> Tensor:
-        boxes: Tensor = it.decode_bboxes(it.dfl(raw["boxes"]), it.grid_points.unsqueeze(0)) * it.grid_strides
+    def decoded(self: Any, raw: dict[str, Tensor]) -> Tensor:
+        distances, points = self.dfl(raw["boxes"]), self.grid_points.unsqueeze(0)
+        boxes: Tensor = self.decode_bboxes(distances, points) * self.grid_strides
         return boxes
 
     head.__class__ = type(base.__name__, (base,), {"_get_decode_boxes": decoded})
@@ -70,10 +73,10 @@ def _fix_grid(head: Any, grid: Callable[..., tuple[Tensor, Tensor]]) -> None:
 
 @contextlib.contextmanager
 def _untouched() -> Iterator[None]:
-    """Keep what the package does when it is imported from lasting.
+    """Undo what the package does when it is imported.
 
-    It looks whether there is a network, writes settings to the home directory, sets environment variables for other
-    libraries, and puts its own torch.save in place of torch's. It logs to what then is stdout.
+    It looks for a network, writes settings to the home directory, sets environment variables for other libraries, and
+    puts its own torch.save in place of torch's. It logs to what is stdout at that moment.
     """
     environment, save = dict(os.environ), torch.save
     with scratch.folder() as folder:

@@ -65,7 +65,7 @@ def test_a_name_of_two_models_is_refused_rather_than_guessed(snapshot):
     ],
 )
 def test_input_shape(name, size):
-    assert registry.input_shape(name) == (3, size, size)
+    assert registry.entry(name).input_shape == (3, size, size)
 
 
 def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
@@ -99,7 +99,7 @@ ONE_STAGE = [name for name in models.list_models(module=models.detection) if "rc
 
 @pytest.mark.parametrize("name", ONE_STAGE)
 def test_a_one_stage_detector_is_its_network_up_to_the_heads(name):
-    model, shape = registry.build_structure(name).to("meta"), registry.input_shape(name)
+    model, shape = registry.build_structure(name).to("meta"), registry.entry(name).input_shape
     outputs = model(torch.empty(2, *shape, device="meta"))
     assert type(model).__name__ in ("RetinaNet", "FCOS", "SSD")
     assert isinstance(model, models.detection.RetinaNet | models.detection.FCOS | models.detection.ssd.SSD)

@@ -137,13 +137,13 @@ def test_a_plain_function_or_class_will_do(write):
         def annotated(x: int): ...
         assert annotated.__annotations__["x"] is int  # no future of ours is in force in it
     """)
-    assert registry.input_shape(f"{path}:Digits") == (1, 32, 32)
+    assert registry.entry(f"{path}:Digits").input_shape == (1, 32, 32)
     entry = registry.entry(f"{path}:small")
     assert (entry.input_shape, entry.mean, entry.std) == ((1, 28, 28), (0.0,), (1.0,))
     assert not any(parameter.requires_grad for parameter in registry.build("net.small").parameters())
     assert not registry.build("net.Digits").training
     plain = write("def build():\n    raise SystemExit\n", "plain.py")
-    assert registry.input_shape(f"{plain}:build") == (3, 224, 224)  # it has not been called
+    assert registry.entry(f"{plain}:build").input_shape == (3, 224, 224)  # it has not been called
 
 
 def test_names_are_safe_for_files(write):

@@ -81,7 +81,7 @@ def test_its_boxes_are_those_of_the_package_itself(name):
 
 @installed
 def test_it_takes_images_of_640_pixels():
-    model, shape = registry.build_structure("yolov8n").to("meta"), registry.input_shape("yolov8n")
+    model, shape = registry.build_structure("yolov8n").to("meta"), registry.entry("yolov8n").input_shape
     assert shape == (3, 640, 640)
     assert model(torch.empty(1, *shape, device="meta")).shape == (1, 84, 8400)
 
