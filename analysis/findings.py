@@ -1,15 +1,60 @@
-"""What an analysis found: everything that tables, figures and the page are made of."""
+"""What the analysis of some runs finds: everything that tables, figures and the page are made of."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from analysis.runs.load import Run as Run
+from analysis.advice.advise import answers
+from analysis.comparing.paired import paired
+from analysis.comparing.sentences import verdicts
+from analysis.costs import overhead
+from analysis.escaping import short
+from analysis.figures.style import WIDTHS_IN
+from analysis.fronts import energy
+from analysis.fronts.front import fronts
+from analysis.fronts.objectives import DEFAULT, chosen
+from analysis.fronts.where import Where
+from analysis.runs.load import Run, Runs, joined, links
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
+from analysis.schema import STATUSES
+from analysis.statistics import host_load, noise
+from analysis.statistics.drift import drifts
+from analysis.statistics.stability import warnings
+from pareto.errors import UserError
+
+FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
+"""What one figure is of; backends and codecs are in it together."""
+FIGURES = ("auto", "all", "none")
+_IMAGES = ["model", "batch_size", "codec", "top1_images"]
+"""Trials that saw the same images and sent them the same way, so that they must have the same top-1."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a report shows. figures: `auto` draws those of each condition only where there are few conditions."""
+
+    objectives: tuple[str, ...] = DEFAULT
+    where: str = ""
+    widths: tuple[str, ...] = ("page",)
+    figures: str = "auto"
+
+    @classmethod
+    def checked(cls, objectives: Sequence[str], where: str, width: str, figures: str) -> Options:
+        """From the texts of the command line. Raises UserError."""
+        names = tuple(name.strip() for name in objectives if name.strip())
+        chosen(names)
+        Where.parse(where)
+        if width not in (*WIDTHS_IN, "both"):
+            raise UserError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
+        if figures not in FIGURES:
+            raise UserError(f"--figures {figures}: one of {', '.join(FIGURES)}")
+        return cls(names, where, tuple(WIDTHS_IN) if width == "both" else (width,), figures)
 
 
 @dataclass
@@ -47,3 +92,139 @@ class Findings:
     def simulated(self) -> bool:
         """Whether nothing of this was measured. Simulated runs are never joined with real ones."""
         return any(run.manifest.get(SIMULATED) for run in self.runs)
+
+
+def find(runs: Runs, options: Options | None = None) -> Findings:
+    """Read and analyse some runs; nothing is written. Raises UserError."""
+    options = options or Options()
+    known = joined(runs)
+    trials = energy.with_middle(known.trials, known.stages)
+    made = fronts(trials, options.objectives, options.where)
+    rows = made.front
+    drifting = drifts(trials)
+    findings = Findings(
+        runs=known.runs,
+        trials=trials,
+        stages=known.stages,
+        links=links([run.folder for run in known.runs]),
+        front=rows,
+        hypervolumes=made.hypervolumes,
+        attainment=made.attainment,
+        overhead=overhead(trials, known.stages, _profiles(known.runs)),
+        paired=paired(trials),
+        drifts=drifting,
+        objectives=options.objectives,
+        where=options.where,
+        notes=[*known.notes],
+    )
+    manifests = [run.manifest for run in findings.runs]
+    findings.answers += answers(trials, known.stages, manifests, front=rows)
+    findings.warnings += [
+        *warnings(rows, drifting),
+        *host_load.on_one_core(manifests),
+        *host_load.beyond(rows, manifests),
+        *host_load.warnings(trials, known.stages, shared=findings.on_one_machine),
+    ]
+    findings.verdicts += verdicts(findings.paired)
+    findings.notes += noise.floor_sentences(noise.floors(known.trials))
+    findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
+    if rows.empty:
+        findings.notes.append("no trial has ended yet: nothing to show")
+    for key, shown in rows.groupby(FIGURE, dropna=False):
+        name = " ".join(figure_name(shown, rows))
+        if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
+            findings.notes.append(nothing_valid(trials.groupby(FIGURE).get_group(key), name))
+        else:
+            findings.notes += energies_of_different_devices(shown, name)
+            findings.notes += best_points(shown, name)
+    findings.notes += differing_top1(trials)
+    findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
+    return findings
+
+
+def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
+    """As in a manifest: the profiles that mean the same in every run that has them."""
+    known: dict[str, list[Any]] = {}
+    for run in runs:
+        for name, profile in (run.manifest.get("profiles") or {}).items():
+            known.setdefault(name, []).append(profile)
+    return {"profiles": {name: same[0] for name, same in known.items() if same.count(same[0]) == len(same)}}
+
+
+def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
+    """Model and profile; batch size, depth and setup where there are several."""
+    first = rows.iloc[0]
+    return (
+        str(first["model"]),
+        str(first["netem"]),
+        *([f"b{first['batch_size']}"] if every["batch_size"].nunique() > 1 else []),
+        *([f"d{first['in_flight_asked']}"] if every["in_flight_asked"].nunique() > 1 else []),
+        *([str(first["setup"])] if first["setup"] else []),
+        *([str(first["codec"])] if rows["codec"].nunique() < every["codec"].nunique() else []),
+    )
+
+
+def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
+    """Of the rows of one figure: the best feasible points of all backends, what sets the throughput's bound there, and
+    which step was busiest.
+
+    Nothing for a run that does not know what sets the bound.
+    """
+    if "feasible" in rows:
+        rows = rows[rows["feasible"].astype(bool)]
+    measured = rows[(rows["bound_by"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)]
+    if measured.empty:
+        return
+    most = measured.loc[measured["throughput_ips"].idxmax()]
+    least = measured.loc[measured["latency_s"].idxmin()]
+    same = least.name == most.name
+    lowest = ", where latency is lowest, too" if same else ""
+    text = f"{name}: by the medians, most images/s at {_placed(most)}{lowest}, {_held_back(most)}"
+    yield text if same else f"{text}; lowest latency at {_placed(least)}, {_held_back(least)}"
+
+
+def _held_back(row: pd.Series) -> str:
+    """`bound by edge-server out (busiest: edge, 86%)`, or without a name where these are the same."""
+    if not row.get("busiest"):
+        return f"bound by {row['bound_by']}"
+    busy = "busy" if row["busiest"] == row["bound_by"] else f"busiest: {row['busiest']},"
+    return f"bound by {row['bound_by']} ({busy} {row['busiest_utilization']:.0%})"
+
+
+def _placed(row: pd.Series) -> str:
+    """Where nothing crosses, it does not matter over what."""
+    return f"point {row['point']} (all on the edge)" if row["payload_bytes"] == 0 else _named(row)
+
+
+def nothing_valid(trials: pd.DataFrame, name: str) -> str:
+    """What became of the trials of a figure that left nothing to draw."""
+    counts = trials["status"].value_counts()
+    text = ", ".join(f"{counts.get(status, 0)} {status}" for status in STATUSES)
+    reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
+    # A reason may be a traceback of many lines: a note is one.
+    often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
+    return f"{name}: no figures: {text}{often}"
+
+
+def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str]:
+    """Why the rows of one figure have no figure of their energy, although some was measured."""
+    charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
+    if charged["energy_of"].nunique() > 1:
+        yield f"{name}: no energy figure: its codecs count different devices"
+
+
+def _named(row: pd.Series) -> str:
+    return f"point {row['point']} over {row['backend']}"
+
+
+def differing_top1(trials: pd.DataFrame) -> Iterator[str]:
+    """A line for each model and codec whose points do not classify the same images equally well."""
+    measured = trials[(trials["status"] == "ok") & trials["top1"].notna()]
+    for (model, _, codec, images), same in measured.groupby(_IMAGES, dropna=False):
+        if same["top1"].nunique() > 1:
+            worst, best = same.loc[same["top1"].idxmin()], same.loc[same["top1"].idxmax()]
+            sent = f" with codec {codec}" if codec not in ("", "none") else ""
+            yield (
+                f"{model}{sent}: top-1 of the same {images:.0f} images is {worst['top1']:.1%} at {_named(worst)} and "
+                f"{best['top1']:.1%} at {_named(best)}: a split alone must not change it"
+            )

@@ -1,51 +1,30 @@
-"""Run folders to all that can be said of them: tables, figures, a page. Reads nothing but the folders; can always be
-done again."""
+"""A report: tables, figures and the page of some run folders, from nothing but the folders. It can be made again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from analysis import files, notes, page
-from analysis.advice.advise import answers
-from analysis.comparing.paired import paired
-from analysis.comparing.sentences import verdicts
-from analysis.costs import overhead
-from analysis.drawings import (
-    FIGURE,
-    KINDS,
-    MOST_CONDITIONS,
-    asked_for,
-    drawings,
-    figure_name,
-    tabled,
-    testbeds,
-)
+from analysis import files, page
 from analysis.figures.drawing import save_all
-from analysis.figures.style import WIDTHS_IN
-from analysis.findings import Findings
-from analysis.fronts import energy
-from analysis.fronts.front import fronts
-from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.fronts.where import Where
+from analysis.figures.kinds import KINDS, MOST_CONDITIONS, drawings, latex_rows, testbeds, worth_showing
+from analysis.findings import Findings, Options, find
 from analysis.points import CONDITION
-from analysis.runs.load import Run, Runs, folders, joined, links
-from analysis.statistics import host_load
-from analysis.statistics.drift import drifts
-from analysis.statistics.noise import floor_sentences as noise_floors
-from analysis.statistics.noise import floors
-from analysis.statistics.noise import spread_sentences as spreads
-from analysis.statistics.stability import warnings
+from analysis.runs.load import Runs, folders
 from analysis.tables import latex
 from pareto.errors import UserError
 
-FIGURES = ("auto", "all", "none")
 MADE = ".made"
 """Beside a report: the files that it wrote, so that the next one leaves the user's own. It may lie: see `_clear`."""
-TABLES = ("front.csv", "hypervolume.csv", "attainment.csv", "overhead.csv", "paired.csv", "drift.csv")
+TABLES = {
+    "front.csv": "front",
+    "hypervolume.csv": "hypervolumes",
+    "attainment.csv": "attainment",
+    "overhead.csv": "overhead",
+    "paired.csv": "paired",
+    "drift.csv": "drifts",
+}
+"""Files, and which of the findings each holds."""
 PAGE = "report.html"
 MOST_MADE = 10_000_000
 """Bytes."""
@@ -56,30 +35,7 @@ _OURS = re.compile(
 """The name of everything that a report writes beneath its folder, but `MADE`."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a report is to show. figures: `auto` draws those of each condition only where there are few of these."""
-
-    objectives: tuple[str, ...] = DEFAULT
-    where: str = ""
-    widths: tuple[str, ...] = ("page",)
-    figures: str = "auto"
-
-
-def asked(objectives: Sequence[str], where: str, width: str, figures: str) -> Asked:
-    """Checked options. Raises UserError."""
-    names = tuple(name.strip() for name in objectives if name.strip())
-    chosen(names)
-    Where.parse(where)
-    widths = tuple(WIDTHS_IN) if width == "both" else (width,)
-    if not set(widths) <= set(WIDTHS_IN):
-        raise UserError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
-    if figures not in FIGURES:
-        raise UserError(f"--figures {figures}: one of {', '.join(FIGURES)}")
-    return Asked(names, where, widths, figures)
-
-
-def report(runs: Runs, out: Path | None = None, wanted: Asked | None = None) -> Findings:
+def report(runs: Runs, out: Path | None = None, options: Options | None = None) -> Findings:
     """Analyse one run or several joined, and write what was found into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
@@ -92,87 +48,39 @@ def report(runs: Runs, out: Path | None = None, wanted: Asked | None = None) -> 
         raise UserError(f"{len(meant)} runs are joined: say where their report goes")
     if out is None:
         out = meant[0].resolve() if meant[0].is_symlink() else meant[0]
-    wanted = wanted or Asked()
+    options = options or Options()
     _refuse_links(out)
-    found = find(meant, wanted)
+    findings = find(meant, options)
     files.make(out)
     _clear(out)
-    tables = (found.front, found.hypervolumes, found.attainment, found.overhead, found.paired, found.drifts)
-    for table, file in zip(tables, TABLES, strict=True):
+    for file, frame in TABLES.items():
+        table = getattr(findings, frame)
         if file == "front.csv" or not table.empty:
-            found.files.append(files.write_table(out / file, table))
-    if wanted.figures != "none":
-        _draw(found, out / "figures", wanted)
-    found.files.append(page.write(found, out / PAGE))
-    names = (str(path.relative_to(out)) for path in found.files)
+            findings.files.append(files.write_table(out / file, table))
+    if options.figures != "none":
+        _draw(findings, out / "figures", options)
+    findings.files.append(page.write(findings, out / PAGE))
+    names = (str(path.relative_to(out)) for path in findings.files)
     files.write(out / MADE, "".join(f"{name}\n" for name in names))
-    return found
+    return findings
 
 
-def find(runs: Runs, wanted: Asked) -> Findings:
-    """Everything but files. Raises UserError."""
-    known = joined(runs)
-    trials = energy.with_middle(known.trials, known.stages)
-    made = fronts(trials, wanted.objectives, wanted.where)
-    rows = made.front
-    drifting = drifts(trials)
-    found = Findings(
-        runs=known.runs,
-        trials=trials,
-        stages=known.stages,
-        links=links([run.folder for run in known.runs]),
-        front=rows,
-        hypervolumes=made.hypervolumes,
-        attainment=made.attainment,
-        overhead=overhead(trials, known.stages, _profiles(known.runs)),
-        paired=paired(trials),
-        drifts=drifting,
-        objectives=wanted.objectives,
-        where=wanted.where,
-        notes=[*known.notes],
-    )
-    manifests = [run.manifest for run in found.runs]
-    found.answers += answers(trials, known.stages, manifests, front=rows)
-    found.warnings += [
-        *warnings(rows, drifting),
-        *host_load.on_one_core(manifests),
-        *host_load.beyond(rows, manifests),
-        *host_load.warnings(trials, known.stages, shared=found.on_one_machine),
-    ]
-    found.verdicts += verdicts(found.paired)
-    found.notes += noise_floors(floors(known.trials))
-    found.notes += spreads(known.trials, [run.folder for run in known.runs])
-    if rows.empty:
-        found.notes.append("no trial has ended yet: nothing to show")
-    for key, shown in rows.groupby(FIGURE, dropna=False):
-        name = " ".join(figure_name(shown, rows))
-        if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-            found.notes.append(notes.nothing_valid(trials.groupby(FIGURE).get_group(key), name))
-        else:
-            found.notes += notes.energies_of_different_devices(shown, name)
-            found.notes += notes.best_points(shown, name)
-    found.notes += notes.differing_top1(trials)
-    found.notes += host_load.full_cores(trials, shared=found.on_one_machine)
-    return found
-
-
-def _draw(found: Findings, folder: Path, wanted: Asked) -> None:
-    conditions = asked_for(found.front)[CONDITION].drop_duplicates()
-    each = wanted.figures == "all" or len(conditions) <= MOST_CONDITIONS
+def _draw(findings: Findings, folder: Path, options: Options) -> None:
+    conditions = worth_showing(findings.front)[CONDITION].drop_duplicates()
+    each = options.figures == "all" or len(conditions) <= MOST_CONDITIONS
     if not each:
-        found.notes.append(
+        findings.notes.append(
             f"{len(conditions)} conditions: the figures of each are left out; --figures all draws them, --where fewer"
         )
-    found.files += save_all(drawings(found, each=each), folder, wanted.widths)
+    findings.files += save_all(drawings(findings, each=each), folder, options.widths)
     if each:
-        for name, rows, pairs in tabled(found):
+        for name, rows, pairs in latex_rows(findings):
             files.make(folder)
             if rows["on_backend_front"].any():
-                found.files.append(
-                    latex.save("front", name, latex.front_latex(rows, testbeds(found)), folder)
-                )
+                table = latex.front_latex(rows, testbeds(findings))
+                findings.files.append(latex.save("front", name, table, folder))
             if pairs["pairs"].any():
-                found.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))
+                findings.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))
 
 
 def is_ours(name: str) -> bool:
@@ -203,14 +111,3 @@ def _clear(out: Path) -> None:
         return
     for name in filter(is_ours, made.splitlines()):
         files.remove(out / name)
-
-
-def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
-    """As in a manifest: the profiles that mean the same in every run that has them."""
-    told: dict[str, list[Any]] = {}
-    for run in runs:
-        for name, profile in (run.manifest.get("profiles") or {}).items():
-            told.setdefault(name, []).append(profile)
-    return {
-        "profiles": {name: alike[0] for name, alike in told.items() if all(it == alike[0] for it in alike)}
-    }

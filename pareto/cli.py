@@ -139,13 +139,13 @@ def report(
     ] = None,
 ) -> None:
     """The front, its tables, figures and report.html again, from folders alone; several runs are joined."""
-    from analysis.reporting import asked
+    from analysis.findings import Options
     from pareto import reporting
     from pareto.console import console
 
-    wanted = asked(objectives.split(","), where, width, figures)
+    options = Options.checked(objectives.split(","), where, width, figures)
     screen = console()
-    reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), wanted, out)
+    reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), options, out)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from pareto.store import StoreError
 
 if TYPE_CHECKING:
     from analysis.advice.network import Network
-    from analysis.reporting import Asked
+    from analysis.findings import Options
 
 MOST_TABLES = 12
 """Of more conditions than these nobody reads a table each in a terminal."""
@@ -47,11 +47,11 @@ def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[
 def show(
     console: Console,
     folders: Sequence[Path],
-    asked: Asked,
+    options: Options,
     out: Path | None = None,
 ) -> None:
     """Analyse runs, write the report and show it; the folder that was written comes last."""
-    from analysis.drawings import asked_for
+    from analysis.figures.kinds import worth_showing
     from analysis.points import CONDITION
     from analysis.reporting import report
     from analysis.tables.front import front_table
@@ -64,10 +64,10 @@ def show(
             target.resolve()
         )  # the user named it so; a link that lies in a run's folder is another matter
     try:
-        made = report(folders, target, asked)
+        made = report(folders, target, options)
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
-    shown = asked_for(made.front)
+    shown = worth_showing(made.front)
     if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
         console.print(front_table(shown if len(shown) else made.front, made.objectives, made.where))
         if not made.overhead.empty:

@@ -164,9 +164,9 @@ class Job:
         screen.summary(self.console, clock, self._now() - self._began, took_s)
         if not writable:
             return code
-        from analysis.reporting import Asked
+        from analysis.findings import Options
 
-        reporting.show(self.console, [store.folder], Asked(figures=figures))
+        reporting.show(self.console, [store.folder], Options(figures=figures))
         return code or int(any(row["status"] != "ok" for row in store.rows()))
 
     def _print_resume_command(self, store: Store) -> None:

@@ -22,14 +22,12 @@ from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.style import series, styled
 from analysis.figures.utilization_figure import utilization_figure
+from analysis.findings import FIGURE
 from analysis.fronts.front import front as front_of
 from analysis.naming import subject
 from analysis.points import CELL, NONE
 from analysis.points import cuts as cuts_of
 from pareto.errors import UserError
-
-ONE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
-"""What one figure is of; backends and codecs are in it together."""
 
 
 def front(
@@ -160,7 +158,7 @@ def pipelining(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 def _one(df: pd.DataFrame) -> pd.DataFrame:
     """The front of one condition, of which something was measured."""
-    return _several(df, ONE)
+    return _several(df, FIGURE)
 
 
 def _several(df: pd.DataFrame, alike: list[str]) -> pd.DataFrame:

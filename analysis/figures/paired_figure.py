@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.comparing.paired import ALL, MIN_BLOCKS, compared
-from analysis.figures.drawing import Drawing, conditions
+from analysis.figures import style
+from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.point_axis import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
-from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, blank, footnote, head, styled
+from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, entry
 from analysis.naming import subject, time_unit
 from analysis.points import CELL, CONDITION
 
@@ -24,23 +25,13 @@ INTERVAL, RANGE = "95 % interval", "range"
 _PAIR = [*CONDITION, "first", "other"]
 
 
-@dataclass(frozen=True)
-class Mark:
-    """How a difference is drawn; without a colour, in its pair's."""
-
-    label: str
-    filled: bool
-    line: Literal["-", ":"] = "-"
-    colour: str = ""
-
-
 MARKS = {
-    SIGNIFICANT: Mark("significant (corrected)", True),
-    UNSURE: Mark("not significant (corrected)", False),
-    INTERVAL: Mark("median and 95 % interval", True),
-    RANGE: Mark("too few rounds: median and range", False, ":"),
+    SIGNIFICANT: ("significant (corrected)", True, "-"),
+    UNSURE: ("not significant (corrected)", False, "-"),
+    INTERVAL: ("median and 95 % interval", True, "-"),
+    RANGE: ("too few rounds: median and range", False, ":"),
 }
-"""By what is known of a difference."""
+"""What is known of a difference, and how it is drawn: the legend's words, whether its mark is filled, its whiskers."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +47,7 @@ class Measure:
 
 LATENCY = Measure("latency", "latency_difference_s", "latency_low_s", "latency_high_s", True)
 THROUGHPUT = Measure(
-    "throughput",
-    "throughput_difference_percent",
-    "throughput_low_percent",
-    "throughput_high_percent",
-    False,
+    "throughput", "throughput_difference_percent", "throughput_low_percent", "throughput_high_percent", False
 )
 
 
@@ -77,11 +64,8 @@ def paired_drawing(
         return None
     counted = _counted(trials)
     named = tuple(name) or tuple(map(str, data.loc[0, ["model", "netem"]]))
-
-    def draw(width: str) -> Figure:
-        return paired_figure(data, counted, width=width)
-
-    return Drawing("paired", named, draw, data, f"{_told(data)} {conditions(counted, testbed)}")
+    text = caption(*_sentences(data), conditions(counted, testbed))
+    return Drawing("paired", named, lambda width: paired_figure(data, counted, width=width), data, text)
 
 
 def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
@@ -113,8 +97,8 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame | None = None, *, wi
     pairs = list(_pairs(data))
     unit, scale = time_unit(float(data[[LATENCY.middle, LATENCY.low, LATENCY.high]].abs().max(axis=None)))
     first = data.iloc[0]
-    with styled(width):
-        figure = blank(width, 4.6 if width == "page" else 4.2)
+    with style.styled(width):
+        figure = style.blank(width, 4.6 if width == "page" else 4.2)
         above, below = figure.subplots(2, sharex=True, height_ratios=(4, 3))
         for axes, measure, factor in ((above, LATENCY, scale), (below, THROUGHPUT, 1.0)):
             axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
@@ -137,10 +121,10 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame | None = None, *, wi
                 fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
             )  # fmt: skip
         label_points(below, points, width)
-        title = f"{_versus(pairs)}: {subject(first)}"
-        head(above, title, _legend(data, pairs), strip_pt)
+        versus = f"{first['other']} against {first['first']}" if len(pairs) == 1 else "Backends against each other"
+        style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
         if counted is not None:
-            footnote(figure, counted)
+            style.footnote(figure, counted)
     return figure
 
 
@@ -162,38 +146,31 @@ def _pairs(data: pd.DataFrame) -> Iterator[tuple[_Look, pd.DataFrame]]:
 
 def _draw(axes: Axes, look: _Look, rows: pd.DataFrame, measure: Measure, factor: float) -> None:
     for kind, those in rows.groupby(f"{measure.name}_mark"):
-        mark, middle = MARKS[str(kind)], those[measure.middle] * factor
+        _, is_filled, line = MARKS[str(kind)]
+        middle = those[measure.middle] * factor
         ends = np.vstack([middle - those[measure.low] * factor, those[measure.high] * factor - middle])
         bars = axes.errorbar(
             those["x"], middle, yerr=ends.clip(min=0), linestyle="", elinewidth=0.9,
-            capsize=0 if mark.line == ":" else 1.6, zorder=3, **_style(look, mark, 4 if len(rows) <= MANY else 2),
+            capsize=0 if line == ":" else 1.6, zorder=3, **_style(look, is_filled, 4 if len(rows) <= MANY else 2),
         )  # fmt: skip
-        for line in bars[2]:
-            line.set_linestyle(mark.line)
+        for bar in bars[2]:
+            bar.set_linestyle(line)
 
 
-def _style(look: _Look, mark: Mark, size: float = 4) -> dict[str, Any]:
-    colour = mark.colour or look.colour
-    return {
-        "marker": look.marker, "color": colour, "markersize": size, "markeredgewidth": 0.9,
-        "markerfacecolor": colour if mark.filled else "white",
-    }  # fmt: skip
+def _style(look: _Look, is_filled: bool, size: float = 4) -> dict[str, Any]:
+    face = look.colour if is_filled else "white"
+    shape = {"marker": look.marker, "markersize": size, "markeredgewidth": 0.9}
+    return {**shape, "color": look.colour, "markerfacecolor": face}
 
 
 def _legend(data: pd.DataFrame, pairs: Sequence[tuple[_Look, pd.DataFrame]]) -> list[Line2D]:
-    entries = []
-    if len(pairs) > 1:
-        entries += [
-            Line2D([], [], linestyle="", label=look.label, **_style(look, MARKS[INTERVAL]))
-            for look, _ in pairs
-        ]
-    look = pairs[0][0] if len(pairs) == 1 else _Look("", "0.3", "o")
+    several = len(pairs) > 1
+    entries = [entry(look.label, **_style(look, True)) for look, _ in pairs] if several else []
+    look = _Look("", "0.3", "o") if several else pairs[0][0]
     present = _marks(data)
-    for kind, mark in MARKS.items():
+    for kind, (label, is_filled, line) in MARKS.items():
         if kind in present:
-            entries.append(
-                Line2D([], [], linestyle=mark.line, linewidth=0.9, label=mark.label, **_style(look, mark))
-            )
+            entries.append(entry(label, linestyle=line, linewidth=0.9, **_style(look, is_filled)))
     return entries
 
 
@@ -212,13 +189,6 @@ def _tell_sides(axes: Axes, first: str, other: str, measure: Measure, width: str
         )  # fmt: skip
 
 
-def _versus(pairs: Sequence[tuple[_Look, pd.DataFrame]]) -> str:
-    if len(pairs) > 1:
-        return "Backends against each other"
-    row = pairs[0][1].iloc[0]
-    return f"{row['other']} against {row['first']}"
-
-
 def _percent(value: float) -> str:
     if np.isnan(value):
         return ""
@@ -228,18 +198,16 @@ def _percent(value: float) -> str:
 
 def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
     """The least and the greatest difference of a round, for each pair of backends and point, and its name."""
-    found = []
+    ranges = []
     for named, pairs in compared(trials):
         by_point = pairs.groupby("point")
         ends: dict[str, Any] = {}
         for measure, column in ((LATENCY, "latency_s"), (THROUGHPUT, "throughput_percent")):
             ends[f"{measure.low}_range"] = by_point[column].min()
             ends[f"{measure.high}_range"] = by_point[column].max()
-        found.append(
-            pd.DataFrame(ends).reset_index().assign(**{str(name): value for name, value in named.items()})
-        )
+        ranges.append(pd.DataFrame(ends).reset_index().assign(**{str(key): value for key, value in named.items()}))
     names = trials.groupby([*CONDITION, "point"], dropna=False)["point_name"].max().reset_index()
-    return pd.concat(found, ignore_index=True).merge(names, how="left", on=[*CONDITION, "point"])
+    return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=[*CONDITION, "point"])
 
 
 def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
@@ -249,8 +217,8 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
     # With fewer rounds than that a test says no whatever it is shown, which is no finding.
     enough = points["pairs"] >= points["rounds_needed"]
     return [
-        INTERVAL if not can_tell else SIGNIFICANT if told else UNSURE
-        for can_tell, told in zip(enough, points[f"{measure.name}_significant"], strict=True)
+        INTERVAL if not can_tell else SIGNIFICANT if is_significant else UNSURE
+        for can_tell, is_significant in zip(enough, points[f"{measure.name}_significant"], strict=True)
     ]
 
 
@@ -261,32 +229,30 @@ def _counted(trials: pd.DataFrame) -> pd.DataFrame:
     return cells.reset_index()
 
 
-def _told(data: pd.DataFrame) -> str:
+def _sentences(data: pd.DataFrame) -> Iterator[str]:
     """What the marks are."""
-    compared = ", ".join(dict.fromkeys(f"{row.other} - {row.first}" for row in data.itertuples()))
-    sentences = [
-        f"Differences of latency and throughput, {compared}: medians of the differences of two trials of one round at "
+    versus = ", ".join(dict.fromkeys(f"{row.other} - {row.first}" for row in data.itertuples()))
+    yield (
+        f"Differences of latency and throughput, {versus}: medians of the differences of two trials of one round at "
         "one partition point"
-    ]
+    )
     marks = _marks(data)
     if marks - {RANGE}:
-        sentences.append("Whiskers are 95 % intervals of the median")
+        yield "Whiskers are 95 % intervals of the median"
     if RANGE in marks:
         which = "Dotted whiskers" if marks - {RANGE} else "Whiskers"
-        sentences.append(
+        yield (
             f"{which} are the range of the rounds, which is no interval: with fewer than {MIN_BLOCKS} rounds there is "
             "none, and a difference may be chance"
         )
-    if "tests" in data and marks - {RANGE}:
+    if "tests" in data and marks & {SIGNIFICANT, UNSURE}:
+        yield (
+            "Filled: significant at 5 %, by a signed-rank test corrected by Holm for all "
+            f"{int(data['tests'].max())} tests; hollow: not"
+        )
+    if "tests" in data and INTERVAL in marks:
         tests, needed = int(data["tests"].max()), data["rounds_needed"].max()
-        if marks & {SIGNIFICANT, UNSURE}:
-            sentences.append(
-                f"Filled: significant at 5 %, by a signed-rank test corrected by Holm for all {tests} tests; hollow: "
-                "not"
-            )
-        if INTERVAL in marks:
-            sentences.append(
-                f"No significance is told where there are fewer than {needed:.0f} rounds: a test among {tests} could "
-                "not find any, and single intervals say nothing of all points together"
-            )
-    return " ".join(f"{sentence}." for sentence in sentences)
+        yield (
+            f"No significance is told where there are fewer than {needed:.0f} rounds: a test among {tests} could not "
+            "find any, and single intervals say nothing of all points together"
+        )

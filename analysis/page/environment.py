@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.findings import Run
+from analysis.runs.load import Run
 from analysis.tables.columns import Column
 
 MISSING = "not recorded"

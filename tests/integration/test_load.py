@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.reporting import Asked, find
+from analysis.findings import Options, find
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.testbed import Testbed
@@ -82,7 +82,7 @@ def measured(workers: Workers, prepared: Prepared, out: Path) -> tuple[Mapping[s
     runner = Runner(workers, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Clock())
     runner.run(Plan((Trial(cell, 1, 0.05, 5.0, EFFORT),), 1))
     (row,) = store.rows()
-    return row, find([store.folder], Asked(figures="none")).warnings
+    return row, find([store.folder], Options(figures="none")).warnings
 
 
 @contextmanager

@@ -26,9 +26,10 @@ import analysis
 runs, out, figures = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
 
 def all_of_it(figures):
-    from analysis.reporting import Asked, report
+    from analysis.findings import Options
+    from analysis.reporting import report
     from analysis.runs.load import folders
-    return report(folders(runs), out, Asked(figures=figures)).front
+    return report(folders(runs), out, Options(figures=figures)).front
 
 def timed(what, function):
     began, cpu = time.perf_counter(), time.process_time()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.findings import Findings, Run
+from analysis.findings import Findings
 from analysis.fronts.front import front
-from analysis.runs.load import load
+from analysis.runs.load import Run, load
 from tests.unit.example_run import trials, write
 
 SWEEP = {"models": ["mobilenet_v2"], "netems": ["200ms-5mbit"], "trials": 7, "seed": 3}

@@ -14,11 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.drawings import drawings
 from analysis.figures.energy_figure import energy_figure
-from analysis.findings import Findings
+from analysis.figures.kinds import drawings
+from analysis.findings import Findings, Options, find
 from analysis.fronts.front import front
-from analysis.reporting import Asked, find
 from analysis.runs.load import load
 from tests.unit import drawn
 from tests.unit.example_run import trials, with_energy, write
@@ -52,7 +51,7 @@ def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -
     if conditions > 1:
         rows += with_energy(trials(rounds=1, netem="other"))[some]
     run = write(tmp_path, rows)
-    found = find([run], Asked())
+    found = find([run], Options())
     assert energies(found) == ([("mobilenetv2", "other")] if conditions > 1 else [])
     assert found.notes == []
 
@@ -69,7 +68,7 @@ def test_figures_exist_only_where_energy_does(tmp_path: Path, conditions: int) -
 )
 def test_partial_energies(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (drawing,) = (
-        one for one in drawings(find([write(tmp_path, rows)], Asked()), each=True) if one.kind == "energy"
+        one for one in drawings(find([write(tmp_path, rows)], Options()), each=True) if one.kind == "energy"
     )
     figure = drawn.rendered(drawing.draw("page"))
     assert len([axes for axes in figure.axes if axes.axison]) == 3
@@ -78,7 +77,7 @@ def test_partial_energies(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
 def test_codecs_of_different_devices_get_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     fp16, none = with_energy(trials(rounds=1, codec="fp16")), with_energy(trials(rounds=1), server=False)
     rows = fp16[::5] + none[::5]
-    made = find([write(tmp_path, rows)], Asked())
+    made = find([write(tmp_path, rows)], Options())
     assert made.notes == snapshot
     assert energies(made) == []
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.reporting import Asked, find
+from analysis.findings import Options, find
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest
 from analysis.runs.requests import _latencies_s
@@ -140,7 +140,7 @@ def test_a_folder_is_analysed_or_refused(run: Path, cases: int) -> None:
             for name, content in whole.items():
                 (run / name).write_bytes(content if chance.random() < 0.5 else spoiled(content, name, chance))
             try:
-                find([run], Asked())
+                find([run], Options())
             except UserError:
                 continue
             except Exception as error:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from analysis import files
-from analysis.reporting import Asked, find, report
+from analysis.findings import Options, find
+from analysis.reporting import report
 from analysis.runs import load
 from analysis.runs.load import joined
 from analysis.runs.requests import request_latencies
@@ -42,7 +43,7 @@ def run(base: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_harmless_one_is_fine(run: Path) -> None:
-    found = find(run, Asked())
+    found = find(run, Options())
     assert len(found.trials) >= 20
     assert found.notes
     assert found.front["rounds"].max() == 2
@@ -71,7 +72,7 @@ def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, case
     for number, name in enumerate(ALL[:: ANALYSED if cases <= USUAL else 1]):
         run = copied(base, tmp_path / str(number), name)
         try:
-            found = find([run], Asked())
+            found = find([run], Options())
         except UserError as error:
             assert_is_a_line(str(error), run)
         except Exception as error:

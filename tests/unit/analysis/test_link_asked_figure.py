@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures.link_asked_figure import (
+from analysis.figures.link_figure import (
     MOST_DOTS,
     MOST_ROWS,
     link_asked_data,

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.findings import Run
-from analysis.runs.load import Joined, joined
+from analysis.runs.load import Joined, Run, joined
 from analysis.statistics import host_load
 from pareto.options import SLOWED
 from pareto.trial import MATTERS

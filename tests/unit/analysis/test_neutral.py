@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 from analysis.comparing.paired import paired
+from analysis.findings import Options
 from analysis.fronts.front import front
 from analysis.fronts.indicators import attainment, hypervolumes
 from analysis.points import controls, pooled
-from analysis.reporting import Asked, report
+from analysis.reporting import report
 from analysis.runs.load import load
 from analysis.statistics.stability import standing
 from tests.unit import example_chain
@@ -140,7 +141,7 @@ def test_in_a_chain_it_is_where_no_link_is_crossed(tmp_path: Path) -> None:
 
 def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     rows = trials(rounds=6, noise=0.1)
-    found = report(write(tmp_path / "run", rows), tmp_path / "out", Asked())
+    found = report(write(tmp_path / "run", rows), tmp_path / "out", Options())
     (one,) = last(found.front).to_dict("records")
     shown = f"{1e3 * one['latency_s']:.2f}"
     assert f"{1e3 * one['latency_s']:.3g} ms" in found.answers[0]

@@ -15,7 +15,8 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.costs import TOO_FEW, fit, overhead
-from analysis.reporting import Asked, report
+from analysis.findings import Options
+from analysis.reporting import report
 from analysis.runs.load import load, stages
 from analysis.tables.overhead import overhead_table
 from pareto.constants import GOODPUT
@@ -127,7 +128,7 @@ def test_only_valid_trials_that_cross_count(tmp_path: Path) -> None:
 
 def test_nothing_crosses(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     made = report(
-        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]), wanted=Asked(figures="none")
+        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]), options=Options(figures="none")
     )
     assert made.overhead.empty
     assert not (tmp_path / "overhead.csv").exists()

@@ -13,12 +13,12 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import reporting
-from analysis.drawings import drawings
 from analysis.figures.drawing import conditions
+from analysis.figures.kinds import drawings
 from analysis.figures.style import series
-from analysis.findings import Findings
+from analysis.findings import Findings, Options, find
 from analysis.naming import file_stem
-from analysis.reporting import Asked, asked, find, report
+from analysis.reporting import report
 from analysis.schema import LINKS, STAGES
 from analysis.tables.front import front_table
 from pareto.errors import UserError
@@ -26,7 +26,7 @@ from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, with_energy, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
-TABLES = Asked(figures="none")
+TABLES = Options(figures="none")
 ALWAYS = ("front", "attribution", "bound", "paired", "payload")
 
 
@@ -74,17 +74,17 @@ def test_files(whole: Findings) -> None:
 )
 def test_bad_options_are_one_line(options: Any, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(UserError) as refused:
-        asked(*options)
+        Options.checked(*options)
     assert "\n" not in str(refused.value)
     assert str(refused.value) == snapshot
 
 
 def test_both_widths() -> None:
-    assert set(asked(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
+    assert set(Options.checked(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
 
 
 def test_other_objectives_and_a_constraint_reach_the_front(whole: Findings) -> None:
-    found = find([whole.runs[0].folder], Asked(("latency", "payload"), "latency_s < 0.5"))
+    found = find([whole.runs[0].folder], Options(("latency", "payload"), "latency_s < 0.5"))
     assert found.objectives == ("latency", "payload")
     assert (~found.front["feasible"]).any()
     assert found.front.loc[found.front["on_front"], "latency_s"].max() < 0.5
@@ -111,7 +111,7 @@ def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> 
         path.write_text("the user's own")
     trials_then = own[2].read_bytes()
     assert len(list((run / "figures").iterdir())) > 20
-    report(run, wanted=Asked(figures="none", where="backend == tcp"))
+    report(run, options=Options(figures="none", where="backend == tcp"))
     assert {path.name for path in (run / "figures").iterdir()} == {"notes.md", "front-page.png"}
     assert own[2].read_bytes() == trials_then
 
@@ -129,7 +129,7 @@ def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -
     lies = ["../elsewhere", "trials.csv", "figures/../trials.csv", str(tmp_path / "elsewhere"), *kept]
     before = {name: (run / name).read_bytes() for name in ("trials.csv", *kept)}
     (run / ".made").write_text("\n".join([*lies, "figures/front-old.png"]))
-    report(run, wanted=TABLES)
+    report(run, options=TABLES)
     assert {name: (run / name).read_bytes() for name in before} == before
     assert (tmp_path / "elsewhere").exists()
     assert not (run / "figures" / "front-old.png").exists(), "it was a report's, by its name"
@@ -168,7 +168,7 @@ def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, nam
 def test_a_run_that_the_user_names_by_a_link_is_reported_on(tmp_path: Path) -> None:
     run = write(tmp_path / "run", trials(rounds=1)[:2])
     (tmp_path / "latest").symlink_to("run")
-    assert report(tmp_path / "latest", wanted=TABLES).files[0] == run / "front.csv"
+    assert report(tmp_path / "latest", options=TABLES).files[0] == run / "front.csv"
 
 
 def test_several_runs_need_a_place(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_several_runs_need_a_place(tmp_path: Path) -> None:
     runs = [write(tmp_path / name, [row | {"run": name} for row in rows]) for name in ("one", "two")]
     with pytest.raises(UserError, match="2 runs"):
         report(runs)
-    made = report(str(runs[0]), wanted=TABLES)
+    made = report(str(runs[0]), options=TABLES)
     assert made.files[0] == runs[0] / "front.csv"
 
 
@@ -189,8 +189,8 @@ def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_pat
         runs.append(
             write(tmp_path / name, [row | {"run": name} for row in rows], profiles={"200ms-5mbit": profile})
         )
-    assert find(runs[:1], Asked()).overhead["headers_s_per_byte"].notna().all()
-    both = find(runs, Asked())
+    assert find(runs[:1], Options()).overhead["headers_s_per_byte"].notna().all()
+    both = find(runs, Options())
     assert len(both.overhead) == 4, "two setups of two backends"
     assert both.overhead["headers_s_per_byte"].isna().all()
 
@@ -230,10 +230,10 @@ def printed(rows: Any, width: int = 80) -> str:
 def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     few = trials(rounds=1)[20:23]
     run = write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few])
-    made = find([run], Asked())
+    made = find([run], Options())
     assert set(names(made)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
     alone = write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])
-    one = find([alone], Asked())
+    one = find([alone], Options())
     assert "front-mobilenetv2-200ms-5mbit" in names(one)
     assert "4 in flight" in " ".join(printed(made.front).split())
     assert "auto" not in printed(made.front)
@@ -246,14 +246,14 @@ def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
     frame.drop(columns=["in_flight_asked", "sequential_ips", "pipeline_gain"]).to_csv(
         run / "trials.csv", index=False
     )
-    made = find([run], Asked())
+    made = find([run], Options())
     assert made.front["in_flight_asked"].eq("auto").all()
     assert "gain" not in printed(made.front)
 
 
 def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
     run = write(tmp_path, trials(rounds=1, noise=0, backends=("rpc", "tcp:b", "tcp:a")))
-    made = find([run], Asked())
+    made = find([run], Options())
     assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
     assert len({one.colour for one in series(made.front)}) == 3
     assert all(":" not in name for name in map(file_stem, names(made)))

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.findings import Options, find
 from analysis.points import TRIAL
-from analysis.reporting import Asked, find
 from analysis.runs.load import joined, load
 from analysis.runs.requests import request_latencies
 from analysis.schema import TRIALS
@@ -262,7 +262,7 @@ def test_what_is_no_plain_file_is_passed_over_or_refused_and_never_waited_for(
         with pytest.raises(UserError, match="not a run"):
             load(run)
         return
-    found = find(run, Asked())
+    found = find(run, Options())
     assert len(found.trials) == 44
     assert any(name in said and "FIFO" in said for said in [*found.notes, *caplog.messages])
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import notes
-from analysis.reporting import Asked, find
+from analysis import findings as notes
+from analysis.findings import Options, find
 from analysis.runs.load import load
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
@@ -43,7 +43,7 @@ def test_where_nothing_crosses_no_backend_is_named(snapshot: SnapshotAssertion) 
 
 def test_a_note_where_splitting_changes_top1(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = trials(rounds=1, top1=0.75, top1_images=16)
-    assert find([write(tmp_path / "same", rows[:1])], Asked()).notes == []
+    assert find([write(tmp_path / "same", rows[:1])], Options()).notes == []
     rows[1] |= {"top1": 0.5, "top1_images": 8}
     assert list(notes.differing_top1(load([write(tmp_path / "fewer", rows)]))) == [], "they saw other images"
     rows[4] |= {"top1": 0.625}

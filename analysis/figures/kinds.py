@@ -1,0 +1,112 @@
+"""The kinds of figures, and which of them a report has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from analysis import costs
+from analysis.figures.attribution_figure import attribution_drawing
+from analysis.figures.best_map_figure import best_map_drawings
+from analysis.figures.bound_figure import bound_drawing
+from analysis.figures.cuts_figure import cuts_drawing
+from analysis.figures.drawing import Drawing, conditions
+from analysis.figures.energy_figure import energy_drawing
+from analysis.figures.front_figure import front_drawing, fronts_drawing
+from analysis.figures.link_figure import link_asked_drawings
+from analysis.figures.paired_figure import paired_drawing
+from analysis.figures.payload_figure import payload_drawing
+from analysis.figures.pipelining_figure import pipelining_drawing
+from analysis.figures.utilization_figure import utilization_drawing
+from analysis.findings import FIGURE, Findings, figure_name
+from analysis.fronts import energy
+from analysis.points import CELL, CONDITION, cuts
+
+_BUT_NETEM = [column for column in FIGURE if column != "netem"]
+KINDS = (
+    *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
+    *("pipelining", "best-map", "link-asked"),
+)
+"""What figures and tables in LaTeX show: how their files' names begin."""
+MOST_CONDITIONS = 12
+"""Of more conditions the figures of each are drawn only when asked for: they take seconds each."""
+
+
+def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
+    """Every figure that the trials allow, of each condition (only if `each`) and over all of them.
+
+    A condition with nothing but trials that are not `ok` has none.
+    """
+    testbed = testbeds(findings)
+    front = findings.front.assign(objectives="+".join(findings.objectives))
+    shown = worth_showing(front)
+    if each:
+        yield from _of_conditions(findings, front, shown, testbed)
+    for key, rows in shown.groupby(_BUT_NETEM, dropna=False):
+        if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
+            attained = _of(findings.attainment, key, _BUT_NETEM)
+            name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
+            yield fronts_drawing(rows, name, conditions(rows, testbed), attained)
+    yield from best_map_drawings(findings)
+    if not findings.simulated:  # nobody has measured those links
+        manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
+        yield from link_asked_drawings(findings.links, manifests)
+
+
+def worth_showing(front: pd.DataFrame) -> pd.DataFrame:
+    """The rows of conditions that `--where` leaves something of, and of those without a valid trial."""
+    wanted = front["feasible"] | (front["rounds"] == 0)
+    kept: pd.DataFrame = front[
+        wanted.groupby([front[key] for key in CONDITION], dropna=False).transform("any")
+    ]
+    return kept
+
+
+def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, pd.DataFrame]]:
+    """Each condition that has a figure: its name, its rows of the front, and those of the pairs."""
+    for key, rows in worth_showing(findings.front).groupby(CONDITION, dropna=False):
+        if rows["rounds"].any():
+            yield figure_name(rows, findings.front), rows, _of(findings.paired, key, CONDITION)
+
+
+def testbeds(findings: Findings) -> str:
+    """Of all runs, each once."""
+    names = (str(run.manifest.get("testbed") or "") for run in findings.runs)
+    return "; ".join(dict.fromkeys(name for name in names if name))
+
+
+def _of_conditions(
+    findings: Findings, front: pd.DataFrame, shown: pd.DataFrame, testbed: str
+) -> Iterator[Drawing]:
+    medians = costs.stage_medians(findings.stages, findings.trials)
+    manifest = findings.runs[0].manifest if findings.runs else {}
+    for key, rows in shown.groupby(FIGURE, dropna=False):
+        if rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
+            continue
+        name, text = figure_name(rows, front), conditions(rows, testbed)
+        staged = _of(medians, key)
+        yield front_drawing(rows, name, text, _of(findings.attainment, key))
+        yield attribution_drawing(costs.stage_times(rows, staged), name, text)
+        if staged.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
+            yield utilization_drawing(rows, staged, name, text)
+        if len(cuts(rows["point"].iloc[0])) == 2:
+            yield cuts_drawing(rows, name, text)
+        charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
+        if charged["energy_of"].nunique() == 1:
+            yield energy_drawing(charged, name, text, energy.note(charged, manifest))
+        others = (
+            bound_drawing(rows, name, text),
+            paired_drawing(_of(findings.paired, key), _of(findings.trials, key), testbed, name),
+            payload_drawing(rows, staged, manifest, name),
+            pipelining_drawing(rows, testbed, name),
+        )
+        yield from (drawing for drawing in others if drawing is not None)
+
+
+def _of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:
+    same = pd.Series(True, index=frame.index)
+    for column, value in zip(columns, key, strict=True):
+        same &= frame[column] == value
+    return frame[same]
