@@ -205,7 +205,8 @@ class Workers:
         edge, *others = self._sessions
         alone = self._baselines(split)
         self._ask_all(dict.fromkeys(others, GetUsage()), LOAD_TIMEOUT_S)
-        strangers = self._testbed.strangers() if self._testbed.strangers is not None else None
+        watch = self._testbed.watch_strangers
+        strangers = watch() if watch is not None else None
         pending = self._sessions[edge].post(
             RunTrial(
                 split=split,
@@ -237,7 +238,7 @@ class Workers:
         self._proven.add(cell)
         served = GetUsage(len(report.requests.throughput.started_s), 1 + report.throughput_window_requests)
         usages = self._ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
-        percent = strangers.percent() if strangers is not None else None
+        percent = strangers() if strangers is not None else None
         again = self._baselines(split)
         idle_power_w = self._devices.idle_power_w if self._devices is not None else {}
         hosts = {

@@ -20,7 +20,7 @@ from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.keys import Keyring
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, SessionError, SessionLost
-from pareto.hosts.shaping import NetemShaper, NoShaper, Shaper, who_shapes
+from pareto.hosts.shaping import NetemShaper, Shaper, who_shapes
 from pareto.hosts.ssh import SshConnection
 from pareto.hosts.testbed import Link, Testbed
 
@@ -136,7 +136,7 @@ def _links(
     for (near_role, far_role), roles in zip(pairwise(hosts), shapers, strict=True):
         near = hosts[near_role].end(near_role, hosts[near_role].sides[-1])
         far = hosts[far_role].end(far_role, hosts[far_role].sides[0])
-        shaper: Shaper = NoShaper()
+        shaper: Shaper = Shaper()
         if roles:
             starts = {
                 role: partial(hosts[role].remote.start_privileged, as_root=hosts[role].facts["uid"] == 0)

@@ -32,7 +32,7 @@ from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
-from pareto.hosts.shaping import NetemShaper, NoShaper, RelayShaper, who_shapes
+from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.ssh import SshConnection
 from pareto.hosts.testbed import Link, Testbed
@@ -160,20 +160,8 @@ def open_local(
             builder=builder.session,
             build=build,
             # Under a quota the kernel's ticks do not tell (`pareto.devices`).
-            strangers=partial(Strangers, cores) if edge_cpu == 1 else None,
+            watch_strangers=partial(cpu.watch_strangers, cores) if edge_cpu == 1 else None,
         )
-
-
-class Strangers:
-    """What programs that are none of this run's take of the hosts' cores, from now on."""
-
-    def __init__(self, cores: Sequence[int]) -> None:
-        self._cores = cores
-        self._before = cpu.programs(os.getpid(), set(cores))
-
-    def percent(self) -> float:
-        now = cpu.programs(os.getpid(), set(self._cores))
-        return now.strangers_percent(self._before, len(self._cores))
 
 
 def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
@@ -263,7 +251,7 @@ def _links(
     """`root_on`: a host by its role, logged in to as root."""
     ends = [(End(**link["near"]), End(**link["far"])) for link in built["links"]]
     if built["shaper"] == "none":
-        return tuple(Link(near, far, NoShaper()) for near, far in ends)
+        return tuple(Link(near, far, Shaper()) for near, far in ends)
     if built["shaper"] == "relay":
         if shape_at != "both":
             raise TestbedError(

@@ -119,9 +119,7 @@ class Session:
             self._read_as(self._reports[op], op, result)
         return result
 
-    def _reply(
-        self, number: int, timeout_s: float, meanwhile: Callable[[], None] | None
-    ) -> tuple[str, Any]:
+    def _reply(self, number: int, timeout_s: float, meanwhile: Callable[[], None] | None) -> tuple[str, Any]:
         """The operation and the result of a request."""
         deadline = time.monotonic() + timeout_s
         while number not in self._replies:

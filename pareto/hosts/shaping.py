@@ -1,11 +1,11 @@
-"""Putting a profile on a link of a testbed, whichever way the testbed shapes: one interface for both."""
+"""Who puts a profile on a link of a testbed: nobody, the relay in the middle, or netem on the hosts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pareto.hosts.host import End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
@@ -27,54 +27,40 @@ class LinkState:
     position_s: float | None
 
 
-class Shaper(Protocol):
-    """Its methods raise SessionError, SessionLost, TimeoutError or connection.Unreachable."""
+class Shaper:
+    """Puts profiles on a link. This one leaves the link as it is, and needs no privileges on any host.
+
+    Its methods raise SessionError, SessionLost, TimeoutError or connection.Unreachable.
+    """
 
     def apply(self, profile: Profile) -> dict[str, Any]:
-        """Shape the link, its traces from the profile's offset on; what was read back, by direction or interface."""
+        """Shape the link, its traces from the profile's offset on; returns what is read back, by host or direction."""
+        if profile.shaped:
+            raise TestbedError(f"this testbed was opened without anything to shape {profile.name} with")
+        return {}
 
     def restart(self, position_s: float) -> None:
         """Play the traces from another position on."""
 
     def seed(self, seed: int) -> bool:
-        """Begin the link's chance anew; whether it now goes by the seed."""
-
-    def state(self) -> LinkState: ...
-
-    def facts(self) -> dict[str, Any]:
-        """Who shapes the link, and what that cost, for the manifest."""
-
-    def revive(self) -> None:
-        """Start again what was lost with a host; the profile has to be applied anew."""
-
-    def close(self) -> None: ...
-
-
-class NoShaper:
-    """The link as it is, of a sweep that asks for nothing else: needs no privileges on any host."""
-
-    def apply(self, profile: Profile) -> dict[str, Any]:
-        if profile.shaped:
-            raise TestbedError(f"this testbed was opened without anything to shape {profile.name} with")
-        return {}
-
-    def restart(self, position_s: float) -> None: ...
-
-    def seed(self, seed: int) -> bool:
+        """Begin the link's chance anew; returns whether it now follows the seed."""
         return False
 
     def state(self) -> LinkState:
         return LinkState(None, None)
 
     def facts(self) -> dict[str, Any]:
+        """Who shapes the link, and what that cost, for the manifest."""
         return {}
 
-    def revive(self) -> None: ...
+    def revive(self) -> None:
+        """Start again what was lost with a host; the profile has to be applied anew."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the programs that shape the link."""
 
 
-class RelayShaper:
+class RelayShaper(Shaper):
     """The local testbed's process in the middle of a link, reached through the testbed's builder.
 
     link: the link's number, counted from the edge.
@@ -105,10 +91,6 @@ class RelayShaper:
         kept = ("cpu_s", "cpu_share", "late_p99_s", "scheduling", "real_time", "dropped", "lost")
         return {"relay": {key: value for key, value in self._ask("stats").items() if key in kept}}
 
-    def revive(self) -> None: ...
-
-    def close(self) -> None: ...
-
     def _ask(self, op: str, **fields: Any) -> Any:
         return self._builder.request(op, ANSWER_TIMEOUT_S, link=self._link, **fields)
 
@@ -118,7 +100,7 @@ def who_shapes(near: str, far: str, shape_at: str) -> tuple[str, ...]:
     return (near, far) if shape_at == "both" else (near,)
 
 
-class NetemShaper:
+class NetemShaper(Shaper):
     """A netem qdisc on each sender's egress, set by the privileged helper on that host.
 
     A host without a helper sends unshaped; what it sends is then shaped where it arrives, on the other host (ifb).

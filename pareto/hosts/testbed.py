@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
@@ -32,14 +32,6 @@ class Link:
         return f"{self.near.role}-{self.far.role}"
 
 
-class Strangers(Protocol):
-    """Programs that are none of the run's."""
-
-    def percent(self) -> float:
-        """What they have taken of the hosts' cores since they are watched."""
-        ...
-
-
 @dataclass
 class Testbed:
     """`remotes` by role, in the order of the chain; `links[i]` joins the hosts i and i + 1.
@@ -55,13 +47,14 @@ class Testbed:
     facts: dict[str, Any]
     is_local: bool
     undo: ExitStack
-    strangers: Callable[[], Strangers] | None = None
-    """Begins to watch the programs that are none of the run's, where the hosts are this machine."""
+    watch_strangers: Callable[[], Callable[[], float]] | None = None
+    """Where the hosts are this machine: begins to watch the programs that are none of the run's; what it returns says
+    how many percent of the hosts' cores they have taken since."""
 
     __test__ = False  # not a test, whatever pytest makes of the name
 
     def lost(self) -> str:
-        """Why it is gone for good, as far as it cannot come back by itself; empty: it is not."""
+        """Why it is gone for good; empty while it may come back by itself."""
         return ""
 
     def revive(self) -> None:

@@ -20,7 +20,7 @@ from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
 from pareto.hosts.session import Heartbeat, SessionLost
-from pareto.hosts.shaping import LinkState
+from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -71,7 +71,7 @@ class Model:
     unit_flops: tuple[int, ...]
 
 
-class Shaper:
+class SimulatedShaper(Shaper):
     """A link by arithmetic: it keeps where its traces are."""
 
     def __init__(self, clock: Clock) -> None:
@@ -85,18 +85,8 @@ class Shaper:
     def restart(self, position_s: float) -> None:
         self._origin_s = self._clock() - position_s
 
-    def seed(self, seed: int) -> bool:
-        return False
-
     def state(self) -> LinkState:
         return LinkState(None, self._clock() - self._origin_s)
-
-    def facts(self) -> dict[str, Any]:
-        return {}
-
-    def revive(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Simulation:
@@ -138,7 +128,7 @@ class Simulation:
                     f"the simulated testbed has no host {role}: its hosts are {', '.join(roles)}"
                 )
         ends = [End(role, SIMULATED, "") for role in roles]
-        links = tuple(Link(near, far, Shaper(self.clock)) for near, far in pairwise(ends))
+        links = tuple(Link(near, far, SimulatedShaper(self.clock)) for near, far in pairwise(ends))
         heartbeat, undo = Heartbeat(), ExitStack()
         undo.callback(heartbeat.stop)
         facts = {"kind": SIMULATED, "shaper": SIMULATED}

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pareto.hosts.host import EDGE, SERVER, End, Host
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
-from pareto.hosts.shaping import NoShaper, Shaper
+from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.jsonlines import Refused, plain
 
@@ -100,7 +100,7 @@ def bed_of(
 ) -> Testbed:
     """The hosts in their order, with `shaper` on every link."""
     ends = [End(role, it.host.data_address, it.host.data_interface) for role, it in remotes.items()]
-    links = tuple(Link(near, far, shaper or NoShaper()) for near, far in itertools.pairwise(ends))
+    links = tuple(Link(near, far, shaper or Shaper()) for near, far in itertools.pairwise(ends))
     undo = ExitStack()
     heartbeat = Heartbeat()
     undo.callback(heartbeat.stop)

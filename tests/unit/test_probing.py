@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import probing
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.session import Session
-from pareto.hosts.shaping import LinkState, NoShaper
+from pareto.hosts.shaping import LinkState, Shaper
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.link.trace import Step, Trace
@@ -112,14 +112,14 @@ def test_a_real_link_that_was_promised_nothing_cannot_be_off(
     profile: Profile, is_local: bool, off: bool, snapshot: SnapshotAssertion
 ) -> None:
     edge = FarEnd({"probe": lambda request: reading(rtt_s=0.03, rate_bps=4.78e6)})
-    found, span = probing.probed(NoShaper(), Session("pi", edge), profile, TOLERANCE, is_local=is_local)
+    found, span = probing.probed(Shaper(), Session("pi", edge), profile, TOLERANCE, is_local=is_local)
     assert bool(found.fault) == off
     assert found.fault == snapshot
     assert found.reading.rtt_s == 0.03
     assert span == (0.0, 0.0)
 
 
-class Playing(NoShaper):
+class Playing(Shaper):
     """A link that is further along its trace each time that it is looked at."""
 
     def __init__(self) -> None:

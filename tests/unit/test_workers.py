@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
-from pareto.hosts.shaping import NoShaper
+from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Tolerance
@@ -42,7 +42,7 @@ FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
 WATTS = {EDGE: 2.5, MIDDLE: None, SERVER: None}
 
 
-class Shaper(NoShaper):
+class FakeShaper(Shaper):
     """Notes what was put on the link."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ def made(hosts: dict[str, Host], ends: Ends) -> Testbed:
     def program(role: str) -> Callable[[str], FarEnd]:
         return lambda module: ends.start(role, module)
 
-    return bed_of({role: StandIn(host, program(role)) for role, host in hosts.items()}, shaper=Shaper())
+    return bed_of({role: StandIn(host, program(role)) for role, host in hosts.items()}, shaper=FakeShaper())
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: End
         (link,) = workers.bare_links().values()
     assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
     shaper = bed.links[0].shaper
-    assert isinstance(shaper, Shaper)
+    assert isinstance(shaper, FakeShaper)
     assert [profile.shaped for profile in shaper.applied] == [False]
     (connected,) = ends.worker(EDGE).of("connect")
     assert (connected["address"], connected["ports"]) == ("192.168.7.1", {"tcp": 5001, "probe": 5002})
@@ -362,16 +362,12 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
     for role in HOSTS:
         assert [asked["backend"] for asked in ends.worker(role).of("join")] == ["rpc", "rpc:basic", "rpc"]
     shaper = bed.links[0].shaper
-    assert isinstance(shaper, Shaper)
+    assert isinstance(shaper, FakeShaper)
     assert len(shaper.applied) == 1
 
 
 def test_what_strangers_take_is_watched_where_the_hosts_are_this_machine(bed: Testbed, ends: Ends) -> None:
-    class Strangers:
-        def percent(self) -> float:
-            return 17.0
-
-    bed.strangers = Strangers
+    bed.watch_strangers = lambda: lambda: 17.0
     ends.report = TRIAL
     with closing(workers_of(bed)) as workers:
         workers.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ def siblings(number: int, sysfs: Path) -> set[int]:
 
 @dataclass(frozen=True)
 class Programs:
-    """Seconds that programs had had some cores until `at_s` on this machine's clock: all, and a tree of processes."""
+    """Seconds of some cores that programs have used until `at_s` on this machine's clock: all, and a process tree."""
 
     at_s: float
     all_s: float
@@ -83,7 +83,7 @@ class Programs:
 
 
 def programs(root: int, which: set[int]) -> Programs:
-    """Of these cores, with the process `root` and all that it has started; of these, what may run there."""
+    """What all programs, and the process `root` with all that it has started, have used of some cores."""
     ours_s = 0.0
     processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
     for process in processes:
@@ -94,6 +94,12 @@ def programs(root: int, which: set[int]) -> Programs:
                 ours_s += times.user + times.system + times.children_user + times.children_system
     counters = cores(Path("/proc/stat").read_text(), which)
     return Programs(time.monotonic(), sum(sum(of[:3]) for of in counters) / os.sysconf("SC_CLK_TCK"), ours_s)
+
+
+def watch_strangers(which: Sequence[int]) -> Callable[[], float]:
+    """Returns a function: the percentage of some cores that others than this process have taken since now."""
+    before = programs(os.getpid(), set(which))
+    return lambda: programs(os.getpid(), set(which)).strangers_percent(before, len(which))
 
 
 def limit(journal: Journal, name: str, share: float) -> Path:

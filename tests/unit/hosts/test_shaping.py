@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError
-from pareto.hosts.shaping import LinkState, NetemShaper, NoShaper, RelayShaper, who_shapes
+from pareto.hosts.shaping import LinkState, NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Bucket, Direction, Profile
 from tests.unit.far_end import HOSTS, FarEnd
@@ -247,7 +247,7 @@ def test_closing_lets_go_of_the_helpers(helpers: Helpers) -> None:
 
 
 def test_a_link_left_as_it_is() -> None:
-    shaper = NoShaper()
+    shaper = Shaper()
     assert shaper.apply(Profile("none")) == {}
     assert shaper.state() == LinkState(None, None)
     with pytest.raises(TestbedError, match="200ms-5mbit"):

@@ -12,7 +12,7 @@ from pareto.hosts import testbed as testbed_module
 from pareto.hosts import testbeds
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TestbedError
-from pareto.hosts.shaping import NoShaper
+from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Testbed
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
@@ -44,7 +44,7 @@ class Away(StandIn):
             raise Unreachable(f"{self.host.name}: No route to host")
 
 
-class Revived(NoShaper):
+class Revived(Shaper):
     """Notes when it was asked to."""
 
     def __init__(self, clock: Clock) -> None:
