@@ -13,7 +13,6 @@ from analysis.advice.network import Network
 from analysis.advice.predict import Predictor
 from analysis.points import cuts
 
-# ---- from analysis.advice.best
 SAME, CLOSE, OTHER = "same", "close", "other"
 """Of a prediction: it names the point measured best; another whose interval overlaps or is not known; another."""
 COLUMNS = [
@@ -59,7 +58,7 @@ def best(
 
 
 def foretold(predictor: Predictor, network: Network, objective: str) -> tuple[str, str]:
-    """Point and backend (empty where nothing crosses) that the predictor puts first there."""
+    """The point and backend (empty where nothing crosses) that the predictor puts first in a network."""
     cell = predictor.cells.iloc[int(np.argmin(predictor.cost(objective, **vars(network))))]
     return str(cell["point"]), str(cell["backend"])
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -31,7 +32,9 @@ from pareto.constants import GOODPUT, MOST_IN_FLIGHT
 from pareto.errors import UserError
 
 PAIRS = 20_000_000
-"""So many slopes are in memory at once."""
+"""Slopes that are in memory at once."""
+
+Values = float | Floats
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Predictor:
 
     work_s: stages and serialization. overhead_s: a + b x bytes; NaN where the backend's is not known. stage_s: seconds
     a batch that the slowest stage takes when it bounds. filling: the share of TCP's goodput that transfers reach when
-    the link does. latency_scale, throughput_scale: 1, but in a predictor that is `anchored`.
+    the link does. The scales differ from 1 in a predictor that is `anchored`.
     """
 
     cells: pd.DataFrame
@@ -51,16 +54,12 @@ class Predictor:
     work_s: Floats
     overhead_s: Floats
     stage_s: Floats
-    filling: Floats
-    latency_scale: Floats
-    throughput_scale: Floats
+    filling: Values = 1.0
+    latency_scale: Values = 1.0
+    throughput_scale: Values = 1.0
 
     def latency_s(
-        self,
-        delay_s: float | Floats,
-        rate_bps: float | Floats,
-        delay_back_s: float | Floats = 0.0,
-        rate_back_bps: float | Floats = math.inf,
+        self, delay_s: Values, rate_bps: Values, delay_back_s: Values = 0.0, rate_back_bps: Values = math.inf
     ) -> Floats:
         """Seconds with one request in flight: the conditions' shape x cells.
 
@@ -72,35 +71,26 @@ class Predictor:
         )
         transfers_s = 8 / GOODPUT * (self.payload_bytes / rate_bps + self.result_bytes / rate_back_bps)
         carried_s = delay_s + delay_back_s + transfers_s + self.overhead_s
-        latency_s: Floats = self.latency_scale * (
-            self.work_s + np.where(self.payload_bytes > 0, carried_s, 0.0)
-        )
-        return latency_s
+        network_s = np.where(self.payload_bytes > 0, carried_s, 0.0)
+        return np.asarray(self.latency_scale * (self.work_s + network_s))
 
     def throughput_ips(
-        self,
-        delay_s: float | Floats,
-        rate_bps: float | Floats,
-        delay_back_s: float | Floats = 0.0,
-        rate_back_bps: float | Floats = math.inf,
+        self, delay_s: Values, rate_bps: Values, delay_back_s: Values = 0.0, rate_back_bps: Values = math.inf
     ) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
         link_s = self._link_s(rate_bps, rate_back_bps)
         waiting_s = self.latency_s(delay_s, rate_bps, delay_back_s, rate_back_bps) / self.in_flight
         # Stages that all run on the edge never wait for the network.
         crossing_s = np.where(self.payload_bytes > 0, np.maximum(link_s, waiting_s), 0.0)
-        ips: Floats = self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s)
-        return ips
+        return np.asarray(self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s))
 
-    def _link_s(self, rate_bps: float | Floats, rate_back_bps: float | Floats) -> Floats:
-        """How long a request occupies the slower way."""
+    def _link_s(self, rate_bps: Values, rate_back_bps: Values) -> Floats:
+        """How long a request occupies the slower direction."""
         out, back = (np.asarray(rate)[..., None] for rate in (rate_bps, rate_back_bps))
-        link_s: Floats = (
-            np.maximum(self.payload_bytes / out, self.result_bytes / back) * 8 / GOODPUT / self.filling
-        )
-        return link_s
+        slower = np.maximum(self.payload_bytes / out, self.result_bytes / back)
+        return np.asarray(slower * 8 / GOODPUT / self.filling)
 
-    def cost(self, objective: str, **conditions: float | Floats) -> Floats:
+    def cost(self, objective: str, **conditions: Values) -> Floats:
         """What is to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
 
         `conditions`: those of `latency_s`, by name. Raises `UserError` for another objective.
@@ -134,7 +124,7 @@ class Predictor:
         return replace(scaled, throughput_scale=np.where(known, throughput, 1.0))
 
     def only(self, kept: Ints | npt.NDArray[np.bool_]) -> Predictor:
-        """Of these cells."""
+        """The predictor of these cells."""
         arrays: dict[str, Any] = {
             name: value[..., kept] for name, value in vars(self).items() if isinstance(value, np.ndarray)
         }
@@ -142,7 +132,7 @@ class Predictor:
 
 
 def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
-    """From all rounds, or from each draw of them (resamples x rounds, of `drawn`): arrays resamples x cells then.
+    """A predictor from all rounds, or from each draw of them (resamples x rounds): arrays resamples x cells then.
 
     Stage times are medians over whole rounds, those of all profiles pooled. a and b of a backend are one line through
     the overheads of all its points at all profiles, each the median of its rounds; neither is below 0. Through fewer
@@ -151,18 +141,18 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
     backend show. What transfers reach of TCP's goodput is a backend's: of its cells where the link bounded.
     """
     indexes = np.arange(len(observed.stratum))[None] if draws is None else draws
-    pooled = {
-        name: medians(getattr(observed, name), indexes)
-        for name in ("work_s", "stage_s", "period_s", "filling")
-    }
+    work_s, stage_s, period_s, filling = (
+        medians(getattr(observed, name), indexes) for name in ("work_s", "stage_s", "period_s", "filling")
+    )
     backend, cells = observed.cells["backend"].to_numpy(), observed.cells
     nbytes = (cells["payload_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
-    overhead_s = _overhead_s(observed, indexes, backend, nbytes)
-    slower = _of_backend(pooled["period_s"] / pooled["stage_s"], backend)
-    period_s = np.where(np.isnan(pooled["period_s"]), pooled["stage_s"] * slower, pooled["period_s"])
-    filling = _of_backend(pooled["filling"], backend)
-    arrays = {"work_s": pooled["work_s"], "overhead_s": overhead_s, "stage_s": period_s, "filling": filling}
-    arrays |= {name: np.ones_like(period_s) for name in ("latency_scale", "throughput_scale")}
+    slower = _of_backend(period_s / stage_s, backend)
+    arrays = {
+        "work_s": work_s,
+        "overhead_s": _overhead_s(observed, indexes, backend, nbytes),
+        "stage_s": np.where(np.isnan(period_s), stage_s * slower, period_s),
+        "filling": _of_backend(filling, backend),
+    }
     if draws is None:
         arrays = {name: value[0] for name, value in arrays.items()}
     depth = str(cells["in_flight_asked"].iloc[0])
@@ -179,19 +169,17 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
 def predictors(
     trials: pd.DataFrame, stages: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]
 ) -> list[Predictor]:
-    """One for each workload (model, batch size, codec, depth, setup) of two hosts that has a valid trial.
+    """A predictor for each workload (model, batch size, codec, depth, setup) of two hosts that has a valid trial.
 
     Takes the frames of `analysis.runs.load` and the manifests of the runs. Workloads that cannot be predicted are
     left out: see `advisable`.
     """
     known = networks(manifests)
-    found = []
+    result = []
     for rows in workloads(trials):
-        try:
-            found.append(predictor(observe(advisable(rows, known), stages, known)))
-        except UserError:
-            continue
-    return found
+        with suppress(UserError):
+            result.append(predictor(observe(advisable(rows, known), stages, known)))
+    return result
 
 
 def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFrame:
@@ -211,7 +199,7 @@ def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFram
 
 
 def as_measured(observed: Observed, draws: Ints | None = None) -> Predictor:
-    """What was measured at the profiles of `observed`, whatever network it is asked for: where no arithmetic holds."""
+    """A predictor of what was measured at the profiles of `observed`, in any network: where no arithmetic holds."""
     latency_s, throughput_ips = (
         medians(values, draws) for values in (observed.latency_s, observed.throughput_ips)
     )
@@ -225,9 +213,6 @@ def as_measured(observed: Observed, draws: Ints | None = None) -> Predictor:
         work_s=latency_s,
         overhead_s=np.zeros_like(latency_s),
         stage_s=batch_size / throughput_ips,
-        filling=np.ones_like(latency_s),
-        latency_scale=np.ones_like(latency_s),
-        throughput_scale=np.ones_like(latency_s),
     )
 
 
@@ -245,15 +230,15 @@ def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, obje
 
 def _overhead_s(observed: Observed, draws: Ints, backend: npt.NDArray[Any], nbytes: Floats) -> Floats:
     """a + b x bytes, resamples x cells; 0 where nothing crosses, NaN for a backend without a known link."""
-    found = np.zeros((len(draws), len(backend)))
+    result = np.zeros((len(draws), len(backend)))
     at_profile = [medians(observed.at(name).overhead_s, draws) for name in observed.profiles]
     for name in set(backend) - {""}:
         mine = np.flatnonzero(backend == name)
         points = np.hstack([overheads[:, mine] for overheads in at_profile])
         x = np.tile(nbytes[mine], len(at_profile))
         known = ~np.isnan(points).any(axis=0)
-        found[:, mine] = _line_at(x[known], points[:, known], nbytes[mine]) if known.any() else np.nan
-    return found
+        result[:, mine] = _line_at(x[known], points[:, known], nbytes[mine]) if known.any() else np.nan
+    return result
 
 
 def _line_at(x: Floats, y: Floats, at: Floats) -> Floats:
@@ -262,21 +247,20 @@ def _line_at(x: Floats, y: Floats, at: Floats) -> Floats:
         parts = np.array_split(y, 1 + len(y) * len(x) ** 2 // PAIRS)
         b = np.maximum(0.0, np.concatenate([slope(x, part) for part in parts]))
     a = np.maximum(0.0, np.median(y - b[:, None] * x, axis=1))
-    overhead_s: Floats = a[:, None] + b[:, None] * at
-    return overhead_s
+    return np.asarray(a[:, None] + b[:, None] * at)
 
 
 def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
-    """Resamples x cells: the median over the backend's cells, else over all cells, else 1."""
-    found = np.ones_like(values)
+    """The medians over each backend's cells, else over all cells, else 1: resamples x cells."""
+    result = np.ones_like(values)
     known = ~np.isnan(values).any(axis=0)
     for name in set(backend):
         mine = backend == name
         for among in (known & mine, known):
             if among.any():
-                found[:, mine] = np.median(values[:, among], axis=1)[:, None]
+                result[:, mine] = np.median(values[:, among], axis=1)[:, None]
                 break
-    return found
+    return result
 
 
 Models = tuple[Predictor, Predictor]
@@ -285,7 +269,10 @@ Models = tuple[Predictor, Predictor]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """`blocks`: the rounds, of very many several together. floor: by column, what identical treatments differ by."""
+    """One workload's predictors: from all its rounds, and from each alone.
+
+    `blocks`: the rounds, of very many several together. floor: by column, what identical treatments differ by.
+    """
 
     observed: Observed
     blocks: Observed
@@ -297,11 +284,11 @@ class Ensemble:
 
     @cached_property
     def predicted(self) -> Models:
-        """From all profiles, for any network."""
+        """Predictors from all profiles, for any network."""
         return predictor(self.observed), predictor(self.blocks, self._alone)
 
     def measured(self, profile: str, network: Network | None) -> Models:
-        """Those that give at `network`, which is this profile, what was measured there; anywhere, if it is None."""
+        """Predictors that give at `network`, this profile, what was measured there; in any network, if it is None."""
         selections = ((self.observed, None), (self.blocks, self._alone))
         made = []
         for number, (observed, draws) in enumerate(selections):
@@ -339,20 +326,20 @@ class Validation:
     throughput_spread: float
 
     def of(self, objective: str) -> tuple[float, float]:
-        """Median and worst."""
+        """The median and the worst error."""
         if objective == "latency":
             return self.latency_median, self.latency_worst
         return self.throughput_median, self.throughput_worst
 
     def spread(self, objective: str) -> float:
-        """What the model gets wrong, as a standard deviation; NaN where nothing is known of how it does elsewhere."""
+        """The model's error, as a standard deviation; NaN where nothing is known of how it does elsewhere."""
         if not self.held_out:
             return np.nan
         return self.latency_spread if objective == "latency" else self.throughput_spread
 
 
 def validate(observed: Observed) -> Validation:
-    """Leaves out one profile after the other, predicts it, and compares with the medians measured there.
+    """Leave out one profile after the other, predict it, and compare with the medians measured there.
 
     Points where nothing crosses are not tested: no network is in them.
     """
