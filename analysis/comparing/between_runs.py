@@ -41,6 +41,16 @@ COLUMNS = [
     *("tests", "rounds_needed", "note"),
 ]
 TOO_FEW = "too few rounds"
+WORDS = {
+    "model": "model",
+    "netem": "profile",
+    "batch_size": "batch size",
+    "codec": "codec",
+    "in_flight_asked": "requests in flight",
+    "backend": "backend",
+}
+_MOST_CONDITIONS = 3
+"""Conditions that a line names; of more it tells the number."""
 APART = (
     "A and B were measured at different times: significant says that the runs differ, not why. How much two runs of "
     "the same settings differ, only such two can tell; in turns within one run, both sides share what passes."
@@ -84,16 +94,16 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
     if both.empty:
         raise UserError(f"{first} and {second}: {_nothing_shared(one, two)}")
     same = [_of_cells(trials, both) for trials in sides]
-    found = differences(same[0], same[1])
+    points = differences(same[0], same[1])
     fronts = front_changes.changes(same[0], same[1], objectives, where)
     return Comparison(
         (str(first), str(second)),
-        found,
+        points,
         fronts,
         settings_that_differ(a, b, set(both["model"]), set(both["netem"])),
         _only(one, two),
         _only(two, one),
-        list(sentences.conclusions(found, fronts)),
+        list(sentences.conclusions(points, fronts)),
         list(_notes(same[0], same[1])),
     )
 
@@ -106,7 +116,7 @@ def _of_cells(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _simulated(first: bool, second: bool) -> str:
-    """What of two runs must be said wherever they are named."""
+    """The setup of two runs: what must be said wherever they are named."""
     if first and second:
         return SIMULATED
     return f"{'A' if first else 'B'} {SIMULATED}" if first or second else ""
@@ -190,35 +200,22 @@ def _again(first: pd.DataFrame, other: pd.DataFrame) -> int:
     return len(first[same].merge(other[same].drop_duplicates(), on=same, how="inner"))
 
 
-WORDS = {
-    "model": "model",
-    "netem": "profile",
-    "batch_size": "batch size",
-    "codec": "codec",
-    "in_flight_asked": "requests in flight",
-    "backend": "backend",
-}
-_MOST_CONDITIONS = 3
-"""Conditions that a line names; of more it tells the number."""
-
-
 def _cells(trials: pd.DataFrame) -> pd.DataFrame:
     """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials are ok."""
     grouped = trials.assign(valid=trials["status"] == "ok").groupby(CELL, dropna=False, observed=True)
-    found: pd.DataFrame = grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index()
-    return sorted_cells(found)
+    return sorted_cells(grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index())
 
 
 def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """The cells (rows of `cells`) that have a valid trial in both runs; `point_name` is the first's."""
+    """The cells (rows of `_cells`) that have a valid trial in both runs; `point_name` is the first's."""
     valid = first[first["valid"] > 0].drop(columns="valid")
     return valid.merge(other.loc[other["valid"] > 0, CELL], on=CELL, how="inner")
 
 
 def _only(these: pd.DataFrame, those: pd.DataFrame) -> list[str]:
-    """What only the first of two runs has (frames of `cells`): models, profiles, ..., conditions, backends, points.
+    """What only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, backends, points.
 
-    A point without a valid trial in the other run is named as well. What follows from a line is not told again: of a
+    A point without a valid trial in the other run is named as well. What follows from a line is not repeated: of a
     profile that the other run lacks no points are listed.
     """
     return [*_values(these, those), *_conditions(these, those), *_points(these, those)]
@@ -228,11 +225,12 @@ def _values(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
     for column, word in WORDS.items():
         left = [value for value in these[column].unique() if value not in _known(those, column)]
         if left:
-            yield f"{word if len(left) == 1 else _plural(word)} {', '.join(str(value) or 'none' for value in left)}"
+            several = len(left) > 1 and not word.endswith("flight")
+            yield f"{word}{'s' if several else ''} {', '.join(str(value) or 'none' for value in left)}"
 
 
 def _conditions(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
-    """Such as would be there, had the other run all combinations of what it has."""
+    """Conditions that the other run lacks although it has each of their values."""
     known = set(those[CONDITION].itertuples(index=False, name=None))
     for row in _with_known_values(these, those)[CONDITION].drop_duplicates().to_dict("records"):
         if tuple(row[column] for column in CONDITION) not in known:
@@ -240,7 +238,7 @@ def _conditions(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
 
 
 def _points(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
-    """Of conditions that both have, by what is missing, so that a line may be of many conditions."""
+    """Points that the other run lacks in conditions that both have; a line may be of many conditions."""
     counts = those.set_index(CELL)["valid"].to_dict()
     conditions = set(those[CONDITION].itertuples(index=False, name=None))
     lines: dict[tuple[str, str, str], list[str]] = {}
@@ -275,32 +273,20 @@ def _with_known_values(these: pd.DataFrame, those: pd.DataFrame) -> pd.DataFrame
 
 
 def _known(those: pd.DataFrame, column: str) -> set[Any]:
-    """What the run has; that something crosses nothing, and is of no backend, is known to any."""
+    """The run's values of a column; no backend, as nothing crosses, is known to every run."""
     return {*those[column], *([NONE] if column == "backend" else [])}
 
 
 def numbers(points: Iterable[str]) -> str:
     """`3, 5 to 9, 12`; points with several cuts each for itself."""
-    ordered = sorted(points, key=cuts)
     spans: list[list[str]] = []
-    for point in ordered:
-        if spans and point == _next(spans[-1][-1]):
+    for point in sorted(points, key=cuts):
+        last = spans[-1][-1] if spans else "+"
+        if "+" not in last and point == str(int(last) + 1):
             spans[-1].append(point)
         else:
             spans.append([point])
-    return ", ".join(_span(span) for span in spans)
-
-
-def _next(point: str) -> str:
-    return "" if "+" in point else str(int(point) + 1)
-
-
-def _span(points: Sequence[str]) -> str:
-    return f"{points[0]} to {points[-1]}" if len(points) > 2 else ", ".join(points)
-
-
-def _plural(word: str) -> str:
-    return word if word.endswith("flight") else f"{word}s"
+    return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(span) for span in spans)
 
 
 def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:

@@ -99,7 +99,7 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
     if all(volumes.all() for volumes in drawn_volumes):
         row["ratio_low"], row["ratio_high"] = _interval(drawn_volumes, row["hypervolume_ratio"])
     else:
-        # A ratio to nothing is no number, and to leave these resamples out would feign that there always is a front.
+        # A ratio to nothing is no number, and without these resamples it would seem that there always is a front.
         always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
         row["note"] = f"some resamples have no {'volume' if always_feasible else 'feasible point'}"
     return row | _moves(sides, on_front)
@@ -115,7 +115,7 @@ def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
 
 
 def _volumes(side: Draws, reference: Floats) -> Floats:
-    """That of each resample's front; 0 where nothing is feasible."""
+    """The hypervolume of each resample's front; 0 where nothing is feasible."""
     return np.array([volume(points, reference, side.objectives) for points in side.admitted])
 
 
@@ -129,7 +129,7 @@ def _interval(volumes: Sequence[Floats], ratio: float) -> Floats:
 
 
 def _reference(values: Floats, objectives: Sequence[Objective]) -> Floats:
-    """What every point of both runs is better than: a tenth worse than the worst, or 0 where more is better."""
+    """The reference that all points are better than: a tenth worse than the worst, or 0 where more is better."""
     worst = BEYOND_WORST * np.nanmax(values, axis=0)
     return np.where([objective.maximise for objective in objectives], 0.0, worst)
 
@@ -143,8 +143,8 @@ def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, 
     was, now = on_front
     rows = sides[0].rows
     names = cell_names(rows).to_numpy()
-    found: dict[Hashable, Any] = {}
+    moves: dict[Hashable, Any] = {}
     for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
-        found[change] = "; ".join(names[moved & both_sure])
-        found[f"may_{change}"] = "; ".join(names[moved & ~both_sure])
-    return found
+        moves[change] = "; ".join(names[moved & both_sure])
+        moves[f"may_{change}"] = "; ".join(names[moved & ~both_sure])
+    return moves

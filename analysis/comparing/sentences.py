@@ -43,18 +43,18 @@ def _latency(row: Row) -> str:
     longer = difference_s >= 0
     floor = " and the noise floor" if row["latency_floor_percent"] else ""
     interval = f"95 % interval over {row['interval_over']}{floor}"
-    told = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
+    taken = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
     if math.isnan(low_s):
-        return f"{other} took {told} {span}: too few rounds for an interval, may be chance"
+        return f"{other} took {taken} {span}: too few rounds for an interval, may be chance"
     if low_s <= 0 <= high_s:
         seen = f"no difference seen between {first} and {other}: {ms(difference_s)} ms"
         return f"{seen}, {interval} {ms(low_s)} to {ms(high_s)} ms, {span}"
     near_s, far_s = (low_s, high_s) if longer else (-high_s, -low_s)
-    return f"{other} takes {told}, {interval} {ms(near_s)} to {ms(far_s)} ms, {span}"
+    return f"{other} takes {taken}, {interval} {ms(near_s)} to {ms(far_s)} ms, {span}"
 
 
 def _overhead(row: Row) -> str:
-    """The same without what the stages' own times differed by, which is seldom the backend's doing."""
+    """The difference without what the stages' own times differed by, which is seldom the backend's doing."""
     difference_s, low_s, high_s = (
         row[name] for name in ("overhead_difference_s", "overhead_low_s", "overhead_high_s")
     )
@@ -64,7 +64,7 @@ def _overhead(row: Row) -> str:
 
 
 def _faster(row: Row) -> str:
-    """At how many points, and how many of them are more than chance."""
+    """At how many points each is faster, and at how many of them by more than chance."""
     at = []
     for who in ("first", "other"):
         if points := row[f"{who}_faster"]:
@@ -100,11 +100,11 @@ def _throughput(row: Row) -> str:
 
 
 MOST_NAMED = 4
-"""Points that a sentence names; of more it tells how many."""
+"""Points that a sentence names; of more it gives the number."""
 
 
 def conclusions(differences: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:
-    """From the frames of `analysis.comparing.between_runs` and `analysis.comparing.front_changes`."""
+    """A line for each condition, from the frames of `analysis.comparing.between_runs` and `front_changes`."""
     of_fronts = {tuple(row[key] for key in CONDITION): row for row in fronts.to_dict("records")}
     for _, rows in differences.groupby(CONDITION, dropna=False, observed=True, sort=False):
         first = rows.iloc[0]
@@ -129,9 +129,9 @@ def _latency_change(rows: pd.DataFrame) -> str:
     if faster and slower:
         return f"B is faster at {faster}, slower at {slower} points significantly: {median}"
     if sure_points := faster or slower:
-        way = "faster" if faster else "slower"
+        change = "faster" if faster else "slower"
         at = "all" if sure_points == len(rows) else f"{sure_points} of {len(rows)}"
-        return f"B is {way} at {at} points significantly: {median}"
+        return f"B is {change} at {at} points significantly: {median}"
     few = rows["note"].ne("").sum()
     untold = f" ({few} with too few rounds to tell)" if few else ""
     return f"no significant difference in latency: {median}{untold}"
