@@ -92,9 +92,9 @@ def _shortened(name: str, limit: int) -> str:
     return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
 
 
-def in_flight(asked: str) -> str:
+def in_flight(depth: str) -> str:
     """`4 in flight`; nothing where their number was left to the harness."""
-    return "" if asked == "auto" else f"{asked} in flight"
+    return "" if depth == "auto" else f"{depth} in flight"
 
 
 def file_stem(*parts: object) -> str:

@@ -114,7 +114,7 @@ def _valid(trials: pd.DataFrame, backend: str) -> pd.DataFrame:
 
 def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     both = first.merge(other, on=_PAIR, suffixes=("", "_other"))
-    found = both[_PAIR].assign(
+    result = both[_PAIR].assign(
         latency_s=both["latency_s_other"] - both["latency_s"],
         latency_percent=100 * (both["latency_s_other"] / both["latency_s"] - 1),
         overhead_s=both["overhead_s_other"] - both["overhead_s"],
@@ -122,8 +122,8 @@ def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         throughput_percent=100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
     )
     for measure, column in _TESTED.items():
-        found[column] = significance.relative(both[measure], both[f"{measure}_other"])
-    return found
+        result[column] = significance.relative(both[measure], both[f"{measure}_other"])
+    return result
 
 
 def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.fronts.dominance import Floats
 from analysis.points import TRIAL, hosts
-from analysis.runs.manifest import within
+from analysis.runs.manifest import sessions, within
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
 WHOLE, ACTIVE = "energy_j", "active_energy_j"
@@ -39,15 +39,15 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     count if all do that ever took part, else the edge, else the server, else none ("" and NaN): the energy of one
     point's two devices is never set against the energy of another's one.
 
-    A device without a time of its own was asked for nothing, so its share is 0 J: known without a sensor. That
+    A device without a time of its own was used for nothing, so its share is 0 J: known without a sensor. That
     alone does not make it measured: some point that uses the device must show its sensor.
     """
     valid = cells["rounds"] > 0
     energy_j, measured = {}, {}
     for device in (EDGE, MIDDLE, SERVER):
-        asked = _asked(device, cells)
-        if (valid & asked).any():
-            energy_j[device] = cells[f"{device}_energy_j"].where(asked, 0.0).where(valid)
+        used = _used(device, cells)
+        if (valid & used).any():
+            energy_j[device] = cells[f"{device}_energy_j"].where(used, 0.0).where(valid)
             measured[device] = bool(energy_j[device][valid].notna().all())
     if measured and all(measured.values()):
         return " + ".join(energy_j), sum(energy_j.values(), start=pd.Series(0.0, index=cells.index))
@@ -67,7 +67,7 @@ def charged(
     if not devices:
         return np.full_like(energy_j[f"{EDGE}_{which}"], np.nan)
     shares = [
-        np.where(_asked(device, cells), energy_j[f"{device}_{which}"], 0.0) for device in devices.split(" + ")
+        np.where(_used(device, cells), energy_j[f"{device}_{which}"], 0.0) for device in devices.split(" + ")
     ]
     if which == ACTIVE:
         shares = [np.maximum(share, 0.0) for share in shares]
@@ -82,7 +82,7 @@ def judged_by(cells: pd.DataFrame) -> str:
     return ACTIVE if known.any() and cells.loc[known, ACTIVE].notna().all() else WHOLE
 
 
-def _asked(device: str, cells: pd.DataFrame) -> pd.Series:
+def _used(device: str, cells: pd.DataFrame) -> pd.Series:
     """Whether the cells use a device: the edge always, another one if it has a time of its own."""
     return cells[f"{device}_s"].notna() | (device == EDGE)
 
@@ -101,22 +101,18 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
         f"Energy: {devices}, by the devices' own sensors during the throughput phase, idle power {idle_power}"
     )
     text += f" ({', '.join(idle)})" if idle else ""
-    unasked = [
+    idle_somewhere = [
         device for device in (MIDDLE, SERVER) if device in devices and rows[f"{device}_s"].isna().any()
     ]
-    if unasked:
-        text += f"; the {' and the '.join(unasked)}'s share is 0 J where no tensors reach it"
+    if idle_somewhere:
+        text += f"; the {' and the '.join(idle_somewhere)}'s share is 0 J where no tensors reach it"
     return text + "."
 
 
 def _idle_power(manifest: Mapping[str, Any], role: str) -> str:
     """`2.61 W`, or the span over sessions; empty where the manifest does not know it."""
-    sessions = manifest.get("sessions")
-    watts = []
-    for session in sessions if isinstance(sessions, list) else []:
-        power = within(session, "hosts", role, "idle_power_w")
-        if isinstance(power, int | float):
-            watts.append(f"{power:.3g}")
+    powers = (within(session, "hosts", role, "idle_power_w") for session in sessions(manifest))
+    watts = [f"{power:.3g}" for power in powers if isinstance(power, int | float)]
     if not watts:
         return ""
     least, most = min(watts, key=float), max(watts, key=float)

@@ -13,14 +13,14 @@ from analysis.escaping import short
 FILE = "manifest.json"
 MOST_BYTES = 1 << 26
 MOST_DEPTH = 32
-"""Of mappings within each other: more than Python's own stack can hold is a few kilobytes of brackets."""
+"""Depth of mappings within each other: a few kilobytes of brackets are more than Python's own stack can hold."""
 MOST_NUMBER = 1e20
-"""Of any number: the largest are seeds, and bytes of memory."""
+"""The largest number: seeds, and bytes of memory, are less."""
 NAMED = 3
-"""Faults that are named; of more it says how many."""
+"""Faults that are named; the others are counted."""
 
 EACH = "*"
-"""In a shape, any key: of a host, a model, a profile."""
+"""Any key in a shape: of a host, a model, a profile."""
 _WAY = {"delay_s": float, "jitter_s": float, "rate_bps": float}
 _LINK = {"rtt_s": float, "rate_bps": float, "rate_back_bps": float}
 _HOST = {"memory_bytes": float, "idle_power_w": float, "threads": float}
@@ -73,10 +73,10 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
     path = run / FILE
     try:
         text = files.read(run, FILE, most_bytes=MOST_BYTES).decode("utf-8")
-        found = json.loads(text, parse_constant=_refuse)
-        if not isinstance(found, dict):
+        content = json.loads(text, parse_constant=_refuse)
+        if not isinstance(content, dict):
             raise ValueError("it is no mapping")
-        _check(found)
+        _check(content)
     except FileNotFoundError:
         return {}, []
     except files.NoPlainFile as error:
@@ -85,7 +85,7 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
         why = "its values are too deep within each other" if isinstance(error, RecursionError) else str(error)
         return {}, [f"{path}: {short(why, 100)}: passed over, so nothing is known of how that run was made"]
     faults: list[str] = []
-    fitting: dict[str, Any] = _fitting(found, SHAPE, "", faults)
+    fitting: dict[str, Any] = _fitting(content, SHAPE, "", faults)
     if not faults:
         return fitting, []
     more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
@@ -144,9 +144,9 @@ def _refuse(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def _check(found: dict[str, Any]) -> None:
+def _check(content: dict[str, Any]) -> None:
     """Raises ValueError for what is too deep, no number that can be counted with, or no text that can be shown."""
-    layer: list[Any] = [found]
+    layer: list[Any] = [content]
     for _ in range(MOST_DEPTH):
         layer = [inner for value in layer for inner in _inside(value)]
         if not layer:

@@ -28,9 +28,9 @@ from pareto.errors import UserError
 QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
 COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, "slowest_s", "slow"]
 READ = {"phase": pa.string(), "started_s": pa.float64(), "finished_s": pa.float64()}
-"""Of a file's columns."""
+"""The columns of a file that are read, and their types."""
 MOST_REQUESTS = 10_000_000
-"""Of one trial: a small file may say that it has any number."""
+"""Requests of one trial at most: a small file may claim any number."""
 MOST_BYTES = 1 << 28
 MOST_SEEN = 200
 """Trials that are read to see how the requests of one differ: more take time and say the same."""
@@ -111,7 +111,7 @@ def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
 
 def _named(where: Sequence[Path]) -> dict[str, Path]:
     """The folders by the names of their runs, as in `analysis.runs.load.load`; without those that have no trial."""
-    found = {}
+    named = {}
     for folder in where:
         try:
             with (
@@ -122,8 +122,8 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
         except (OSError, ValueError, csv.Error) as error:  # it was read before, and is another one now
             raise UserError(f"{folder / TRIALS.file}: {short(str(error))}") from error
         if first is not None:
-            found[first.get("run") or folder.resolve().name] = folder
-    return found
+            named[first.get("run") or folder.resolve().name] = folder
+    return named
 
 
 def _name(cell: Mapping[Any, Any]) -> str:
@@ -139,11 +139,11 @@ def _latencies_s(file: Path) -> Floats:
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
         source = ParquetFile(pa.BufferReader(content), pre_buffer=False)
         _check_size(source)
-        found = source.read(list(READ), use_threads=False)
-        if (types := found.schema.types) != list(READ.values()):
+        rows = source.read(list(READ), use_threads=False)
+        if (types := rows.schema.types) != list(READ.values()):
             raise ValueError(f"its columns are of the types {', '.join(map(str, types))}")
-        alone = compute.equal(found["phase"], "latency")
-        latencies_s = compute.subtract(found["finished_s"], found["started_s"]).filter(alone).drop_null()
+        alone = compute.equal(rows["phase"], "latency")
+        latencies_s = compute.subtract(rows["finished_s"], rows["started_s"]).filter(alone).drop_null()
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         raise UserError(f"{file}: not a file of requests: {short(str(error))}") from error
     values = np.asarray(latencies_s.to_numpy(), dtype=float)

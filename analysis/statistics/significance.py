@@ -83,10 +83,10 @@ def alike(*tables: Floats) -> Iterator[tuple[Ints, tuple[Floats, ...]]]:
 
 def medians(table: Floats) -> Floats:
     """The median of each row; NaN without values."""
-    found = np.full(len(table), np.nan)
+    result = np.full(len(table), np.nan)
     for members, (values,) in alike(table):
-        found[members] = np.median(values, axis=1)
-    return found
+        result[members] = np.median(values, axis=1)
+    return result
 
 
 def median_intervals(table: Floats) -> tuple[Floats, Floats]:
@@ -136,11 +136,11 @@ def rank_sum(first: Floats, other: Floats) -> Floats:
         both = np.sort(np.hstack([one, two]), axis=1)
         tied = (np.diff(both, axis=1) == 0).any(axis=1)
         exact = ~tied & (max(one.shape[1], two.shape[1]) <= MOST_EXACT)
-        found = np.ones(len(members))  # where all values are the same there is nothing to rank
+        of_members = np.ones(len(members))  # where all values are the same there is nothing to rank
         for rows, method in ((exact, "exact"), (~exact & (both[:, 0] < both[:, -1]), "asymptotic")):
             if rows.any():
-                found[rows] = mannwhitneyu(one[rows], two[rows], axis=1, method=method).pvalue
-        p_values[members] = found
+                of_members[rows] = mannwhitneyu(one[rows], two[rows], axis=1, method=method).pvalue
+        p_values[members] = of_members
     return p_values
 
 

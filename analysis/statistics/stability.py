@@ -91,10 +91,10 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
         index, measure, size = widest(unsteady)
         worst = rows.loc[index]
         left_out = f" ({_left_out(worst)})" if worst["excluded"] else ""
-        mend = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
+        remedy = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
         yield (
             f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {cell_title(worst)}: "
-            f"±{size:.0%} {words} {count(int(worst['rounds']), 'round')}{left_out}. To mend: {mend}; close other "
+            f"±{size:.0%} {words} {count(int(worst['rounds']), 'round')}{left_out}. To mend: {remedy}; close other "
             "programs, set the CPU governor to performance, see that no device throttles"
         )
 
