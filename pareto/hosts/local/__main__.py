@@ -88,7 +88,7 @@ class Builder:
         self._own: own.OwnNamespace | None = None
         self._journal: journal.Journal | None = None
         self._parts: list[Part] = []
-        self._places: tuple[network.Place, ...] = ()
+        self._watches: tuple[network.Watch, ...] = ()
         self._relays: list[Relay] = []
         self._heartbeat = Heartbeat()
 
@@ -147,7 +147,7 @@ class Builder:
                 ends = [(spaces[end.role], end.interface) for end in (link.near, link.far)]
                 session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, placed.rest)
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
-        self._places = network.places(net)
+        self._watches = net.watches()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         return {
             "hosts": hosts,
@@ -226,7 +226,7 @@ class Builder:
             if self._ended:
                 return
             of_journal = [self._journal] if self._journal is not None else []
-            parts: list[Part | network.Place | journal.Journal] = [*of_journal, *self._parts, *self._places]
+            parts: list[Part | network.Watch | journal.Journal] = [*of_journal, *self._parts, *self._watches]
             fault = next(filter(None, (part.fault() for part in parts)), "")
         if fault:
             self.end()

@@ -1,4 +1,4 @@
-"""What a testbed made on this machine, written down before it is made, so that it can always be taken away.
+"""What a testbed makes on this machine, written down before it is made, so that it can always be taken away.
 
 Each testbed owns a slot, a folder under /run/pareto that it holds an flock on. The kernel drops the lock when
 the owner dies, however it dies; a slot that can be locked is therefore a leftover.
@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pyroute2 import IPRoute, netns
@@ -72,24 +72,26 @@ def acquire() -> Journal:
 def sweep() -> list[str]:
     """Remove what testbeds that are no longer alive left behind; returns their slots."""
     swept = []
-    for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
-        lock = try_lock(folder)
-        if lock is not None:
-            _undo(folder)
-            os.close(lock)
-            swept.append(folder.name)
+    for folder in _left():
+        _undo(folder)
+        swept.append(folder.name)
     return swept
 
 
 def leftovers() -> list[str]:
     """The slots that `sweep` would remove."""
-    left = []
+    return [folder.name for folder in _left()]
+
+
+def _left() -> Iterator[Path]:
+    """The folders of testbeds that are no longer alive; each is locked until the next one."""
     for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
         lock = try_lock(folder)
         if lock is not None:
-            os.close(lock)
-            left.append(folder.name)
-    return left
+            try:
+                yield folder
+            finally:
+                os.close(lock)
 
 
 def _undo(folder: Path) -> None:

@@ -51,8 +51,8 @@ CONGESTION_CONTROL = "cubic"
 
 
 @dataclass(frozen=True)
-class Host:
-    """One host's place in the network. ends: of its links, that towards the edge first."""
+class HostSpace:
+    """One host's namespace. ends: of its links, that towards the edge first."""
 
     name: str
     namespace: str
@@ -61,8 +61,9 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Link:
-    """Between two neighbours. relay_namespace: where the relay is; its interface towards a host has the host's name."""
+class LinkSpace:
+    """A link between two neighbours. relay_namespace: where the relay is; its interface towards a host has the host's
+    name."""
 
     near: End
     far: End
@@ -71,52 +72,48 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    hosts: tuple[Host, ...]
-    links: tuple[Link, ...]
+    """Hosts and links in the order of the chain."""
+
+    hosts: tuple[HostSpace, ...]
+    links: tuple[LinkSpace, ...]
+
+    def watches(self) -> tuple[Watch, ...]:
+        """One for each namespace, to look now and then whether it is whole."""
+        interfaces = {
+            host.namespace: (MANAGEMENT, *(end.interface for end in host.ends)) for host in self.hosts
+        }
+        for link in self.links:
+            if link.relay_namespace is not None:
+                interfaces[link.relay_namespace] = (link.near.role, link.far.role)
+        return tuple(Watch(namespace, names) for namespace, names in interfaces.items())
 
 
-@dataclass(frozen=True)
-class Place:
-    """A namespace by its name and its inode, and the interfaces that must be up there, seen by a socket in it."""
+class Watch:
+    """Watches a namespace, and the interfaces that must be up in it."""
 
-    name: str
-    number: int
-    interfaces: tuple[str, ...]
-    socket: socket.socket
+    def __init__(self, namespace: str, interfaces: tuple[str, ...]) -> None:
+        self._namespace = namespace
+        self._inode = _inode(namespace)
+        self._interfaces = interfaces
+        with inside(namespace):
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def fault(self) -> str:
         """What of it is gone; empty where all is there."""
-        if _number(self.name) != self.number:
-            return f"the namespace {self.name} is gone"
-        for interface in self.interfaces:
+        if _inode(self._namespace) != self._inode:
+            return f"the namespace {self._namespace} is gone"
+        for interface in self._interfaces:
             try:
                 request = struct.pack("16s16x", interface.encode())
-                flags = struct.unpack_from("H", fcntl.ioctl(self.socket, _SIOCGIFFLAGS, request), 16)[0]
+                flags = struct.unpack_from("H", fcntl.ioctl(self._socket, _SIOCGIFFLAGS, request), 16)[0]
             except OSError:
-                return f"the interface {interface} in {self.name} is gone"
+                return f"the interface {interface} in {self._namespace} is gone"
             if not flags & _IFF_UP:
-                return f"the interface {interface} in {self.name} is down"
+                return f"the interface {interface} in {self._namespace} is down"
         return ""
 
 
-def places(network: Network) -> tuple[Place, ...]:
-    """All that the network is made of, to look at now and then."""
-    interfaces = {
-        host.namespace: (MANAGEMENT, *(end.interface for end in host.ends)) for host in network.hosts
-    }
-    for link in network.links:
-        if link.relay_namespace is not None:
-            interfaces[link.relay_namespace] = (link.near.role, link.far.role)
-    return tuple(_place(namespace, of) for namespace, of in interfaces.items())
-
-
-def _place(namespace: str, interfaces: tuple[str, ...]) -> Place:
-    with inside(namespace):
-        inside_it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    return Place(namespace, _number(namespace), interfaces, inside_it)
-
-
-def _number(namespace: str) -> int:
+def _inode(namespace: str) -> int:
     """The inode of a namespace; 0 where there is none of the name."""
     try:
         return Path("/run/netns", namespace).stat().st_ino
@@ -154,13 +151,13 @@ def build(journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bo
     slot = journal.slot
     links = tuple(_link(slot, number, names, relay=relay) for number in range(len(names) - 1))
     hosts = tuple(
-        Host(
+        HostSpace(
             name,
             f"pareto{slot}-{name}",
-            f"198.18.{slot}.{4 * i + 2}",
+            f"198.18.{slot}.{4 * number + 2}",
             tuple(end for link in links for end in (link.far, link.near) if end.role == name),
         )
-        for i, name in enumerate(names)
+        for number, name in enumerate(names)
     )
     for host in hosts:
         passes_on = _FORWARDING if len(host.ends) > 1 else {}
@@ -168,13 +165,13 @@ def build(journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bo
     for link in links:
         if link.relay_namespace is not None:
             _namespace(journal, link.relay_namespace, _NO_IPV6)
-    for i, host in enumerate(hosts):
-        _management_link(journal, host, f"pareto{slot}m{i}", f"198.18.{slot}.{4 * i + 1}")
+    for number, host in enumerate(hosts):
+        _management_link(journal, host, f"pareto{slot}m{number}", f"198.18.{slot}.{4 * number + 1}")
     spaces = {host.name: host.namespace for host in hosts}
-    for link in links:
-        _data_link(link, spaces)
     # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
     metrics = {"cc_algo": tcp.congestion, "initcwnd": tcp.initial_window}
+    for link in links:
+        _data_link(link, spaces)
     for number, link in enumerate(links):
         _join(spaces, link.near, link.far, hosts[number + 1 :], metrics)
         _join(spaces, link.far, link.near, hosts[: number + 1], metrics)
@@ -191,9 +188,9 @@ def inside(namespace: str) -> Iterator[None]:
         netns.popns()
 
 
-def _link(slot: int, number: int, names: Sequence[str], *, relay: bool) -> Link:
+def _link(slot: int, number: int, names: Sequence[str], *, relay: bool) -> LinkSpace:
     near, far = names[number : number + 2]
-    return Link(
+    return LinkSpace(
         End(near, f"198.19.{slot}.{4 * number + 1}", ONWARD if number else DATA),
         End(far, f"198.19.{slot}.{4 * number + 2}", DATA),
         f"pareto{slot}-link{number}" if relay else None,
@@ -212,7 +209,7 @@ def _namespace(journal: Journal, name: str, sysctls: dict[str, str]) -> None:
         ip.link("set", index=1, state="up")
 
 
-def _management_link(journal: Journal, host: Host, here: str, address: str) -> None:
+def _management_link(journal: Journal, host: HostSpace, here: str, address: str) -> None:
     journal.note("interface", here)
     with IPRoute() as ip:
         ip.link("add", ifname=here, kind="veth", peer={"ifname": MANAGEMENT, "net_ns_fd": host.namespace})
@@ -221,7 +218,7 @@ def _management_link(journal: Journal, host: Host, here: str, address: str) -> N
         _up(ip, MANAGEMENT, host.management_address)
 
 
-def _data_link(link: Link, spaces: dict[str, str]) -> None:
+def _data_link(link: LinkSpace, spaces: dict[str, str]) -> None:
     """Join two hosts, through the relay's namespace if there is one."""
     if link.relay_namespace is None:
         with IPRoute(netns=spaces[link.near.role]) as ip:
@@ -236,7 +233,7 @@ def _data_link(link: Link, spaces: dict[str, str]) -> None:
 
 
 def _join(
-    spaces: dict[str, str], own: End, other: End, beyond: Sequence[Host], metrics: dict[str, Any]
+    spaces: dict[str, str], own: End, other: End, beyond: Sequence[HostSpace], metrics: dict[str, Any]
 ) -> None:
     """Address, neighbour, and routes to every address of the hosts that are reached through the other end.
 

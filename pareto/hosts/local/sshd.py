@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pareto.hosts.local import rights
-from pareto.hosts.local.network import Host
+from pareto.hosts.local.network import HostSpace
 from pareto.jsonlines import Refused
 
 PORT = 22
@@ -64,14 +64,14 @@ class Server:
 
 
 def start(
-    host: Host,
+    host: HostSpace,
     folder: Path,
     accounts: Accounts,
     client_key: str,
     core: int,
     cgroup_procs: Path | None,
 ) -> Server:
-    """Start sshd in `host`'s namespace, on `core`, in the cgroup that `cgroup_procs` feeds."""
+    """Start sshd in the host's namespace, on `core`, in the cgroup that `cgroup_procs` feeds. Raises Refused."""
     program = rights.sshd()
     if program is None:
         raise Refused("no sshd on this machine")
