@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from pareto.__main__ import SWEEP
+from pareto.cli import app
 from tests import REPOSITORY
 
 PAGES = sorted(
@@ -52,6 +56,20 @@ def test_named_files_exist(page: Path) -> None:
     )
     made = {"partitions/alexnet.yaml"}  # an example of what a user may add
     assert [name for name in names if not (REPOSITORY / name).exists() and name not in made] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_commands_have_the_options_that_pages_show(page: Path) -> None:
+    for line in re.findall(r"^ *(?:\S+=\S+ )*\./pareto\.sh (.*)$", page.read_text(), re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        if words[0] == "test":
+            continue
+        command: Any = typer.main.get_command(app)
+        words = ["run", *words] if words[0].startswith("-") else words
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known | {"--help"}, line
 
 
 def test_the_guide_has_room_for_every_package() -> None:
