@@ -301,9 +301,9 @@ def hosts_add(
 @hosts_app.command("list")
 def hosts_list(testbed: TestbedFile) -> None:
     """The hosts of a testbed file, and whether they can be reached."""
-    from pareto.hosts import inventory, lab, setup
+    from pareto.hosts import inventory, setup, ssh_testbed
 
-    good = setup.list_hosts(inventory.load(testbed).hosts, lab.connect, say=_say)
+    good = setup.list_hosts(inventory.load(testbed).hosts, ssh_testbed.connect, say=_say)
     raise typer.Exit(0 if good else 2)
 
 
@@ -313,7 +313,7 @@ def hosts_setup(
     host: Annotated[str, typer.Option(help="This one alone, by its name in the file.")] = "",
 ) -> None:
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
-    from pareto.hosts import inventory, lab, setup
+    from pareto.hosts import inventory, setup, ssh_testbed
 
     hosts = [entry for entry in inventory.load(testbed).hosts if host in ("", entry.name)]
     if not hosts:
@@ -321,7 +321,7 @@ def hosts_setup(
             f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add"
         )
     ask = _ask if sys.stdin.isatty() else None
-    raise typer.Exit(0 if setup.set_up(hosts, lab.connect, say=_say, ask=ask) else 2)
+    raise typer.Exit(0 if setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask) else 2)
 
 
 app.add_typer(cli_bench.app, name="bench")

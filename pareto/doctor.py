@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pareto.hosts import checkup, inventory, lab, packages, privileged, shipping
+from pareto.hosts import checkup, inventory, packages, privileged, shipping, ssh_testbed
 from pareto.hosts.connection import FAULTS, Connection, Unreachable
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import TestbedError
@@ -160,11 +160,11 @@ def _of_host(
     """The findings of one host, whose facts are added to `facts`."""
     entry, sides = file.roles[role], file.sides[role]
     try:
-        with closing(lab.connect(entry)) as connection:
+        with closing(ssh_testbed.connect(entry)) as connection:
             yield Finding("login", "it answers")
             if repair:
                 yield from _repair(connection, entry, checkup.ask(connection, entry, sides))
-            shapes = any(role in roles for roles in lab.shaping(file))
+            shapes = any(role in roles for roles in ssh_testbed.shaping(file))
             facts[entry.name], findings = checkup.examine(
                 connection, entry, sides, shaped=shapes, testbed=str(file.path)
             )
@@ -200,7 +200,10 @@ def _repair(connection: Connection, entry: HostEntry, facts: dict[str, Any]) -> 
 def _of_links(file: Inventory) -> list[Finding]:
     """The links as they are, by a connection over each; and whether hosts that are no neighbours meet."""
     try:
-        with closing(lab.open_lab(file, shaped=False)) as testbed, closing(Probers(testbed)) as probers:
+        with (
+            closing(ssh_testbed.open_ssh_testbed(file, shaped=False)) as testbed,
+            closing(Probers(testbed)) as probers,
+        ):
             findings = [_of_link(testbed, link, probers) for link in testbed.links]
             if not _faults(findings):
                 findings += _of_distant_hosts(testbed, probers)

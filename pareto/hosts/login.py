@@ -73,8 +73,8 @@ def shown(path: Path) -> str:
 
 
 def _resolve(name: str, target: str, options: list[str], jumps: int) -> Login:
-    said = _configuration(name, target, options)
-    first = {keyword: values[0] for keyword, values in said.items()}
+    settings = _configuration(name, target, options)
+    first = {keyword: values[0] for keyword, values in settings.items()}
     address, port, user = first["hostname"].lower(), int(first["port"]), first["user"]
     alias = first.get("hostkeyalias", "")
     local = socket.gethostname()
@@ -91,7 +91,7 @@ def _resolve(name: str, target: str, options: list[str], jumps: int) -> Login:
         "l": local,
         "L": local.partition(".")[0],
     }
-    identities = [Path(_path(value, tokens)) for value in said.get("identityfile", [])]
+    identities = [Path(_path(value, tokens)) for value in settings.get("identityfile", [])]
     jump = _given(first, "proxyjump")
     if jump and jumps == 0:
         raise TestbedError(
@@ -140,11 +140,11 @@ def _configuration(name: str, target: str, options: list[str]) -> dict[str, list
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise TestbedError(f"{name}: ssh cannot make anything of {target!r}: {words[0].strip()}")
-    said: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         keyword, _, value = line.partition(" ")
-        said.setdefault(keyword.lower(), []).append(value)
-    return said
+        settings.setdefault(keyword.lower(), []).append(value)
+    return settings
 
 
 def configuration_file() -> list[str]:
@@ -163,9 +163,9 @@ def _known_hosts(first: dict[str, str]) -> tuple[Path, ...]:
     return (*(own or [Path.home() / ".ssh" / "known_hosts"]), *machine)
 
 
-def _paths(said: str) -> list[str]:
+def _paths(text: str) -> list[str]:
     """ssh does not quote paths with spaces in them; each begins at the root, at home, or is none."""
-    return re.split(r"\s+(?=[/~]|none\b)", said.strip()) if said.strip() else []
+    return re.split(r"\s+(?=[/~]|none\b)", text.strip()) if text.strip() else []
 
 
 def _at_home(path: Path) -> Path:
@@ -182,13 +182,13 @@ def _passwd_home() -> Path:
     return Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
-def _agent(said: str, tokens: dict[str, str]) -> str:
+def _agent(setting: str, tokens: dict[str, str]) -> str:
     """The socket of the agent; empty for none."""
-    if said == "SSH_AUTH_SOCK":
+    if setting == "SSH_AUTH_SOCK":
         return os.environ.get("SSH_AUTH_SOCK", "")
-    if said.startswith("$") and not said.startswith("${"):
-        return os.environ.get(said[1:], "")
-    return str(_at_home(Path(_path(said, tokens)))) if said else ""
+    if setting.startswith("$") and not setting.startswith("${"):
+        return os.environ.get(setting[1:], "")
+    return str(_at_home(Path(_path(setting, tokens)))) if setting else ""
 
 
 def _given(first: dict[str, str], keyword: str, default: str = "") -> str:

@@ -48,7 +48,7 @@ def open_testbed(
         from pareto.hosts.local_testbed import open_local
 
         return open_local(hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at, tcp=tcp)
-    from pareto.hosts.lab import open_lab
+    from pareto.hosts.ssh_testbed import open_ssh_testbed
 
     shaped = any(profile.shaped for profile in profiles)
-    return open_lab(inventory.load(Path(name)), shaped=shaped, shape_at=shape_at)
+    return open_ssh_testbed(inventory.load(Path(name)), shaped=shaped, shape_at=shape_at)

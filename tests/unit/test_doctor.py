@@ -12,7 +12,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import doctor
-from pareto.hosts import checkup, lab, privileged
+from pareto.hosts import checkup, privileged, ssh_testbed
 from pareto.hosts.connection import Outcome, Unreachable
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
@@ -62,7 +62,7 @@ class Lab:
         }
         self.link = [Finding("link", "round trip 0.3 ms")]
         self.links_tried = 0
-        monkeypatch.setattr(lab, "connect", self._connect)
+        monkeypatch.setattr(ssh_testbed, "connect", self._connect)
         monkeypatch.setattr(checkup, "ask", lambda connection, member, sides: dict(self.facts[member.name]))
         monkeypatch.setattr(doctor, "_of_links", self._links)
         monkeypatch.setattr(privileged, "digest", lambda: checkup_facts.DIGEST)
@@ -282,7 +282,7 @@ def links_of(monkeypatch: pytest.MonkeyPatch, deaf: tuple[str, str] | None) -> l
         role: StandIn(host, lambda module, name=host.name: prober(name))  # type: ignore[misc]
         for role, host in chain.items()
     }
-    monkeypatch.setattr(lab, "open_lab", lambda file, *, shaped: bed_of(stand_ins))
+    monkeypatch.setattr(ssh_testbed, "open_ssh_testbed", lambda file, *, shaped: bed_of(stand_ins))
     return doctor._of_links(Inventory(Path("lab.yaml"), ()))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pareto.hosts import inventory
-from pareto.hosts.lab import open_lab as open_testbed
+from pareto.hosts.ssh_testbed import open_ssh_testbed as open_testbed
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Direction, Profile

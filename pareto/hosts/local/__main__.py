@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from pareto.hosts.host import TcpSettings
-from pareto.hosts.local import cpu, journal, network, own, sshd
+from pareto.hosts.local import cpu, journal, network, sshd, user_namespace
 from pareto.hosts.session import Heartbeat, PipeWire, Session, ending
 from pareto.jsonlines import Refused, serve
 from pareto.link import journal as link_journal
@@ -85,7 +85,7 @@ class Builder:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # the end may come while `build` is at work
         self._ended = False
-        self._own: own.OwnNamespace | None = None
+        self._own: user_namespace.UserNamespace | None = None
         self._journal: journal.Journal | None = None
         self._parts: list[Part] = []
         self._watches: tuple[network.Watch, ...] = ()
@@ -93,7 +93,7 @@ class Builder:
         self._heartbeat = Heartbeat()
 
     def own(self, request: dict[str, Any]) -> None:
-        self._own = own.OwnNamespace(request["uid"])
+        self._own = user_namespace.UserNamespace(request["uid"])
 
     def build(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -113,7 +113,7 @@ class Builder:
             shaper = "netem" if qdisc.supported() else "relay"
         relay = shaper == "relay"
         net = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
-        user = pwd.getpwnam(request["user"] if self._own is None else own.ACCOUNT)
+        user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         hosts = {}
         placed = cpu.placement(len(wanted))

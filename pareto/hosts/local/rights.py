@@ -21,7 +21,7 @@ _OWN = ("unshare", "--user", "--map-root-user", *_APART)
 # AppArmor lets some make namespaces and forbids them every mount in there.
 _TRY = "mount -t tmpfs tmpfs /run"
 _TRY_OWN = f"{_TRY} && exec unshare --user --map-user=1 --map-group=1 true"
-"""The second user namespace is for sshd: see `own`."""
+"""The second user namespace is for sshd: see `user_namespace`."""
 _TRY_S = 10.0
 CAPABILITIES = {"NET_ADMIN": 12, "SYS_ADMIN": 21}
 """What root needs for it, by the number in capabilities(7)."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import checkup, inventory, lab, privileged
+from pareto.hosts import checkup, inventory, privileged, ssh_testbed
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
@@ -79,7 +79,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     now = {"privileged": SHAPES, "clock_s": time.time()}
     facts = {"pi": checkup_facts.pi(**now), "gpu": checkup_facts.gpu(**now)}
     bench = Bench(inventory.load(path), facts)
-    monkeypatch.setattr(lab, "connect", bench.connect)
+    monkeypatch.setattr(ssh_testbed, "connect", bench.connect)
     monkeypatch.setattr(checkup, "ask", bench.ask)
     monkeypatch.setattr(
         Remote, "start_privileged", lambda remote, *, as_root: bench.start_privileged(remote, as_root=as_root)
@@ -91,7 +91,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_hosts_as_the_file_and_they_themselves_say(
     bench: Bench, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    with closing(lab.open_lab(bench.file, shaped=True)) as bed:
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=True)) as bed:
         assert list(bed.remotes) == [EDGE, SERVER]
         edge, server = (bed.remotes[role].host for role in (EDGE, SERVER))
         assert not bed.is_local
@@ -107,7 +107,7 @@ def test_hosts_as_the_file_and_they_themselves_say(
 def test_a_fatal_finding_is_told_with_its_fix(bench: Bench, snapshot: SnapshotAssertion) -> None:
     bench.facts["gpu"] |= NO_NETEM
     with pytest.raises(TestbedError) as raised:
-        lab.open_lab(bench.file, shaped=True)
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
     assert str(raised.value).startswith("gpu: netem: ")
     assert "sudo apt-get install -y linux-modules-extra-6.8.0-60-generic" in str(raised.value)
     assert str(raised.value) == snapshot
@@ -118,7 +118,7 @@ def test_a_fatal_finding_is_told_with_its_fix(bench: Bench, snapshot: SnapshotAs
 def test_the_first_host_with_a_fault_is_the_last_that_is_asked(bench: Bench) -> None:
     bench.facts["pi"] = {"python": None, "fault": ""}
     with pytest.raises(TestbedError, match=r"^pi: python: "):
-        lab.open_lab(bench.file, shaped=False)
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=False)
     assert [name for name, _ in bench.asked] == ["pi"]
     assert all(connection.closed for connection in bench.connections.values())
 
@@ -127,8 +127,8 @@ def test_the_first_host_with_a_fault_is_the_last_that_is_asked(bench: Bench) -> 
 def test_a_sweep_that_shapes_nothing_needs_nothing_to_shape_with(bench: Bench, facts: dict[str, Any]) -> None:
     bench.facts["pi"] |= facts
     with pytest.raises(TestbedError, match=r"^pi: "):
-        lab.open_lab(bench.file, shaped=True)
-    with closing(lab.open_lab(bench.file, shaped=False)) as bed:
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
         assert type(bed.links[0].shaper) is Shaper
         assert bed.facts["shaper"] == "none"
     assert bench.helpers == {}
@@ -139,7 +139,7 @@ def test_a_host_at_which_nothing_is_shaped_needs_nothing_to_shape_with(
     bench: Bench, facts: dict[str, Any]
 ) -> None:
     bench.facts["gpu"] |= facts
-    with closing(lab.open_lab(bench.file, shaped=True, shape_at="edge")) as bed:
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=True, shape_at="edge")) as bed:
         (link,) = bed.links
         assert isinstance(link.shaper, NetemShaper)
         link.shaper.apply(Profile("delayed", Direction(0.2)))
@@ -152,13 +152,13 @@ def test_a_host_at_which_nothing_is_shaped_needs_nothing_to_shape_with(
 
 def test_sudo_is_for_those_who_are_not_root(bench: Bench) -> None:
     bench.facts["gpu"]["uid"] = 0
-    lab.open_lab(bench.file, shaped=True).close()
+    ssh_testbed.open_ssh_testbed(bench.file, shaped=True).close()
     assert bench.as_root == {"pi": False, "gpu": True}
 
 
 def test_what_does_not_stop_a_sweep_is_kept(bench: Bench) -> None:
     bench.facts["pi"]["governors"] = ["ondemand"]
-    with closing(lab.open_lab(bench.file, shaped=False)) as bed:
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
         told = bed.facts["hosts"]
     (finding,) = told[EDGE]["findings"]
     assert finding.startswith("governor: ondemand: ")
@@ -169,7 +169,7 @@ def test_what_does_not_stop_a_sweep_is_kept(bench: Bench) -> None:
 def test_a_helper_that_finds_no_netem_after_all(bench: Bench) -> None:
     bench.supported["netem"] = False
     with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
-        lab.open_lab(bench.file, shaped=True)
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
     assert bench.helpers["pi"].closed
     assert all(connection.closed for connection in bench.connections.values())
 
@@ -184,7 +184,7 @@ def test_a_helper_that_does_not_start(
 
     monkeypatch.setattr(Remote, "start_privileged", dead)
     with pytest.raises(TestbedError, match="pi ended: it was killed") as raised:
-        lab.open_lab(bench.file, shaped=True)
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
     assert str(raised.value) == snapshot
 
 
@@ -194,9 +194,9 @@ def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyP
             raise Unreachable("gpu.lab: no such name")
         return bench.connect(member)
 
-    monkeypatch.setattr(lab, "connect", connect)
+    monkeypatch.setattr(ssh_testbed, "connect", connect)
     with pytest.raises(TestbedError, match=r"^gpu\.lab: no such name$"):
-        lab.open_lab(bench.file, shaped=False)
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=False)
     assert bench.connections["pi"].closed
     assert bench.asked == []  # all are logged in to before any is looked at, which takes its time
 
@@ -241,7 +241,7 @@ def test_in_a_chain_each_link_is_shaped_where_it_begins(
         Profile(name, Direction(delay_s), Direction(2 * delay_s))
         for name, delay_s in (("a", 0.1), ("b", 0.3))
     ]
-    with closing(lab.open_lab(chain.file, shaped=True, shape_at=shape_at)) as bed:
+    with closing(ssh_testbed.open_ssh_testbed(chain.file, shaped=True, shape_at=shape_at)) as bed:
         assert list(bed.remotes) == [EDGE, "middle1", SERVER]
         assert bed.label == snapshot
         assert [(link.near, link.far) for link in bed.links] == [
@@ -271,12 +271,12 @@ def test_in_a_chain_each_link_is_shaped_where_it_begins(
 def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench) -> None:
     chain.facts["mid"] |= NO_NETEM
     with pytest.raises(TestbedError, match=r"^mid: netem: "):
-        lab.open_lab(chain.file, shaped=True)
-    lab.open_lab(chain.file, shaped=False).close()
+        ssh_testbed.open_ssh_testbed(chain.file, shaped=True)
+    ssh_testbed.open_ssh_testbed(chain.file, shaped=False).close()
 
 
 def test_a_middle_host_without_its_second_address(chain: Bench, snapshot: SnapshotAssertion) -> None:
     chain.facts["mid"]["interfaces"] = chain.facts["mid"]["interfaces"][:1]
     with pytest.raises(TestbedError, match=r"^mid: data link: .*192\.168\.8\.3") as raised:
-        lab.open_lab(chain.file, shaped=False)
+        ssh_testbed.open_ssh_testbed(chain.file, shaped=False)
     assert str(raised.value) == snapshot

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts.local import own
+from pareto.hosts.local import user_namespace
 from pareto.jsonlines import Refused
 
 
@@ -21,7 +21,7 @@ def test_a_folder_that_somebody_else_has_laid_there_is_refused(tmp_path: Path) -
     (tmp_path / "open").chmod(0o777)
     for name in ("link", "file", "open"):
         with pytest.raises(Refused, match="TMPDIR"):
-            own._locked(tmp_path / name)
+            user_namespace._locked(tmp_path / name)
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
@@ -38,6 +38,6 @@ def test_one_that_is_taken_away_meanwhile_is_made_again(
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    descriptor = own._locked(folder)
+    descriptor = user_namespace._locked(folder)
     assert os.fstat(descriptor).st_ino == folder.stat().st_ino
     os.close(descriptor)

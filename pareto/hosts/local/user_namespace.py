@@ -29,7 +29,7 @@ _MS_BIND = 4096
 _ELSEWHERE = "take it away, or set TMPDIR to a folder of your own"
 
 
-class OwnNamespace:
+class UserNamespace:
     """Of a process that has just been started in it; uid: the user's own number outside. Raises Refused."""
 
     def __init__(self, uid: int) -> None:

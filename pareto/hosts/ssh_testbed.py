@@ -69,7 +69,7 @@ def connect(entry: HostEntry) -> Connection:
     return connection
 
 
-def open_lab(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbed:
+def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
     `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`.
