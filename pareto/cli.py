@@ -318,7 +318,7 @@ def hosts_setup(
     hosts = [entry for entry in inventory.load(testbed).hosts if host in ("", entry.name)]
     if not hosts:
         raise UserError(
-            f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: ./pareto.sh hosts add"
+            f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: {COMMAND} hosts add"
         )
     ask = _ask if sys.stdin.isatty() else None
     raise typer.Exit(0 if setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask) else 2)

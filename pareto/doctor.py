@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pareto import COMMAND
 from pareto.hosts import checkup, inventory, packages, privileged, shipping, ssh_testbed
 from pareto.hosts.connection import FAULTS, Connection, Unreachable
 from pareto.hosts.finding import Finding
@@ -48,12 +49,12 @@ def examine(out: Console, testbed: str, *, repair: bool) -> bool:
         _print(out, findings)
         _line(out, "")
         faults += _faults(findings)
-    _line(out, "Commands are for the host they stand under, ./pareto.sh is for this machine.")
+    _line(out, f"Commands are for the host they stand under, {COMMAND} is for this machine.")
     if faults:
         which = "sweep of an emulated link" if any(one.what == AS_IT_IS for one in findings) else "sweep"
         _line(out, f"No {which} would run here: {faults} fault{'s' if faults > 1 else ''}.")
     else:
-        _line(out, f"A sweep would run: ./pareto.sh --model mobilenetv2 --netem lte --testbed {testbed}")
+        _line(out, f"A sweep would run: {COMMAND} --model mobilenetv2 --netem lte --testbed {testbed}")
     return not faults
 
 
@@ -110,7 +111,7 @@ def _of_this_machine(*, repair: bool) -> list[Finding]:
         if shares := cpu.shares_refused():
             findings.append(Finding("edge-cpu", shares))
         # From inside the user namespace nobody sees what root's runs have left.
-        sudo = "sudo ./pareto.sh doctor --repair"
+        sudo = f"sudo {COMMAND} doctor --repair"
         findings += [
             Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in journal.leftovers()
         ]
@@ -129,7 +130,7 @@ def _repaired(lines: list[str]) -> list[Finding]:
 
 
 def _left(lines: list[str]) -> list[Finding]:
-    return [Finding("left behind", line, "./pareto.sh doctor --repair") for line in lines]
+    return [Finding("left behind", line, f"{COMMAND} doctor --repair") for line in lines]
 
 
 # The hosts of a testbed file, and the links between them

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pareto import __version__, profile_files
+from pareto import COMMAND, __version__, profile_files
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.options import OLDER, OPTIONS
@@ -125,7 +125,7 @@ def run_folder(run: Path, out: Path) -> Path:
 def resume_command(folder: Path, sweep: Sweep) -> str:
     """The command that goes on with a run, with all that `resumed_sweep` wants to hear from the user."""
     words = [word for name, value in _elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
-    return " ".join(["./pareto.sh --resume", *map(shlex.quote, (str(folder), *words))])
+    return " ".join([f"{COMMAND} --resume", *map(shlex.quote, (str(folder), *words))])
 
 
 def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
+from pareto import COMMAND
 from pareto.hosts import packages, privileged, shipping
 from pareto.hosts.connection import Connection
 from pareto.hosts.finding import RED_HATS, Case, Finding
@@ -186,7 +187,7 @@ def _left_behind(case: Case, shaped: bool) -> Iterator[Finding]:
     """A host that shapes puts it back first; a sweep of the link as it is would measure it."""
     for interface in case["left_shaped"] or ():
         words = f"interface {interface} is still shaped by a run that was killed"
-        fix = f"./pareto.sh doctor --testbed {case.testbed} --repair"
+        fix = f"{COMMAND} doctor --testbed {case.testbed} --repair"
         yield Finding("left behind", words, fix, fatal=not shaped)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pareto import COMMAND
 from pareto.hosts.inventory import HostEntry, Side
 
 
@@ -40,7 +41,7 @@ class Case:
     @property
     def set_up(self) -> str:
         """The command that installs everything that is missing."""
-        return f"./pareto.sh hosts setup --testbed {self.testbed}"
+        return f"{COMMAND} hosts setup --testbed {self.testbed}"
 
     @property
     def system(self) -> str:

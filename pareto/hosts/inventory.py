@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from pareto import COMMAND
 from pareto.errors import UserError
 from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
 from pareto.yaml_file import Keys, YamlFile
@@ -87,7 +88,7 @@ class Inventory:
         for part in ROLES:
             if not by_part[part]:
                 raise TestbedError(
-                    f"{self.path}: no host has the role {part}: add one, or ./pareto.sh hosts add USER@ADDRESS "
+                    f"{self.path}: no host has the role {part}: add one, or {COMMAND} hosts add USER@ADDRESS "
                     f"--role {part} --testbed {self.path}"
                 )
         hosts = [host for part in PARTS for host in by_part[part]]

@@ -15,7 +15,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pareto import DATA
+from pareto import COMMAND, DATA
 from pareto.errors import UserError
 from pareto.hosts.connection import Connection, Outcome
 from pareto.hosts.finding import Case, Finding
@@ -176,7 +176,7 @@ def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterato
             if len({_numbers(version) for version in versions.values()}) > 1:
                 yield Finding("versions", f"{words}: no matter")
         elif len({_public(version) for version in versions.values()}) > 1:
-            yield Finding("versions", words, f"./pareto.sh hosts setup --testbed {testbed}")
+            yield Finding("versions", words, f"{COMMAND} hosts setup --testbed {testbed}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

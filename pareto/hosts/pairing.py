@@ -21,6 +21,7 @@ from typing import Any
 
 import paramiko
 
+from pareto import COMMAND
 from pareto.hosts import inventory, keys, login
 from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
@@ -83,7 +84,7 @@ def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> HostEntry:
         terminal.say(f"to add it by hand, put this under hosts:\n{inventory.as_text(entry)}")
         raise
     terminal.say(f"written to {testbed}: {entry.name}, {entry.role}; each value can be changed there")
-    terminal.say(f"next: ./pareto.sh hosts setup --testbed {testbed}")
+    terminal.say(f"next: {COMMAND} hosts setup --testbed {testbed}")
     return entry
 
 

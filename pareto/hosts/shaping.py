@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pareto import COMMAND
 from pareto.hosts.host import End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.jsonlines import SILENCE_LIMIT_S
@@ -201,7 +202,7 @@ class NetemShaper(Shaper):
         for session, number in sent.items():
             if not session.wait(number, 3 * ANSWER_TIMEOUT_S)["netem"]:
                 raise TestbedError(
-                    f"{session.name}: its kernel has no sch_netem; ./pareto.sh doctor tells how to get it"
+                    f"{session.name}: its kernel has no sch_netem; {COMMAND} doctor tells how to get it"
                 )
 
     def _stop(self, session: Session) -> None:

@@ -20,6 +20,7 @@ from typing import IO, TypeVar
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
+from pareto import COMMAND
 from pareto.hosts import known_hosts
 from pareto.hosts.connection import RUN_TIMEOUT_S, NotAdmitted, Outcome, Unreachable, complete
 from pareto.hosts.keys import Keyring, NoKey, Offer
@@ -305,7 +306,7 @@ def _authenticate(transport: paramiko.Transport, login: Login, keyring: Keyring)
     except NoKey as error:
         raise NotAdmitted(f"{login}: {error}") from error
     make = "" if tried else "make one (ssh-keygen -t ed25519), then "
-    over = f"ssh-copy-id {login.ssh or f'{login.user}@{login.address}'}, or ./pareto.sh hosts add"
+    over = f"ssh-copy-id {login.ssh or f'{login.user}@{login.address}'}, or {COMMAND} hosts add"
     reason = f"takes none of these keys: {', '.join(tried)}" if tried else "no key to log in with"
     raise NotAdmitted(f"{login}: {reason}: {make}put your key over: {over}")
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from pareto import COMMAND
 from pareto.hosts import checkup, login, shipping
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.finding import Finding
@@ -112,7 +113,7 @@ def _fit(
     if fatal is not None:
         fix = f"; fix it with: {fatal.fix}" if fatal.fix else ""
         raise TestbedError(
-            f"{entry.name}: {fatal.what}: {fatal.words}{fix} (more: ./pareto.sh doctor --testbed {file.path})"
+            f"{entry.name}: {fatal.what}: {fatal.words}{fix} (more: {COMMAND} doctor --testbed {file.path})"
         )
     host = Host(
         entry.name,

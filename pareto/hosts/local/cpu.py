@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from pareto import COMMAND
 from pareto.hosts.local.journal import Journal
 from pareto.jsonlines import Refused
 from pareto.worker.sensors.processor import cores
@@ -154,7 +155,7 @@ def _cpu_controller(proc: Path = Path("/proc")) -> tuple[Path, int]:
             return group, version
     raise Refused(
         "--edge-cpu needs a cgroup with a CPU quota, and none is delegated to this user: run it as root, or by "
-        "systemd-run --user --scope -p Delegate=yes ./pareto.sh ..."
+        f"systemd-run --user --scope -p Delegate=yes {COMMAND} ..."
     )
 
 
