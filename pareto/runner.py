@@ -1,4 +1,4 @@
-"""A plan on a testbed, trial by trial, into a store. A fault loses at most the trial in flight."""
+"""Runs a plan on a testbed, trial by trial, into a store. A fault loses at most the trial in flight."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pareto.trial import Samples, TrialResult, stage_rows, trial_row
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
-"""How often in a row a testbed that was lost is built again and the trial done again; then the trial has failed."""
+"""How often in a row a lost testbed is built again for the same trial, before the trial fails."""
 MOST_READINGS = 4
-"""Of a link before a trial is judged by the last: a link that is off is so in each, a hiccup in one or two."""
+"""Readings of a link, of which the last counts: a link that is off is off in each, a hiccup is in one or two."""
 RECENT_S = 2.0
-"""A probe this young, taken after one trial, serves as the one before the next."""
+"""A probe after one trial that is no older serves as the probe before the next trial."""
 
 
 class Aborted(Exception):
@@ -38,7 +38,7 @@ class Aborted(Exception):
 class AnyWorkers(Protocol):
     """What runs the trials of a plan: `pareto.workers.Workers`, or those of a simulated testbed.
 
-    Its methods raise way.FAULTS, and TestbedError when the hosts cannot work together at all.
+    Its methods raise connection.FAULTS, and TestbedError when the hosts cannot work together at all.
     """
 
     @property
@@ -70,10 +70,10 @@ class AnyWorkers(Protocol):
 
 
 class Watcher(Protocol):
-    """Whoever wants to follow: the screen."""
+    """What follows the trials: the screen."""
 
     is_live: bool
-    """Whether it shows what the devices' sensors tell while a trial runs."""
+    """Whether it shows the devices' sensors while a trial runs."""
 
     def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
 
@@ -82,7 +82,7 @@ class Watcher(Protocol):
     def finished(self, trial: Trial, row: Row) -> None: ...
 
     def rebuilds(self, reason: str, times: int) -> None:
-        """The testbed was lost and is built again, so many times in a row, for the trial that was begun."""
+        """The testbed was lost, and is built again for the same trial: so many times in a row."""
 
 
 @dataclass
@@ -91,25 +91,25 @@ class Clock:
 
     wall: float = 0.0
     foreseen: float = 0.0
-    """What trials took in all, and what the plan had said of them."""
+    """What all trials took, and what the plan foresaw."""
     measuring: float = 0.0
     probing: float = 0.0
     watching: float = 0.0
-    """What trials took as the driver saw it, and how long its own processor worked meanwhile."""
+    """What trials took on the driver's clock, and the driver's own processor time meanwhile."""
     driver_cpu: float = 0.0
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
     rebuilt: list[Row] = field(default_factory=list)
-    """Each time that the testbed was built again: when, for which trial, why."""
+    """When the testbed was built again, for which trial, and why."""
 
     @property
     def pace(self) -> float:
-        """How many times as long as foreseen trials take."""
+        """What trials take, as a multiple of what was foreseen."""
         return self.wall / self.foreseen if self.foreseen else 1.0
 
 
 class Runner:
-    """Runs plans, one after the other. `clock` and the store hold what came of it, also after an interruption."""
+    """Runs plans, one after the other. `clock` and the store hold the results, also after an interruption."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class Runner:
         restart_rounds: int | None = None,
         starts: int = 0,
     ) -> None:
-        """`networks`: by name, the profile of each link. `now`: seconds on a clock that only goes forward.
+        """networks: by name, the profile of each link. now: seconds on a clock that only goes forward.
 
-        `slowed`: how many times as long as alone a stage may take in a valid trial. `seed`: of what chance does on the
-        links. `restart_rounds`: after how many the workers are started anew. `starts`: how often they were before.
+        slowed: how many times as long as alone a stage may take in a valid trial. seed: of the chance on the links.
+        restart_rounds: after how many rounds the workers restart; None: never. starts: how often they started before.
         """
         self._workers = workers
         self._store = store
@@ -152,7 +152,7 @@ class Runner:
         for trial in plan.trials:
             is_next = self._round not in (None, trial.round)
             if is_next and starts_anew(self._restart_rounds, trial.round):
-                self._start_anew()
+                self._restart()
             self._round = trial.round
             self._watcher.started(trial)
             row = self._attempt(trial, plan)
@@ -167,19 +167,19 @@ class Runner:
             if self._failures == MAX_FAILURES_IN_A_ROW:
                 raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
             if self._failures:
-                self._start_anew()
+                self._restart()
 
-    def _start_anew(self) -> None:
-        """The next trial starts with fresh workers; their links are shaped and their connections opened anew."""
+    def _restart(self) -> None:
+        """Have the next trial start with fresh workers, newly shaped links and new connections."""
         self._workers.close()
         self._last_probes.clear()
         self._shaped = ""
         self._start += 1
 
     def _attempt(self, trial: Trial, plan: Plan) -> Row:
-        """The trial's row. Where the testbed is lost meanwhile, the trial is done again on another."""
+        """The trial's row. If the testbed is lost meanwhile, the trial is repeated on a new one."""
         while True:
-            row = self._try(trial, plan)
+            row = self._row(trial, plan)
             lost = self._workers.lost() if row.get("status") == "failed" else ""
             if not lost:
                 self._rebuilds = 0
@@ -190,9 +190,10 @@ class Runner:
             self._rebuilds += 1
             self.clock.rebuilt.append({"at": self._date(), "trial": _id(trial), "reason": lost})
             self._watcher.rebuilds(lost, self._rebuilds)
-            self._start_anew()
+            self._restart()
 
-    def _try(self, trial: Trial, plan: Plan) -> Row:
+    def _row(self, trial: Trial, plan: Plan) -> Row:
+        """The trial's row, which says so if the trial fails."""
         began = self._now()
         row = {
             **_named(trial, self._store.run),
@@ -208,6 +209,7 @@ class Runner:
         return row
 
     def _measure(self, trial: Trial, plan: Plan) -> Row:
+        """Probe the links, run the trial, probe them again, and store the details. Raises FAULTS."""
         cell, network = trial.cell, self._networks[trial.cell.netem]
         self._workers.ready(cell, network)
         if cell.netem != self._shaped:
@@ -221,7 +223,7 @@ class Runner:
             if profile.period_s is not None:
                 # Each cell of a round sees the same part of the trace, each round another.
                 link.shaper.restart(profile.offset_s + plan.part(trial.round) * profile.period_s)
-        link_seed = self._seeded(trial, links)
+        link_seed = self._seed_links(trial, links)
         begun = [link.shaper.state() for link, _ in links]
         sampled = self._watcher.sampled if self._watcher.is_live else None
         began, worked = self._now(), time.process_time()
@@ -239,16 +241,16 @@ class Runner:
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
         row = trial_row(cell, crossings, result, probes, samples, self._slowed, self._tolerance)
         row["link_seed"] = link_seed
-        counts = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
-        if all(was is not None and now is not None for was, now in counts):
-            row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in counts)
+        dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
+        if all(was is not None and now is not None for was, now in dropped):
+            row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in dropped)
         changing = [span for span, profile in zip(seen, network, strict=True) if profile.period_s is not None]
         if changing:
             row["trace_from_s"], row["trace_to_s"] = changing[0]
         return row
 
-    def _seeded(self, trial: Trial, links: Sequence[tuple[Link, Profile]]) -> int | None:
-        """Have every cell of a round meet the same chance on the links; what it began from, if all take a seed."""
+    def _seed_links(self, trial: Trial, links: Sequence[tuple[Link, Profile]]) -> int | None:
+        """Seed the links for the round, so that each of its cells meets the same chance; None if one takes no seed."""
         ours = [link for link, profile in links if profile.by_chance]
         seed = seed_of(self._seed, trial.round)
         seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
@@ -271,7 +273,7 @@ class Runner:
         self._store.append_stages({**named, **row} for row in rows)
 
     def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
-        """The link now. A reading that is off is taken again: a machine's hiccup passes, a fault stays."""
+        """A reading of the link. One that is off is taken again: a machine's hiccup passes, a fault stays."""
         for _ in range(MOST_READINGS):
             probed = self._read_link(trial, link, profile, when)
             if not probed.fault:
@@ -302,7 +304,7 @@ class Runner:
         return probed
 
     def _recent(self, link: Link) -> probe.Probed | None:
-        """The last trial's closing probe, if it was good, and a moment ago."""
+        """The probe after the last trial, if it was good and is recent."""
         if link.name not in self._last_probes:
             return None
         taken, probed = self._last_probes[link.name]
@@ -314,7 +316,7 @@ class Runner:
 
 
 def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:
-    """Asked and measured, for link.csv. What was asked of a link that changes is its mean."""
+    """The columns of link.csv for what was asked of a link (the mean, where it changes) and measured."""
     out, back = profile.typical.directions
     samples = reading.sample, reading.sample_back
     return {
@@ -351,7 +353,7 @@ def _id(trial: Trial) -> str:
 
 
 def _named(trial: Trial, run: str) -> Row:
-    """The columns that say which trial it is."""
+    """The columns that say which trial a row is of."""
     cell = trial.cell
     return {
         "run": run,

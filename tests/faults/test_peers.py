@@ -190,7 +190,7 @@ def test_fault(
     bench = benches[fault.backend]
     threads = threading.active_count()
     if fault.when == "connect":
-        bench.harness.runner._start_anew()
+        bench.harness.runner._restart()
 
     def arm(struck: Struck) -> None:
         bench.arm(Armed(WHAT[fault.whom], TAMPERS[fault.what], once(lambda: None, struck)))

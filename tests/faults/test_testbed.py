@@ -74,7 +74,7 @@ def bench(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, object], None]) -> None:
     if fault.when in ON_START:
-        bench.harness.runner._start_anew()
+        bench.harness.runner._restart()
     family = [process for process in descendants(os.getpid()) if process not in bench.others]
 
     repairs: list[Callable[[], None]] = []
