@@ -11,19 +11,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from pareto import messages
 from pareto.hosts.session import Session
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import plain
-from pareto.messages import (
-    BeginSampling,
-    CollectSamples,
-    Facts,
-    GetLatestSample,
-    GetSamplingCost,
-    MeasureIdle,
-    Usage,
-    Window,
-)
+from pareto.messages import Facts, Usage, Window
 from pareto.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
 
 START_TIMEOUT_S = 60.0
@@ -56,7 +48,7 @@ class Devices:
             self._testbed.heartbeat.add(session)
         for role, worker in workers.items():
             gpu = worker.cuda.uuid if worker.cuda is not None else None
-            watch = BeginSampling(worker.pid, self._interval_s, gpu)
+            watch = messages.BeginSampling(worker.pid, self._interval_s, gpu)
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             self._sensors[role] = {
                 field: source for field, source in sensors.items() if self._measures(field)
@@ -71,7 +63,7 @@ class Devices:
     def facts(self) -> dict[str, dict[str, Any]]:
         """By role: which sensor each figure is from, and the power while nothing is computed, in watts."""
         pending = {
-            role: session.post(MeasureIdle(IDLE_S))
+            role: session.post(messages.MeasureIdle(IDLE_S))
             for role, session in self._sessions.items()
             if not _ENERGY.isdisjoint(self._sensors[role])
         }
@@ -85,7 +77,7 @@ class Devices:
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The newest sample of each host."""
-        pending = {role: session.post(GetLatestSample()) for role, session in self._sessions.items()}
+        pending = {role: session.post(messages.GetLatestSample()) for role, session in self._sessions.items()}
         samples = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
             role: {field: value for field, value in plain(sample).items() if self._measures(field)}
@@ -95,7 +87,7 @@ class Devices:
 
     def collect(self) -> dict[str, Series]:
         """By role: the samples since the last time."""
-        pending = {role: session.post(CollectSamples()) for role, session in self._sessions.items()}
+        pending = {role: session.post(messages.CollectSamples()) for role, session in self._sessions.items()}
         collected = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
             role: {
@@ -107,7 +99,9 @@ class Devices:
 
     def cost(self) -> dict[str, dict[str, Any]]:
         """By role: what sampling itself took."""
-        return {role: plain(session.ask(GetSamplingCost())) for role, session in self._sessions.items()}
+        return {
+            role: plain(session.ask(messages.GetSamplingCost())) for role, session in self._sessions.items()
+        }
 
     def _measures(self, field: str) -> bool:
         return not (self._testbed.is_local and field in _ENERGY)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pareto import messages
 from pareto.backends import names
 from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
@@ -19,25 +20,7 @@ from pareto.hosts.testbed import Link, Testbed
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import (
-    Connect,
-    Facts,
-    GetFacts,
-    GetUsage,
-    JoinAgents,
-    Length,
-    Listen,
-    LoadModel,
-    LoadStage,
-    MeasureBaseline,
-    OpenRendezvous,
-    R,
-    Request,
-    RunTrial,
-    Split,
-    WarmUp,
-    WrongOutput,
-)
+from pareto.messages import R, Request, Split
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
@@ -88,7 +71,7 @@ class Workers:
         self._opened: list[str] = []
         """The backends that are connected."""
         self._ports: dict[str, dict[str, int]] = {}
-        self._facts: dict[str, Facts] = {}
+        self._facts: dict[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
         self._token = ""
         self._devices = Devices(testbed, sample_s) if sample_s else None
@@ -116,10 +99,10 @@ class Workers:
                 session = remote.start("pareto.worker", *options)
                 self._testbed.heartbeat.add(session)
                 self._sessions[name] = session
-            self._facts = self._ask_all(dict.fromkeys(self._sessions, GetFacts()), START_TIMEOUT_S)
+            self._facts = self._ask_all(dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S)
             if self._devices is not None:
                 self._devices.start(self._facts)
-            listening = {link.far.role: Listen(link.far.address, self._token) for link in self.links}
+            listening = {link.far.role: messages.Listen(link.far.address, self._token) for link in self.links}
             self._ports = self._ask_all(listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
@@ -189,14 +172,14 @@ class Workers:
         trial: Trial,
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any]], None] | None = None,
-    ) -> TrialResult | WrongOutput:
+    ) -> TrialResult | messages.WrongOutput:
         """One trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
         cell = trial.cell
         split = Split(cell.cuts, cell.batch_size, cell.transport)
         interfaces = {link.near.role: link.near.interface for link in self.links}
         staged = self._ask_all(
             {
-                role: LoadStage(split, position, interfaces.get(role))
+                role: messages.LoadStage(split, position, interfaces.get(role))
                 for position, role in enumerate(self._sessions)
             },
             LOAD_TIMEOUT_S,
@@ -204,17 +187,17 @@ class Workers:
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
         alone = self._baselines(split)
-        self._ask_all(dict.fromkeys(others, GetUsage()), LOAD_TIMEOUT_S)
+        self._ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
         pending = self._sessions[edge].post(
-            RunTrial(
+            messages.RunTrial(
                 split=split,
                 interface=interfaces[EDGE],
                 peer=self.links[0].far.address,
                 warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
-                latency=Length(*trial.effort.latency),
-                throughput=Length(*trial.effort.throughput),
+                latency=messages.Length(*trial.effort.latency),
+                throughput=messages.Length(*trial.effort.throughput),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
             )
@@ -231,12 +214,14 @@ class Workers:
             report = self._sessions[edge].report(pending, timeout_s, meanwhile)
         except SessionError:
             for role in others:  # the edge knows only that a peer is gone
-                self._sessions[role].ask(GetUsage(), ANSWER_TIMEOUT_S)
+                self._sessions[role].ask(messages.GetUsage(), ANSWER_TIMEOUT_S)
             raise
-        if isinstance(report, WrongOutput):
+        if isinstance(report, messages.WrongOutput):
             return report
         self._proven.add(cell)
-        served = GetUsage(len(report.requests.throughput.started_s), 1 + report.throughput_window_requests)
+        served = messages.GetUsage(
+            len(report.requests.throughput.started_s), 1 + report.throughput_window_requests
+        )
         usages = self._ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
@@ -263,7 +248,7 @@ class Workers:
     def _baselines(self, split: Split) -> dict[str, float | None]:
         """By role, seconds that a run of its stage takes by itself: one host after the other, nothing in flight."""
         return {
-            role: session.ask(MeasureBaseline(split, position), LOAD_TIMEOUT_S)
+            role: session.ask(messages.MeasureBaseline(split, position), LOAD_TIMEOUT_S)
             for position, (role, session) in enumerate(self._sessions.items())
         }
 
@@ -302,16 +287,18 @@ class Workers:
         What TCP learnt of another link (least RTT, time-out) would mislead it here.
         """
         to = {
-            link.near.role: Connect(link.far.address, self._token, self._ports[link.far.role], list(backends))
+            link.near.role: messages.Connect(
+                link.far.address, self._token, self._ports[link.far.role], list(backends)
+            )
             for link in self.links
         }
         self._ask_all(to, START_TIMEOUT_S)
         for agent in (backend for backend in backends if backend in self._agents):
             roles = list(self._sessions)
             address = self._testbed.remotes[SERVER].host.data_address
-            port = self._sessions[SERVER].ask(OpenRendezvous(address))
+            port = self._sessions[SERVER].ask(messages.OpenRendezvous(address))
             ends = {
-                role: JoinAgents(agent, role, roles, address, port, remote.host.data_interface)
+                role: messages.JoinAgents(agent, role, roles, address, port, remote.host.data_interface)
                 for role, remote in self._testbed.remotes.items()
             }
             self._ask_all(ends, START_TIMEOUT_S)
@@ -326,7 +313,7 @@ class Workers:
         near = self._sessions[link.near.role]
         for backend in self._opened:
             for _ in range(MAX_WARM_UPS):
-                took_s = near.ask(WarmUp(backend, nbytes), WARM_TIMEOUT_S)
+                took_s = near.ask(messages.WarmUp(backend, nbytes), WARM_TIMEOUT_S)
                 if took_s <= WARM * needed_s or not profile.tcp_fills:  # there the window never settles
                     break
 
@@ -355,7 +342,7 @@ class Workers:
             recipe, data = prepared.recipe, prepared.data.values() if role == EDGE else ()
             if prepared.code is not None:
                 recipe = recipe.at(Path(_ship(remote, prepared.code, ".py")))
-            requests[role] = LoadModel(
+            requests[role] = messages.LoadModel(
                 recipe.to_dict(),
                 _ship(remote, prepared.weights),
                 prepared.weights.digest,

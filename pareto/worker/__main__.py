@@ -14,31 +14,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from pareto import messages
 from pareto.backends import names, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
 from pareto.jsonlines import Refused, serve
-from pareto.messages import (
-    Answers,
-    Connect,
-    Facts,
-    GetFacts,
-    GetUsage,
-    JoinAgents,
-    Listen,
-    Loaded,
-    LoadModel,
-    LoadStage,
-    MeasureBaseline,
-    OpenRendezvous,
-    RunTrial,
-    Split,
-    StageLoaded,
-    TrialReport,
-    Usage,
-    WarmUp,
-    WrongOutput,
-    handlers,
-)
+from pareto.messages import Split
 from pareto.worker import connections, device, host, trial
 from pareto.worker.device import Device, said_out_of_memory
 from pareto.worker.phases import NoLink
@@ -76,10 +56,10 @@ class Worker:
         self._interface: str | None = None
         self._before: host.Counters | None = None
 
-    def facts(self, request: GetFacts) -> Facts:
+    def facts(self, request: messages.GetFacts) -> messages.Facts:
         return host.facts(self._device, self._congestion)
 
-    def load(self, request: LoadModel) -> Loaded:
+    def load(self, request: messages.LoadModel) -> messages.Loaded:
         path = Path(request.weights)
         if weights.file_digest(path) != request.digest:
             path.unlink()  # else it would pass for sent for ever
@@ -97,9 +77,9 @@ class Worker:
             # copied out of the file's mapping, in which they lie at odd addresses
             data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
             self._data[data.inputs[0].shape[0]] = data
-        return Loaded(model.graph_digest, host.resident_bytes())
+        return messages.Loaded(model.graph_digest, host.resident_bytes())
 
-    def listen(self, request: Listen) -> dict[str, int]:
+    def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = ProbeServer(request.address, request.token)
         self._servers = {
             name: names.backend(name).serve(request.address, request.token) for name in names.BACKENDS
@@ -108,7 +88,7 @@ class Worker:
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
         return {**ports, "probe": probe.port}
 
-    def connect(self, request: Connect) -> None:
+    def connect(self, request: messages.Connect) -> None:
         if self._probe is not None:
             self._probe.close()
         for client in self._clients.values():
@@ -122,11 +102,11 @@ class Worker:
         self._probe = ProbeClient(request.address, request.ports["probe"], request.token)
         self._set_congestion()
 
-    def rendezvous(self, request: OpenRendezvous) -> int:
+    def rendezvous(self, request: messages.OpenRendezvous) -> int:
         self._rendezvous = socket.create_server((request.address, 0))
         return int(self._rendezvous.getsockname()[1])
 
-    def join(self, request: JoinAgents) -> None:
+    def join(self, request: messages.JoinAgents) -> None:
         if self._joined:
             names.agents(self._joined).leave()
         name = names.parse(request.backend)
@@ -138,14 +118,14 @@ class Worker:
         for behind in request.hosts[request.hosts.index(request.role) + 1 :][:1]:
             self._clients[request.backend] = backend.reach(behind)
 
-    def warm(self, request: WarmUp) -> float:
+    def warm(self, request: messages.WarmUp) -> float:
         started = time.perf_counter()
         self._clients[request.backend].warm(request.nbytes)
         took_s = time.perf_counter() - started
         self._set_congestion()  # rpc connects at its first request
         return took_s
 
-    def stage(self, request: LoadStage) -> StageLoaded:
+    def stage(self, request: messages.LoadStage) -> messages.StageLoaded:
         split, position = request.split, request.position
         model, resident = self._loaded()
         start, end = split.units(position, _last(model))
@@ -164,9 +144,9 @@ class Worker:
         self._peak.begin()
         self._interface = request.interface
         self._before = host.counters(self._interface) if self._interface else None
-        return StageLoaded(resident.nbytes, host.resident_bytes(), run_s)
+        return messages.StageLoaded(resident.nbytes, host.resident_bytes(), run_s)
 
-    def baseline(self, request: MeasureBaseline) -> float | None:
+    def baseline(self, request: messages.MeasureBaseline) -> float | None:
         model, resident = self._loaded()
         split = request.split
         start, end = split.units(request.position, _last(model))
@@ -177,7 +157,7 @@ class Worker:
         self._device.forget()
         return seconds
 
-    def trial(self, request: RunTrial) -> TrialReport | WrongOutput:
+    def trial(self, request: messages.RunTrial) -> messages.TrialReport | messages.WrongOutput:
         split = request.split
         _, resident = self._loaded()
         if self._staged != split:
@@ -191,12 +171,12 @@ class Worker:
             raise Refused("not connected")
         return self._probe.measure(**request)
 
-    def usage(self, request: GetUsage) -> Usage:
+    def usage(self, request: messages.GetUsage) -> messages.Usage:
         clock, cpu = self._since
         self._since = (time.perf_counter(), time.process_time())
         last = self._runs.last(request.requests, request.steady)
         sent, received, retransmits = self._traffic()
-        return Usage(
+        return messages.Usage(
             cpu_percent=100 * (self._since[1] - cpu) / (self._since[0] - clock),
             rss_bytes=host.resident_bytes(),
             peak_rss_bytes=self._peak.nbytes(),
@@ -286,20 +266,20 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
     return guarded
 
 
-def answers(worker: Worker) -> Answers:
+def answers(worker: Worker) -> messages.Answers:
     """By request, what answers it."""
     return {
-        GetFacts: worker.facts,
-        LoadModel: worker.load,
-        Listen: worker.listen,
-        Connect: worker.connect,
-        OpenRendezvous: worker.rendezvous,
-        JoinAgents: worker.join,
-        WarmUp: worker.warm,
-        LoadStage: worker.stage,
-        MeasureBaseline: worker.baseline,
-        RunTrial: worker.trial,
-        GetUsage: worker.usage,
+        messages.GetFacts: worker.facts,
+        messages.LoadModel: worker.load,
+        messages.Listen: worker.listen,
+        messages.Connect: worker.connect,
+        messages.OpenRendezvous: worker.rendezvous,
+        messages.JoinAgents: worker.join,
+        messages.WarmUp: worker.warm,
+        messages.LoadStage: worker.stage,
+        messages.MeasureBaseline: worker.baseline,
+        messages.RunTrial: worker.trial,
+        messages.GetUsage: worker.usage,
     }
 
 
@@ -321,7 +301,7 @@ def main() -> None:
         print(refusal, file=sys.stderr)
         sys.exit(2)
     guarded = {request: _answering(answer) for request, answer in answers(worker).items()}
-    serve({**handlers(guarded), "probe": _answering(worker.probe)})
+    serve({**messages.handlers(guarded), "probe": _answering(worker.probe)})
 
 
 if __name__ == "__main__":

@@ -19,19 +19,8 @@ from typing import Any
 
 import psutil
 
+from pareto import messages
 from pareto.jsonlines import Refused, serve
-from pareto.messages import (
-    Answers,
-    BeginSampling,
-    CollectSamples,
-    GetLatestSample,
-    GetSamplingCost,
-    IdlePower,
-    MeasureIdle,
-    SamplingCost,
-    SensorSample,
-    handlers,
-)
 from pareto.worker.sensors.instruments import Instruments, Reading
 
 KEPT = 50_000
@@ -131,7 +120,7 @@ class Monitor:
         self._sysfs = sysfs
         self._session: _Session | None = None
 
-    def begin(self, request: BeginSampling) -> dict[str, str]:
+    def begin(self, request: messages.BeginSampling) -> dict[str, str]:
         self.stop()
         try:
             instruments = Instruments(request.pid, request.gpu, self._sysfs)
@@ -142,15 +131,15 @@ class Monitor:
         self._session = _Session(instruments, sampler, begun_s, own_cpu_s)
         return instruments.sensors
 
-    def latest(self, request: GetLatestSample) -> SensorSample | None:
+    def latest(self, request: messages.GetLatestSample) -> messages.SensorSample | None:
         return self._session.sampler.latest().sample if self._session is not None else None
 
-    def collect(self, request: CollectSamples) -> dict[str, list[Any]]:
+    def collect(self, request: messages.CollectSamples) -> dict[str, list[Any]]:
         samples = [reading.sample for reading in self._begun().sampler.collect()]
-        names = [field.name for field in fields(SensorSample)]
+        names = [field.name for field in fields(messages.SensorSample)]
         return {name: [getattr(sample, name) for sample in samples] for name in names}
 
-    def idle(self, request: MeasureIdle) -> IdlePower:
+    def idle(self, request: messages.MeasureIdle) -> messages.IdlePower:
         session = self._begun()
         from_s = time.monotonic()
         time.sleep(request.seconds)
@@ -160,12 +149,12 @@ class Monitor:
         }
         powers = [power for power in by_source.values() if power is not None]
         complete = powers and len(powers) == len(by_source)
-        return IdlePower(sum(powers) if complete else None, by_source)
+        return messages.IdlePower(sum(powers) if complete else None, by_source)
 
-    def cost(self, request: GetSamplingCost) -> SamplingCost:
+    def cost(self, request: messages.GetSamplingCost) -> messages.SamplingCost:
         session = self._begun()
         lasted_s = time.monotonic() - session.begun_s
-        return SamplingCost(
+        return messages.SamplingCost(
             (_own_cpu_s() - session.own_cpu_s) / lasted_s * 100,
             session.sampler.taken(),
             session.sampler.late_p99_s(),
@@ -201,14 +190,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(prog="pareto.worker.monitor")
     arguments.add_argument("--sysfs", type=Path, default=Path("/"), help=argparse.SUPPRESS)
     monitor = Monitor(arguments.parse_args().sysfs)
-    answers: Answers = {
-        BeginSampling: monitor.begin,
-        GetLatestSample: monitor.latest,
-        CollectSamples: monitor.collect,
-        MeasureIdle: monitor.idle,
-        GetSamplingCost: monitor.cost,
+    answers: messages.Answers = {
+        messages.BeginSampling: monitor.begin,
+        messages.GetLatestSample: monitor.latest,
+        messages.CollectSamples: monitor.collect,
+        messages.MeasureIdle: monitor.idle,
+        messages.GetSamplingCost: monitor.cost,
     }
-    serve(handlers(answers), at_end=monitor.stop)
+    serve(messages.handlers(answers), at_end=monitor.stop)
 
 
 if __name__ == "__main__":
