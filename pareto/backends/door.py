@@ -82,7 +82,7 @@ class Door:
                 elif (waiting := self._waiting.get(key.data)) is not None:
                     self._hear(waiting)
             now = time.monotonic()
-            for waiting in [it for it in self._waiting.values() if it.until <= now]:
+            for waiting in [each for each in self._waiting.values() if each.until <= now]:
                 self._turn_away(waiting, "it proved nothing in time")
         for waiting in self._waiting.values():
             waiting.sock.close()
@@ -90,7 +90,7 @@ class Door:
         self._listener.close()
 
     def _patience_s(self) -> float | None:
-        untils = [it.until for it in self._waiting.values()]
+        untils = [waiting.until for waiting in self._waiting.values()]
         return max(0.0, min(untils) - time.monotonic()) if untils else None
 
     def _greet(self) -> None:
@@ -144,8 +144,8 @@ class Door:
 
     def _make_room(self, why: str) -> None:
         """The oldest goes, of the address that has most: one that crowds pays for itself."""
-        ((crowding, _),) = Counter(it.address for it in self._waiting.values()).most_common(1)
-        self._turn_away(next(it for it in self._waiting.values() if it.address == crowding), why)
+        ((crowding, _),) = Counter(each.address for each in self._waiting.values()).most_common(1)
+        self._turn_away(next(each for each in self._waiting.values() if each.address == crowding), why)
 
     def _turn_away(self, waiting: _Waiting, why: str) -> None:
         self._forget(waiting)

@@ -67,9 +67,9 @@ def connected(address: str, port: int, token: str, place: Place = ALONE) -> sock
 def prove(sock: socket.socket, token: str, place: Place, until: float) -> None:
     """The connecting end, done by `until` of `time.monotonic`. Raises Rejected, EOFError, OSError."""
     tune(sock)
-    nonce = _by(sock, NONCE_BYTES, until)
+    nonce = exactly(sock, NONCE_BYTES, until)
     sock.sendall(answer(token, nonce, place))
-    verdict = _by(sock, len(WELCOME), until)
+    verdict = exactly(sock, len(WELCOME), until)
     if verdict == REFUSAL:
         raise Rejected("turned away: wrong token or protocol version")
     if verdict != WELCOME:
@@ -109,30 +109,23 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * PEER_TIMEOUT_S)
 
 
-def exactly(sock: socket.socket, nbytes: int) -> bytes:
-    """The next `nbytes` of the stream. Raises EOFError if it ends before."""
+def exactly(sock: socket.socket, nbytes: int, until: float | None = None) -> bytes:
+    """The next `nbytes` of the stream. Raises EOFError if it ends before.
+
+    Raises TimeoutError where they are not there by `until` of `time.monotonic`, however they dribble in.
+    """
     data = bytearray()
     while len(data) < nbytes:
+        if until is not None:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("the other end does not answer in time")
+            sock.settimeout(left_s)
         part = sock.recv(nbytes - len(data))
         if not part:
             raise EOFError("the peer closed the connection")
         data += part
     return bytes(data)
-
-
-def _by(sock: socket.socket, nbytes: int, until: float) -> bytes:
-    """As `exactly`; raises TimeoutError where they are not there in time, however they dribble in."""
-    data = b""
-    while len(data) < nbytes:
-        left_s = until - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("the other end does not answer in time")
-        sock.settimeout(left_s)
-        part = sock.recv(nbytes - len(data))
-        if not part:
-            raise EOFError("the peer closed the connection")
-        data += part
-    return data
 
 
 def _proof(token: str, nonce: bytes) -> bytes:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from pareto.backends import wire
 from pareto.backends.base import BackendError
-from pareto.backends.line import Line
+from pareto.backends.wire import Line
 
 STRIPE = 16 << 10
 """Ten packets, the window that a connection with 1 % loss gets to: what a smaller one would take longer for."""
@@ -29,7 +29,7 @@ _HEADER = struct.Struct("!QQI")
 _CUT = "the peer closed the connection in the middle of a message"
 
 
-class _Lane:
+class _Connection:
     """One of the connections, as its receiver sees it: `left` bytes of a stripe are to come, for `at` in `message`."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -82,29 +82,29 @@ class Stripes:
     """As a `Line`, over several connections; sockets that nobody else uses."""
 
     def __init__(self, socks: Sequence[socket.socket]) -> None:
-        self._lanes = {sock.fileno(): _Lane(sock) for sock in socks}
+        self._connections = {sock.fileno(): _Connection(sock) for sock in socks}
         self._out, self._in = select.poll(), select.poll()
-        for fd, lane in self._lanes.items():
-            lane.sock.setblocking(False)
+        for fd, connection in self._connections.items():
+            connection.sock.setblocking(False)
             # It is ready to be written to when all that it got is sent, and not when the kernel's buffer has room.
-            lane.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
             self._out.register(fd, select.POLLOUT)
             self._in.register(fd, select.POLLIN)
         self._sent = 0
         """Messages that were."""
-        self._free: list[_Lane] = []
-        """Lanes that were ready to be written to, and got nothing since."""
+        self._free: list[_Connection] = []
+        """Connections that were ready to be written to, and got nothing since."""
         self._message = -1
         """The one that is being received."""
         self._begun: set[tuple[int, int]] = set()
         """Stripes that have come: message, and where in it. One that comes twice would leave a hole."""
-        self._ready: list[_Lane] = []
-        """Lanes on which something has come."""
-        self._watched = set(self._lanes)
+        self._ready: list[_Connection] = []
+        """Connections on which something has come."""
+        self._watched = set(self._connections)
         self._ended = False
         """Whether one of them has."""
         self._parked: list[int] = []
-        """Lanes that wait with a later message, or with a part of this one for which there is no place yet."""
+        """Connections that wait with a later message, or with a part of this one for which there is no place yet."""
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         parts = [memoryview(head), *body]
@@ -118,14 +118,14 @@ class Stripes:
 
     def _send(self, parts: list[memoryview]) -> None:
         while not self._free:
-            self._free = [self._lanes[fd] for fd, _ in self._out.poll()]
-        lane, left = self._free.pop(), sum(map(len, parts))
+            self._free = [self._connections[fd] for fd, _ in self._out.poll()]
+        connection, left = self._free.pop(), sum(map(len, parts))
         while left:
             try:
-                sent = lane.sock.sendmsg(parts)
+                sent = connection.sock.sendmsg(parts)
             except BlockingIOError:  # it took a part, and the rest of a stripe cannot go elsewhere
                 alone = select.poll()
-                alone.register(lane.sock, select.POLLOUT)
+                alone.register(connection.sock, select.POLLOUT)
                 alone.poll()
                 continue
             parts = _within(parts, sent, left)
@@ -162,21 +162,21 @@ class Stripes:
             while self._watched:
                 for fd, _ in self._in.poll():
                     try:
-                        self._lanes[fd].read([scratch])
+                        self._connections[fd].read([scratch])
                     except EOFError:
                         self._unwatch(fd)
             return
         while nbytes:
-            lane = self._next()
-            nbytes -= lane.take([scratch[: min(lane.left, nbytes)]])
+            connection = self._next()
+            nbytes -= connection.take([scratch[: min(connection.left, nbytes)]])
 
     def end(self) -> None:
-        for lane in self._lanes.values():
-            lane.sock.shutdown(socket.SHUT_WR)
+        for connection in self._connections.values():
+            connection.sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        for lane in self._lanes.values():
-            Line(lane.sock).close()
+        for connection in self._connections.values():
+            Line(connection.sock).close()
 
     def _rest(self, parts: list[memoryview]) -> None:
         try:
@@ -189,21 +189,21 @@ class Stripes:
         left = total = sum(map(len, parts))
         self._unpark()
         while left:
-            lane = self._next()
-            begin = lane.at - start
+            connection = self._next()
+            begin = connection.at - start
             if not start and begin >= total:
-                self._park(lane)  # of the body, which has no place before the header is there
+                self._park(connection)  # of the body, which has no place before the header is there
                 continue
-            if begin < 0 or (start and begin + lane.left > total):
+            if begin < 0 or (start and begin + connection.left > total):
                 raise BackendError("a stripe came that lies outside of its message")
-            wanted = min(lane.left, total - begin)
-            came = lane.take(_within(parts, begin, begin + wanted))
+            wanted = min(connection.left, total - begin)
+            came = connection.take(_within(parts, begin, begin + wanted))
             left -= came
             if came == wanted:
-                self._ready.append(lane)  # there may be more
+                self._ready.append(connection)  # there may be more
 
-    def _next(self) -> _Lane:
-        """A lane that has something of the current message. EOFError where nothing more comes."""
+    def _next(self) -> _Connection:
+        """A connection that has something of the current message. EOFError where nothing more comes."""
         while True:
             while not self._ready:
                 if not self._watched:
@@ -211,53 +211,53 @@ class Stripes:
                 came = self._in.poll(1000 * LAST_S if self._ended else None)
                 if not came:
                     raise BackendError("the peer closed one of several connections")
-                self._ready = [self._lanes[fd] for fd, _ in came]
-            lane = self._ready.pop()
+                self._ready = [self._connections[fd] for fd, _ in came]
+            connection = self._ready.pop()
             try:
-                if not lane.left and not self._begin(lane):
+                if not connection.left and not self._begin(connection):
                     continue
             except EOFError:
-                if lane.is_cut:
+                if connection.is_cut:
                     raise BackendError(_CUT) from None
                 self._ended = True
-                self._unwatch(lane.sock.fileno())
+                self._unwatch(connection.sock.fileno())
                 continue
-            if lane.message < self._message:
+            if connection.message < self._message:
                 raise BackendError("more came of a message than was expected")
-            if lane.message == self._message:
-                return lane
-            self._park(lane)
+            if connection.message == self._message:
+                return connection
+            self._park(connection)
 
-    def _begin(self, lane: _Lane) -> bool:
-        """Whether a lane has its next stripe's header."""
-        if not lane.begin():
+    def _begin(self, connection: _Connection) -> bool:
+        """Whether a connection has its next stripe's header."""
+        if not connection.begin():
             return False
-        if (lane.message, lane.at) in self._begun:
+        if (connection.message, connection.at) in self._begun:
             raise BackendError("a stripe came twice")
-        self._begun.add((lane.message, lane.at))
+        self._begun.add((connection.message, connection.at))
         return True
 
     def _unwatch(self, fd: int) -> None:
         self._in.unregister(fd)
         self._watched.discard(fd)
 
-    def _park(self, lane: _Lane) -> None:
-        self._parked.append(lane.sock.fileno())
+    def _park(self, connection: _Connection) -> None:
+        self._parked.append(connection.sock.fileno())
         self._unwatch(self._parked[-1])
 
     def _unpark(self) -> None:
         for fd in self._parked:
             self._in.register(fd, select.POLLIN)
             self._watched.add(fd)
-            self._ready.append(self._lanes[fd])
+            self._ready.append(self._connections[fd])
         self._parked.clear()
 
 
 def _within(parts: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
     """What lies between two places of these parts one after another."""
-    found = []
+    views = []
     for part in parts:
         if begin < len(part) and end > 0:
-            found.append(part[max(begin, 0) : end])
+            views.append(part[max(begin, 0) : end])
         begin, end = begin - len(part), end - len(part)
-    return found
+    return views

@@ -23,9 +23,9 @@ from typing import NamedTuple
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
 from pareto.backends.door import Door
-from pareto.backends.line import Line
 from pareto.backends.pipeline import Pipeline, Request, said
 from pareto.backends.stripes import Stripes
+from pareto.backends.wire import Line
 
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""

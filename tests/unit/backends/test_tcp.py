@@ -18,8 +18,8 @@ from torch import Tensor
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
 from pareto.backends.door import Door
-from pareto.backends.line import Line
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
+from pareto.backends.wire import Line
 
 TOKEN = "a token"  # noqa: S105
 NAME = fingerprint("weights", "graph", (3,), 1, 1)

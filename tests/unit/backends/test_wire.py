@@ -12,8 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import wire
 from pareto.backends.base import MAX_S, BackendError
-from pareto.backends.line import AHEAD, Line
 from pareto.backends.rpc import RpcClient
+from pareto.backends.wire import AHEAD, Line
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
