@@ -13,7 +13,7 @@ import numpy as np
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Span, delay_range_s
 from pareto.link.profile import Direction
-from pareto.simulated.world import Floats, LinkTruth, Noise
+from pareto.simulated.world import Floats, LinkTruth, World
 from pareto.worker.phases import MAX_LATENCY_REQUESTS, MAX_THROUGHPUT_REQUESTS, Phase, Sample
 
 Length = tuple[int, float]
@@ -21,59 +21,55 @@ Length = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class Way:
+class OneWay:
     """One way over a link: seconds that a message occupies it, and the least and greatest delay that follows."""
 
     busy_s: float
     delay_s: tuple[float, float]
 
     @classmethod
-    def of(cls, way: Direction, nbytes: int, truth: LinkTruth, seen: Span) -> Way:
+    def of(cls, direction: Direction, nbytes: int, truth: LinkTruth, seen: Span) -> OneWay:
         """By arithmetic: TCP's goodput of the rate, the delay with its jitter; of a trace, in the part seen.
 
         Losses cost nothing.
         """
-        if way.trace is not None:
+        if direction.trace is not None:
             line_s = fmean(
-                (way.trace.least_transfer_s(nbytes, *seen), way.trace.most_transfer_s(nbytes, *seen))
+                (
+                    direction.trace.least_transfer_s(nbytes, *seen),
+                    direction.trace.most_transfer_s(nbytes, *seen),
+                )
             )
         else:
-            line_s = 8 * nbytes / way.rate_bps if way.rate_bps else 0.0
-        delay_s = delay_range_s(way, seen)[0] + truth.delay
-        return cls(line_s / (GOODPUT * truth.rate), (delay_s, delay_s + 2 * way.jitter_s))
+            line_s = 8 * nbytes / direction.rate_bps if direction.rate_bps else 0.0
+        delay_s = delay_range_s(direction, seen)[0] + truth.delay
+        return cls(line_s / (GOODPUT * truth.rate), (delay_s, delay_s + 2 * direction.jitter_s))
 
 
-@dataclass(frozen=True)
 class Path:
-    """What a request passes: the edge's stage, the link out, the next stage, ..., and the links back.
+    """What a request passes: the edge's stage, the link out, the next stage, ..., and the links back."""
 
-    stages_s: usual seconds of each stage that takes part, the edge's first. out: the link behind each stage but the
-    last, and back: the same links the other way. overhead_s: what the backend adds. most: requests of a phase.
-    """
-
-    stages_s: Sequence[float]
-    out: Sequence[Way]
-    back: Sequence[Way]
-    overhead_s: float
-    noise: Noise
-    draws: np.random.Generator
-    most: int
-
-    @classmethod
-    def over(
-        cls,
+    def __init__(
+        self,
         crossings: Sequence[Crossing],
         stages_s: Sequence[float],
-        truth: LinkTruth,
+        world: World,
         overhead_s: float,
-        noise: Noise,
         draws: np.random.Generator,
-        most: int,
-    ) -> Path:
-        """Over these links."""
-        out = [Way.of(it.profile.edge_to_server, it.payload_bytes, truth, it.seen) for it in crossings]
-        back = [Way.of(it.profile.server_to_edge, it.result_bytes, truth, it.seen) for it in crossings]
-        return cls(stages_s, out, back, overhead_s if crossings else 0.0, noise, draws, most)
+    ) -> None:
+        """`stages_s`: usual seconds of each stage that takes part, the edge's first. `overhead_s`: of the backend."""
+        link = world.link
+        self.out = [
+            OneWay.of(each.profile.edge_to_server, each.payload_bytes, link, each.seen) for each in crossings
+        ]
+        self.back = [
+            OneWay.of(each.profile.server_to_edge, each.result_bytes, link, each.seen) for each in crossings
+        ]
+        self.stages_s = stages_s
+        self.overhead_s = overhead_s if crossings else 0.0
+        self.noise = world.noise
+        self.draws = draws
+        self.most = world.requests
 
     @property
     def latency_s(self) -> float:
@@ -110,7 +106,7 @@ class Path:
         waits = iter(delays)
         busy, after = np.zeros((2, len(steps), count))
         for number, step in enumerate(steps):
-            if isinstance(step, Way):
+            if isinstance(step, OneWay):
                 busy[number], after[number] = step.busy_s, next(waits)
             else:
                 busy[number] = step

@@ -237,15 +237,11 @@ class Workers:
         ]
         crossed, began = self.crossings(cell, network, seen), self._clock()
         alone_s = self._stages_s(trial, len(crossed) + 1, draws)
-        path = Path.over(
-            crossed,
-            [self._loaded_s(role, trial.round, s) for role, s in zip(self._hosts, alone_s, strict=False)],
-            world.link,
-            BACKEND_S.get(names.parse(cell.backend).name, 0.0),
-            world.noise,
-            draws,
-            world.requests,
-        )
+        loaded_s = [
+            self._loaded_s(role, trial.round, s) for role, s in zip(self._hosts, alone_s, strict=False)
+        ]
+        backend_s = BACKEND_S.get(names.parse(cell.backend).name, 0.0)
+        path = Path(crossed, loaded_s, world, backend_s, draws)
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)
         depth, pace_s = pace(

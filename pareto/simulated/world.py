@@ -4,44 +4,55 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
-from pareto.sweep import quantity
+from pareto.yaml_file import Keys, YamlFile
 
 Floats = npt.NDArray[np.float64]
-Share = Annotated[float, quantity(units.share, "share"), Field(ge=0, le=1)]
+
+
+def _quantity(read: Callable[[str, str], float], what: str) -> BeforeValidator:
+    """A validator: a plain number, or a quantity with its unit, which `read` converts."""
+
+    def convert(value: Any) -> Any:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return read(value, what) if isinstance(value, str) else value
+
+    return BeforeValidator(convert)
+
+
+Share = Annotated[float, _quantity(units.share, "share"), Field(ge=0, le=1)]
 TIMES = ["model", "host", "unit", "seconds"]
 """The columns of a file of compute times. Units count from 1: unit k lies between the points k - 1 and k."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Speed(_Part):
+class Speed(Keys):
     """How fast a host computes: FLOPs at a rate, and a fixed time for each unit."""
 
+    WHAT: ClassVar[str] = "a host"
     gflops: float = Field(default=20.0, gt=0, le=1e9)
-    per_unit: Annotated[float, quantity(units.delay_s, "per_unit")] = Field(default=20e-6, ge=0, le=60)
+    per_unit: Annotated[float, _quantity(units.delay_s, "per_unit")] = Field(default=20e-6, ge=0, le=60)
 
 
-class Noise(_Part):
+class Noise(Keys):
     """How compute times vary, as factors around 1: of each request, of each trial, common to a round.
 
     normal: 1 + size z. lognormal: exp(size z). heavy: exp(size t), where t is Student's with 3 degrees of freedom and
     has the variance 1.
     """
 
+    WHAT: ClassVar[str] = "noise"
     kind: Literal["normal", "lognormal", "heavy"] = "lognormal"
     request: Share = 0.03
     trial: Share = 0.02
@@ -57,33 +68,37 @@ class Noise(_Part):
         return np.exp(size * (draws.standard_normal(count) if spread is None else np.clip(spread, -20, 20)))
 
 
-class LinkTruth(_Part):
+class LinkTruth(Keys):
     """What the link really does: a share of each rate, and a delay added each way to what the profile asks."""
 
-    rate: Annotated[float, quantity(units.share, "rate")] = Field(default=1.0, gt=0, le=10)
-    delay: Annotated[float, quantity(units.delay_s, "delay")] = Field(default=0.0, ge=0, le=60)
+    WHAT: ClassVar[str] = "link"
+    rate: Annotated[float, _quantity(units.share, "rate")] = Field(default=1.0, gt=0, le=10)
+    delay: Annotated[float, _quantity(units.delay_s, "delay")] = Field(default=0.0, ge=0, le=60)
 
 
-class Faults(_Part):
+class Faults(Keys):
     """Shares of trials that fail because a host ends, and whose output is wrong. lost: a host that is gone for good
     once `after` trials have begun."""
 
+    WHAT: ClassVar[str] = "faults"
     failed: Share = 0.0
     invalid: Share = 0.0
     lost: str | None = None
     after: int = Field(default=0, ge=0)
 
 
-class Load(_Part):
+class Load(Keys):
     """Something else at work on a host in these rounds: its stages take so many times as long, but not alone."""
 
+    WHAT: ClassVar[str] = "a load"
     factor: float = Field(default=2.0, ge=1, le=100)
     rounds: tuple[int, ...] = ()
 
 
-class World(_Part):
+class World(Keys):
     """A simulated testbed. loads: by role. requests: the most that a phase has; fewer make long studies quick."""
 
+    WHAT: ClassVar[str] = "a simulated testbed"
     hosts: dict[str, Speed] = Field(default_factory=dict)
     times: Path | None = None
     noise: Noise = Noise()
@@ -93,7 +108,7 @@ class World(_Part):
     requests: int = Field(default=5000, ge=2, le=5000)
     seed: int = Field(default=0, ge=0)
 
-    _times: dict[tuple[str, str, int], float] = {}
+    _times: dict[tuple[str, str, int], float] = PrivateAttr(default_factory=dict)
 
     def speed(self, role: str) -> Speed:
         return self.hosts.get(role) or _USUAL.get(role, Speed())
@@ -129,41 +144,30 @@ def load(name: str) -> World:
             raise TestbedError(f"--testbed {name}: simulated, or simulated:FILE with what is simulated")
         return World()
     path = Path(file).expanduser()
-    try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(fields, dict):
-            raise TestbedError(f"{path} must map {', '.join(World.model_fields)} to values")
-        world = World.model_validate(fields)
-        if world.times is not None:
-            world._times.update(_read_times(path.parent / world.times.expanduser()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise TestbedError(f"cannot read the simulated testbed {path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise TestbedError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where, message = ".".join(map(str, fault["loc"])), fault["msg"]
-        if fault["type"] == "extra_forbidden":
-            message = "unknown key; docs/simulated.md has them all"
-        raise TestbedError(f"{path}: {where}: {message[0].lower()}{message[1:]}") from None
+    world = YamlFile(path, "simulated testbed", TestbedError).read(World, "seed: 7, for a start")
+    if world.times is not None:
+        world._times.update(_read_times(path.parent / world.times.expanduser()))
     return world
 
 
 def _read_times(path: Path) -> dict[tuple[str, str, int], float]:
-    """Seconds by model, host and unit. Raises TestbedError, OSError."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames is None or not set(TIMES) <= set(reader.fieldnames):
+    """Seconds by model, host and unit. Raises TestbedError."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TestbedError(f"cannot read the compute times {path}: {error}") from None
+    times = {}
+    for number, row in enumerate(rows, start=2):
+        if not row.keys() >= set(TIMES):
             raise TestbedError(f"{path} must have the columns {', '.join(TIMES)}")
-        times = {}
-        for number, row in enumerate(reader, start=2):
-            try:
-                seconds = float(row["seconds"])
-                if not 0 <= seconds <= 3600:
-                    raise ValueError
-                times[row["model"], row["host"], int(row["unit"])] = seconds
-            except (TypeError, ValueError):
-                raise TestbedError(
-                    f"{path}:{number}: unit is a number from 1 on, seconds one from 0 to 3600"
-                ) from None
+        try:
+            seconds = float(row["seconds"])
+            if not 0 <= seconds <= 3600:
+                raise ValueError
+            times[row["model"], row["host"], int(row["unit"])] = seconds
+        except (TypeError, ValueError):
+            raise TestbedError(
+                f"{path}:{number}: unit is a number from 1 on, seconds one from 0 to 3600"
+            ) from None
     return times

@@ -20,7 +20,7 @@ def test_without_a_file_there_is_a_usual_world() -> None:
 def test_quantities_have_their_units(tmp_path: Path) -> None:
     (tmp_path / "world.yaml").write_text(
         "hosts: {edge: {gflops: 2, per_unit: 30us}}\n"
-        "noise: {kind: heavy, request: 10%, trial: 0%, round: 5%}\n"
+        "noise: {kind: heavy, request: 10%, trial: 0, round: 0.05}\n"
         "link: {rate: 92%, delay: 3ms}\n"
         "faults: {failed: 2%, invalid: 1%, lost: edge, after: 20}\n"
         "requests: 10\nseed: 7\n"
