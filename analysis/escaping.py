@@ -43,8 +43,8 @@ def short(text: str, most: int = 300) -> str:
 def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
     """The frame with an apostrophe before every text that a spreadsheet would take for a formula."""
     texts = [name for name, kind in table.dtypes.items() if not _is_number(kind)]
-    found = {name: table[name].map(no_formula) for name in texts}
-    changed = {name: column for name, column in found.items() if not column.equals(table[name])}
+    escaped = {name: table[name].map(no_formula) for name in texts}
+    changed = {name: column for name, column in escaped.items() if not column.equals(table[name])}
     return table.assign(**{str(name): column for name, column in changed.items()}) if changed else table
 
 

@@ -86,20 +86,20 @@ def best_map_drawing(
     `analysis.advice.predict`, for the same. None for a chain, and where fewer than two networks are known and nothing
     is predicted. `name`: as in the names of the files; by default the model.
     """
-    found = best(rows, known, predictor)
-    if found.empty or (predictor is None and found["netem"].nunique() < 2):
+    winners = best(rows, known, predictor)
+    if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
         return None
-    data = found.assign(what="measured")
+    data = winners.assign(what="measured")
     if predictor is not None:
-        data = pd.concat([data, *_written(predictor, *_scales(found))], ignore_index=True)
-    shown = rows[rows["netem"].isin(found["netem"])]
-    absent = sorted(set(rows["netem"]) - set(found["netem"]))
+        data = pd.concat([data, *_written(predictor, *_scales(winners))], ignore_index=True)
+    shown = rows[rows["netem"].isin(winners["netem"])]
+    absent = sorted(set(rows["netem"]) - set(winners["netem"]))
     return Drawing(
         "best-map",
         tuple(name) or (str(rows["model"].iloc[0]),),
-        lambda width: best_map_figure(found, predictor, rows, width=width),
+        lambda width: best_map_figure(winners, predictor, rows, width=width),
         data,
-        caption(*_sentences(found, absent), conditions(shown, testbed)),
+        caption(*_sentences(winners, absent), conditions(shown, testbed)),
     )
 
 
@@ -111,7 +111,7 @@ def _predictor(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, N
 
 
 def best_map_figure(
-    found: pd.DataFrame,
+    winners: pd.DataFrame,
     predictor: Predictor | None = None,
     rows: pd.DataFrame | None = None,
     *,
@@ -119,11 +119,11 @@ def best_map_figure(
 ) -> Figure:
     """A map for the latency and one for the throughput: rate to the right, round-trip delay upwards, both logarithmic.
 
-    `found`: of `analysis.advice.best.best`. A mark at each measured profile holds the number of its best point; the
+    `winners`: of `analysis.advice.best.best`. A mark at each measured profile holds the number of its best point; the
     areas behind are what `predictor` puts first, the way back not shaped. `rows`: of the front, for the title and the
     footnote.
     """
-    delays, rates = _scales(found)
+    delays, rates = _scales(winners)
     page = width == "page"
     maps = {objective: areas(predictor, delays, rates, objective) for objective in _TITLES if predictor}
     colours = colours_of([cell for one in maps.values() for cell in one.cells])
@@ -133,7 +133,7 @@ def best_map_figure(
         unnamed, titled = set[Cell](), set[Cell]()
         marks = []
         for axes, objective in zip(panels, _TITLES, strict=True):
-            here = found[found["objective"] == objective]
+            here = winners[winners["objective"] == objective]
             dots = np.column_stack([rates.at(here["rate_bps"]), delays.at(here["delay_s"])])
             marks.append((axes, here, dots))
             axes.set_title(_TITLES[objective], loc="left", fontsize="medium", fontweight="normal")
@@ -149,14 +149,14 @@ def best_map_figure(
             axes.set_ylabel("round-trip delay (ms)")
         for axes in panels if page else panels[1:]:
             axes.set_xlabel("rate, edge to server (Mbit/s)")
-        entries = _legend(found) + [
+        entries = _legend(winners) + [
             Patch(facecolor=colours[cell], hatch=hatch(cell), label=cell_name(cell), **_THIN)
             for cell in sorted(unnamed - titled, key=list(colours).index)
         ]
         title = "Best partition point by network"
         if rows is not None:
             title += f": {rows['model'].iloc[0]}"
-            style.footnote(figure, rows[rows["netem"].isin(found["netem"])])
+            style.footnote(figure, rows[rows["netem"].isin(winners["netem"])])
         style.figure_head(figure, title, entries)
         settle(figure)
         for axes, here, dots in marks:
@@ -164,9 +164,9 @@ def best_map_figure(
     return figure
 
 
-def _scales(found: pd.DataFrame) -> tuple[Scale, Scale]:
+def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
     """Of delay (s) and rate (bit/s): a good deal more than what was measured, and a hundredfold at least."""
-    delays, rates = found["delay_s"], found["rate_bps"]
+    delays, rates = winners["delay_s"], winners["rate_bps"]
     return (
         Scale.around(delays[delays > 0], (0.001, 0.2), strip_low=bool((delays == 0).any())),
         Scale.around(rates[np.isfinite(rates)], (1e6, 1e9), strip_high=bool(np.isinf(rates).any())),
@@ -202,17 +202,17 @@ def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) ->
     place_labels(axes, labels, markers=dots, marker_pt=size_pt + 2, zorder=4)
 
 
-def _legend(found: pd.DataFrame) -> list[Any]:
+def _legend(winners: pd.DataFrame) -> list[Any]:
     entries: list[Any] = []
-    for backend in sorted(set(found["backend"]), key=place):
+    for backend in sorted(set(winners["backend"]), key=place):
         look = {"marker": _marker(backend), "color": "white", "markeredgecolor": "black", "markersize": 7}
         entries.append(entry(f"measured best: {backend or 'nothing crosses'}", **look))
-    if (found["prediction"] != "").any():
+    if (winners["prediction"] != "").any():
         entries.append(Patch(facecolor="0.88", label="area: predicted best", **_THIN))
     for prediction, words in (
         (CLOSE, "prediction differs, no more than chance may"), (OTHER, "prediction differs"),
     ):  # fmt: skip
-        if (found["prediction"] == prediction).any():
+        if (winners["prediction"] == prediction).any():
             colour, thick, line = _EDGES[prediction]
             entries.append(Patch(facecolor="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words))
     return entries
@@ -236,7 +236,7 @@ def _written(predictor: Predictor, delays: Scale, rates: Scale) -> list[pd.DataF
     return written
 
 
-def _sentences(found: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
+def _sentences(winners: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
     yield (
         "The best partition point at each network, for latency and for throughput, over the rate from edge to server "
         "and the delay that a round trip gets, both logarithmic"
@@ -245,7 +245,7 @@ def _sentences(found: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
         "Marks: measured, at the profiles; the number is the point with the best median, the shape its backend. Point "
         "0 leaves the whole model to the server"
     )
-    if (found["prediction"] != "").any():
+    if (winners["prediction"] != "").any():
         yield (
             "Areas: predicted, from the measured stage times of all profiles and what each backend adds, the network "
             "by arithmetic (delays, payload over rate), the way back not shaped. Far from the marks they are "
@@ -256,7 +256,7 @@ def _sentences(found: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
             CLOSE: "another point whose interval overlaps (or is not known)",
             OTHER: "another, and worse",
         }
-        counts = found["prediction"].value_counts()
+        counts = winners["prediction"].value_counts()
         named = [f"{counts[kind]} {words}" for kind, words in meanings.items() if counts.get(kind, 0)]
         yield f"At the marks themselves the prediction names: {', '.join(named)}"
     if absent:

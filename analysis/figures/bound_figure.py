@@ -130,8 +130,8 @@ def _scaled(rows: pd.DataFrame, measure: Measure) -> tuple[pd.DataFrame, str]:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
-    found, unit = _scaled(rows, measure)
-    both = pd.concat([found["x"], found["y"]])
+    scaled, unit = _scaled(rows, measure)
+    both = pd.concat([scaled["x"], scaled["y"]])
     for name in ("x", "y"):
         style.fit_axis(axes, name, both, 0.08)
     axes.grid(True)
@@ -143,9 +143,9 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     axes.plot(ends, ends, color="0.25", linewidth=0.9, zorder=1.5)
     axes.plot(ends, ends * measure.nine_tenths, "--", color="0.45", linewidth=0.8, zorder=1.5)
     axes.set(xlim=ends, ylim=ends)
-    for one in style.scattered(found, rows):
+    for one in style.scattered(scaled, rows):
         axes.plot(one.rows["x"], one.rows["y"], **_look(one), zorder=3)
-    those = found[beyond(found, measure)]
+    those = scaled[beyond(scaled, measure)]
     axes.plot(those["x"], those["y"], **_RING, zorder=4)
 
 
@@ -174,20 +174,20 @@ def _legend(rows: pd.DataFrame, shown: Sequence[Measure]) -> list[Artist]:
 
 
 def _label(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
-    found, _ = _scaled(rows, measure)
-    worst = found.sort_values(measure.efficiency, kind="stable").index[:WORST]
-    named = found.index.isin(worst) | beyond(found, measure)
+    scaled, _ = _scaled(rows, measure)
+    worst = scaled.sort_values(measure.efficiency, kind="stable").index[:WORST]
+    named = scaled.index.isin(worst) | beyond(scaled, measure)
     away = _UP_LEFT if measure.name == "latency" else _DOWN_RIGHT
     ends = np.array(axes.get_xlim())
     place_labels(
         axes,
         [
             Label(row["x"], row["y"], str(row["point"]), one.colour, away)
-            for one in style.scattered(found, rows)
+            for one in style.scattered(scaled, rows)
             for _, row in one.rows.iterrows()
             if named[row.name]
         ],
-        markers=found[["x", "y"]].to_numpy(),
-        marker_pt=np.where(beyond(found, measure), _RING["markersize"], MARKER_PT) + 1,
+        markers=scaled[["x", "y"]].to_numpy(),
+        marker_pt=np.where(beyond(scaled, measure), _RING["markersize"], MARKER_PT) + 1,
         lines=[(ends, ends), (ends, ends * measure.nine_tenths)],
     )

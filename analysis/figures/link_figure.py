@@ -129,25 +129,25 @@ def _name_row(axes: Axes, netem: str, link: str, probes: pd.DataFrame) -> None:
 
 
 def _draw(axes: Axes, probes: pd.DataFrame, quantity: Quantity, width: str) -> None:
-    asked, least, most, read = (
+    wanted, least, most, read = (
         probes[column] * quantity.scale
         for column in (quantity.asked, quantity.least, quantity.most, quantity.column)
     )
     axes.tick_params(labelsize=SMALL_PT)
     axes.set_ylabel(quantity.title, fontsize=SMALL_PT)
-    if asked.isna().all():
+    if wanted.isna().all():
         axes.text(0.5, 0.5, "none asked", transform=axes.transAxes, ha="center", va="center", color="0.45")
         axes.set_yticks([])
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.tick_params(axis="x", length=0)
         return
     at = probes["probe"]
-    if asked.nunique() == 1 and most.notna().all():
+    if wanted.nunique() == 1 and most.notna().all():
         axes.axhspan(float(least.min()), float(most.max()), color="0.88", linewidth=0, zorder=1)
-        axes.axhline(float(asked.iloc[0]), color="0.35", linewidth=0.9, zorder=2)
+        axes.axhline(float(wanted.iloc[0]), color="0.35", linewidth=0.9, zorder=2)
     else:
-        axes.plot(at, asked, color="0.35", linewidth=0.9, zorder=2)
-    low, high = _limits(asked, least, most, read)
+        axes.plot(at, wanted, color="0.35", linewidth=0.9, zorder=2)
+    low, high = _limits(wanted, least, most, read)
     axes.set_ylim(low, high)
     off = _blamed(probes, quantity)
     inside = read.between(low, high)
@@ -166,17 +166,17 @@ def _draw(axes: Axes, probes: pd.DataFrame, quantity: Quantity, width: str) -> N
                 clip_on=False, linestyle="", zorder=4,
             )  # fmt: skip
     axes.yaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
-    title = f"\n{'median ' if width == 'page' else ''}{_middle(read, asked, quantity)}"
+    title = f"\n{'median ' if width == 'page' else ''}{_middle(read, wanted, quantity)}"
     axes.set_title(title, loc="left", fontsize=SMALL_PT, fontweight="normal", pad=3)
 
 
-def _limits(asked: pd.Series, least: pd.Series, most: pd.Series, read: pd.Series) -> tuple[float, float]:
-    every = pd.concat([asked, least, most, read]).dropna()
+def _limits(wanted: pd.Series, least: pd.Series, most: pd.Series, read: pd.Series) -> tuple[float, float]:
+    every = pd.concat([wanted, least, most, read]).dropna()
     low, high = float(every.min()), float(every.max())
     if (most > least).any():
-        allowed = max(float((most - asked).max()), 1e-12)
-        low = max(low, float(asked.min()) - FAR * allowed)
-        high = min(high, float(asked.max()) + FAR * allowed)
+        allowed = max(float((most - wanted).max()), 1e-12)
+        low = max(low, float(wanted.min()) - FAR * allowed)
+        high = min(high, float(wanted.max()) + FAR * allowed)
     room = 0.08 * (high - low or abs(high) or 1.0)
     return low - room, high + room
 
@@ -188,10 +188,10 @@ def _blamed(probes: pd.DataFrame, quantity: Quantity) -> pd.Series:
     return blamed
 
 
-def _middle(read: pd.Series, asked: pd.Series, quantity: Quantity) -> str:
+def _middle(read: pd.Series, wanted: pd.Series, quantity: Quantity) -> str:
     """The median and how far it is from what was asked: a round trip in its unit, as the tolerance has a least; a rate
     in percent."""
-    median, target = float(read.median()), float(asked.median())
+    median, target = float(read.median()), float(wanted.median())
     if np.isnan(median):
         return "not measured"
     in_percent = f"{100 * (median / target - 1):+.1f} %" if target else ""
@@ -231,8 +231,8 @@ def _sentences(data: pd.DataFrame, testbed: str) -> Iterator[str]:
     if data["position_s"].notna().any():
         yield "Where a trace changes the link, the line is its mean, and no band is drawn"
     if len(lossy := data.dropna(subset=["asked_loss", "loss"])):
-        lost, asked = lossy["loss"].mean(), lossy["asked_loss"].mean()
-        yield f"Packets lost out, mean of all samples: {lost:.2%}, asked {asked:.2%}"
+        lost, wanted = lossy["loss"].mean(), lossy["asked_loss"].mean()
+        yield f"Packets lost out, mean of all samples: {lost:.2%}, asked {wanted:.2%}"
     yield f"Testbed: {testbed}" if testbed else ""
 
 
@@ -251,9 +251,9 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
         above.set_ylabel("round trip (ms)")
         above.legend(loc="upper right", ncols=2)
         for column, label, colour, marker in _DIRECTIONS:
-            asked, measured = (_values(rows[name]) / 1e6 for name in (f"asked_{column}", column))
-            if np.isfinite(asked).any():
-                below.plot(at, asked, color=COLOURS[colour], linewidth=1)
+            wanted, measured = (_values(rows[name]) / 1e6 for name in (f"asked_{column}", column))
+            if np.isfinite(wanted).any():
+                below.plot(at, wanted, color=COLOURS[colour], linewidth=1)
                 below.plot(at, measured, marker, color=COLOURS[colour], markersize=3, label=label)
         if below.lines:
             below.legend(loc="upper right", ncols=2)

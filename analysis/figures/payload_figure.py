@@ -93,7 +93,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame | None = None, *, widt
         title = f"Payload and compute by point: {first['model']}"
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
-        style.head(above, title, [entries[label] for label in (*(it for it in entries if it not in last), *last)])
+        style.head(above, title, [entries[label] for label in (*(name for name in entries if name not in last), *last)])
         if rows is not None:
             style.footnote(figure, rows)
     return figure

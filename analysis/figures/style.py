@@ -272,8 +272,8 @@ def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0)
         legend_pt = legend.get_window_extent().height * 72 / figure.dpi
         # The title above it reserves its height; its width would be taken from the axes, though there is room.
         legend.set_in_layout(False)
-    told = axes.set_title(wrapped(title, room * 72 / figure.dpi), loc="left", pad=4 + legend_pt + above_pt)
-    return told.get_window_extent().height / figure.dpi + (4 + legend_pt + above_pt) / 72
+    shown = axes.set_title(wrapped(title, room * 72 / figure.dpi), loc="left", pad=4 + legend_pt + above_pt)
+    return shown.get_window_extent().height / figure.dpi + (4 + legend_pt + above_pt) / 72
 
 
 def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
