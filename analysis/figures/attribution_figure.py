@@ -78,7 +78,7 @@ def draw_attribution(panels: Sequence[Axes], rows: pd.DataFrame, title: str, nam
     return style.head(panels[0], title, [entries[label] for label in legend if label in entries])
 
 
-def attribution_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
+def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
     """`attribution_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     shown, selection = _selected(rows)
     # Runs that took the network's time from medians of the others have some; none of a request is less than 0.
@@ -96,7 +96,7 @@ def attribution_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: s
         selection,
     )
     data = shown[[*POINT, "latency_s", "latency_bound_s", *(part.column for part in _parts(shown))]]
-    return Drawing("attribution", name, lambda width: attribution_figure(rows, width=width), data, text)
+    return Drawing("attribution", lambda width: attribution_figure(rows, width=width), data, text)
 
 
 def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:

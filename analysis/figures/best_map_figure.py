@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -69,8 +69,8 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
         name = [str(rows["model"].iloc[0])]
         for column, letter in (("batch_size", "b"), ("codec", ""), ("in_flight_asked", "d"), ("setup", "")):
             name += [f"{letter}{rows[column].iloc[0]}"] if findings.front[column].nunique() > 1 else []
-        if drawing := best_map_drawing(rows, known, predictor, testbed, [part for part in name if part]):
-            yield drawing
+        if drawing := best_map_drawing(rows, known, predictor, testbed):
+            yield replace(drawing, name=tuple(part for part in name if part))
 
 
 def best_map_drawing(
@@ -78,13 +78,12 @@ def best_map_drawing(
     known: Mapping[str, Network],
     predictor: Predictor | None = None,
     testbed: str = "",
-    name: Sequence[str] = (),
 ) -> Drawing | None:
     """Of one model, batch size, codec and depth, over the profiles of one or several runs.
 
     `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.advice.network.networks`; `predictor`: of
     `analysis.advice.predict`, for the same. None for a chain, and where fewer than two networks are known and nothing
-    is predicted. `name`: as in the names of the files; by default the model.
+    is predicted.
     """
     winners = best(rows, known, predictor)
     if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
@@ -96,7 +95,6 @@ def best_map_drawing(
     absent = sorted(set(rows["netem"]) - set(winners["netem"]))
     return Drawing(
         "best-map",
-        tuple(name) or (str(rows["model"].iloc[0]),),
         lambda width: best_map_figure(winners, predictor, rows, width=width),
         data,
         caption(*_sentences(winners, absent), conditions(shown, testbed)),
@@ -111,11 +109,7 @@ def _predictor(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, N
 
 
 def best_map_figure(
-    winners: pd.DataFrame,
-    predictor: Predictor | None = None,
-    rows: pd.DataFrame | None = None,
-    *,
-    width: str = "page",
+    winners: pd.DataFrame, predictor: Predictor | None, rows: pd.DataFrame, *, width: str = "page"
 ) -> Figure:
     """A map for the latency and one for the throughput: rate to the right, round-trip delay upwards, both logarithmic.
 
@@ -153,11 +147,8 @@ def best_map_figure(
             Patch(facecolor=colours[cell], hatch=hatch(cell), label=cell_name(cell), **_THIN)
             for cell in sorted(unnamed - titled, key=list(colours).index)
         ]
-        title = "Best partition point by network"
-        if rows is not None:
-            title += f": {rows['model'].iloc[0]}"
-            style.footnote(figure, rows[rows["netem"].isin(winners["netem"])])
-        style.figure_head(figure, title, entries)
+        style.footnote(figure, rows[rows["netem"].isin(winners["netem"])])
+        style.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
         settle(figure)
         for axes, here, dots in marks:
             _name_dots(axes, here, dots, _DOT_PT[width])

@@ -80,7 +80,7 @@ def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     _label(axes, rows, measure)
 
 
-def bound_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing | None:
+def bound_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
     """`bound_figure` with its data and caption; None if no bound is known. `conditions` as of `drawing.conditions`."""
     if not any(len(known(rows, measure)) for measure in MEASURES):
         return None
@@ -93,7 +93,7 @@ def bound_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) ->
         *(_impossible(rows, measure) for measure in MEASURES),
     )
     data = rows[[*POINT, *(column for of in MEASURES for column in (of.column, of.bound, of.efficiency))]]
-    return Drawing("bound", name, lambda width: bound_figure(rows, width=width), data, text)
+    return Drawing("bound", lambda width: bound_figure(rows, width=width), data, text)
 
 
 def beyond(rows: pd.DataFrame, measure: Measure) -> pd.Series:

@@ -57,7 +57,7 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     return figure
 
 
-def cuts_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> Drawing:
+def cuts_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
     """`cuts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     text = caption(
         "Throughput of every pair of cuts, and the step of the chain that sets its bound there",
@@ -65,7 +65,7 @@ def cuts_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str) -> 
         *_key(rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)),
     )
     data = rows[[*POINT, "throughput_ips", "bound_by", "on_backend_front"]]
-    return Drawing("cuts", name, lambda width: cuts_figure(rows, width=width), data, text)
+    return Drawing("cuts", lambda width: cuts_figure(rows, width=width), data, text)
 
 
 def _axes_cuts(rows: pd.DataFrame) -> tuple[list[int], list[int]]:

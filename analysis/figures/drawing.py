@@ -35,10 +35,10 @@ class Drawing:
     """
 
     kind: str
-    name: tuple[str, ...]
     draw: Callable[[str], Figure]
     data: pd.DataFrame
     caption: str
+    name: tuple[str, ...] = ()
 
 
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:

@@ -80,7 +80,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     return figure
 
 
-def energy_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str, energies: str) -> Drawing:
+def energy_drawing(rows: pd.DataFrame, conditions: str, energies: str) -> Drawing:
     """`energy_figure` with its data and caption; `conditions` as of `drawing.conditions`.
 
     `energies`: whose energy it is and what it holds, as of `analysis.fronts.energy.note`.
@@ -94,7 +94,7 @@ def energy_drawing(rows: pd.DataFrame, name: tuple[str, ...], conditions: str, e
         energies,
     )
     figures = ["latency_s", "throughput_ips", energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"]
-    return Drawing("energy", name, lambda width: energy_figure(rows, width=width), rows[[*POINT, *figures]], text)
+    return Drawing("energy", lambda width: energy_figure(rows, width=width), rows[[*POINT, *figures]], text)
 
 
 class _Panel:

@@ -89,14 +89,11 @@ def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tu
     return plane, style.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", plane.legend())
 
 
-def front_drawing(
-    rows: pd.DataFrame, name: tuple[str, ...], conditions: str, attainment: pd.DataFrame | None = None
-) -> Drawing:
+def front_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame | None = None) -> Drawing:
     """`front_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     text = "Latency against throughput of every partition point"
     return Drawing(
         "front",
-        name,
         lambda width: front_figure(rows, attainment=attainment, width=width),
         rows[[column for column in DATA if column in rows]],
         caption(text, conditions, key(rows, attainment, loaded=True)),
@@ -147,16 +144,13 @@ def fronts_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None,
     return figure
 
 
-def fronts_drawing(
-    rows: pd.DataFrame, name: tuple[str, ...], conditions: str, attainment: pd.DataFrame | None = None
-) -> Drawing:
+def fronts_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame | None = None) -> Drawing:
     """`fronts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     free = [words for axis, words, of in OBJECTIVES if not shared(rows, words, of)]
     mind = f"Mind the axes: each panel has its own for {' and '.join(free)}"
     scales = mind if free else "All panels share their axes"
     return Drawing(
         "fronts",
-        name,
         lambda width: fronts_figure(rows, attainment=attainment, width=width),
         rows[[column for column in DATA if column in rows]],
         caption("The fronts across profiles, a panel for each", conditions, scales, key(rows, attainment)),

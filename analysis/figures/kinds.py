@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -48,7 +49,7 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
         if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
             attained = _of(findings.attainment, key, _BUT_NETEM)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
-            yield fronts_drawing(rows, name, conditions(rows, testbed), attained)
+            yield replace(fronts_drawing(rows, conditions(rows, testbed), attained), name=name)
     yield from best_map_drawings(findings)
     if not findings.simulated:  # nobody has measured those links
         manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
@@ -83,26 +84,37 @@ def _of_conditions(
     medians = costs.stage_medians(findings.stages, findings.trials)
     manifest = findings.runs[0].manifest if findings.runs else {}
     for key, rows in shown.groupby(FIGURE, dropna=False):
-        if rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-            continue
-        name, text = figure_name(rows, front), conditions(rows, testbed)
-        staged = _of(medians, key)
-        yield front_drawing(rows, name, text, _of(findings.attainment, key))
-        yield attribution_drawing(costs.stage_times(rows, staged), name, text)
-        if staged.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
-            yield utilization_drawing(rows, staged, name, text)
-        if len(cuts(rows["point"].iloc[0])) == 2:
-            yield cuts_drawing(rows, name, text)
-        charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
-        if charged["energy_of"].nunique() == 1:
-            yield energy_drawing(charged, name, text, energy.note(charged, manifest))
-        others = (
-            bound_drawing(rows, name, text),
-            paired_drawing(_of(findings.paired, key), _of(findings.trials, key), testbed, name),
-            payload_drawing(rows, staged, manifest, name),
-            pipelining_drawing(rows, testbed, name),
-        )
-        yield from (drawing for drawing in others if drawing is not None)
+        if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
+            frames = [_of(frame, key) for frame in (medians, findings.attainment, findings.paired, findings.trials)]
+            for drawing in _of_condition(rows, *frames, testbed=testbed, manifest=manifest):
+                if drawing is not None:
+                    yield replace(drawing, name=figure_name(rows, front))
+
+
+def _of_condition(
+    rows: pd.DataFrame,
+    stages: pd.DataFrame,
+    attainment: pd.DataFrame,
+    pairs: pd.DataFrame,
+    trials: pd.DataFrame,
+    *,
+    testbed: str,
+    manifest: Mapping[str, Any],
+) -> Iterator[Drawing | None]:
+    text = conditions(rows, testbed)
+    yield front_drawing(rows, text, attainment)
+    yield attribution_drawing(costs.stage_times(rows, stages), text)
+    if stages.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
+        yield utilization_drawing(rows, stages, text)
+    if len(cuts(rows["point"].iloc[0])) == 2:
+        yield cuts_drawing(rows, text)
+    charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
+    if charged["energy_of"].nunique() == 1:
+        yield energy_drawing(charged, text, energy.note(charged, manifest))
+    yield bound_drawing(rows, text)
+    yield paired_drawing(pairs, trials, testbed)
+    yield payload_drawing(rows, stages, manifest)
+    yield pipelining_drawing(rows, testbed)
 
 
 def _of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:

@@ -78,7 +78,7 @@ def link_asked_drawings(
             name = [str(run)] if links["run"].nunique() > 1 else []
             name += [str(number)] if len(parts) > 1 else []
             text = caption(*_sentences(shown, str(manifest.get("testbed") or "")))
-            made.append(Drawing("link-asked", tuple(name), functools.partial(_drawn, shown), shown, text))
+            made.append(Drawing("link-asked", functools.partial(_drawn, shown), shown, text, tuple(name)))
     return made
 
 

@@ -51,21 +51,17 @@ THROUGHPUT = Measure(
 )
 
 
-def paired_drawing(
-    paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "", name: Sequence[str] = ()
-) -> Drawing | None:
+def paired_drawing(paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "") -> Drawing | None:
     """Of one model, profile, batch size and depth; None without two backends that have trials in one round.
 
-    `paired`: of `analysis.comparing.paired.paired`; `trials`: of `analysis.load`, the same conditions. `name`: as in
-    the names of the files; by default model and profile.
+    `paired`: of `analysis.comparing.paired.paired`; `trials`: of `analysis.load`, the same conditions.
     """
     data = paired_data(paired, trials)
     if data.empty:
         return None
     counted = _counted(trials)
-    named = tuple(name) or tuple(map(str, data.loc[0, ["model", "netem"]]))
     text = caption(*_sentences(data), conditions(counted, testbed))
-    return Drawing("paired", named, lambda width: paired_figure(data, counted, width=width), data, text)
+    return Drawing("paired", lambda width: paired_figure(data, counted, width=width), data, text)
 
 
 def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
@@ -87,7 +83,7 @@ def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return points.iloc[places(points, ordered).argsort(kind="stable")].reset_index(drop=True)
 
 
-def paired_figure(data: pd.DataFrame, counted: pd.DataFrame | None = None, *, width: str = "page") -> Figure:
+def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "page") -> Figure:
     """Two panels over the points: the latency's difference (ms or s), and the throughput's (%), other - first.
 
     `data`: of `paired_data`. Above the upper panel stands the latency's difference in % of the first's. `counted`:
@@ -123,8 +119,7 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame | None = None, *, wi
         label_points(below, points, width)
         versus = f"{first['other']} against {first['first']}" if len(pairs) == 1 else "Backends against each other"
         style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
-        if counted is not None:
-            style.footnote(figure, counted)
+        style.footnote(figure, counted)
     return figure
 
 

@@ -30,24 +30,19 @@ _INPUT, _NOTHING = "input", "nothing crosses"
 
 
 def payload_drawing(
-    rows: pd.DataFrame,
-    stages: pd.DataFrame,
-    manifest: Mapping[str, Any] | None = None,
-    name: Sequence[str] = (),
+    rows: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any] | None = None
 ) -> Drawing | None:
     """Of one model, profile, batch size and depth; None where no trial tells a payload.
 
     `rows`: of `analysis.fronts.front.front`; `stages`: of `analysis.costs.stage_medians`, for chains of hosts;
-    `manifest`: for the model's input and FLOPs, and the testbed. `name`: as in the names of the files, by default model
-    and profile.
+    `manifest`: for the model's input and FLOPs, and the testbed.
     """
     data = payload_data(rows, stages, manifest)
     if data.empty:
         return None
-    named = tuple(name) or tuple(map(str, rows.iloc[0][["model", "netem"]]))
     testbed = str((manifest or {}).get("testbed") or "")
     text = caption(*_sentences(data), conditions(rows, testbed))
-    return Drawing("payload", named, lambda width: payload_figure(data, rows, width=width), data, text)
+    return Drawing("payload", lambda width: payload_figure(data, rows, width=width), data, text)
 
 
 def payload_data(
@@ -77,7 +72,7 @@ def payload_data(
     return made
 
 
-def payload_figure(data: pd.DataFrame, rows: pd.DataFrame | None = None, *, width: str = "page") -> Figure:
+def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """Above, bars of the payload (KiB, logarithmic) and the input's size as a line; below, shares of the computing.
 
     `data`: of `payload_data`; `rows`: of the front, for the footnote. A chain has a bar and a line for each link.
@@ -94,8 +89,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame | None = None, *, widt
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
         style.head(above, title, [entries[label] for label in (*(name for name in entries if name not in last), *last)])
-        if rows is not None:
-            style.footnote(figure, rows)
+        style.footnote(figure, rows)
     return figure
 
 

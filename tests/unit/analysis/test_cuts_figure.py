@@ -43,4 +43,4 @@ def test_the_map_of_two_cuts(snapshot: SnapshotAssertion) -> None:
         frames = {(round(frame.get_y() + 0.5), round(frame.get_x() + 0.5)) for frame in axes.patches}
         on_front = rows.loc[rows["on_fronts_of"].str.contains(backend), "point"]
         assert frames == {tuple(SOME.index(int(cut)) for cut in point.split("+")) for point in on_front}
-    assert sentences(cuts_drawing(rows, (), "").caption) == snapshot
+    assert sentences(cuts_drawing(rows, "").caption) == snapshot

@@ -39,7 +39,7 @@ def drawing(excluded: int = 0) -> Drawing:
             footnote(figure, data)
         return figure
 
-    return Drawing("front", ("my_net", "200ms/5mbit"), draw, data, "A sentence. Another.")
+    return Drawing("front", draw, data, "A sentence. Another.", ("my_net", "200ms/5mbit"))
 
 
 @pytest.mark.parametrize("threads", [0, 1])

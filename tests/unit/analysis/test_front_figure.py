@@ -80,7 +80,7 @@ def test_the_key_tells_what_is_drawn(snapshot: SnapshotAssertion) -> None:
         "under load": key(crafted(loaded_latency_s=0.05), loaded=True),
     }
     assert {name: drawn.sentences(text) for name, text in keys.items()} == snapshot
-    assert "dotted" in front_drawing(crafted(loaded_latency_s=0.05), (), "").caption
+    assert "dotted" in front_drawing(crafted(loaded_latency_s=0.05), "").caption
     assert "dotted" not in key(crafted(loaded_latency_s=0.05)), "several panels have no such lines"
 
 
@@ -249,7 +249,7 @@ def test_ties_are_named_once(snapshot: SnapshotAssertion) -> None:
 
 def test_the_data_drawn_is_all_that_was_measured(tmp_path: Path) -> None:
     rows = points(tmp_path)
-    made = front_drawing(rows, ("net",), "Conditions.")
+    made = front_drawing(rows, "Conditions.")
     assert made.data[["backend", "point", "latency_s"]].equals(rows[["backend", "point", "latency_s"]])
     assert {"latency_low_s", "throughput_high_ips", "probability"} <= {*made.data}
     assert " Conditions. " in made.caption
@@ -323,7 +323,7 @@ def test_axes_are_shared_where_that_is_readable_and_the_caption_says_if_not(
     assert shared(rows, "latency", "s") is together
     one, two = fronts_figure(rows).axes
     assert (one.get_xlim() == two.get_xlim()) is together
-    assert drawn.sentences(fronts_drawing(rows, ("net",), conditions(rows)).caption) == snapshot
+    assert drawn.sentences(fronts_drawing(rows, conditions(rows)).caption) == snapshot
     assert one.get_xlabel() == two.get_xlabel() == "latency (ms)"
 
 

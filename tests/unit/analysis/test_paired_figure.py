@@ -38,7 +38,7 @@ def some(points: tuple[int, ...], **options: Any) -> list[dict[str, Any]]:
 def test_every_point_in_order_with_its_interval(tmp_path: Path, width: str) -> None:
     found, compared, _ = drawing(tmp_path, trials(rounds=7))
     assert found is not None
-    assert (found.kind, found.name) == ("paired", ("mobilenetv2", "200ms-5mbit"))
+    assert found.kind == "paired"
     points = compared[compared["point"] != ALL].set_index("point")
     assert found.data["point"].tolist() == [str(point) for point in range(21)]
     for column in ("latency_difference_s", "latency_low_s", "latency_high_s", "throughput_high_percent"):

@@ -33,7 +33,7 @@ def test_both_throughputs_the_bound_and_the_gain(tmp_path: Path, width: str) -> 
     rows = fronted(tmp_path, measured(trials()))
     found = pipelining_drawing(rows, "two hosts")
     assert found is not None
-    assert (found.kind, found.name) == ("pipelining", ("mobilenetv2", "200ms-5mbit"))
+    assert found.kind == "pipelining"
     figure = drawn.rendered(found.draw(width))
     assert len(figure.axes) == 2, "a panel a backend"
     for axes, backend, marker in zip(figure.axes, ("tcp", "rpc"), "os", strict=True):

@@ -68,7 +68,7 @@ def test_a_long_front_is_thinned_out(snapshot: SnapshotAssertion) -> None:
     rows["on_backend_front"], rows["on_fronts_of"] = True, "tcp; rpc"
     figure = utilization_figure(rows, staged)
     assert len(figure.axes[0].get_xticklabels()) == MOST_POINTS["page"]
-    caption = utilization_drawing(rows, staged, (), "").caption
+    caption = utilization_drawing(rows, staged, "").caption
     assert f"; {2 * (15 - MOST_POINTS['page'])} " in caption
     assert sentences(caption) == snapshot
 
