@@ -48,34 +48,6 @@ class Outcome:
         return short(lines[-1]) if lines else f"exit status {self.status}"
 
 
-class Connection(Protocol):
-    """Commands are for `sh` and begin in the user's home. `str()` names the host for messages."""
-
-    def run(
-        self,
-        command: str,
-        stdin: IO[bytes] | None = None,
-        *,
-        timeout_s: float = RUN_TIMEOUT_S,
-        on_line: Callable[[str], None] | None = None,
-    ) -> Outcome:
-        """Run a command to its end with all of `stdin` as its input. `on_line` gets each output line at once.
-
-        `timeout_s` is how long it may print nothing and take none of its input. Raises Unreachable.
-        """
-
-    def open(self, command: str, log: str) -> Wire:
-        """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
-
-    def loss(self) -> str:
-        """Why the connection to the host is lost; empty while it lives."""
-
-    def renew(self) -> None:
-        """Make sure that the host answers, and log in again where it does not. Raises Unreachable."""
-
-    def close(self) -> None: ...
-
-
 class Command(Protocol):
     """A running command with blocking streams, for `complete`."""
 
@@ -91,7 +63,7 @@ class Command(Protocol):
         """Some bytes of stderr; empty at its end."""
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit status; None where the command still runs after `timeout_s`."""
+        """The exit status; None where the command still runs after `timeout_s`. Raises Unreachable."""
 
     def kill(self) -> None:
         """End the command where it still runs, so that no other method blocks any more."""
@@ -105,7 +77,7 @@ def complete(
 ) -> Outcome:
     """Run a command to its end; input and both outputs move at the same time, so that none blocks another.
 
-    Raises TimeoutError after `timeout_s` without progress, and whatever reading `stdin` or `on_line` raises.
+    Raises TimeoutError after `timeout_s` without progress, Unreachable, and what reading `stdin` or `on_line` raises.
     """
     moved_s = time.monotonic()
     out, err = bytearray(), bytearray()
@@ -170,8 +142,8 @@ def complete(
         command.kill()
         for thread in threads:
             thread.join()
-    if faults:
-        raise faults[0]
+        if faults:
+            raise faults[0]
     return Outcome(status, _text(out), _text(err))
 
 
@@ -179,7 +151,46 @@ def _text(data: bytes | bytearray) -> str:
     return data.decode(errors="replace")
 
 
-class ThisMachine:
+class Connection:
+    """How commands reach a host. They are for `sh` and begin in the user's home. `str()` names the host."""
+
+    def run(
+        self,
+        command: str,
+        stdin: IO[bytes] | None = None,
+        *,
+        timeout_s: float = RUN_TIMEOUT_S,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Outcome:
+        """Run a command to its end with all of `stdin` as its input. `on_line` gets each output line at once.
+
+        `timeout_s` is how long it may print nothing and take none of its input. Raises Unreachable.
+        """
+        try:
+            return complete(self.start(command, timeout_s), stdin, timeout_s, on_line)
+        except TimeoutError:
+            raise Unreachable(f"{self}: a command said nothing for {timeout_s:g} s") from None
+
+    def start(self, command: str, timeout_s: float) -> Command:
+        """Start a command; `timeout_s` is how long its start may take. Raises Unreachable."""
+        raise NotImplementedError
+
+    def open(self, command: str, log: str) -> Wire:
+        """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
+        raise NotImplementedError
+
+    def loss(self) -> str:
+        """Why the connection to the host is lost; empty while it lives."""
+        return ""
+
+    def renew(self) -> None:
+        """Make sure that the host answers, and log in again where it does not. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Log out."""
+
+
+class ThisMachine(Connection):
     """The driver's own machine as a host of a testbed: no SSH to itself.
 
     prefix: the beginning of each command's argv, which may enter namespaces on this machine.
@@ -193,28 +204,11 @@ class ThisMachine:
     def __str__(self) -> str:
         return "this machine"
 
-    def run(
-        self,
-        command: str,
-        stdin: IO[bytes] | None = None,
-        *,
-        timeout_s: float = RUN_TIMEOUT_S,
-        on_line: Callable[[str], None] | None = None,
-    ) -> Outcome:
-        try:
-            return complete(_ChildProcess(self._argv(command)), stdin, timeout_s, on_line)
-        except TimeoutError:
-            raise Unreachable(f"{self}: a command said nothing for {timeout_s:g} s") from None
+    def start(self, command: str, timeout_s: float) -> Command:
+        return _ChildProcess(self._argv(command))
 
     def open(self, command: str, log: str) -> Wire:
         return _LoggedPipe(self._argv(command), log)
-
-    def loss(self) -> str:
-        return ""
-
-    def renew(self) -> None: ...
-
-    def close(self) -> None: ...
 
     def _argv(self, command: str) -> list[str]:
         return [*self._prefix, "/bin/sh", "-c", command]

@@ -15,14 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
 from pareto import COMMAND
 from pareto.hosts import known_hosts
-from pareto.hosts.connection import RUN_TIMEOUT_S, NotAdmitted, Outcome, Unreachable, complete
+from pareto.hosts.connection import RUN_TIMEOUT_S, Connection, NotAdmitted, Unreachable
 from pareto.hosts.keys import Keyring, NoKey, Offer
 from pareto.hosts.login import Login
 
@@ -47,8 +47,8 @@ _Stream = TypeVar("_Stream", socket.socket, paramiko.Channel)
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks; what matters is raised
 
 
-class SshConnection:
-    """A `connection.Connection` to a host that is logged in to. Its methods raise Unreachable."""
+class SshConnection(Connection):
+    """A connection to a host that is logged in to. Its methods raise Unreachable."""
 
     def __init__(self, login: Login, keyring: Keyring) -> None:
         self.login = login
@@ -58,24 +58,11 @@ class SshConnection:
     def __str__(self) -> str:
         return str(self.login)
 
-    def run(
-        self,
-        command: str,
-        stdin: IO[bytes] | None = None,
-        *,
-        timeout_s: float = RUN_TIMEOUT_S,
-        on_line: Callable[[str], None] | None = None,
-    ) -> Outcome:
-        try:
-            outcome = complete(_RemoteCommand(self._start(command, timeout_s)), stdin, timeout_s, on_line)
-        except TimeoutError:
-            raise Unreachable(f"{self}: a command said nothing for {timeout_s:g} s") from None
-        if outcome.status < 0:
-            raise Unreachable(f"{self}: {self._transport.loss() or 'a command was killed there'}")
-        return outcome
+    def start(self, command: str, timeout_s: float) -> _RemoteCommand:
+        return _RemoteCommand(self._channel(command, timeout_s), self._killed)
 
     def open(self, command: str, log: str) -> ChannelWire:
-        return ChannelWire(self._start(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
+        return ChannelWire(self._channel(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
 
     def loss(self) -> str:
         words = self._transport.loss()
@@ -91,7 +78,7 @@ class SshConnection:
     def close(self) -> None:
         self._transport.close()
 
-    def _start(self, command: str, timeout_s: float) -> paramiko.Channel:
+    def _channel(self, command: str, timeout_s: float) -> paramiko.Channel:
         """The channel on which the command runs; `timeout_s` bounds each of two round trips."""
         try:
             channel = self._transport.paramiko.open_session(timeout=timeout_s)
@@ -106,6 +93,9 @@ class SshConnection:
             words = f"{error}".rstrip(".") or "it was closed"
             raise Unreachable(f"{self}: the connection is lost ({words})") from error
         return channel
+
+    def _killed(self) -> Unreachable:
+        return Unreachable(f"{self}: {self._transport.loss() or 'a command was killed there'}")
 
     def _last_words(self, log: str) -> str:
         try:
@@ -142,8 +132,10 @@ class ChannelWire:
 class _RemoteCommand:
     """A command on a channel: a `connection.Command`."""
 
-    def __init__(self, channel: paramiko.Channel) -> None:
+    def __init__(self, channel: paramiko.Channel, killed: Callable[[], Unreachable]) -> None:
+        """`killed` makes what is raised where no exit status came."""
         self._channel = channel
+        self._killed = killed
         channel.settimeout(None)
 
     def write(self, block: bytes) -> int:
@@ -163,8 +155,11 @@ class _RemoteCommand:
         return self._channel.recv_stderr(_BLOCK_BYTES)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Negative where the connection ended before the exit status came."""
-        return self._channel.exit_status if self._channel.status_event.wait(timeout_s) else None
+        if not self._channel.status_event.wait(timeout_s):
+            return None
+        if self._channel.exit_status < 0:
+            raise self._killed()
+        return self._channel.exit_status
 
     def kill(self) -> None:
         _close(self._channel)
