@@ -34,9 +34,12 @@ from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.testbed import Testbed
 from pareto.hosts.testbeds import open_testbed
+from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile, describe
+from pareto.messages import Connect, GetFacts, JoinAgents, OpenRendezvous
 from pareto.screen import duration
+from pareto.worker.bench import Expect, GetTaken, ListenFor, Stream, Taken, TimeStream, TimeTrips, Trips
 
 PROGRAM = "pareto.worker.bench"
 FIRST_TRIPS, QUICK_S = 5, 0.1
@@ -112,66 +115,58 @@ class Ends:
         with ExitStack() as undo:
             self._near = _started(undo, place.heartbeat, place.near)
             self._far = _started(undo, place.heartbeat, place.far, *core)
-            self.facts = self._both("facts", {}, {})
+            self.facts = {
+                "near": plain(self._near.ask(GetFacts(), TIMEOUT_S)),
+                "far": plain(self._far.ask(GetFacts(), TIMEOUT_S)),
+            }
             """What each end says of the host that it is on."""
             self._connect(place, ways)
             self._undo = undo.pop_all()
 
-    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> dict[str, Any]:
-        """`median_s` and `mean_s` of `count` round trips. kept: also compare the last payload with what was sent."""
-        self._far.request("expect", way=way, nbytes=nbytes, count=count, kept=kept)
-        return self._checked("trips", way, nbytes, count)[0]
+    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> Trips:
+        """The report on `count` round trips. kept: also compare the last payload with what was sent."""
+        self._far.ask(Expect(way, nbytes, count, kept))
+        trips = self._near.ask(TimeTrips(way, nbytes, count, self._interface), TIMEOUT_S)
+        self._arrived(way, nbytes, count, trips.sent_bytes)
+        return trips
 
-    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> dict[str, Any]:
-        """Of `count` payloads one after another: seconds, each end's processor time, bytes of the interface."""
-        self._far.request("expect", way=way, nbytes=nbytes, count=count, kept=False)
-        near, far = self._checked("stream", way, nbytes, count, in_flight=in_flight)
-        return {
-            "stream_s": near["seconds"],
-            "near_cpu_s": near["cpu_s"],
-            "far_cpu_s": far["cpu_s"],
-            "sent_bytes": near["sent_bytes"],
-        }
+    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> tuple[Stream, Taken]:
+        """What both ends report on `count` payloads one after another."""
+        self._far.ask(Expect(way, nbytes, count))
+        stream = self._near.ask(TimeStream(way, nbytes, count, self._interface, in_flight), TIMEOUT_S)
+        return stream, self._arrived(way, nbytes, count, stream.sent_bytes)
 
     def close(self) -> None:
         self._undo.close()
 
-    def _checked(
-        self, op: str, way: str, nbytes: int, count: int, **more: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What both ends report. Raises TestbedError unless every payload arrived over the interface."""
-        near = self._near.request(
-            op, TIMEOUT_S, way=way, nbytes=nbytes, count=count, interface=self._interface, **more
-        )
-        far = self._far.request("taken")
-        if far["count"] != count:
-            raise TestbedError(f"{way}: {far['count']} of {count} payloads came")
-        if far["same"] is False:
+    def _arrived(self, way: str, nbytes: int, count: int, sent_bytes: int) -> Taken:
+        """What came at the far end. Raises TestbedError unless it is every payload, over the interface."""
+        taken = self._far.ask(GetTaken())
+        if taken.count != count:
+            raise TestbedError(f"{way}: {taken.count} of {count} payloads came")
+        if taken.same is False:
             raise TestbedError(f"{way}: what came is not what was sent")
-        if near["sent_bytes"] < nbytes * count:
+        if sent_bytes < nbytes * count:
             raise TestbedError(
-                f"{way}: only {near['sent_bytes']} of {nbytes * count} bytes crossed {self._interface}"
+                f"{way}: only {sent_bytes} of {nbytes * count} bytes crossed {self._interface}"
             )
-        return near, far
+        return taken
 
     def _connect(self, place: Place, ways: Sequence[str]) -> None:
-        to = {"address": place.address, "token": secrets.token_hex(16)}
-        ports = self._far.request("listen", TIMEOUT_S, ways=ways, **to)
-        self._near.request("connect", TIMEOUT_S, ports=ports, **to)
+        to = place.address, secrets.token_hex(16)
+        ports = self._far.ask(ListenFor(*to, list(ways)), TIMEOUT_S)
+        self._near.ask(Connect(*to, ports, list(ways)), TIMEOUT_S)
         for way in filter(_is_rpc, ways):
-            port = self._far.request("rendezvous", address=place.address)
-            meeting = {"way": way, "hosts": ["near", "far"], "address": place.address, "port": port}
-            near = {"name": "near", "interface": place.near_interface}
-            far = {"name": "far", "interface": place.far_interface}
-            self._both("join_rpc", meeting | near, meeting | far)
-
-    def _both(self, op: str, near: dict[str, Any], far: dict[str, Any]) -> dict[str, Any]:
-        """Ask both ends at the same time."""
-        numbers = self._near.send(op, **near), self._far.send(op, **far)
-        return {
-            "near": self._near.wait(numbers[0], TIMEOUT_S),
-            "far": self._far.wait(numbers[1], TIMEOUT_S),
-        }
+            at = place.address, self._far.ask(OpenRendezvous(place.address))
+            both = [
+                (session, session.post(JoinAgents(way, role, ["near", "far"], *at, interface)))
+                for session, role, interface in (
+                    (self._near, "near", place.near_interface),
+                    (self._far, "far", place.far_interface),
+                )
+            ]
+            for session, pending in both:
+                session.report(pending, TIMEOUT_S)
 
 
 def _started(undo: ExitStack, heartbeat: Heartbeat, remote: Remote, *options: str) -> Session:
@@ -240,25 +235,25 @@ def measure(
                     started_s = round(time.monotonic() - began, 3)
                     trips, payloads = counts[effort, way]
                     trip = ends[way].trips(way, effort.nbytes, trips)
-                    stream: dict[str, Any] = {}
+                    stream: tuple[Any, ...] = ()
                     if payloads:
-                        measured = ends[way].stream(way, effort.nbytes, payloads, effort.in_flight)
-                        stream = {"payloads": payloads, **measured}
+                        near, far = ends[way].stream(way, effort.nbytes, payloads, effort.in_flight)
+                        stream = (payloads, near.seconds, near.cpu_s, far.cpu_s, near.sent_bytes)
                     named = (place.name, effort.nbytes, way, number, started_s)
-                    samples.append(Sample(*named, trips, trip["median_s"], trip["mean_s"], **stream))
+                    samples.append(Sample(*named, trips, trip.median_s, trip.mean_s, *stream))
         return samples, ends[request.ways[0]].facts
 
 
 def _first(ends: Ends, effort: Effort, way: str) -> tuple[int, int]:
     """How many trips and payloads make a sample, from first calls, which count for nothing else."""
-    trip_s = ends.trips(way, effort.nbytes, 1, kept=True)["median_s"]
+    trip_s = ends.trips(way, effort.nbytes, 1, kept=True).median_s
     if trip_s < QUICK_S:
-        trip_s = ends.trips(way, effort.nbytes, FIRST_TRIPS)["median_s"]
+        trip_s = ends.trips(way, effort.nbytes, FIRST_TRIPS).median_s
     if not effort.streamed:
         return effort.trips(trip_s), 0
     few = effort.payloads(trip_s)
-    stream_s = ends.stream(way, effort.nbytes, few, effort.in_flight)["stream_s"]
-    return effort.trips(trip_s), effort.payloads(stream_s / few)
+    stream, _ = ends.stream(way, effort.nbytes, few, effort.in_flight)
+    return effort.trips(trip_s), effort.payloads(stream.seconds / few)
 
 
 def run(out: Console, request: Request, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m pareto.worker.bench`: one end of `bench transport`, which follows requests over `pareto.jsonlines`.
+"""`python -m pareto.worker.bench`: one end of `bench transport`; what it answers is declared here.
 
 The near end sends payloads and measures; the far end takes each payload and answers it with four bytes. A way to move
 a payload is `floor`, `naive`, `asyncio`, or a backend with its variant, such as `tcp:4`.
@@ -23,7 +23,6 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +31,23 @@ from pareto.backends import handshake, names, rpc
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, layout
 from pareto.backends.door import Door
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.jsonlines import Refused, plain, serve
+from pareto.jsonlines import Refused, serve
+from pareto.messages import (
+    Answers,
+    Connect,
+    Count,
+    Difference,
+    Duration,
+    Facts,
+    GetFacts,
+    JoinAgents,
+    OpenRendezvous,
+    Port,
+    Positive,
+    Request,
+    Seconds,
+    handlers,
+)
 from pareto.worker import host
 from pareto.worker.device import Cpu
 
@@ -45,12 +60,78 @@ _CLOSED = "the other end closed the connection"
 
 
 @dataclass(frozen=True)
-class Order:
-    """`count` payloads of `nbytes` that the far end is to take; kept: whether it keeps the last one for a check."""
+class ListenFor(Request[dict[str, Port]], op="listen"):
+    """The far end: make the far ends of `ways`, behind `token`; the port of each way that has one."""
 
-    nbytes: int
-    count: int
+    address: str
+    token: str
+    ways: list[str]
+
+
+@dataclass(frozen=True)
+class Expect(Request[None], op="expect"):
+    """The far end: get ready for `count` payloads of `nbytes`, and count processor time from here.
+
+    kept: whether the last payload is kept for a check.
+    """
+
+    way: str
+    nbytes: Positive
+    count: Positive
     kept: bool = False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came since `Expect`. cpu_s: processor time. same: whether the last payload is as sent; None: not kept."""
+
+    cpu_s: Seconds
+    count: Count
+    same: bool | None
+
+
+@dataclass(frozen=True)
+class GetTaken(Request[Taken], op="taken"):
+    """The far end: what came."""
+
+
+@dataclass(frozen=True)
+class Trips:
+    """The median and mean round trip, and the bytes that the near end's interface sent."""
+
+    median_s: Duration
+    mean_s: Duration
+    sent_bytes: Difference
+
+
+@dataclass(frozen=True)
+class TimeTrips(Request[Trips], op="trips"):
+    """The near end: time `count` round trips."""
+
+    way: str
+    nbytes: Positive
+    count: Positive
+    interface: str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The time of a stream, the near end's processor time for it, and the bytes that its interface sent."""
+
+    seconds: Duration
+    cpu_s: Seconds
+    sent_bytes: Difference
+
+
+@dataclass(frozen=True)
+class TimeStream(Request[Stream], op="stream"):
+    """The near end: time `count` payloads in a row, at most `in_flight` of them unanswered."""
+
+    way: str
+    nbytes: Positive
+    count: Positive
+    interface: str
+    in_flight: Positive
 
 
 class FloorNear:
@@ -169,13 +250,13 @@ class FloorFar:
     """One connection and one thread, which receives each payload of a size into the same buffer and answers it."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Expect] = queue.SimpleQueue()
         self._taken: tuple[int, Tensor | None] = 0, None
         self._buffer = bytearray(1)
         self._door = Door(address, token, self._run, type(self).__name__)
         self.port = self._door.port
 
-    def expect(self, order: Order) -> None:
+    def expect(self, order: Expect) -> None:
         """Get ready for `count` payloads of `nbytes` by `way`, and count processor time from here (far end)."""
         """Be ready for these payloads. No other payload may be under way."""
         self._taken = 0, None
@@ -197,7 +278,7 @@ class FloorFar:
         except (OSError, EOFError) as error:
             print(f"{threading.current_thread().name}: {error}", file=sys.stderr)
 
-    def _follow(self, sock: socket.socket, order: Order) -> None:
+    def _follow(self, sock: socket.socket, order: Expect) -> None:
         view, last = self._room(order.nbytes)
         for number in range(order.count):
             _fill(sock, view)
@@ -214,7 +295,7 @@ class FloorFar:
 class NaiveFar(FloorFar):
     """Puts the parts of a pickle together as they come, and makes a tensor of it."""
 
-    def _follow(self, sock: socket.socket, order: Order) -> None:
+    def _follow(self, sock: socket.socket, order: Expect) -> None:
         for number in range(order.count):
             (length,) = _LENGTH.unpack(_gathered(sock, _LENGTH.size))
             # The other end is a process that this run started, and has proven that it knows the run's token.
@@ -230,11 +311,11 @@ class LoopFar(FloorFar):
         self._loop = asyncio.new_event_loop()
         super().__init__(address, token)
 
-    def _follow(self, sock: socket.socket, order: Order) -> None:
+    def _follow(self, sock: socket.socket, order: Expect) -> None:
         sock.setblocking(False)
         self._loop.run_until_complete(self._take(sock, order))
 
-    async def _take(self, sock: socket.socket, order: Order) -> None:
+    async def _take(self, sock: socket.socket, order: Expect) -> None:
         view, last = self._room(order.nbytes)
         for number in range(order.count):
             await _fill_async(self._loop, sock, view)
@@ -264,7 +345,7 @@ class ServerFar:
         self._server = server
         self._stage = Answering(0)
 
-    def expect(self, order: Order) -> None:
+    def expect(self, order: Expect) -> None:
         stage = Answering(order.nbytes)
         if stage.takes != self._stage.takes:
             self._stage = stage
@@ -286,22 +367,20 @@ _SOCKETS: dict[str, tuple[type[FloorNear], type[FloorFar]]] = {
 
 
 class End:
-    """One end of every way; each public method answers one request."""
+    """One end of every way."""
 
     def __init__(self) -> None:
         self._near: dict[str, FloorNear] = {}
         self._far: dict[str, FloorFar | ServerFar] = {}
-        self._expected: tuple[FloorFar | ServerFar, Order, float] | None = None
+        self._expected: tuple[Expect, float] | None = None
         self._rpc_store: socket.socket | None = None
 
-    def facts(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What this host is."""
-        return plain(host.facts(Cpu()))
+    def facts(self, _: GetFacts) -> Facts:
+        return host.facts(Cpu())
 
-    def listen(self, request: dict[str, Any]) -> dict[str, int]:
-        """Make the far ends of `ways` at `address`, behind `token`; the port of each way that has one."""
-        to, ports = (request["address"], request["token"]), {}
-        for way in request["ways"]:
+    def listen(self, request: ListenFor) -> dict[str, int]:
+        to, ports = (request.address, request.token), {}
+        for way in request.ways:
             if way in _SOCKETS:
                 listener = _SOCKETS[way][1](*to)
                 self._far[way], ports[way] = listener, listener.port
@@ -312,65 +391,53 @@ class End:
                 self._far[way], ports[way] = ServerFar(server), server.port
         return ports
 
-    def connect(self, request: dict[str, Any]) -> None:
-        """Connect the near ends to `ports` (by way) at `address`, by `token`."""
-        for way, port in request["ports"].items():
-            to = request["address"], port, request["token"]
+    def connect(self, request: Connect) -> None:
+        for way, port in request.ports.items():
+            to = request.address, port, request.token
             if way in _SOCKETS:
                 self._near[way] = _SOCKETS[way][0](*to)
             else:
                 self._near[way] = ClientNear(TcpClient(*to, names.parse(way).connections))
 
-    def rendezvous(self, request: dict[str, Any]) -> int:
-        """The port of a new rpc store at `address` (far end)."""
-        self._rpc_store = rpc.listen(request["address"])
+    def rendezvous(self, request: OpenRendezvous) -> int:
+        self._rpc_store = rpc.listen(request.address)
         return int(self._rpc_store.getsockname()[1])
 
-    def join_rpc(self, request: dict[str, Any]) -> None:
-        """Start this end's rpc agent for `way`: `name` among `hosts`, at `address`, `port` and `interface`."""
-        way, name, hosts = request["way"], request["name"], request["hosts"]
-        to = request["address"], request["port"], request["interface"]
-        rpc.join(name, hosts, *to, self._rpc_store, variant=names.parse(way).variant)
-        if name != hosts[-1]:
-            self._near[way] = ClientNear(rpc.RpcClient(hosts[-1]))
+    def join(self, request: JoinAgents) -> None:
+        to = request.address, request.port, request.interface
+        variant = names.parse(request.backend).variant
+        rpc.join(request.role, request.hosts, *to, self._rpc_store, variant=variant)
+        if request.role != request.hosts[-1]:
+            self._near[request.backend] = ClientNear(rpc.RpcClient(request.hosts[-1]))
 
-    def expect(self, request: dict[str, Any]) -> None:
-        order = Order(request["nbytes"], request["count"], request["kept"])
-        far = self._far[request["way"]]
+    def expect(self, request: Expect) -> None:
         gc.collect()
-        far.expect(order)
-        self._expected = far, order, time.process_time()
+        self._far[request.way].expect(request)
+        self._expected = request, time.process_time()
 
-    def taken(self, request: dict[str, Any]) -> dict[str, Any]:
+    def taken(self, _: GetTaken) -> Taken:
         now = time.process_time()
         if self._expected is None:
             raise Refused("nothing was expected")
-        far, order, since = self._expected
-        count, last = far.taken()
-        same = None if last is None else torch.equal(last, payload(order.nbytes))
-        return {"cpu_s": now - since, "count": count, "same": same}
+        order, since = self._expected
+        count, last = self._far[order.way].taken()
+        return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
-    def trips(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time `count` round trips of `nbytes` by `way`; also the bytes that `interface` sent (near end)."""
+    def trips(self, request: TimeTrips) -> Trips:
         near, before = self._begun(request)
-        seconds = near.trips(request["count"])
-        return {
-            "median_s": statistics.median(seconds),
-            "mean_s": statistics.fmean(seconds),
-            "sent_bytes": _sent(request) - before,
-        }
+        seconds = near.trips(request.count)
+        return Trips(statistics.median(seconds), statistics.fmean(seconds), _sent(request) - before)
 
-    def stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time `count` payloads in a row, `in_flight` of them at most under way (near end)."""
+    def stream(self, request: TimeStream) -> Stream:
         near, before = self._begun(request)
         cpu, started = time.process_time(), time.perf_counter()
-        near.stream(request["count"], request["in_flight"])
+        near.stream(request.count, request.in_flight)
         seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-        return {"seconds": seconds, "cpu_s": cpu_s, "sent_bytes": _sent(request) - before}
+        return Stream(seconds, cpu_s, _sent(request) - before)
 
-    def _begun(self, request: dict[str, Any]) -> tuple[FloorNear, int]:
-        near = self._near[request["way"]]
-        near.begin(payload(request["nbytes"]))
+    def _begun(self, request: TimeTrips | TimeStream) -> tuple[FloorNear, int]:
+        near = self._near[request.way]
+        near.begin(payload(request.nbytes))
         gc.collect()
         return near, _sent(request)
 
@@ -381,8 +448,8 @@ def payload(nbytes: int) -> Tensor:
     return torch.frombuffer(bytearray(Random(nbytes).randbytes(nbytes)), dtype=torch.uint8)  # noqa: S311
 
 
-def _sent(request: dict[str, Any]) -> int:
-    return host.interface_bytes(request["interface"])[1]
+def _sent(request: TimeTrips | TimeStream) -> int:
+    return host.interface_bytes(request.interface)[1]
 
 
 def _fingerprint(nbytes: int) -> bytes:
@@ -433,7 +500,18 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    serve({name: getattr(end, name) for name in dir(End) if not name.startswith("_")})
+    answers: Answers = {
+        GetFacts: end.facts,
+        ListenFor: end.listen,
+        Connect: end.connect,
+        OpenRendezvous: end.rendezvous,
+        JoinAgents: end.join,
+        Expect: end.expect,
+        GetTaken: end.taken,
+        TimeTrips: end.trips,
+        TimeStream: end.stream,
+    }
+    serve(handlers(answers))
 
 
 if __name__ == "__main__":
