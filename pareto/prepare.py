@@ -8,31 +8,39 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import StringConstraints
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pareto import feed, handmade
+import partitions
+from pareto import feed
 from pareto.errors import UserError
 from pareto.plan import ModelFacts
 from pareto.sweep import AUTO, Sweep
+from pareto.yaml_file import Keys, YamlFile
 from partitions import model as partitioned
 from partitions import proof, registry, scratch, weights
 from partitions.model import PartitionedModel
-from partitions.recipe import Cuts, Recipe
+from partitions.recipe import Cuts, Handmade, Recipe
 
 IMAGE_CHANNELS = (1, 3, 4)
-"""Of grey, colour, and colour with depth or transparency. Bytes are no way to send, say, 64 channels of features."""
+"""Channels of images that are sent as bytes: grey, colour, and colour with depth or transparency."""
 MAX_DATA_BYTES = 1 << 30
-"""Inputs and answers of one batch size: the edge holds them all, so that none is loaded inside a latency."""
+"""The most that inputs and answers of one batch size may take: the edge holds all of them, so that none is loaded
+during a measured request."""
+FOLDER = Path(partitions.__file__).parent
+
+_SHAPE = "either 'points: [features.3, features.6]' or 'chain: [stem, body, head]'"
+_Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file to ship, named by its content. It has no name on disk, so that it cannot outlive this process."""
+    """A file to ship, named by its content. It has no name on disk, so it cannot outlive this process."""
 
     path: Path
     digest: str
@@ -67,33 +75,59 @@ class Prepared:
 
 
 def canonical(sweep: Sweep) -> Sweep:
-    """The sweep with its models' full names, each once; of a user's own its file. Raises UserError."""
+    """The sweep with the full name of each model once; a user's own model has its file's path. Raises UserError."""
     names = dict.fromkeys(_lasting(registry.canonical(name)) for name in sweep.models)
     return sweep.model_copy(update={"models": tuple(names)})
 
 
 def _lasting(name: str) -> str:
-    """A name under which another process finds the model as well."""
+    """A name under which another process finds the model, too."""
     file, attribute = registry.source(name)
     return f"{file.resolve()}:{attribute}" if file else name
 
 
 def recipe(name: str, sweep: Sweep) -> Recipe:
-    """How a sweep builds and cuts a model."""
+    """The recipe by which a sweep builds and cuts a model. Raises UserError."""
     file, attribute = registry.source(name)
     cuts = Cuts(sweep.granularity, sweep.live_tensors, sweep.fold)
-    return Recipe(name, cuts, file, attribute, handmade.find(name, file), _input(name, sweep))
+    return Recipe(name, cuts, file, attribute, chosen_points(name, file), _input(name, sweep))
+
+
+class _Points(Keys):
+    WHAT: ClassVar[str] = "a points file"
+    points: tuple[_Name, ...] = ()
+    chain: tuple[_Name, ...] = ()
+
+
+def chosen_points(name: str, file: Path | None) -> Handmade | None:
+    """The points that somebody chose in <name>.yaml, which lies in `partitions/`, or beside `file`, a user's own model.
+
+    None where there is no such file. Raises UserError: one line with the file and the line in it.
+    """
+    path = (file.parent if file else FOLDER) / f"{name}.yaml"
+    if not path.exists():
+        return None
+    points_file = YamlFile(path, "points file")
+    keys = points_file.read(_Points, _SHAPE)
+    with points_file.blaming():
+        if bool(keys.points) == bool(keys.chain):
+            raise UserError(f"it has {'points and chain' if keys.points else 'neither'}; write {_SHAPE}")
+    for place, point in enumerate(keys.points):
+        with points_file.blaming("points", place):
+            if point in keys.points[:place]:
+                raise UserError(f"point {point!r} stands here twice")
+    return Handmade(points=keys.points, chain=keys.chain)
 
 
 def _input(name: str, sweep: Sweep) -> str:
-    """The dtype of what the edge gets: a camera's bytes, unless the model takes something else than images."""
+    """The dtype of the edge's input: a camera's bytes, unless the model takes something other than images."""
     if sweep.input != AUTO:
         return sweep.input
     return "uint8" if registry.entry(name).input_shape[0] in IMAGE_CHANNELS else "float32"
 
 
 def prepare(name: str, sweep: Sweep) -> Prepared:
-    """Make everything for a model. Raises UserError."""
+    """All that a sweep needs of a model, made now. Raises UserError."""
     try:
         with scratch.folder() as folder:
             return _prepare(recipe(name, sweep), sweep, folder)
@@ -171,10 +205,7 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
 
 
 def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tuple[dict[str, Tensor], float]:
-    """The data of a batch size, as `Prepared` has it, and the seconds of the fastest forward pass.
-
-    Raises UserError.
-    """
+    """The data of a batch size as `Prepared` has it, and the seconds of the fastest forward pass. Raises UserError."""
     tensors: dict[str, Tensor] = {}
     fastest_s = float("inf")
     for index, batch in enumerate(images.batches(batch_size)):
@@ -191,6 +222,6 @@ def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tu
 
 
 def _digest(tensor: Tensor) -> str:
-    """SHA-256 of the tensor's bytes: what was fed, whatever was answered."""
+    """SHA-256 of the tensor's bytes."""
     content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return hashlib.sha256(content).hexdigest()

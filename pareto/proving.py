@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
-import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -23,9 +21,10 @@ from partitions.proof import PointProof
 from partitions.recipe import Cuts, Recipe
 
 LIMIT_S = 1800.0
-"""A model whose proof would take longer is not proved along with others, and is said not to be."""
-Shape = tuple[int, int, int]
+"""A proof that would take longer is left out where several models are proved."""
 NO = "no"
+Shape = tuple[int, int, int]
+
 _SIDES = (64, 96, 128)
 _FAULTS = (RuntimeError, ValueError, TypeError, AssertionError)
 
@@ -37,33 +36,26 @@ def each(recipe: Recipe) -> list[PointProof]:
 
 
 def all_at_once(recipe: Recipe) -> str:
-    """What the proof of every point found, between blocks and of every cut with up to three tensors.
+    """The proof of all points between blocks and of all cuts with up to three tensors, in a few words.
 
-    The images are as small as the model takes them: what is cut does not depend on their size, and most models would
-    take hours at their own.
+    The images are as small as the model takes them, because the cuts do not depend on their size and most models would
+    take hours with images of their own size.
     """
     with _loaded(dataclasses.replace(recipe, cuts=Cuts("op", 3))) as loaded:
         model = dataclasses.replace(loaded, points=_united(loaded))
         channels, *own = model.input_shape
         smaller = ((channels, side, side) for side in _SIDES if side < min(own))
-        shapes = [*itertools.islice(filter(functools.partial(_fits, model), smaller), 1), model.input_shape]
-        for shape in shapes:
-            try:
-                said = _proved(model, shape)
-            except _FAULTS as error:
-                said = f"{NO}: {' '.join(str(error).split())}"
-            if not said.startswith(f"{NO}:"):
-                break
-        return said
+        small = next((shape for shape in smaller if _fits(model, shape)), None)
+        words = _proved(model, small) if small else ""
+        return words if words and not words.startswith(f"{NO}:") else _proved(model, model.input_shape)
 
 
 def _fits(model: PartitionedModel, shape: Shape) -> bool:
-    """Whether the graph is one for images of this size, too."""
+    """Whether the graph is also one for images of this size."""
     images, graph = model.traced.nodes[0], fx.GraphModule(model.traced.module, model.traced.nodes[0].graph)
+    example = torch.empty(1, *shape, dtype=model.traced.values[images].dtype, device="meta")
     try:
-        for _ in propagate(
-            graph, torch.empty(1, *shape, dtype=model.traced.values[images].dtype, device="meta")
-        ):
+        for _ in propagate(graph, example):
             pass
     except _FAULTS:
         return False
@@ -71,44 +63,46 @@ def _fits(model: PartitionedModel, shape: Shape) -> bool:
 
 
 def _proved(model: PartitionedModel, shape: Shape) -> str:
-    images, number = _images(model, shape), len(model.points)
-    began = time.perf_counter()
-    proof.reference(model, images)
-    foreseen_s = number * (time.perf_counter() - began)
-    if foreseen_s > LIMIT_S:
-        return f"not proved: about {foreseen_s / 3600:.1f} h"
-    said = "bitwise"
-    worst = 0.0
-    for found in proof.prove(model, images):
-        if word(found) == NO:
-            return f"{NO}: {fault(model.points[found.point], found)}"
-        if not found.bitwise and found.error >= worst:
-            worst, said = found.error, word(found)
-    return f"{said}, {shape[1]} px"
+    """The proof of all points with one image of this size, in a few words."""
+    try:
+        images, worst, words = _images(model, shape), 0.0, "bitwise"
+        began = time.perf_counter()
+        proof.reference(model, images)
+        expected_s = len(model.points) * (time.perf_counter() - began)
+        if expected_s > LIMIT_S:
+            return f"not proved: about {expected_s / 3600:.1f} h"
+        for point in proof.prove(model, images):
+            if word(point) == NO:
+                return f"{NO}: {fault(model.points[point.point], point)}"
+            if not point.bitwise and point.error >= worst:
+                worst, words = point.error, word(point)
+        return f"{words}, {shape[1]} px"
+    except _FAULTS as error:
+        return f"{NO}: {' '.join(str(error).split())}"
 
 
-def word(found: PointProof) -> str:
-    """Whether a point is proved, and how closely."""
-    if not found.parted or found.error > proof.RELATIVE_TOLERANCE:
+def word(proven: PointProof) -> str:
+    """Whether a point is proved, and how closely: `bitwise`, `within 1e-6`, `no`."""
+    if not proven.parted or proven.error > proof.RELATIVE_TOLERANCE:
         return NO
-    if found.bitwise:
+    if proven.bitwise:
         return "bitwise"
-    return f"within 1e{math.ceil(math.log10(found.error))}" if found.error else "equal"
+    return f"within 1e{math.ceil(math.log10(proven.error))}" if proven.error else "equal"
 
 
-def fault(point: Point, found: PointProof) -> str:
+def fault(point: Point, proven: PointProof) -> str:
     """Why a point is not proved."""
     at = f"at point {point.index} ({point.name})"
-    if not found.parted:
+    if not proven.parted:
         return f"{at} the stages do not part the parameters"
-    return f"{at} the result is off by {found.error:.2g}"
+    return f"{at} the result is off by {proven.error:.2g}"
 
 
 def _united(model: PartitionedModel) -> tuple[Point, ...]:
-    """The points of the model, and those between its blocks, each once and in order."""
+    """The points of the model and those between its blocks, each once and in order."""
     position = {node.name: index for index, node in enumerate(model.traced.nodes)}
-    found = {point.after: point for point in (*points.find(model.traced, Cuts()), *model.points)}
-    in_order = sorted(found.values(), key=lambda point: position.get(point.after, 0))
+    united = {point.after: point for point in (*points.find(model.traced, Cuts()), *model.points)}
+    in_order = sorted(united.values(), key=lambda point: position.get(point.after, 0))
     return tuple(dataclasses.replace(point, index=index) for index, point in enumerate(in_order))
 
 

@@ -1,4 +1,4 @@
-"""Where a model is cut for the hosts that there are: one point for each link, each at or after the one before it."""
+"""Splits: where a model is cut for a chain of hosts, with a point for each link, each at or after the one before."""
 
 from __future__ import annotations
 
@@ -12,50 +12,49 @@ from partitions.points import Point, select
 
 Split = tuple[int, ...]
 MOST_SPLITS = 400
-"""More would take days; whoever means it says which."""
+"""More would take days, so whoever means so many names them."""
 ALL = "all"
 
 
 def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links: int) -> tuple[Split, ...]:
-    """The splits of a model that `selectors` ask for, sorted. Raises UserError.
+    """The splits of a model that `selectors` name, sorted. Raises UserError.
 
     selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
     (`3+7`, `0-4+9`).
     """
     anywhere: set[int] = set()
-    found: set[Split] = set()
+    splits: set[Split] = set()
     for text in selectors:
         if ALONG in text:
-            found.update(_along(model, points, text, links))
+            splits.update(_along(model, points, text, links))
         else:
             anywhere.update(_select(model, points, text))
-    ways = math.comb(len(anywhere) + links - 1, links)
-    if links == 1 or ways <= MOST_SPLITS:
-        found.update(itertools.combinations_with_replacement(sorted(anywhere), links))
-        ways = len(found)
-    if links > 1 and ways > MOST_SPLITS:
+    count = math.comb(len(anywhere) + links - 1, links)
+    if links == 1 or count <= MOST_SPLITS:
+        splits.update(itertools.combinations_with_replacement(sorted(anywhere), links))
+        count = len(splits)
+    if links > 1 and count > MOST_SPLITS:
         raise UserError(
-            f"{model}: {ways} ways to split it over {links + 1} hosts are more than {MOST_SPLITS}: choose fewer with "
+            f"{model}: {count} ways to split it over {links + 1} hosts are more than {MOST_SPLITS}: choose fewer with "
             f"--points, as in 0,4,9 (any of these at each link) or {example(links)}"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(splits))
 
 
 def measured(model: str, points: Sequence[Point], sweep: Sweep, links: int) -> tuple[Split, ...]:
     """The splits of a model that a sweep measures, sorted. Raises UserError.
 
-    Unless it is to measure only those that it asks for, they include what a cut has to beat: the splits that leave the
-    whole model to one host.
+    Unless the sweep has `only`, they include what a cut has to beat: the splits that leave the whole model to one host.
     """
-    asked = chosen(model, points, sweep.points, links)
+    splits = chosen(model, points, sweep.points, links)
     if sweep.only:
-        return asked
+        return splits
     whole = itertools.combinations_with_replacement((0, len(points) - 1), links)
-    return tuple(sorted({*asked, *whole}))
+    return tuple(sorted({*splits, *whole}))
 
 
 def ends_note(added: Collection[Split]) -> str:
-    """Which splits were added to those asked for, in words; nothing if none was."""
+    """A sentence on the splits that were added to the wanted ones; empty if there are none."""
     if not added:
         return ""
     which = [ALONG.join(map(str, split)) for split in sorted(added)]
@@ -64,7 +63,7 @@ def ends_note(added: Collection[Split]) -> str:
 
 
 def fold_note(points: Sequence[Point]) -> str:
-    """What was folded, in words; nothing if nothing was."""
+    """A sentence on the cuts that fold into their neighbours; empty if none does."""
     folded, kept = sum(len(point.folded) for point in points), len(points) - 1
     if not folded:
         return ""
@@ -100,5 +99,5 @@ def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
 
 
 def example(links: int) -> str:
-    """A selector for so many links."""
+    """An example of a selector for `links` links."""
     return ALONG.join(str(3 * number) for number in range(1, links + 1))
