@@ -14,8 +14,8 @@ from pareto.backends import door, handshake
 from pareto.backends.door import Door
 from pareto.backends.handshake import ALONE, Place, Rejected
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker.bench import FloorFar, FloorNear
 from pareto.worker.probe import ProbeClient, ProbeServer
+from pareto.worker.transports import FloorFar, FloorNear
 
 HERE = "127.0.0.1"
 TOKEN = "a token"  # noqa: S105

@@ -10,9 +10,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.base import BackendError
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker.bench import (
+from pareto.worker.transports import (
     ClientNear,
-    Expect,
     FloorFar,
     FloorNear,
     LoopFar,
@@ -58,7 +57,7 @@ def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
     near, far = pair
     for nbytes in SIZES:
         near.begin(payload(nbytes))
-        far.expect(Expect("way", nbytes, 3, kept=True))
+        far.expect(nbytes, 3, kept=True)
         seconds = near.trips(3)
         assert len(seconds) == 3
         assert min(seconds) > 0
@@ -73,10 +72,10 @@ def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
 def test_a_stream_ends_when_all_of_it_is_there(pair: Pair, count: int, in_flight: int) -> None:
     near, far = pair
     near.begin(payload(200_000))
-    far.expect(Expect("way", 200_000, count))
+    far.expect(200_000, count)
     near.stream(count, in_flight)
     assert far.taken() == (count, None)
-    far.expect(Expect("way", 200_000, 1))  # nothing of the stream is left over
+    far.expect(200_000, 1)  # nothing of the stream is left over
     near.trips(1)
     assert far.taken()[0] == 1
 
@@ -92,7 +91,7 @@ def test_nobody_is_let_in_without_the_token(near: type[FloorNear]) -> None:
 def test_tcp_says_when_the_far_end_expects_something_else(snapshot: SnapshotAssertion) -> None:
     near, far = tcp()
     near.begin(payload(8))
-    far.expect(Expect("way", 4, 1))
+    far.expect(4, 1)
     with pytest.raises(BackendError) as refused:
         near.trips(1)
     assert str(refused.value) == snapshot
