@@ -107,7 +107,9 @@ class Pictures:
         if not self.classes:
             return None
         labels = [sample.label for sample in self._taken(batch_size)]
-        return torch.tensor([self.classes[it] for it in labels if it is not None]).reshape(-1, batch_size)
+        return torch.tensor([self.classes[label] for label in labels if label is not None]).reshape(
+            -1, batch_size
+        )
 
     def _taken(self, batch_size: int) -> tuple[Labelled, ...]:
         return self.samples[: self.count(batch_size) * batch_size]

@@ -156,7 +156,7 @@ class Ends:
         to = place.address, secrets.token_hex(16)
         ports = self._far.ask(ListenFor(*to, list(ways)), TIMEOUT_S)
         self._near.ask(Connect(*to, ports, list(ways)), TIMEOUT_S)
-        for way in filter(_is_rpc, ways):
+        for way in filter(_needs_agent, ways):
             at = place.address, self._far.ask(OpenRendezvous(place.address))
             both = [
                 (session, session.post(JoinAgents(way, role, ["near", "far"], *at, interface)))
@@ -177,8 +177,9 @@ def _started(undo: ExitStack, heartbeat: Heartbeat, remote: Remote, *options: st
     return session
 
 
-def _is_rpc(way: str) -> bool:
-    return way.partition(names.SEPARATOR)[0] == "rpc"
+def _needs_agent(way: str) -> bool:
+    family = way.partition(names.SEPARATOR)[0]
+    return family in names.BACKENDS and bool(names.parse(way).agent)
 
 
 @dataclass(frozen=True)
@@ -207,9 +208,9 @@ def measure(
     out: Console, place: Place, request: Request, chosen: Sequence[Effort]
 ) -> tuple[list[Sample], dict[str, Any]]:
     """All samples of a place, and what its ends say of their hosts."""
-    # A process has one rpc agent: the other rpc ways have two programs of their own.
-    rpcs = [way for way in request.ways if _is_rpc(way)]
-    groups = [[way for way in request.ways if way not in rpcs[1:]], *([way] for way in rpcs[1:])]
+    # A process has one agent, of rpc: the other ways that need one have two programs of their own.
+    others = [way for way in request.ways if _needs_agent(way)][1:]
+    groups = [[way for way in request.ways if way not in others], *([way] for way in others)]
     # A line on a terminal, drawn between samples by this thread alone: the ends share this machine.
     with ExitStack() as undo, Live(console=out, auto_refresh=False, transient=True) as live:
         ends: dict[str, Ends] = {}

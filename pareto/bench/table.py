@@ -42,12 +42,11 @@ def rows(samples: Sequence[Sample], ways: Sequence[str]) -> list[Row]:
     A figure is {median, low, high}, or None where it was not measured or there is no floor to compare with.
     `trip_s` is of each round's median trip, `trip_mean_s` of its mean. Ratios are paired by round.
     """
-    frame = pd.DataFrame([asdict(sample) for sample in samples]).astype(
-        {"payloads": float, "stream_s": float}
-    )
+    streams = ("payloads", "stream_s", "near_cpu_s", "far_cpu_s")  # None where nothing was streamed
+    frame = pd.DataFrame([asdict(sample) for sample in samples]).astype(dict.fromkeys(streams, float))
     streamed = frame["nbytes"] * frame["payloads"]
     frame["bytes_per_s"] = streamed / frame["stream_s"]
-    frame["cpu_s_per_gb"] = (frame["near_cpu_s"] + frame["far_cpu_s"]).astype(float) / streamed * 1e9
+    frame["cpu_s_per_gb"] = (frame["near_cpu_s"] + frame["far_cpu_s"]) / streamed * 1e9
     floor = frame[frame["way"] == FLOOR].set_index(["nbytes", "round"])[["trip_s", "bytes_per_s"]]
     frame = frame.join(floor.add_suffix("_floor"), on=["nbytes", "round"])
     frame["trip_to_floor"] = frame["trip_s"] / frame["trip_s_floor"]
@@ -128,13 +127,13 @@ def _shown(
 
 def size(nbytes: int) -> str:
     """`4 kB`, `3.2 MB`: powers of ten, as sizes are given."""
-    scale, unit = next((it for it in ((10**6, "MB"), (10**3, "kB")) if nbytes >= it[0]), (1, "B"))
+    scale, unit = next((one for one in ((10**6, "MB"), (10**3, "kB")) if nbytes >= one[0]), (1, "B"))
     return f"{nbytes / scale:g} {unit}"
 
 
 def duration(seconds: float) -> str:
     """Three digits and a unit: `23.1 µs`."""
-    scale, unit = next((it for it in ((1.0, "s"), (1e-3, "ms")) if abs(seconds) >= it[0]), (1e-6, "µs"))
+    scale, unit = next((one for one in ((1.0, "s"), (1e-3, "ms")) if abs(seconds) >= one[0]), (1e-6, "µs"))
     return f"{digits(seconds / scale)} {unit}"
 
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pareto.backends import names, rpc
-from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.backends import names
 from pareto.jsonlines import Refused, serve
 from pareto.messages import (
     Answers,
@@ -123,7 +122,7 @@ class End:
         self._near: dict[str, FloorNear] = {}
         self._far: dict[str, FloorFar | ServerFar] = {}
         self._expected: tuple[Expect, float] | None = None
-        self._rpc_store: socket.socket | None = None
+        self._rendezvous: socket.socket | None = None
 
     def facts(self, _: GetFacts) -> Facts:
         return host.facts(Cpu())
@@ -134,11 +133,11 @@ class End:
             if way in SOCKETS:
                 listener = SOCKETS[way][1](*to)
                 self._far[way], ports[way] = listener, listener.port
-            elif names.parse(way).agent:
-                self._far[way] = ServerFar(rpc.RpcServer())
             else:
-                server = TcpServer(*to)
-                self._far[way], ports[way] = ServerFar(server), server.port
+                server = names.backend(names.parse(way).name).serve(*to)
+                self._far[way] = ServerFar(server)
+                if server.port is not None:
+                    ports[way] = server.port
         return ports
 
     def connect(self, request: Connect) -> None:
@@ -147,18 +146,19 @@ class End:
             if way in SOCKETS:
                 self._near[way] = SOCKETS[way][0](*to)
             else:
-                self._near[way] = ClientNear(TcpClient(*to, names.parse(way).connections))
+                name = names.parse(way)
+                self._near[way] = ClientNear(names.backend(name.name).connect(*to, name.variant))
 
     def rendezvous(self, request: OpenRendezvous) -> int:
-        self._rpc_store = rpc.listen(request.address)
-        return int(self._rpc_store.getsockname()[1])
+        self._rendezvous = socket.create_server((request.address, 0))
+        return int(self._rendezvous.getsockname()[1])
 
     def join(self, request: JoinAgents) -> None:
-        to = request.address, request.port, request.interface
-        variant = names.parse(request.backend).variant
-        rpc.join(request.role, request.hosts, *to, self._rpc_store, variant=variant)
+        name = names.parse(request.backend)
+        backend, to = names.agents(name.name), (request.address, request.port, request.interface)
+        backend.join(request.role, request.hosts, *to, self._rendezvous, variant=name.variant)
         if request.role != request.hosts[-1]:
-            self._near[request.backend] = ClientNear(rpc.RpcClient(request.hosts[-1]))
+            self._near[request.backend] = ClientNear(backend.reach(request.hosts[-1]))
 
     def expect(self, request: Expect) -> None:
         gc.collect()
