@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pareto.errors import UserError
+
 from . import points, registry, stage, weights
 from .graph import TensorSpec, TracedModel
 from .points import Point
@@ -140,7 +142,10 @@ def outline(recipe: Recipe) -> Outline:
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
     mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" else None
     traced = trace(registry.build_structure(name), entry.input_shape, handmade.chain, mean_and_std)
-    cuts = points.chosen(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
+    try:
+        cuts = points.chosen(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
+    except UserError as error:
+        raise UserError(f"{name}.yaml: {error}") from None
     return Outline(name, entry.input_shape, cuts, _digest(traced, cuts), traced)
 
 

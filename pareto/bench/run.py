@@ -342,11 +342,11 @@ def link(rows: Sequence[table.Row], profile: Profile | None) -> str:
     floor = next((row for row in rows if row["way"] == FLOOR), None)
     if profile is None or floor is None:
         return ""
-    took_s, asked_s = floor["trip_s"]["median"], link_seconds(profile, floor["nbytes"])
-    off = abs(took_s - asked_s) > _LINK.rtt_s(asked_s)
+    took_s, wanted_s = floor["trip_s"]["median"], link_seconds(profile, floor["nbytes"])
+    off = abs(took_s - wanted_s) > _LINK.rtt_s(wanted_s)
     verdict = " - the link is off, trust nothing of this place" if off else ""
-    size, took, asked = table.size(floor["nbytes"]), *map(table.duration, (took_s, asked_s))
-    return f"the link: {took} for {size} and an answer, asked {asked}{verdict}"
+    size, took, wanted = table.size(floor["nbytes"]), *map(table.duration, (took_s, wanted_s))
+    return f"the link: {took} for {size} and an answer, asked {wanted}{verdict}"
 
 
 def make(folder: Path) -> None:
