@@ -20,7 +20,7 @@ from analysis.figures.link_figure import (
 from pareto.link.probe import GOODPUT
 from pareto.link.profile import Direction, Profile
 from tests.unit import drawn
-from tests.unit.analysis.test_link_bands import LOSSY, SLOW, WIFI, manifest, probe, probes
+from tests.unit.analysis.test_costs import LOSSY, SLOW, WIFI, manifest, probe, probes
 
 
 @pytest.mark.parametrize("width", ["page", "column"])

@@ -1,185 +1,469 @@
-"""What is said of other work on the hosts, and when nothing is."""
+"""Which folders are meant.
+
+`link.csv` read back.
+
+Which folders are meant, and several runs as one data set.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs.load import Joined, Run, joined
-from analysis.statistics import host_load
-from pareto.options import SLOWED
-from pareto.trial import MATTERS
+from analysis.findings import Options, find
+from analysis.points import TRIAL
+from analysis.runs.load import folders, joined, links, load, stages
+from analysis.runs.requests import request_latencies
+from analysis.schema import LINKS, TRIALS
+from pareto.errors import UserError
 from tests.unit import example_chain
+from tests.unit.example_run import trials, write
 
-QUIET = {
-    **{
-        f"{host}_{what}_percent": 2.0
-        for host in host_load.HOSTS
-        for what in ("others", "steal", "wait", "core")
-    },
-    **{"edge_slowdown": 1.1, "server_slowdown": 1.05, "full_cores": "", "strangers_percent": 2.0},
-}
+Logged = pytest.LogCaptureFixture
 
 
-def run(folder: Path) -> Joined:
-    """Three rounds of a chain's trials at three of its splits."""
-    return joined(
-        example_chain.write(folder / "run", *example_chain.trials([(0, 3), (3, 7), (7, 9)], rounds=3))
+def test_types_and_values(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[4] |= {"status": "failed", "reason": 'Boom\n  at line 3, "x"', "latency_s": "", "point_name": ""}
+    frame = load([write(tmp_path, rows)])
+    assert frame["point"][:3].tolist() == ["0", "1", "2"]
+    assert frame["round"].dtype == np.int64
+    assert frame["latency_s"].dtype == np.float64
+    assert frame.loc[4, "reason"] == 'Boom\n  at line 3, "x"'
+    assert frame.loc[4, "point_name"] == ""
+    assert np.isnan(frame.loc[4, "latency_s"])
+    assert frame.loc[5, "latency_s"] == pytest.approx(rows[5]["latency_s"], rel=1e-15)
+
+
+def test_several_runs_are_joined_and_named_after_their_folders(tmp_path: Path) -> None:
+    runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
+    assert load(runs)["run"].value_counts().to_dict() == {"a": 44, "b": 44}
+    assert load([]).empty
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60, 150])
+def test_a_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    path.write_bytes(path.read_bytes()[: -2 - cut])
+    assert len(load([tmp_path])) == 43
+
+
+@pytest.mark.parametrize("kept", ["first\n", "first\nsecond\n", 'first\nsecond\n""quoted""\n'])
+def test_a_line_torn_inside_a_quoted_newline_is_left_out(tmp_path: Path, kept: str, caplog: Logged) -> None:
+    rows = trials(rounds=1)
+    rows[3]["reason"] = rows[-1]["reason"] = 'first\nsecond\n"quoted"\nlast'
+    path = write(tmp_path, rows) / "trials.csv"
+    raw = path.read_bytes()
+    path.write_bytes(raw[: raw.rindex(kept.encode()) + len(kept)])
+    frame = load([tmp_path])
+    assert len(frame) == 43
+    assert frame["reason"][3] == rows[3]["reason"]
+    (told,) = caplog.messages
+    assert "trials.csv" in told
+
+
+def test_a_single_quote_that_a_hand_wrote_hides_no_row(tmp_path: Path, caplog: Logged) -> None:
+    rows = trials(rounds=1)
+    path = write(tmp_path, rows) / "trials.csv"
+    text = path.read_text().replace(",features.5,", ',5" wide,', 1)
+    path.write_text(text)
+    assert load([tmp_path])["point_name"][6] == '5" wide'
+    assert len(load([tmp_path])) == 44
+    assert not caplog.messages
+
+
+def test_the_line_of_a_fault_counts_the_lines_of_reasons(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[0]["reason"] = "one\ntwo\nthree"
+    rows[2]["batch_size"] = "many"
+    with pytest.raises(UserError, match=r"trials\.csv, line 6: column batch_size"):
+        load([write(tmp_path, rows)])
+
+
+def test_20_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows = trials(rounds=46)[:2000]
+    for row, reason in zip(rows, rng.choice(["", "a, b", 'said "no"\nand left'], len(rows)), strict=True):
+        row |= {"reason": reason, "latency_s": rng.lognormal(), "started_at": str(rng.integers(10**12))}
+        row["top1"] = rng.choice(["", "0.5", "nan", "1e-05", "12"])
+    path = write(tmp_path, rows) / "trials.csv"
+    header, _, body = path.read_bytes().partition(b"\r\n")
+    bodies = (body.replace(b"mobilenetv2", b"mobilenetv%d" % number) for number in range(10))
+    path.write_bytes(header + b"\r\n" + b"".join(bodies))
+    quick = load(tmp_path)
+    slow = pd.read_csv(path, dtype=str, keep_default_na=False)
+    assert len(quick) == 20_000
+    assert quick["reason"].nunique() == 3
+    for column in TRIALS.columns:
+        if quick[column].dtype == "float64":
+            expected = slow[column].replace("", "nan").to_numpy(dtype=float)
+            np.testing.assert_array_equal(quick[column], expected, err_msg=column)
+        elif column != "in_flight_asked":
+            assert (quick[column].astype(str) == slow[column]).all(), column
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        (b"latency_p95_s,", b"", "column latency_p95_s"),
+        (b",ok,", b",fine,", "line 2: column status: 'fine'"),
+        (b"mobilenetv2,3,", b"mobilenetv2,three,", "line 5: column point"),
+        (b"mobilenetv2,3,", b"mobilenetv2,3+,", "line 5: column point"),
+        (b",none,auto,0,", b",none,auto,0.5,", "line 2: column round: .*'0.5'"),
+        (b",none,auto,0,", b",none,auto,,", "line 2: column round"),
+        (b",4000,", b",four,", "line 2: column result_bytes: .*'four'"),
+        (
+            b"mobilenetv2,3,",
+            b"mobilenetv2,3,4,",
+            f"line 5: {len(TRIALS.columns) + 1} .* {len(TRIALS.columns)}",
+        ),
+        (b"example", b"\xff\xfe", "trials.csv"),
+    ],
+)
+def test_malformed(tmp_path: Path, old: bytes, new: bytes, named: str) -> None:
+    path = write(tmp_path, trials(rounds=1, codec="none", in_flight_asked="auto")) / "trials.csv"
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(UserError, match=named) as caught:
+        load([tmp_path])
+    assert "\n" not in str(caught.value)
+
+
+def without(path: Path, *columns: str) -> None:
+    """Take columns out of a `trials.csv`."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns=list(columns))
+    frame.to_csv(path, index=False)
+
+
+def test_a_column_that_an_older_run_calls_otherwise_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "new", [row | {"bound_by": "edge"} for row in trials(rounds=1)])
+    path = write(tmp_path / "old", trials(rounds=1)) / "trials.csv"
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns="bound_by")
+    frame.assign(run="old", bottleneck="server").to_csv(path, index=False)
+    both = load([tmp_path / "new", tmp_path / "old"])
+    assert sorted(both.groupby("run")["bound_by"].unique().str.join(" ")) == ["edge", "server"]
+    assert "bottleneck" not in both
+
+
+def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> None:
+    rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
+    rows[0] |= {"bound_by": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
+    path = write(tmp_path, rows) / "trials.csv"
+    new = load([tmp_path])
+    assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
+    assert new.loc[0, ["bound_by", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
+    without(path, *TRIALS.later)
+    old = load([tmp_path])
+    assert list(old.columns) == [*TRIALS.columns, "setup"]
+    assert old["edge_gpu_s"].dtype == np.float64
+    assert old["edge_gpu_s"].isna().all()
+    assert old["server_throttled"].eq("").all()
+    assert old["bound_by"].eq("").all()
+    assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
+    assert old["edge_energy_j"].eq(0.25).all()
+    pd.testing.assert_frame_equal(old.drop(columns=list(TRIALS.later)), new.drop(columns=list(TRIALS.later)))
+
+
+def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> None:
+    old, new = (
+        write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9, run=name)) for name in ("old", "new")
     )
+    without(old / "trials.csv", *TRIALS.later)
+    assert load([old, new]).groupby(load([old, new]).index < 44)["edge_frequency_hz"].count().tolist() == [
+        44,
+        0,
+    ]
+
+
+def test_what_was_always_written_stays_required(tmp_path: Path) -> None:
+    path = write(tmp_path, trials(rounds=1)) / "trials.csv"
+    without(path, "edge_energy_j")
+    with pytest.raises(UserError, match="edge_energy_j"):
+        load([tmp_path])
+
+
+def test_missing_or_empty(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(UserError) as missing:
+        load([tmp_path])
+    (tmp_path / "trials.csv").touch()
+    with pytest.raises(UserError) as empty:
+        load([tmp_path])
+    assert [str(missing.value), str(empty.value)] == snapshot
+
+
+def test_a_later_version_s_columns_are_left_out_and_told_once(
+    tmp_path: Path, caplog: Logged, snapshot: SnapshotAssertion
+) -> None:
+    runs = [write(tmp_path / name, trials(rounds=1, run="")) for name in ("a", "b")]
+    known = load(runs)
+    for run in runs:
+        text = (run / "trials.csv").read_text()
+        (run / "trials.csv").write_text(
+            text.replace("run,model,", "run,mood,model,").replace("\n,mobile", "\n,good,mobile")
+        )
+    pd.testing.assert_frame_equal(load(runs), known)
+    assert [text for text in caplog.messages if "mood" in text] == snapshot
+
+
+def test_each_cell_and_round_counts_once_and_it_is_said(tmp_path: Path, caplog: Logged) -> None:
+    rows = trials(rounds=2)
+    failed = rows[3] | {"status": "failed", "latency_s": ""}
+    other = rows[5] | {"latency_s": 99.0}
+    run = write(tmp_path, [failed, *rows, other])
+    frame = load(run)
+    assert len(frame) == len(rows)
+    assert not frame.duplicated([*TRIAL]).any()
+    assert frame["status"].eq("ok").all(), "what failed was done again"
+    assert frame["latency_s"].max() < 99
+    (said,) = caplog.messages
+    assert "2 rows" in said
+    assert "two runs" in said
+    assert joined(run).notes == [said]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("latency_s", value) for value in ("inf", "-inf", "0", "-1", "1e300", "1e-300")),
+        *(("throughput_ips", value) for value in ("inf", "0", "-2.5")),
+        *(("payload_bytes", value) for value in ("-1", "1e19")),
+        *(("batch_size", value) for value in ("0", "-1", "1000001", "9" * 30)),
+        *(("round", value) for value in ("-1", "1_0", "\u0663")),
+        *(("point", value) for value in ("", "-1", "\u0663", "1_0", "9" * 5000, "+".join("1" * 40))),
+        *(("model", value) for value in ("", "x\x1b[2J", "x\ny", "x\u202ey", "x" * 1001)),
+        *(("bound_by", value) for value in ("middlex out", "link out", "edge-server")),
+        *(("in_flight_asked", value) for value in ("many", "-1")),
+    ],
+)
+def test_what_nobody_can_have_measured_is_refused_with_its_line(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    rows = trials(rounds=1)
+    rows[2][column] = value
+    with pytest.raises(UserError, match=rf"trials\.csv, line [45]: column {column}: ") as refused:
+        load(write(tmp_path, rows))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300 + len(str(tmp_path))
+
+
+def test_a_reason_may_be_long(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    rows[0] |= {"status": "failed", "reason": "x" * 200_000 + "\n\x1b[2J"}
+    run = write(tmp_path, rows)
+    assert load(run)["reason"][0] == rows[0]["reason"]
+    assert request_latencies(run)["without_requests"].sum() == len(rows) - 1
+
+
+@pytest.mark.parametrize("name", ["trials.csv", "stages.csv", "link.csv", "manifest.json", "requests"])
+def test_what_is_no_plain_file_is_passed_over_or_refused_and_never_waited_for(
+    tmp_path: Path, name: str, caplog: Logged
+) -> None:
+    run = write(tmp_path / "run", trials(rounds=1))
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    if name == "trials.csv":
+        with pytest.raises(UserError, match="not a run"):
+            load(run)
+        return
+    found = find(run, Options())
+    assert len(found.trials) == 44
+    assert any(name in said and "FIFO" in said for said in [*found.notes, *caplog.messages])
+
+
+def test_no_link_within_a_run_is_followed(tmp_path: Path) -> None:
+    run, other = (write(tmp_path / name, trials(rounds=1)) for name in ("run", "other"))
+    (run / "trials.csv").unlink()
+    (run / "trials.csv").symlink_to(other / "trials.csv")
+    with pytest.raises(UserError, match=r"trials\.csv is a link"):
+        load(run)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "there").symlink_to(other)
+    with pytest.raises(UserError, match="not a run"):
+        load(tmp_path / "runs")
+    assert len(load(tmp_path / "runs" / "there")) == 44, "the user named it"
 
 
 @pytest.fixture
-def frames(tmp_path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Trials and stages of a chain, on hosts that have nothing else to do."""
-    known = run(tmp_path)
-    stages = known.stages.assign(baseline_s=known.stages["compute_s"])
-    return known.trials.assign(**QUIET), stages
+def two(tmp_path: Path) -> list[Path]:
+    """Run folders a and b, beside what is no run."""
+    results = tmp_path / "results"
+    runs = [write(results / name, trials(rounds=1, run=name)) for name in ("b", "a")]
+    (results / "README.md").write_text("# results")
+    (results / "joined").mkdir()
+    return sorted(runs)
 
 
-def some(trials: pd.DataFrame, count: int, **columns: Any) -> pd.DataFrame:
-    """With these columns in the first trials that are ok."""
-    changed = trials.copy()
-    for name, value in columns.items():
-        changed.loc[changed.index[changed["status"] == "ok"][:count], name] = value
-    return changed
+def test_a_run_is_given_by_path_text_pattern_or_the_folder_around_it(two: list[Path]) -> None:
+    around = two[0].parent
+    assert folders(two[0]) == folders(str(two[0])) == [two[0]]
+    assert folders(around) == folders(f"{around}/*") == folders([f"{around}/[ab]"]) == two
+    assert folders(reversed(two)) == two[::-1], "in the order asked for"
+    assert folders([]) == []
 
 
-def test_of_quiet_hosts_nothing_is_said(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    for shared in (True, False):
-        assert list(host_load.warnings(*frames, shared=shared)) == []
-        assert list(host_load.full_cores(frames[0], shared=shared)) == []
+def test_a_pattern_s_folders_of_runs_are_opened_too(two: list[Path]) -> None:
+    assert folders(f"{two[0].parent.parent}/res*") == two
 
 
-def test_nor_of_a_run_that_did_not_measure_it(tmp_path: Path) -> None:
-    known = run(tmp_path)
-    assert list(host_load.warnings(known.trials, known.stages, shared=False)) == []
-    assert list(host_load.full_cores(known.trials, shared=False)) == []
+def test_a_folder_named_like_a_pattern_is_that_folder(tmp_path: Path) -> None:
+    run = write(tmp_path / "net[1]", trials(rounds=1))
+    write(tmp_path / "net1", trials(rounds=1))
+    assert folders(str(run)) == [run]
 
 
-def test_a_stage_that_was_slower_than_alone_is_told(
-    frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
-) -> None:
-    trials, stages = frames
-    slow = some(some(trials, 2, edge_slowdown=1.3, edge_s=0.04, latency_s=0.1), 1, edge_slowdown=1.4)
-    assert list(host_load.warnings(slow, stages, shared=True)) == snapshot
-    small = some(trials, 2, edge_slowdown=1.4, edge_s=0.004, latency_s=0.1)
-    assert list(host_load.warnings(small, stages, shared=True)) == []
+def test_relative_and_home(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(two[0].parent)
+    monkeypatch.setenv("HOME", str(two[0].parent))
+    assert folders("*") == [Path("a"), Path("b")]
+    assert folders("~/a") == [two[0]]
 
 
-def test_what_is_told_here_is_less_than_what_makes_a_trial_invalid() -> None:
-    assert host_load.SLOWER < SLOWED
-    assert host_load.MATTERS == MATTERS
+@pytest.mark.parametrize(
+    "asked",
+    ["nowhere", "nowh*", "results/README.md", "results/joined", ""],
+    ids=["nothing", "no match", "a file", "no run in it", "no run beside it"],
+)
+def test_what_is_no_run_is_refused(two: list[Path], asked: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(UserError) as caught:
+        load(str(two[0].parents[1] / asked))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value) == snapshot
 
 
-def test_a_host_that_changed_its_speed_within_a_run_is_told(
-    frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
-) -> None:
-    """Where its baselines were slow as well, no trial's own figures could tell."""
-    trials, stages = frames
-    later = (stages["round"] == stages["round"].max()) & (stages["host"] == "edge")
-    stages.loc[later, "baseline_s"] *= 2
-    assert list(host_load.warnings(trials, stages, shared=True)) == snapshot
+HEADER = (
+    "at,model,netem,link,trial,when,verdict,reason,asked_rtt_s,asked_rate_bps,asked_rate_back_bps,rtt_s,rate_bps,"
+    "rate_back_bps,asked_loss,asked_loss_back,datagrams,loss,loss_back,position_s\n"
+)
+OK = "2026-11-21T17:54:54.170+00:00,net,wifi,edge-server,net-k00,before,ok,,0.2,5e+06,,0.200763,4.8e+06,,,,,,,\n"
+OFF = (
+    "2026-11-21T17:55:54.170+00:00,net,wifi,edge-server,net-k00,after,off,"
+    '"RTT 0.3 s, asked 0.2 s",0.2,5e+06,,0.3,,,,,,,,\n'
+)
 
 
-def test_what_others_took_is_told_but_where_the_harness_is_one_of_them(
-    frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
-) -> None:
-    trials, stages = frames
-    loaded = some(trials, 3, server_others_percent=47.0)
-    assert list(host_load.warnings(loaded, stages, shared=False)) == snapshot
-    assert list(host_load.warnings(loaded, stages, shared=True)) == []
-    strangers = some(trials, 3, strangers_percent=35.0)
-    assert list(host_load.warnings(strangers, stages, shared=True)) == snapshot
+def written(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "link.csv").write_text(text)
+    return folder
 
 
-def test_stolen_time_is_told_everywhere(
-    frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
-) -> None:
-    trials, stages = frames
-    assert list(host_load.warnings(some(trials, 1, edge_steal_percent=30.0), stages, shared=True)) == snapshot
+def test_probes_are_typed_and_empty_is_not_zero(tmp_path: Path) -> None:
+    frame = links([written(tmp_path / "one", HEADER + OK + OFF)])
+    assert list(frame) == ["run", *LINKS.columns]
+    assert frame["run"].tolist() == ["one", "one"]
+    assert frame["verdict"].tolist() == ["ok", "off"]
+    assert frame["reason"].tolist() == ["", "RTT 0.3 s, asked 0.2 s"]
+    assert frame["rtt_s"].tolist() == [0.200763, 0.3]
+    assert frame["rate_bps"].isna().tolist() == [False, True]
+    assert frame[["asked_rate_back_bps", "loss", "position_s"]].isna().all(axis=None)
+    assert frame["rtt_s"].dtype == frame["position_s"].dtype == "float64"
 
 
-def test_cells_that_the_cores_hold_back_are_counted(
-    frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
-) -> None:
-    trials, _ = frames
-    of_point = trials["point"] == trials.loc[trials["status"] == "ok", "point"].iloc[0]
-    trials.loc[of_point, "full_cores"] = "edge, server"
-    trials.loc[of_point, "throughput_ips"] = 0.6 * trials["throughput_bound_ips"]
-    for shared in (True, False):
-        assert list(host_load.full_cores(trials, shared=shared)) == snapshot
-    trials["strangers_percent"] = 40.0
-    assert list(host_load.full_cores(trials, shared=True)) == snapshot
+def test_runs_follow_each_other_and_one_without_the_file_has_no_rows(tmp_path: Path) -> None:
+    one, other = written(tmp_path / "b", HEADER + OK), written(tmp_path / "a", HEADER + OFF + OK)
+    missing = tmp_path / "missing"
+    missing.mkdir()
+    frame = links([one, missing, other])
+    assert frame["run"].tolist() == ["b", "a", "a"]
+    assert frame.index.tolist() == [0, 1, 2]
+    empty = links([missing])
+    assert empty.empty
+    assert list(empty) == ["run", *LINKS.columns]
+    assert empty["rtt_s"].dtype == "float64"
+    assert links([]).empty
+    assert links([written(tmp_path / "begun", HEADER)]).empty
 
 
-def test_a_cell_that_is_held_back_in_few_rounds_is_not_counted(
-    frames: tuple[pd.DataFrame, pd.DataFrame],
-) -> None:
-    assert list(host_load.full_cores(some(frames[0], 1, full_cores="edge"), shared=True)) == []
-
-
-MANIFEST = {
-    "networks": {"wifi": ["wifi"], "lossy": ["wifi", "lossy"]},
-    "profiles": {
-        "wifi": {"edge_to_server": {"delay_s": 0.01}, "bucket": None},
-        "lossy": {"edge_to_server": {"loss": 0.01}},
-    },
-}
-
-
-def points(**columns: Any) -> pd.DataFrame:
-    """Two points that cross the link and one that does not."""
-    same = {
-        "model": "m",
-        "batch_size": 1,
-        "codec": "none",
-        "in_flight_asked": "auto",
-        "setup": "",
-        "backend": "tcp",
-    }
-    return pd.DataFrame(
-        {
-            **same,
-            **{
-                "point": ["0", "3", "7"],
-                "payload_bytes": [600_000, 1000, 0],
-                "latency_bound_s": [0.05, 0.05, 0.05],
-            },
-            **{"latency_s": [0.055, 0.06, 0.09], "netem": "wifi", **columns},
-        }
+def test_an_older_file_has_only_the_one_link(tmp_path: Path) -> None:
+    text = (
+        "at,model,netem,trial,verdict,reason,asked_rtt_s,asked_rate_bps,asked_rate_back_bps,rtt_s,rate_bps,rate_back_bps\n"
+        "2026,net,wifi,net-k00,ok,,0.2,,,0.21,,\n"
     )
+    (row,) = links([written(tmp_path, text)]).to_dict("records")
+    assert row["link"] == "edge-server"
+    assert row["when"] == ""
+    assert row["rtt_s"] == 0.21
+    assert row["rate_bps"] != row["rate_bps"]
 
 
-def test_what_neither_stages_nor_link_take_is_told(snapshot: SnapshotAssertion) -> None:
-    """As by a server that waits before it answers."""
-    assert list(host_load.beyond(points(latency_s=[0.08, 0.09, 0.1]), [MANIFEST])) == snapshot
+@pytest.mark.parametrize(
+    "torn", [OFF[:-9], OFF.rstrip("\n"), OFF.replace("0.3 s, asked", "0.3 s,\nasked")[:80]]
+)
+def test_a_last_line_that_was_not_finished_is_left_out(tmp_path: Path, torn: str) -> None:
+    assert len(links([written(tmp_path, HEADER + OK + torn)])) == 1
 
 
-def test_a_transports_usual_share_is_not(snapshot: SnapshotAssertion) -> None:
-    assert list(host_load.beyond(points(), [MANIFEST])) == []
-    quick = points(latency_s=[0.004, 0.005, 0.1], latency_bound_s=[0.001] * 3)
-    assert list(host_load.beyond(quick, [MANIFEST])) == []
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + OK + "2026,net\n" + OK,
+        HEADER + OK.replace("0.200763", "fast"),
+        "at,verdict\n2026,ok\n",
+    ],
+    ids=["fields missing", "no number", "columns missing"],
+)
+def test_what_is_malformed_is_said_in_a_line(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(UserError) as caught:
+        links([written(tmp_path, text)])
+    assert "link.csv" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value) == snapshot
 
 
-def test_a_link_that_loses_packets_has_a_reason_of_its_own() -> None:
-    late = points(latency_s=[0.08, 0.09, 0.1], netem="lossy")
-    assert list(host_load.beyond(late, [MANIFEST])) == list(host_load.beyond(late, [{}])) == []
+def test_the_same_run_twice_is_refused_under_whatever_path(
+    two: list[Path], snapshot: SnapshotAssertion
+) -> None:
+    a, around = two[0], two[0].parent
+    (around.parent / "link").symlink_to(a)
+    for twice in ([a, a], [a, around], [a, around.parent / "link"], [a, os.path.relpath(a)]):
+        with pytest.raises(UserError) as caught:
+            load(twice)
+        assert "\n" not in str(caught.value)
+        assert str(a) in str(caught.value) or os.path.relpath(a) in str(caught.value)
+    copy = shutil.copytree(a, around / "c")
+    with pytest.raises(UserError) as refused:
+        joined([a, copy])
+    assert str(refused.value) == snapshot
 
 
-def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
-    session = {"testbed": {"kind": "local", "on_one_core": [["edge", "server"]]}}
-    assert list(host_load.on_one_core([{"sessions": [session, session]}])) == snapshot
-    assert list(host_load.on_one_core([{}, {"sessions": [{"testbed": {"on_one_core": []}}, {}]}])) == []
+def test_joined_runs_are_their_trials_and_stages_below_each_other(tmp_path: Path) -> None:
+    runs = []
+    for seed, name in enumerate("ab"):
+        rows, staged = example_chain.trials([(3, 10), (3, 21)], seed=seed)
+        for row in (*rows, *staged):
+            row["run"] = name
+        runs.append(example_chain.write(tmp_path / name, rows, staged))
+    found = joined(runs)
+    assert [run.folder for run in found.runs] == runs
+    assert found.runs[0].manifest["testbed"].startswith("local")
+    pd.testing.assert_frame_equal(found.trials, pd.concat([load(run) for run in runs], ignore_index=True))
+    pd.testing.assert_frame_equal(found.stages, pd.concat([stages(run) for run in runs], ignore_index=True))
+    pd.testing.assert_frame_equal(found.stages, stages(tmp_path))
+    assert found.trials["setup"].eq("").all()
+    assert found.notes == []
 
 
-def test_only_the_local_testbed_is_one_machine_with_the_harness() -> None:
-    from analysis.findings import Findings
+def test_a_run_without_stages_is_joined_with_one_that_has_them(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 10)])
+    chain = example_chain.write(tmp_path / "chain", rows, staged)
+    old = write(tmp_path / "old", trials(rounds=1, run="old"))
+    found = joined([old, chain])
+    assert set(found.stages["run"]) == {"example"}
+    assert len(found.stages.merge(found.trials, on=TRIAL)) == len(staged)
+    assert joined([]).trials.empty
 
-    empty = [pd.DataFrame() for _ in range(9)]
-    for testbed, one in (("local", True), ("lab.yaml", False)):
-        found = Findings([Run(Path(), {"sweep": {"testbed": testbed}})], *empty, objectives=())
-        assert found.on_one_machine is one
+
+def test_versions_that_differ_are_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    def run(name: str, pareto: str, torch: str) -> Path:
+        session = {"driver": {"hostname": "lab", "packages": {"torch": torch}}}
+        return write(tmp_path / name, trials(rounds=1, run=name), pareto=pareto, sessions=[session])
+
+    alike = [run("a", "0.1.0", "2.13.0"), run("b", "0.1.0", "2.13.0")]
+    assert joined(alike).notes == []
+    assert joined([*alike, run("c", "0.2.0", "2.12.0")]).notes == snapshot

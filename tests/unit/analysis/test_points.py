@@ -1,11 +1,29 @@
-"""Points and steps by their names."""
+"""Points and steps by their names.
+
+Where nothing crosses, all backends do the same: one point, with one figure, in all that is said of it.
+"""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.points import short_step, undivided
+from analysis.comparing.paired import paired
+from analysis.findings import Options
+from analysis.fronts.front import front
+from analysis.fronts.indicators import attainment, hypervolumes
+from analysis.points import controls, pooled, short_step, undivided
+from analysis.reporting import report
+from analysis.runs.load import load
+from analysis.statistics.stability import standing
+from tests.unit import example_chain
+from tests.unit.analysis.test_front_table import printed
+from tests.unit.example_run import trials, write
 
 
 @pytest.mark.parametrize(
@@ -35,3 +53,163 @@ def test_points_that_leave_the_model_to_one_host(points: list[str], found: list[
 )
 def test_steps_by_their_short_names(step: str, links: int, short: str) -> None:
     assert short_step(step, links + 1) == short
+
+
+LAST = "21"
+Rows = list[dict[str, Any]]
+
+
+def loaded(folder: Path, rows: Rows) -> pd.DataFrame:
+    return load(write(folder, rows))
+
+
+def last(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["point"] == LAST]
+
+
+def test_a_round_is_the_mean_of_its_valid_trials(tmp_path: Path) -> None:
+    raw = loaded(tmp_path, trials(rounds=4))
+    first, second = (raw.index[(raw["point"] == LAST) & (raw["round"] == number)] for number in (0, 1))
+    raw.loc[first[1], "status"] = "invalid"
+    raw.loc[second, "status"] = "failed"
+    one = last(pooled(raw))
+    assert one["backend"].tolist() == [""] * 4
+    assert one["status"].tolist() == ["ok", "failed", "ok", "ok"]
+    assert one["latency_s"].iloc[0] == raw.loc[first[0], "latency_s"]
+    usual = raw[(raw["point"] == LAST) & (raw["round"] == 2)]
+    assert one["throughput_ips"].iloc[2] == pytest.approx(usual["throughput_ips"].mean())
+    assert one[["controls", "controls_valid"]].to_numpy().tolist() == [[2, 1], [2, 0], [2, 2], [2, 2]]
+    assert controls(raw).sum() == 8
+    pd.testing.assert_frame_equal(pooled(pooled(raw)), pooled(raw))
+
+
+def test_what_crosses_stays_as_it_is(tmp_path: Path) -> None:
+    raw = loaded(tmp_path, [row for row in trials() if row["payload_bytes"]])
+    assert pooled(raw) is raw
+    mixed = loaded(tmp_path / "mixed", trials())
+    kept = pooled(mixed)[lambda rows: rows["backend"] != ""]
+    pd.testing.assert_frame_equal(
+        kept[list(mixed)].reset_index(drop=True), mixed[mixed["point"] != LAST].reset_index(drop=True)
+    )
+
+
+def test_it_is_one_row_with_one_probability(tmp_path: Path) -> None:
+    rows = front(loaded(tmp_path, trials(rounds=6, noise=0.1)))
+    (one,) = last(rows).to_dict("records")
+    assert (one["backend"], one["rounds"], one["trials"]) == ("", 6, 12)
+    assert one["probability"] == one["probability_all"] > 0
+    assert one["on_fronts_of"] == "tcp; rpc"
+
+
+def test_it_may_be_on_the_front_of_one_backend_alone(tmp_path: Path) -> None:
+    rows = [row for row in trials(rounds=6, noise=0) if row["point"] in (3, 21)]
+    for row in rows:
+        if row["point"] == 3:
+            row["latency_s"], row["throughput_ips"] = (0.01, 99) if row["backend"] == "tcp" else (0.02, 1)
+    found = front(loaded(tmp_path, rows)).set_index(["backend", "point"])
+    told = found[["on_fronts_of", "on_backend_front", "on_front", "probability"]].to_numpy().tolist()
+    assert dict(zip(found.index, told, strict=True)) == {
+        ("rpc", "3"): ["rpc", True, False, 1.0],
+        ("tcp", "3"): ["tcp", True, True, 1.0],
+        ("", LAST): ["rpc", True, False, 0.0],
+    }
+
+
+@pytest.mark.parametrize("status", ["ok", "invalid"])
+def test_one_side_may_have_no_valid_trial_of_it(tmp_path: Path, status: str) -> None:
+    rows = trials(rounds=3)
+    for row in rows:
+        if row["backend"] == "rpc" and not row["payload_bytes"]:
+            row["status"] = status
+    (one,) = last(front(loaded(tmp_path, rows))).to_dict("records")
+    assert (one["rounds"], one["excluded"]) == (3, 0)
+    assert (one["trials"], one["left_out"]) == (6, 0 if status == "ok" else 3)
+
+
+def test_it_bounds_what_each_backend_is_worth(tmp_path: Path) -> None:
+    """The same code under two names: that one was luckier at the last point is not worth anything."""
+    rows = trials(rounds=6, noise=0, backends=("tcp:a", "tcp:b"))
+    for row in rows:
+        if not row["payload_bytes"] and row["backend"] == "tcp:b":
+            row["latency_s"], row["throughput_ips"] = row["latency_s"] * 0.9, row["throughput_ips"] * 1.1
+    raw = loaded(tmp_path, rows)
+    sizes = hypervolumes(raw).set_index("backend")["hypervolume"]
+    assert sizes["tcp:a"] == pytest.approx(sizes["tcp:b"]) == pytest.approx(sizes["all"])
+    assert set(attainment(raw)["backend"]) == {"tcp:a", "tcp:b", "all"}
+    assert LAST not in set(paired(raw)["point"])
+    assert "tcp:b 21" not in " ".join(front(raw)["ties"])
+
+
+def test_a_constraint_on_the_backend_does_not_exclude_it(tmp_path: Path) -> None:
+    raw = loaded(tmp_path, trials())
+    for where in ("backend == tcp", "backend != tcp", "not backend == tcp"):
+        rows = front(raw, where=where)
+        assert last(rows)["feasible"].all()
+        assert set(rows.loc[rows["feasible"], "backend"]) == {
+            "",
+            "rpc" if "!=" in where or "not" in where else "tcp",
+        }
+
+
+def test_what_does_not_depend_on_the_backend_is_pooled_where_it_decides(tmp_path: Path) -> None:
+    rows = trials(rounds=6, noise=0)
+    for row in rows:
+        if row["point"] == 7:
+            row["edge_s"] = 0.0448 if row["backend"] == "tcp" else 0.0522
+    raw = loaded(tmp_path, rows)
+    for limit, holds in (("50ms", True), ("48ms", False)):
+        found = front(raw, where=f"edge_s < {limit}")
+        at = found[found["point"] == "7"]
+        assert at["feasible"].tolist() == [holds] * 2
+        assert at["edge_s"].tolist() == [0.0522, 0.0448], "each is told as it was measured"
+    assert front(raw, where="edge_s < 48ms").query("point == '7'")["probability"].tolist() == [0, 0]
+
+
+def test_in_a_chain_it_is_where_no_link_is_crossed(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials(example_chain.splits(2, (3, 21)))
+    found = front(load(example_chain.write(tmp_path, rows, staged)))
+    assert found.loc[found["backend"] == "", "point"].tolist() == ["21+21"]
+    assert {"3+21"} <= set(found.loc[found["backend"] == "tcp", "point"])
+
+
+def test_all_say_the_same_of_it(tmp_path: Path) -> None:
+    rows = trials(rounds=6, noise=0.1)
+    found = report(write(tmp_path / "run", rows), tmp_path / "out", Options())
+    (one,) = last(found.front).to_dict("records")
+    shown = f"{1e3 * one['latency_s']:.2f}"
+    assert f"{1e3 * one['latency_s']:.3g} ms" in found.answers[0]
+    (line,) = re.findall(r"any +21\* classifier +(\S+).* (\S+) +\S+ *\n", printed(found.front))
+    assert line == (shown, f"{one['probability']:.2f}")
+    page = (tmp_path / "out" / "report.html").read_text()
+    (row,) = re.findall(r"<tr><td>any</td><td class=n>21</td>.*?</tr>", page)
+    assert f">{shown}<" in row
+    for name in ("front", "attribution", "bound"):
+        (data,) = (tmp_path / "out" / "figures").glob(f"{name}-*.csv")
+        written = pd.read_csv(data, dtype={"point": str})
+        assert last(written)["latency_s"].tolist() == pytest.approx([one["latency_s"]], rel=1e-8)
+    latex = (tmp_path / "out" / "figures" / "front-mobilenetv2-200ms-5mbit.tex").read_text()
+    assert len(re.findall(r"any & 21 classifier", latex)) == 1
+    assert standing(found.front, 0.0001).widest.count("tcp 21") == 0
+
+
+def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials(example_chain.splits(1, (21,)))
+    run = example_chain.write(tmp_path, rows, staged)
+    raw = load(run)
+    stages = raw[
+        [
+            "run",
+            "model",
+            "point",
+            "backend",
+            "netem",
+            "batch_size",
+            "codec",
+            "in_flight_asked",
+            "setup",
+            "round",
+        ]
+    ]
+    made = pooled(stages.assign(position=0, host="edge", compute_s=np.arange(len(stages)) / 7), raw)
+    assert made["backend"].tolist() == [""] * raw["round"].nunique()
+    assert made["compute_s"].sum() == pytest.approx((np.arange(len(stages)) / 7).sum() / 2)

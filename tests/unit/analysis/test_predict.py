@@ -1,4 +1,7 @@
-"""Predictions against a model whose true times are known."""
+"""Predictions against a model whose true times are known.
+
+Predictions held against profiles that were left out.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 
 from analysis.advice.network import Network
 from analysis.advice.observed import Ints, Observed, observe
-from analysis.advice.predict import best_on_grid, predictor, predictors
+from analysis.advice.predict import best_on_grid, predictor, predictors, validate
 from analysis.runs.load import load
 from analysis.statistics.samples import intervals
 from tests.unit import example_run
@@ -146,3 +149,28 @@ def test_a_run_older_than_stages_csv_is_read(tmp_path):
     assert len(found.cells) == 2 * 21 + 1
     assert np.isfinite(found.latency_s(0.01, 1e8)).all()
     assert np.isfinite(found.throughput_ips(0.01, 1e8)).all()
+
+
+def test_left_out_profiles_are_predicted_and_compared():
+    sure = validate(observed(noise=0.0))
+    assert sure.held_out
+    assert (sure.profiles, sure.cells) == (3, 24)
+    assert sure.latency_worst == pytest.approx(0, abs=1e-9)
+    noisy = validate(observed(noise=0.05))
+    assert 0.001 < noisy.latency_median < 0.05
+    assert noisy.latency_median < noisy.latency_worst
+
+
+def test_a_link_that_is_not_what_it_says_shows_in_the_validation():
+    rows = world.trials(noise=0.0)
+    late = (rows["netem"] == "fast") & (rows["payload_bytes"] > 0)
+    rows.loc[late, ["network_s", "latency_s"]] += 0.050
+    assert validate(observe(rows, world.stages(rows), world.PROFILES)).latency_worst > 0.3
+
+
+def test_one_profile_is_compared_with_itself_only():
+    only = {"middle": world.PROFILES["middle"]}
+    found = validate(observed(profiles=only))
+    assert not found.held_out
+    assert found.cells == 8
+    assert found.latency_worst < 0.05

@@ -1,29 +1,172 @@
-"""Samples of unequal length in one table."""
+"""The interval of a median: as many truths in it as it says, whatever they are drawn from.
+
+A quantile is stated from as many samples as it needs, or not at all.
+
+Outliers are found where they hide each other, and not where nothing can be known.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
+import pytest
+from scipy import optimize, stats
 
-from analysis.statistics.samples import interval
-from analysis.statistics.significance import alike, median_intervals, medians, padded, rounds
+from analysis.statistics import samples
+from analysis.statistics.samples import Floats, interval, intervals, needed
+from analysis.statistics.samples import quantile as quantile_of
 
-
-def test_samples_of_unequal_length() -> None:
-    cells = np.array([2, 0, 2, 2, 0])
-    table = padded(np.array([5.0, 1, 6, np.nan, 2]), cells, 4)
-    np.testing.assert_equal(table, [[1, 2, np.nan], [np.nan] * 3, [5, 6, np.nan], [np.nan] * 3])
-    assert rounds(table).tolist() == [2, 0, 2, 0]
-    np.testing.assert_equal(medians(table), [1.5, np.nan, 5.5, np.nan])
-    ((members, (values,)),) = alike(table)
-    assert members.tolist() == [0, 2]
-    np.testing.assert_equal(values, [[1, 2], [5, 6]])
-    assert padded(np.array([]), np.array([], dtype=int), 2).shape == (2, 0)
+SAMPLES = 12_000
+COUNTS = (6, 7, 8, 9, 10, 13, 17, 25, 40, 60)
+Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
 
 
-def test_median_intervals_are_those_of_each_row() -> None:
-    table = np.random.default_rng(0).normal(0, 1, (4, 9))
-    table[1, 7:], table[2, 5:] = np.nan, np.nan
-    low, high = median_intervals(table)
-    assert (low[0], high[0]) == interval(table[0])
-    assert (low[1], high[1]) == interval(table[1, :7])
-    assert np.isnan([low[2], high[2]]).all(), "five rounds hold no 95 %"
+def two_kinds(gap: float, share: float) -> tuple[Draw, float]:
+    """Standard normal values, a share of them slower by `gap`; and their median."""
+
+    def below(value: float) -> float:
+        return float((1 - share) * stats.norm.cdf(value) + share * stats.norm.cdf(value - gap) - 0.5)
+
+    return lambda rng, shape: rng.normal(size=shape) + gap * (rng.random(shape) < share), float(
+        optimize.brentq(below, -5, gap + 5)
+    )
+
+
+DISTRIBUTIONS: dict[str, tuple[Draw, float]] = {
+    "normal": (lambda rng, shape: rng.normal(3, 2, shape), 3.0),
+    "lognormal": (lambda rng, shape: rng.lognormal(0, 1, shape), 1.0),
+    "exponential": (lambda rng, shape: rng.exponential(size=shape), math.log(2)),
+    "heavy tails": (lambda rng, shape: rng.standard_t(2, shape), 0.0),
+    "no mean at all": (lambda rng, shape: rng.standard_cauchy(shape), 0.0),
+    "two halves that touch": two_kinds(3, 0.5),
+    "every third one is slow": two_kinds(6, 0.3),
+    "every fifth one is very slow": two_kinds(10, 0.2),
+    "a coarse clock": (lambda rng, shape: np.round(rng.normal(size=shape) * 20) / 20, 0.0),
+}
+
+
+def coverage(name: str, count: int, samples: int = SAMPLES) -> float:
+    draw, truth = DISTRIBUTIONS[name]
+    low, high = intervals(draw(np.random.default_rng(count), (samples, count)))
+    return float(np.mean((low <= truth) & (truth <= high)))
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_95_of_100_intervals_hold_the_median(name: str) -> None:
+    assert {count: held for count in COUNTS if not 0.93 <= (held := coverage(name, count)) <= 0.97} == {}
+
+
+def test_it_is_as_narrow_as_it_may_be() -> None:
+    """Of order statistics alone, the interval of 7 values would hold 98 of 100 and be wider."""
+    values = list(np.random.default_rng(3).normal(size=7))
+    low, high = interval(values) or (math.nan, math.nan)
+    assert min(values) < low < sorted(values)[1] < sorted(values)[-2] < high < max(values)
+
+
+def test_many_samples_at_once_are_as_one_by_one() -> None:
+    samples = np.random.default_rng(0).lognormal(size=(20, 11))
+    low, high = intervals(samples)
+    assert [interval(list(row)) for row in samples] == list(zip(low, high, strict=True))
+    assert interval(samples[0][::-1]) == interval(samples[0])
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_fewer_than_six_values_have_none(count: int) -> None:
+    """Not even all of them hold the median with 95 %."""
+    assert 1 - 2 / 2 ** (samples.LEAST_VALUES - 1) < 0.95 < 1 - 2 / 2**samples.LEAST_VALUES
+    assert interval([1.0] * count) is None
+
+
+def test_values_that_are_all_the_same() -> None:
+    assert interval([2.5] * 6) == (2.5, 2.5)
+    assert interval([2.5] * 1000) == (2.5, 2.5)
+
+
+@pytest.mark.parametrize(("quantile", "samples"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
+def test_how_many_samples_a_quantile_needs(quantile: float, samples: int) -> None:
+    """The project's facts (../shared/FACTS.md), derived otherwise."""
+    assert needed(quantile) == samples
+    assert needed(1 - quantile) == samples
+
+
+@pytest.mark.parametrize(("quantile", "confidence"), [(0.5, 0.9), (0.75, 0.99), (0.9, 0.95), (0.999, 0.99)])
+def test_as_many_and_no_fewer(quantile: float, confidence: float) -> None:
+    """One or none of the samples beyond the quantile: the binomial written out."""
+    beyond = 1 - quantile
+
+    def doubt(n: int) -> float:
+        return quantile**n + n * beyond * quantile ** (n - 1)
+
+    samples = needed(quantile, confidence)
+    assert doubt(samples) <= 1 - confidence < doubt(samples - 1)
+
+
+def test_a_sample_of_that_size_has_two_beyond() -> None:
+    rng = np.random.default_rng(1)
+    beyond = (rng.random((20_000, needed(0.9))) > 0.9).sum(axis=1)
+    assert np.mean(beyond >= 2) == pytest.approx(0.99, abs=0.003)
+
+
+def test_fewer_samples_state_none() -> None:
+    values = np.arange(130.0)
+    assert quantile_of(values, 0.95) == pytest.approx(0.95 * 129)
+    assert math.isnan(quantile_of(values[:-1], 0.95))
+    assert math.isnan(quantile_of([*values[:-1], math.nan], 0.95))
+    assert quantile_of([*values, math.nan], 0.95) == pytest.approx(0.95 * 129)
+    assert math.isnan(quantile_of([], 0.5))
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_what_is_no_quantile(quantile: float) -> None:
+    with pytest.raises(ValueError, match="0 and 1"):
+        needed(quantile)
+
+
+USUAL = [10.1, 9.9, 10.0, 10.2, 9.8, 10.05]
+
+
+def test_the_papers_rule() -> None:
+    """0.6745 |x - median| / MAD > 3.5: here the median is 10, the MAD 1, and the limit 5.19 away."""
+    values = [15.3, 9.0, 9.0, 10.0, 11.0, 11.0, 5.0]
+    assert samples.flagged(values).tolist() == [True] + [False] * 6
+    assert samples.flagged([15.1, *values[1:]]).tolist() == [False] * 7
+
+
+def test_two_outliers_do_not_hide_each_other() -> None:
+    """By the standard deviation neither is over 3: it is theirs."""
+    values = np.array([*USUAL, 100.0, 101.0])
+    assert (np.abs(values - values.mean()) / values.std() < 3).all()
+    assert samples.flagged(values).tolist() == [False] * 6 + [True] * 2
+
+
+def test_the_place_of_each_value_is_kept() -> None:
+    assert samples.flagged([30.0, *USUAL]).tolist() == [True] + [False] * 6
+    assert samples.flagged([*USUAL, math.nan, 1.0]).tolist() == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_too_few_values_tell_of_none(count: int) -> None:
+    values = [*USUAL[:5], 900.0][-count:] if count else []
+    assert samples.flagged(values).tolist() == [False] * count
+    assert not samples.flagged([*values, math.nan, math.nan]).any()
+
+
+def test_they_are_counted() -> None:
+    assert np.count_nonzero(samples.flagged(USUAL)) == 0
+    assert np.count_nonzero(samples.flagged([*USUAL, 30.0, -30.0])) == 2
+
+
+def test_among_values_that_are_the_same() -> None:
+    assert np.count_nonzero(samples.flagged([3.0] * 8)) == 0
+    assert samples.flagged([3.0] * 7 + [4.0]).tolist() == [False] * 7 + [True]
+    assert np.count_nonzero(samples.flagged([3.0] * 5 + [4.0] * 2)) == 0
+    # Half a standard deviation further than 3.5, estimated from the mean deviation.
+    assert samples.flagged([1.0] * 5 + [1.1, 1.2, 1.45]).tolist() == [False] * 7 + [True]
+
+
+def test_chance_flags_few() -> None:
+    rng = np.random.default_rng(0)
+    share = np.mean([samples.flagged(rng.normal(size=30)) for _ in range(400)])
+    assert 0.001 < share < 0.01

@@ -1,7 +1,15 @@
-"""Tests of differences: against enumeration, and by simulation: at most 5 % of runs alike have a false one."""
+"""Tests of differences: against enumeration, and by simulation: at most 5 % of runs alike have a false one.
+
+Samples of unequal length in one table.
+
+Holm's correction for many tests.
+
+By how much one sample lies above another: the interval holds the truth, and agrees with the test.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations, product
 
@@ -11,8 +19,20 @@ import pytest
 from scipy.stats import rankdata
 
 from analysis.statistics import significance
-from analysis.statistics.samples import Floats
-from analysis.statistics.significance import rank_sum, relative, signed_rank
+from analysis.statistics.samples import Floats, interval
+from analysis.statistics.significance import (
+    MOST_ROUNDS,
+    alike,
+    holm,
+    median_intervals,
+    medians,
+    padded,
+    rank_sum,
+    relative,
+    rounds,
+    shifts,
+    signed_rank,
+)
 
 POINTS = 22
 RUNS = 1000
@@ -136,3 +156,68 @@ def test_a_tenth_is_found(is_paired: bool) -> None:
     other = rng.lognormal(np.log(1.1), 0.03, (RUNS, n))
     p_values = signed_rank((other - first) / (other + first)) if is_paired else rank_sum(first, other)
     assert (p_values * POINTS <= 0.05).mean() > 0.9
+
+
+def test_samples_of_unequal_length() -> None:
+    cells = np.array([2, 0, 2, 2, 0])
+    table = padded(np.array([5.0, 1, 6, np.nan, 2]), cells, 4)
+    np.testing.assert_equal(table, [[1, 2, np.nan], [np.nan] * 3, [5, 6, np.nan], [np.nan] * 3])
+    assert rounds(table).tolist() == [2, 0, 2, 0]
+    np.testing.assert_equal(medians(table), [1.5, np.nan, 5.5, np.nan])
+    ((members, (values,)),) = alike(table)
+    assert members.tolist() == [0, 2]
+    np.testing.assert_equal(values, [[1, 2], [5, 6]])
+    assert padded(np.array([]), np.array([], dtype=int), 2).shape == (2, 0)
+
+
+def test_median_intervals_are_those_of_each_row() -> None:
+    table = np.random.default_rng(0).normal(0, 1, (4, 9))
+    table[1, 7:], table[2, 5:] = np.nan, np.nan
+    low, high = median_intervals(table)
+    assert (low[0], high[0]) == interval(table[0])
+    assert (low[1], high[1]) == interval(table[1, :7])
+    assert np.isnan([low[2], high[2]]).all(), "five rounds hold no 95 %"
+
+
+def test_holms_example() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, math.nan, 0.02]) == pytest.approx([0.9, math.nan, 0.04], nan_ok=True)
+    assert len(holm([])) == 0
+
+
+def test_holm_is_wrong_in_no_more_families_than_it_says() -> None:
+    p_values = np.random.default_rng(0).random((2000, 7))
+    assert np.mean([(holm(row) <= 0.05).any() for row in p_values]) == pytest.approx(0.05, abs=0.015)
+
+
+def test_shifts_hold_the_truth_in_19_of_20_cases() -> None:
+    rng = np.random.default_rng(0)
+    for n, m in ((6, 6), (8, 5), (20, 30)):
+        first = rng.lognormal(0, 0.3, (2000, n))
+        middle, low, high = shifts(first, rng.lognormal(0, 0.3, (2000, m)) + 0.2)
+        assert 0.935 < ((low <= 0.2) & (high >= 0.2)).mean() < 0.975
+        assert abs(np.median(middle) - 0.2) < 0.02
+
+
+def test_the_interval_is_without_zero_where_the_test_says_so() -> None:
+    rng = np.random.default_rng(1)
+    for n, m in ((4, 4), (6, 9), (30, 12), (60, 70)):
+        first, other = rng.normal(0, 1, (300, n)), rng.normal(0.7, 1, (300, m))
+        _, low, high = shifts(first, other)
+        assert np.array_equal((low > 0) | (high < 0), rank_sum(first, other) <= 0.05)
+
+
+def test_shifts_of_few_missing_and_many_rounds() -> None:
+    first, other = np.array([[1.0, 2, np.nan], [np.nan] * 3]), np.array([[4.0, 8], [1, 2]])
+    middle, low, _ = shifts(first, other)
+    np.testing.assert_equal(middle, [4.5, np.nan])  # of 3, 7, 2, 6
+    assert np.isnan(low).all(), "no interval of two rounds"
+    rng = np.random.default_rng(2)
+    one, two = rng.lognormal(0, 0.3, (20, 450)), rng.lognormal(0.1, 0.3, (20, 450))
+    assert one.shape[1] > MOST_ROUNDS
+    found = np.array(shifts(one, two))
+    pairs = np.sort((two[:, :, None] - one[:, None, :]).reshape(20, -1), axis=1)
+    spread = (450 * 450 * 901 / 12) ** 0.5
+    places = [450 * 450 // 2, int(450 * 450 / 2 - 1.96 * spread), int(450 * 450 / 2 + 1.96 * spread)]
+    exact = pairs[:, places].T
+    assert np.abs(found - exact).max() < 0.05 * (exact[2] - exact[1]).min()

@@ -1,4 +1,7 @@
-"""From where on another point is better, against the closed form of a known model."""
+"""How probably each choice is the best.
+
+From where on another point is better, against the closed form of a known model.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,60 @@ import pytest
 
 from analysis.advice.network import Network
 from analysis.advice.observed import MEASURES, Observed, observe
-from analysis.advice.predict import predictor
-from analysis.advice.ranking import RATES_BPS, Crossover, crossovers
+from analysis.advice.predict import Ensemble, predictor
+from analysis.advice.ranking import RATES_BPS, Crossover, best_shares, crossovers, ranking
 from pareto.constants import GOODPUT
 from tests.unit import simulated_network as world
+
+
+def test_shares_of_those_that_cost_the_same():
+    shares = best_shares(np.array([[1.0, 1.0, 2.0], [3.0, 2.0, 2.0], [1.0, 5.0, 5.0], [1.0, 1.0, 1.0]]))
+    assert shares == pytest.approx([(0.5 + 1 + 1 / 3) / 4, (0.5 + 0.5 + 1 / 3) / 4, (0.5 + 1 / 3) / 4])
+
+
+def test_the_probability_of_being_best_is_calibrated():
+    """Of what is told to be best with p, so many are or more: two points whose true difference is as large as noise."""
+    rng = np.random.default_rng(0)
+    worlds, rounds = 400, 8
+    profile = {"middle": world.PROFILES["middle"]}
+    rows = world.trials(profile, rounds=worlds * rounds, noise=0.05, backends=("tcp",))
+    every = observe(rows[rows["point"].isin(["2", "4"])], world.NO_STAGES, profile)
+    network = Network(0.01, 50e6)
+    gap_s = float(np.diff(predictor(every).latency_s(**vars(network)))[0])
+    told, true = [], []
+    for number in range(worlds):
+        part = slice(number * rounds, (number + 1) * rounds)
+        arrays = {name: getattr(every, name)[part].copy() for name in MEASURES}
+        slower_s = rng.uniform(-0.006, 0.006)
+        arrays["work_s"][:, :, 0] += gap_s + slower_s  # what cut 2 truly takes more than the edge
+        of = Ensemble.of(replace(every, stratum=every.stratum[part], **arrays), {})
+        best = ranking(of, network, "latency", seed=number).best
+        told.append(best.probability)
+        true.append((slower_s < 0) == (best.point == "2"))
+    stated = ~np.isnan(told)
+    told_p, true_p = np.array(told)[stated], np.array(true)[stated]
+    assert stated.mean() > 0.9
+    for low, high in ((0.5, 0.65), (0.65, 0.8), (0.8, 1.01)):
+        chosen = (told_p >= low) & (told_p < high)
+        assert chosen.sum() >= 40
+        said, was = told_p[chosen].mean(), true_p[chosen].mean()
+        assert was - said > -3 * math.sqrt(said * (1 - said) / chosen.sum())
+
+
+def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: pytest.MonkeyPatch) -> None:
+    backends = tuple(f"tcp:{letter}" for letter in "abcde")
+    for name in backends:
+        monkeypatch.setitem(world.A_S, name, world.A_S["tcp"])
+    of = Ensemble.of(observe(world.trials(backends=backends), world.NO_STAGES, world.PROFILES), {})
+    network, alike = Network(0.03, 8e6), {(backend, point) for backend in backends for point in ("1", "2")}
+    rough = ranking(of, network, "latency", among=alike, model_error=1.0)
+    assert sum(choice.probability for choice in rough.contenders) < 0.5
+    assert rough.unsure
+    assert not rough.sure
+    close = ranking(of, network, "latency", among={("tcp:a", "2"), ("tcp:b", "2")}, model_error=1.0)
+    assert close.sure
+    assert not close.unsure
+
 
 NEAR = Network(0.006, 1e6)
 """Where all on the edge is best, and a faster link would change it."""

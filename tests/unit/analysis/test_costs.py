@@ -1,4 +1,9 @@
-"""What a backend itself costs, from trials whose cost is known because it was put in."""
+"""What a backend itself costs, from trials whose cost is known because it was put in.
+
+What a link may measure: the band is the verdict's own.
+
+The stages of a chain: as they are read, their stage_medians, and how busy each step is.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +19,16 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs import TOO_FEW, fit, overhead
+from analysis.costs import TOO_FEW, bands, fit, overhead, stage_medians, steps
 from analysis.findings import Options
 from analysis.reporting import report
 from analysis.runs.load import load, stages
+from analysis.schema import LINKS, STAGES, TEXT
 from analysis.tables.overhead import overhead_table
 from pareto.constants import GOODPUT
+from pareto.errors import UserError
+from pareto.link.probe import Reading, Tolerance, judge, judge_rate, judge_rtt
+from pareto.link.profile import Direction, Profile
 from tests.unit import example_chain
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
@@ -128,7 +137,8 @@ def test_only_valid_trials_that_cross_count(tmp_path: Path) -> None:
 
 def test_nothing_crosses(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     made = report(
-        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]), options=Options(figures="none")
+        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]),
+        options=Options(figures="none"),
     )
     assert made.overhead.empty
     assert not (tmp_path / "overhead.csv").exists()
@@ -247,3 +257,128 @@ def test_the_table_fits_80_columns(
 
 def test_a_table_of_too_few_payloads(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert printed(analysed(tmp_path, ruled()[:2])) == snapshot
+
+
+WIFI = Profile("wifi", Direction(0.001, 15e6), Direction(0.001, 30e6))
+SLOW = Profile("slow", Direction(0.2, 5e6))
+SHAKY = Profile("shaky", Direction(0.05, 20e6, jitter_s=0.01), Direction(0.05, jitter_s=0.005))
+LOSSY = Profile("lossy", Direction(0.01, 8e6, loss=0.01))
+TOLERANCE = Tolerance(0.1, 0.002, 0.1)
+UDP_SHARE = 1472 / 1514
+
+
+def manifest(*profiles: Profile, **sweep: Any) -> dict[str, Any]:
+    records = {profile.name: profile.record() for profile in profiles}
+    return {
+        "profiles": records,
+        "sweep": {"tolerance": 0.1, "rtt_floor": 0.002} | sweep,
+        "testbed": "two hosts",
+    }
+
+
+def probe(
+    profile: Profile, *, rtt: float = 1.0, rate: float = 1.0, run: str = "run", **more: Any
+) -> dict[str, Any]:
+    """A probe of a link that is off by these factors, with the harness's own verdict."""
+    share = GOODPUT if profile.tcp_fills else UDP_SHARE
+    out, back = (None if way.rate_bps is None else rate * share * way.rate_bps for way in profile.directions)
+    reading = Reading(rtt * profile.rtt_s, out, back, payload_share=share)
+    fault = judge(profile, reading, TOLERANCE)
+    return {column: "" if column in TEXT else math.nan for column in LINKS.columns} | {
+        "run": run, "netem": profile.name, "link": "edge-server", "verdict": "off" if fault else "ok", "reason": fault,
+        "asked_rtt_s": profile.rtt_s, "asked_rate_bps": profile.edge_to_server.rate_bps or math.nan,
+        "asked_rate_back_bps": profile.server_to_edge.rate_bps or math.nan,
+        "rtt_s": reading.rtt_s, "rate_bps": out or math.nan, "rate_back_bps": back or math.nan,
+    } | more  # fmt: skip
+
+
+def probes(*rows: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("profile", [WIFI, SLOW, SHAKY, LOSSY], ids=lambda profile: profile.name)
+def test_the_band_is_what_the_verdict_allows(profile: Profile) -> None:
+    factors = np.linspace(0.7, 1.3, 61)
+    made = bands(probes(*(probe(profile, rtt=by, rate=by) for by in factors)), manifest(profile))
+    share = GOODPUT if profile.tcp_fills else UDP_SHARE
+    for row in made.to_dict("records"):
+        within = row["rtt_least_s"] <= row["rtt_s"] <= row["rtt_most_s"]
+        assert within == (not judge_rtt(profile, row["rtt_s"], TOLERANCE))
+        within = row["rate_least_bps"] <= row["rate_bps"] <= row["rate_most_bps"]
+        assert within == (not judge_rate("", profile.edge_to_server, row["rate_bps"], share, TOLERANCE))
+    assert made["rate_back_most_bps"].isna().all() == (profile.server_to_edge.rate_bps is None)
+
+
+def test_what_is_not_known_has_no_band() -> None:
+    untold = bands(probes(probe(WIFI)), {})
+    assert untold[["rtt_least_s", "rtt_most_s", "rate_least_bps"]].isna().all(axis=None)
+    traced = bands(probes(probe(WIFI, position_s=3.0)), manifest(WIFI))
+    assert traced[["rtt_most_s", "rate_most_bps", "rate_back_least_bps"]].isna().all(axis=None)
+    assert traced["rate_payload_bps"].item() == pytest.approx(GOODPUT * 15e6)
+    slow_start = bands(probes(probe(WIFI)), manifest(WIFI, slow_start_after_idle=True))
+    assert slow_start["rate_payload_bps"].item() == pytest.approx(UDP_SHARE * 15e6)
+
+
+def test_medians_are_of_valid_trials_alone(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 5)], rounds=3, backends=["tcp"])
+    for number, stage in enumerate(staged):
+        stage["utilization"] = 0.1 * (number // 3 + 1)
+    rows[2]["status"] = "invalid"
+    run = example_chain.write(tmp_path, rows, staged)
+    found = stage_medians(stages(run), load([run]))
+    assert found["host"].tolist() == ["edge", "middle1", "server"]
+    assert found["utilization"].tolist() == pytest.approx([0.15] * 3)
+
+
+def test_steps_of_a_chain() -> None:
+    """The bottleneck is busy all the time, and the next host's bubble is the rest of it."""
+    rows, staged = example_chain.analysed([(3, 12), (3, 21), (5, 5)])
+    found = steps(rows[rows["backend"] == "tcp"], staged).sort_values(["point", "place"])
+    by_point = {point: group.set_index("step") for point, group in found.groupby("point")}
+    assert list(by_point["3+12"].index) == [
+        "edge",
+        *(f"edge-middle1 {way}" for way in ("out", "back")),
+        "middle1",
+        *(f"middle1-server {way}" for way in ("out", "back")),
+        "server",
+    ]
+    assert list(by_point["3+21"].index)[-1] == "middle1", "no more hosts take part"
+    for _, row in rows[rows["backend"] == "tcp"].iterrows():
+        of_point = by_point[row["point"]]
+        assert of_point["share"].idxmax() == row["bound_by"]
+        assert of_point.loc[row["bound_by"], "share"] == pytest.approx(1, abs=0.03)
+        hosts = of_point[of_point["idle_s"].notna()]
+        np.testing.assert_allclose(hosts["idle_s"], (1 - hosts["share"]) / row["throughput_ips"], atol=1e-6)
+
+
+def test_links_share_counts_requests_not_images() -> None:
+    rows, staged = example_chain.analysed([(3, 12)])
+    batch = {"batch_size": 8}
+    link = (
+        steps(rows.assign(**batch), staged.assign(**batch)).set_index("step").loc["edge-middle1 out", "share"]
+    )
+    single = steps(rows, staged).set_index("step").loc["edge-middle1 out", "share"]
+    np.testing.assert_allclose(link, single / 8)
+
+
+def test_the_stages_of_a_chain(tmp_path: Path) -> None:
+    rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
+    staged[0]["throttled"] = "0x4"
+    frame = stages(example_chain.write(tmp_path, rows, staged))
+    assert list(frame.columns) == [*STAGES.columns, "setup"]
+    assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
+    assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
+    assert frame["position"].dtype == np.int64
+    assert frame["throttled"][0] == "0x4"
+    assert frame["payload_bytes"].isna().tolist() == [False, False, True, False, True], (
+        "the last sends nothing"
+    )
+    assert frame["utilization"].between(0, 1).all()
+
+
+def test_a_run_without_stages_has_none(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    assert stages(write(tmp_path, trials(rounds=1))).empty
+    (tmp_path / "stages.csv").write_text("run,model\n")
+    with pytest.raises(UserError) as refused:
+        stages(tmp_path)
+    assert str(refused.value) == snapshot
