@@ -42,7 +42,7 @@ class _Waiting:
     address: str
     until: float
     nonce: bytes = field(default_factory=handshake.nonce)
-    said: bytes = b""
+    answer: bytes = b""
 
 
 class Door:
@@ -119,13 +119,13 @@ class Door:
 
     def _hear(self, waiting: _Waiting) -> None:
         try:
-            part = waiting.sock.recv(handshake.ANSWER_BYTES - len(waiting.said))
+            part = waiting.sock.recv(handshake.ANSWER_BYTES - len(waiting.answer))
             if not part:
                 raise EOFError("it closed the connection")
-            waiting.said += part
-            if len(waiting.said) < handshake.ANSWER_BYTES:
+            waiting.answer += part
+            if len(waiting.answer) < handshake.ANSWER_BYTES:
                 return
-            place = handshake.checked(self._token, waiting.nonce, waiting.said)
+            place = handshake.checked(self._token, waiting.nonce, waiting.answer)
             waiting.sock.sendall(handshake.WELCOME)
             waiting.sock.setblocking(True)
         except BlockingIOError:

@@ -99,7 +99,7 @@ class Pipeline:
         try:
             outputs, own_s = request.stage.run(request.tensors)
         except Exception as error:  # the stage's own fault: the edge must hear of it, or it waits for ever
-            request.fail(said(error))
+            request.fail(fault_text(error))
             request.left()
             return
         if request.stage is not self._known:  # its outputs are all of one size: none passes a greater one by
@@ -123,7 +123,7 @@ class Pipeline:
                 serialize_s = request.onward.send(request.number, outputs)
                 self._away.put((request, request.onward, own_s, serialize_s))
         except Exception as error:
-            request.fail(said(error))
+            request.fail(fault_text(error))
         finally:
             request.left()  # only now: an identity stage's output is its input
 
@@ -138,9 +138,9 @@ class Pipeline:
                     )
                 request.answer(reply.tensors, (own_s, *reply.stages_s), serialize_s + reply.serialize_s)
             except Exception as error:
-                request.fail(said(error))
+                request.fail(fault_text(error))
 
 
-def said(error: Exception) -> str:
-    """What the edge is told of a fault."""
+def fault_text(error: Exception) -> str:
+    """A fault in words, for the edge."""
     return str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"

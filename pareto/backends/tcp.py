@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
 from pareto.backends.door import Door
-from pareto.backends.pipeline import Pipeline, Request, said
+from pareto.backends.pipeline import Pipeline, Request, fault_text
 from pareto.backends.stripes import Stripes
 from pareto.backends.wire import Line
 
@@ -196,7 +196,7 @@ class _Conversation:
         except EOFError:
             pass
         except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
-            self._fail(said(error))
+            self._fail(fault_text(error))
         with contextlib.suppress(EOFError, OSError):
             self._line.discard()
         self._pipeline.close()

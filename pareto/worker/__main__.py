@@ -20,7 +20,7 @@ from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, 
 from pareto.jsonlines import Refused, serve
 from pareto.messages import Split
 from pareto.worker import connections, device, host, trial
-from pareto.worker.device import Device, said_out_of_memory
+from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer, Reading
 from pareto.worker.served import NO_REQUEST, Runs, ServedStage, baseline_s
@@ -258,7 +258,7 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
 
     def guarded(request: Any) -> object:
         try:
-            with said_out_of_memory():
+            with refused_out_of_memory():
                 return answer(request)
         except BackendError as error:  # another host's or the link's fault
             raise Refused(str(error)) from error

@@ -3,9 +3,8 @@
 It reads one JSON object on stdin and prints one on stdout. It needs the standard library alone, and no syntax newer
 than Python 3.7, so that a host which is not set up can tell what it lacks. A fact that cannot be had is null.
 
-Asked: `data_address`, `peers` (its neighbours' addresses), `device`, `folder`, `launcher` (the privileged program's
-path).
-Sizes are in bytes, `clock_s` is the wall clock, speeds are in Mbit/s.
+The request has `data_address`, `peers` (its neighbours' addresses), `device`, `folder` and `launcher` (the path of the
+privileged program). Sizes are in bytes, `clock_s` is the wall clock, speeds are in Mbit/s.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ print(count.value, version.value // 1000, version.value % 1000 // 10)
 """
 
 
-def facts(asked: dict[str, Any]) -> dict[str, Any]:
-    address, launcher = str(asked.get("data_address")), str(asked.get("launcher"))
+def facts(request: dict[str, Any]) -> dict[str, Any]:
+    address, launcher = str(request.get("data_address")), str(request.get("launcher"))
     looks: dict[str, Callable[[], object]] = {
         "python": platform.python_version,
         "executable": lambda: sys.executable,
         "packages": lambda: {name: _version(name) for name in PACKAGES},
         "torch_cuda": _torch_cuda,
-        "requirements": lambda: Path(asked["folder"], "venv", ".requirements").read_text(),
+        "requirements": lambda: Path(request["folder"], "venv", ".requirements").read_text(),
         "user": getpass.getuser,
         "uid": os.geteuid,
         "machine": platform.machine,
@@ -66,9 +65,9 @@ def facts(asked: dict[str, Any]) -> dict[str, Any]:
         "privileged": lambda: _privileged(launcher),
         "left_shaped": _left_shaped,
         "interfaces": _interfaces,
-        "routes": lambda: {str(peer): _had(partial(_route, str(peer))) for peer in asked["peers"]},
+        "routes": lambda: {str(peer): _had(partial(_route, str(peer))) for peer in request["peers"]},
         "listens": lambda: _listens(address),
-        "disk_free_bytes": lambda: _disk_free(str(asked.get("folder"))),
+        "disk_free_bytes": lambda: _disk_free(str(request.get("folder"))),
         "memory_bytes": lambda: _memory("MemTotal"),
         "memory_available_bytes": lambda: _memory("MemAvailable"),
         "governors": _governors,
@@ -76,7 +75,7 @@ def facts(asked: dict[str, Any]) -> dict[str, Any]:
         "throttled": _throttled,
         "rapl": _rapl,
         "gpus": _gpus,
-        "cuda": lambda: _cuda() if str(asked.get("device")).startswith("cuda") else None,
+        "cuda": lambda: _cuda() if str(request.get("device")).startswith("cuda") else None,
         "congestion_control": lambda: _read("/proc/sys/net/ipv4/tcp_congestion_control"),
         "slow_start_after_idle": lambda: int(_read("/proc/sys/net/ipv4/tcp_slow_start_after_idle")),
         "clock_s": time.time,  # last, for it is compared with the moment at which this arrives
@@ -108,9 +107,9 @@ def _run(argv: Sequence[str], timeout_s: float = 10.0) -> subprocess.CompletedPr
     )
 
 
-def _words(said: subprocess.CompletedProcess[str]) -> str:
-    lines = (said.stderr.strip() or said.stdout.strip()).splitlines()
-    return lines[-1].strip() if lines else f"exit status {said.returncode}"
+def _words(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1].strip() if lines else f"exit status {done.returncode}"
 
 
 # What is installed
@@ -121,16 +120,16 @@ def _version(package: str) -> str | None:
         from importlib.metadata import version
     except ImportError:  # Python 3.7
         return None
-    found: str | None = _had(partial(version, package))
-    return found
+    installed: str | None = _had(partial(version, package))
+    return installed
 
 
 def _torch_cuda() -> str | None:
     """The CUDA that torch was built for, without the seconds that importing torch takes."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return None
-    text = Path(found.origin).with_name("version.py").read_text()
+    text = Path(spec.origin).with_name("version.py").read_text()
     match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text, re.MULTILINE)
     return match.group(1) if match else None
 
@@ -165,15 +164,15 @@ def _netem() -> str | None:
 def _privileged(launcher: str) -> dict[str, Any]:
     """digest: what the program says that it is, if it may be started. words: why it may not."""
     has_sudo, installed = shutil.which("sudo") is not None, Path(launcher).exists()
-    told = {"sudo": has_sudo, "installed": installed, "allowed": None, "digest": None, "words": ""}
+    facts = {"sudo": has_sudo, "installed": installed, "allowed": None, "digest": None, "words": ""}
     if has_sudo and installed and os.geteuid() != 0:
-        told["allowed"] = _run(["sudo", "-n", "-l", launcher]).returncode == 0
-        said = _run(["sudo", "-n", launcher, "--digest"])
-        if said.returncode == 0:
-            told["digest"] = said.stdout.strip()
+        facts["allowed"] = _run(["sudo", "-n", "-l", launcher]).returncode == 0
+        done = _run(["sudo", "-n", launcher, "--digest"])
+        if done.returncode == 0:
+            facts["digest"] = done.stdout.strip()
         else:
-            told["words"] = _words(said)
-    return told
+            facts["words"] = _words(done)
+    return facts
 
 
 def _netem_supported(launcher: str) -> bool | None:
@@ -249,9 +248,9 @@ def _addresses() -> list[tuple[str, str]]:
     """Interfaces and their IPv4 addresses as in 192.168.7.2/24."""
     size = (
         40 if struct.calcsize("P") == 8 else 32
-    )  # of a struct ifreq: a name, a struct sockaddr, perhaps more
+    )  # of a struct ifreq: a name, a struct sockaddr, and padding
     buffer = array.array("B", bytes(size * _ENOUGH_ADDRESSES))
-    found = []
+    addresses = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         where = struct.pack("iP", len(buffer), buffer.buffer_info()[0])
         filled = struct.unpack("iP", fcntl.ioctl(any_socket, _SIOCGIFCONF, where))[0]
@@ -260,8 +259,8 @@ def _addresses() -> list[tuple[str, str]]:
             name = entry[:16].partition(b"\0")[0].decode().partition(":")[0]  # eth0:1 is a label
             mask = fcntl.ioctl(any_socket, _SIOCGIFNETMASK, entry)[20:24]
             prefix = bin(int.from_bytes(mask, "big")).count("1")
-            found.append((name, f"{socket.inet_ntoa(entry[20:24])}/{prefix}"))
-    return found
+            addresses.append((name, f"{socket.inet_ntoa(entry[20:24])}/{prefix}"))
+    return addresses
 
 
 def _route(peer: str) -> dict[str, str | None]:
@@ -292,8 +291,8 @@ def _disk_free(folder: str) -> int:
     path = Path(folder)
     while not path.exists():
         path = path.parent
-    told = os.statvfs(str(path))
-    return told.f_bavail * told.f_frsize
+    usage = os.statvfs(str(path))
+    return usage.f_bavail * usage.f_frsize
 
 
 def _memory(what: str) -> int:
@@ -318,8 +317,8 @@ def _vcgencmd() -> str:
 
 def _throttled() -> int:
     """The firmware's bits: see get_throttled in Raspberry Pi's documentation."""
-    said = _run(["vcgencmd", "get_throttled"]).stdout
-    return int(said.strip().partition("=")[2], 16)
+    output = _run(["vcgencmd", "get_throttled"]).stdout
+    return int(output.strip().partition("=")[2], 16)
 
 
 def _rapl() -> str:
@@ -335,21 +334,21 @@ def _rapl() -> str:
 
 def _gpus() -> list[dict[str, str]]:
     """None where there is no nvidia-smi, empty where it finds no GPU or does not work."""
-    said = _run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 30.0)
-    rows = [[cell.strip() for cell in line.split(",")] for line in said.stdout.splitlines()]
+    done = _run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 30.0)
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
     return [dict(zip(("name", "driver", "memory"), row)) for row in rows if len(row) == 3]  # noqa: B905
 
 
 def _cuda() -> dict[str, Any]:
     """What the driver itself says, as it will to torch, in a process that may hang or crash."""
-    said = _run([sys.executable, "-c", _ASK_CUDA], 30.0)
-    devices, major, minor = (int(word) for word in said.stdout.split())
+    done = _run([sys.executable, "-c", _ASK_CUDA], 30.0)
+    devices, major, minor = (int(word) for word in done.stdout.split())
     return {"devices": devices, "version": f"{major}.{minor}"}
 
 
 def main() -> None:
-    asked = json.loads(sys.stdin.read())
-    print(json.dumps(facts(asked)))
+    request = json.loads(sys.stdin.read())
+    print(json.dumps(facts(request)))
 
 
 if __name__ == "__main__":

@@ -67,15 +67,15 @@ class Connection:
 def to(peer: str) -> dict[int, Connection]:
     """The established connections to an address, by their sockets' inodes."""
     wanted = _plain(peer)
-    found = {}
+    established = {}
     for inode, sock in _sockets():
         with contextlib.suppress(OSError):  # not connected, or closed just now
             if _plain(sock.getpeername()[0]) == wanted:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
                 connection = Connection.of(info, _congestion(sock))
                 if connection.established:
-                    found[inode] = connection
-    return found
+                    established[inode] = connection
+    return established
 
 
 def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> TcpConnection | None:

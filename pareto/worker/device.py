@@ -52,7 +52,7 @@ class Cpu:
     warm_ups = 1
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
-        with said_out_of_memory(), torch.inference_mode():
+        with refused_out_of_memory(), torch.inference_mode():
             outputs: Tensors = stage(tensors)
         return outputs
 
@@ -86,7 +86,7 @@ class Cuda:
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
         if stage.body is None:
             return tensors  # there and back for nothing
-        with said_out_of_memory(), torch.inference_mode(), torch.cuda.device(self._device):
+        with refused_out_of_memory(), torch.inference_mode(), torch.cuda.device(self._device):
             began, ended = _event(), _event()
             # Only page-locked memory is copied without the driver's staging. torch keeps freed blocks of it for
             # the next run and hands none out while a copy from or to it is under way.
@@ -135,8 +135,8 @@ def named(name: str) -> Device:
 
 
 @contextmanager
-def said_out_of_memory() -> Iterator[None]:
-    """Turn each way in which memory runs out into one clear Refused; everything else passes."""
+def refused_out_of_memory() -> Iterator[None]:
+    """Turns whatever says that memory ran out into one clear Refused; everything else passes."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.jsonlines import Refused
 from pareto.worker import __main__ as worker
 from pareto.worker import device
-from pareto.worker.device import Cpu, Cuda, said_out_of_memory
+from pareto.worker.device import Cpu, Cuda, refused_out_of_memory
 from partitions import model as partitioned
 from partitions import proof, weights
 from partitions.recipe import Recipe
@@ -96,19 +96,19 @@ def test_the_cpu_computes_what_the_stage_computes() -> None:
     ids=["Python's", "CUDA's", "C++'s"],
 )
 def test_memory_that_ran_out_is_one_clear_line(error: Exception, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(Refused) as info, said_out_of_memory():
+    with pytest.raises(Refused) as info, refused_out_of_memory():
         raise error
     assert str(info.value) == snapshot
     assert "\n" not in str(info.value)
 
 
 def test_torch_asked_for_too_much_says_how_much() -> None:
-    with pytest.raises(Refused, match="4000000000000000"), said_out_of_memory():
+    with pytest.raises(Refused, match="4000000000000000"), refused_out_of_memory():
         torch.empty(10**15)
 
 
 def test_other_errors_pass() -> None:
-    with pytest.raises(RuntimeError, match="another"), said_out_of_memory():
+    with pytest.raises(RuntimeError, match="another"), refused_out_of_memory():
         raise RuntimeError("another")
 
 
