@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _VARIANT = re.compile(r"[0-9]+|basic")
-"""As the harness declares them (`pareto.backends.names`); a test holds the two together."""
+"""As the harness declares them (`pareto.backends.registry`); a test holds the two together."""
 ANY = "any"
 """In a table, the backend of what crosses nothing."""
 ANY_NOTE = f"{ANY} = nothing crosses, all backends are the same"

@@ -21,7 +21,7 @@ from pydantic import (
 
 from analysis.schema import cell_name
 from pareto import DATA, profile_files
-from pareto.backends import names
+from pareto.backends import registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 from pareto.hosts.host import MAX_HOSTS, TcpSettings
@@ -181,7 +181,7 @@ class Sweep(BaseModel):
     @property
     def transports(self) -> tuple[str, ...]:
         """The backends with their variants, without their labels, each once."""
-        return _each_once(tuple(names.parse(backend).transport for backend in self.backends))
+        return _each_once(tuple(registry.parse(backend).transport for backend in self.backends))
 
     @property
     def tcp(self) -> TcpSettings:
@@ -220,12 +220,12 @@ class Cell:
     @property
     def transport(self) -> str:
         """The backend without its label: `tcp:4` of `tcp:4:a`."""
-        return names.parse(self.backend).transport
+        return registry.parse(self.backend).transport
 
     @property
     def agent(self) -> str:
-        """The rpc agent that the cell needs, as `names.BackendName.agent`."""
-        return names.parse(self.backend).agent
+        """The rpc agent that the cell needs, as `registry.BackendName.agent`."""
+        return registry.parse(self.backend).agent
 
     @property
     def id(self) -> str:
@@ -266,7 +266,7 @@ def check_sweep(sweep: Sweep) -> Sweep:
     """The sweep, if its values fit together. Raises UserError."""
     for backend in sweep.backends:
         try:
-            names.parse(backend)
+            registry.parse(backend)
         except ValueError as error:
             raise UserError(f"--backend: {error}") from None
     for depth in sweep.depths:

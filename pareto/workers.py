@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pareto import messages
-from pareto.backends import names
+from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
@@ -65,7 +65,7 @@ class Workers:
         self._model: str | None = None
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
-        self._agents = [backend for backend in backends if names.parse(backend).agent]
+        self._agents = [backend for backend in backends if registry.parse(backend).agent]
         self._agent = ""
         """Of these rpc agents, the one that the hosts have joined."""
         self._opened: list[str] = []

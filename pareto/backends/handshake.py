@@ -13,7 +13,7 @@ import struct
 import time
 from typing import NamedTuple
 
-from pareto.backends.names import MOST_CONNECTIONS
+from pareto.backends.registry import MOST_CONNECTIONS
 
 VERSION = 3
 TIMEOUT_S = 10.0

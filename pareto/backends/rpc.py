@@ -27,8 +27,8 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 from torch.distributed.rpc import constants
 
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors, check_seconds
-from pareto.backends.names import RPC_CHANNELS
 from pareto.backends.pipeline import Pipeline, Request
+from pareto.backends.registry import RPC_CHANNELS
 
 WORKER_THREADS = constants.DEFAULT_NUM_WORKER_THREADS
 """As many as torch takes by itself."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pareto import profile_files
-from pareto.backends import names
+from pareto.backends import registry
 from pareto.constants import GOODPUT, MOST_IN_FLIGHT
 from pareto.errors import UserError
 from pareto.link import units
@@ -80,10 +80,10 @@ def _known(option: str, text: str, known: Sequence[str]) -> str:
 
 
 def _way(text: str) -> str:
-    if text.partition(names.SEPARATOR)[0] not in names.BACKENDS:
+    if text.partition(registry.SEPARATOR)[0] not in registry.BACKENDS:
         return _known("--ways", text, WAYS)
     try:
-        backend = names.parse(text)
+        backend = registry.parse(text)
     except ValueError as error:
         raise UserError(f"--ways: {error}") from None
     if backend.label:

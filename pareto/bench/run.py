@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from pareto.backends import names
+from pareto.backends import registry
 from pareto.bench import table
 from pareto.bench.request import FLOOR, LOOPBACK, NETEM, Effort, Request, efforts, link_seconds
 from pareto.hosts.connection import FAULTS
@@ -178,8 +178,8 @@ def _started(undo: ExitStack, heartbeat: Heartbeat, remote: Remote, *options: st
 
 
 def _needs_agent(way: str) -> bool:
-    family = way.partition(names.SEPARATOR)[0]
-    return family in names.BACKENDS and bool(names.parse(way).agent)
+    family = way.partition(registry.SEPARATOR)[0]
+    return family in registry.BACKENDS and bool(registry.parse(way).agent)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def run(out: Console, request: Request, folder: Path) -> Path:
     sizes = ", ".join(table.size(nbytes) for nbytes in request.sizes)
     out.print(f"{', '.join(request.ways)} with {sizes}, {request.rounds} rounds", markup=False)
     out.print(f"about {duration(estimate_s)}; load average before: {load[0]:.2f} on {os.cpu_count()} cores\n")
-    table.explain(out, [way.partition(names.SEPARATOR)[0] for way in request.ways])
+    table.explain(out, [way.partition(registry.SEPARATOR)[0] for way in request.ways])
     visited, samples, rows = list[dict[str, Any]](), list[Sample](), list[table.Row]()
     try:
         with closing(places(request)) as visits:

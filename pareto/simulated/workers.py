@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pareto.backends import names
+from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, End, TestbedError, chain
@@ -240,7 +240,7 @@ class Workers:
         loaded_s = [
             self._loaded_s(role, trial.round, s) for role, s in zip(self._hosts, alone_s, strict=False)
         ]
-        backend_s = BACKEND_S.get(names.parse(cell.backend).name, 0.0)
+        backend_s = BACKEND_S.get(registry.parse(cell.backend).name, 0.0)
         path = Path(crossed, loaded_s, world, backend_s, draws)
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from pareto import messages
-from pareto.backends import names, wire
+from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
 from pareto.jsonlines import Refused, serve
 from pareto.messages import Split
@@ -82,7 +82,7 @@ class Worker:
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = ProbeServer(request.address, request.token)
         self._servers = {
-            name: names.backend(name).serve(request.address, request.token) for name in names.BACKENDS
+            name: registry.backend(name).serve(request.address, request.token) for name in registry.BACKENDS
         }
         self._set_congestion()
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
@@ -95,9 +95,9 @@ class Worker:
             client.close()
         self._clients = {}
         for text in request.backends:
-            name = names.parse(text)
+            name = registry.parse(text)
             if not name.agent:
-                port, backend = request.ports[name.name], names.backend(name.name)
+                port, backend = request.ports[name.name], registry.backend(name.name)
                 self._clients[text] = backend.connect(request.address, port, request.token, name.variant)
         self._probe = ProbeClient(request.address, request.ports["probe"], request.token)
         self._set_congestion()
@@ -108,9 +108,9 @@ class Worker:
 
     def join(self, request: messages.JoinAgents) -> None:
         if self._joined:
-            names.agents(self._joined).leave()
-        name = names.parse(request.backend)
-        backend = names.agents(name.name)
+            registry.agents(self._joined).leave()
+        name = registry.parse(request.backend)
+        backend = registry.agents(name.name)
         meeting = (request.role, request.hosts, request.address, request.port, request.interface)
         backend.join(*meeting, self._rendezvous, variant=name.variant)
         self._joined = name.name
@@ -138,7 +138,7 @@ class Worker:
             served = ServedStage(
                 self._device, resident, self._runs, self._fingerprint(split, position), takes
             )
-            self._servers[names.parse(split.backend).name].serve(served, self._onward(split, position))
+            self._servers[registry.parse(split.backend).name].serve(served, self._onward(split, position))
         self._staged = split
         self._device.forget()
         self._peak.begin()

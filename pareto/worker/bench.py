@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pareto.backends import names
+from pareto.backends import registry
 from pareto.jsonlines import Refused, serve
 from pareto.messages import (
     Answers,
@@ -134,7 +134,7 @@ class End:
                 listener = SOCKETS[way][1](*to)
                 self._far[way], ports[way] = listener, listener.port
             else:
-                server = names.backend(names.parse(way).name).serve(*to)
+                server = registry.backend(registry.parse(way).name).serve(*to)
                 self._far[way] = ServerFar(server)
                 if server.port is not None:
                     ports[way] = server.port
@@ -146,16 +146,16 @@ class End:
             if way in SOCKETS:
                 self._near[way] = SOCKETS[way][0](*to)
             else:
-                name = names.parse(way)
-                self._near[way] = ClientNear(names.backend(name.name).connect(*to, name.variant))
+                name = registry.parse(way)
+                self._near[way] = ClientNear(registry.backend(name.name).connect(*to, name.variant))
 
     def rendezvous(self, request: OpenRendezvous) -> int:
         self._rendezvous = socket.create_server((request.address, 0))
         return int(self._rendezvous.getsockname()[1])
 
     def join(self, request: JoinAgents) -> None:
-        name = names.parse(request.backend)
-        backend, to = names.agents(name.name), (request.address, request.port, request.interface)
+        name = registry.parse(request.backend)
+        backend, to = registry.agents(name.name), (request.address, request.port, request.interface)
         backend.join(request.role, request.hosts, *to, self._rendezvous, variant=name.variant)
         if request.role != request.hosts[-1]:
             self._near[request.backend] = ClientNear(backend.reach(request.hosts[-1]))

@@ -18,7 +18,7 @@ import pytest
 
 from pareto import jsonlines
 from pareto.backends import wire
-from pareto.backends.names import parse
+from pareto.backends.registry import parse
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.messages import Connect, Loaded, LoadModel, handlers
 from pareto.worker import device

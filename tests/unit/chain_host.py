@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pareto import jsonlines
-from pareto.backends import names, rpc
+from pareto.backends import registry, rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker import connections, host, phases
@@ -92,7 +92,7 @@ class ChainHost:
         for backend in ("tcp", "tcp:5"):
             if backend in self._clients:
                 self._clients[backend].close()
-            connections = names.parse(backend).connections
+            connections = registry.parse(backend).connections
             self._clients[backend] = TcpClient(request["address"], request["port"], TOKEN, connections)
 
     def rendezvous(self, request: dict[str, Any]) -> int:
@@ -126,7 +126,7 @@ class ChainHost:
             last = request["onward"] is None
             gives = results if last else 1
             self._stage = AddingOne(name, takes, request["seconds"], gives, request["kind"], self._meeting)
-            self._servers[names.parse(backend).name].serve(self._stage, onward)
+            self._servers[registry.parse(backend).name].serve(self._stage, onward)
 
     def took(self, request: dict[str, Any]) -> list[float]:
         """Seconds that the stage took for each request."""

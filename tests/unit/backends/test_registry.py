@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from analysis import naming
-from pareto.backends import names
-from pareto.backends.names import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
+from pareto.backends import registry
+from pareto.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
 
 GOOD = {
     "tcp": BackendName("tcp"),
@@ -24,7 +24,7 @@ GOOD = {
 
 @pytest.mark.parametrize("text", GOOD)
 def test_a_variant_is_told_from_a_label(text: str) -> None:
-    name = names.parse(text)
+    name = registry.parse(text)
     assert name == GOOD[text]
     assert naming.transport(text) == name.transport, "analysis reads names by a rule of its own"
     assert naming.family(text) == name.name
@@ -43,17 +43,17 @@ def test_a_variant_is_told_from_a_label(text: str) -> None:
 def test_what_no_backend_is_called_is_refused(text: str) -> None:
     """A variant of another backend is no label: who writes rpc:4 means four connections."""
     with pytest.raises(ValueError, match="there are tcp, tcp:N") as refused:
-        names.parse(text)
+        registry.parse(text)
     assert repr(text) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_connections_and_agents_follow_from_the_name() -> None:
-    assert [names.parse(text).connections for text in ("tcp", "tcp:a", "tcp:16:a")] == [1, 1, 16]
-    assert [names.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")] == ["", "rpc", "rpc:basic"]
-    assert names.parse(f"tcp:{MOST_CONNECTIONS}").connections == MOST_CONNECTIONS
+    assert [registry.parse(text).connections for text in ("tcp", "tcp:a", "tcp:16:a")] == [1, 1, 16]
+    assert [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")] == ["", "rpc", "rpc:basic"]
+    assert registry.parse(f"tcp:{MOST_CONNECTIONS}").connections == MOST_CONNECTIONS
 
 
 def test_every_variant_of_rpc_has_channels_and_none_needs_no_network() -> None:
-    assert all(names.parse(f"rpc:{variant}").variant == variant for variant in RPC_CHANNELS if variant)
+    assert all(registry.parse(f"rpc:{variant}").variant == variant for variant in RPC_CHANNELS if variant)
     assert {channel for channels in RPC_CHANNELS.values() for channel in channels} <= {"mpt_uv", "basic"}
