@@ -45,7 +45,7 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of r
 Objectives = Annotated[
     str,
     typer.Option(
-        help="What the front is of, with commas: latency, throughput, p95, energy, payload, edge-memory, edge-time."
+        help="Objectives, with commas: latency, throughput, p95, energy, payload, edge-memory, edge-time."
     ),
 ]
 Where = Annotated[
@@ -54,7 +54,7 @@ Where = Annotated[
 Figures = Annotated[
     Literal["auto", "all", "none"],
     typer.Option(
-        help="Which figures; auto: without those of each condition where there are many.",
+        help="Which figures; auto leaves out those of single conditions if there are many conditions.",
         metavar="auto|all|none",
     ),
 ]
@@ -101,7 +101,7 @@ def run(
     *,
     out: Out = RESULTS,
     resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan alone.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only the plan.")] = False,
     figures: Figures = "auto",
     **options: Any,
 ) -> None:
@@ -130,7 +130,7 @@ def report(
     objectives: Objectives = DEFAULT_OBJECTIVES,
     where: Where = "",
     width: Annotated[
-        str, typer.Option(help="Of figures: page, column (of a two-column paper), or both.")
+        str, typer.Option(help="Width of the figures: page, column (of a two-column paper), or both.")
     ] = "page",
     figures: Figures = "auto",
     out: Annotated[
@@ -138,7 +138,7 @@ def report(
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
     ] = None,
 ) -> None:
-    """The front, its tables, figures and report.html again, from folders alone; several runs are joined."""
+    """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
     from analysis.findings import Options
     from pareto import reporting
     from pareto.console import console
@@ -151,12 +151,12 @@ def report(
 @app.command()
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The run that is compared with it.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The folder of the run to compare with it.")],
     objectives: Objectives = DEFAULT_OBJECTIVES,
     where: Where = "",
     out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
 ) -> None:
-    """Two runs over what both have: differences, how sure they are, and what enters or leaves the front."""
+    """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front."""
     from pareto import reporting
     from pareto.console import console
 
@@ -176,12 +176,12 @@ def advise(
     latency_back: Annotated[str, typer.Option(help="The delay from server to edge.")] = "0ms",
     rate_back: Annotated[str, typer.Option(help="The rate from server to edge.  [not limited]")] = "",
     best: Annotated[
-        str, typer.Option("--for", help="What is to be best: latency or throughput.")
+        str, typer.Option("--for", help="What counts as best: latency or throughput.")
     ] = "latency",
     where: Where = "",
     model: Annotated[str, typer.Option(help="Which model, if the runs have several.")] = "",
 ) -> None:
-    """Which point to use in your network, the runner-up, how sure that is, and where another becomes better."""
+    """Name the point to use in your network, the next best, how sure that is, and where another is better."""
     from pareto import reporting
     from pareto.console import console
 
@@ -203,12 +203,12 @@ def partitions(
         bool, typer.Option("--prove", help="Compare each point's split output with the whole model's.")
     ] = False,
     markdown: Annotated[
-        Path | None, typer.Option(help="A Markdown file whose table of models gets their rows.")
+        Path | None, typer.Option(help="A Markdown file whose table of models to update.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where figures go.", show_default="results")] = RESULTS,
     **options: Any,
 ) -> None:
-    """What is inside a model: what crosses at each point, and what computes on either side of it."""
+    """Show what is inside a model: what crosses at each point, and what computes on either side of it."""
     from pareto.sweep import make_sweep
 
     wanted = make_sweep({"model": models, **options})
@@ -219,7 +219,7 @@ def partitions(
 
 
 netem_app = typer.Typer(
-    help="Network profiles: what there is, and what one measures.",
+    help="Network profiles: which there are, and what the link measures under them.",
     rich_markup_mode=None,
 )
 app.add_typer(netem_app, name="netem")
@@ -227,7 +227,7 @@ app.add_typer(netem_app, name="netem")
 
 @netem_app.command("list")
 def netem_list() -> None:
-    """The profiles in netem_profiles/."""
+    """List the profiles in netem_profiles/."""
     from pareto import profile_files
     from pareto.link.profile import describe
 
@@ -248,7 +248,7 @@ def netem_check(
     out: Annotated[Path, typer.Option(help="Where pictures go.", show_default="results")] = RESULTS,
     **options: Any,
 ) -> None:
-    """Put profiles on the link and measure it: asked against measured, with a verdict and a picture over time."""
+    """Put profiles on the link and measure it: what each asks for against what it gives, with a picture."""
     from pareto.link import units
     from pareto.sweep import make_sweep, networks_to_check
 
@@ -282,11 +282,11 @@ def hosts_add(
     testbed: TestbedFile,
     name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
     port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,
-    user: Annotated[str, typer.Option(help="Whom to log in as.")] = "",
+    user: Annotated[str, typer.Option(help="The user to log in as.")] = "",
     key: Annotated[Path | None, typer.Option(help="The private key to use.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
 ) -> None:
-    """Pair with a host, once: check its key, put ours over, find its data interface, write it into the file."""
+    """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
     from pareto.hosts import pairing
 
     wanted = pairing.Wanted(target, role, name, port, user, key, device)
@@ -300,7 +300,7 @@ def hosts_add(
 
 @hosts_app.command("list")
 def hosts_list(testbed: TestbedFile) -> None:
-    """The hosts of a testbed file, and whether they can be reached."""
+    """List the hosts of a testbed file, and whether they can be reached."""
     from pareto.hosts import inventory, setup, ssh_testbed
 
     good = setup.list_hosts(inventory.load(testbed).hosts, ssh_testbed.connect, say=_say)
@@ -310,7 +310,7 @@ def hosts_list(testbed: TestbedFile) -> None:
 @hosts_app.command("setup")
 def hosts_setup(
     testbed: TestbedFile,
-    host: Annotated[str, typer.Option(help="This one alone, by its name in the file.")] = "",
+    host: Annotated[str, typer.Option(help="Only this one, by its name in the file.")] = "",
 ) -> None:
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
     from pareto.hosts import inventory, setup, ssh_testbed
@@ -334,7 +334,7 @@ def doctor(
         bool, typer.Option("--repair", help="Remove what killed runs left on its machines.")
     ] = False,
 ) -> None:
-    """What a testbed lacks for a sweep, with the command that mends it."""
+    """Show what a testbed lacks for a sweep, each with the command that fixes it."""
     from pareto import doctor as examination
     from pareto import screen
 

@@ -32,11 +32,11 @@ def transport(
     rounds: Annotated[
         int | None, typer.Option(help="Samples of each way, taken in turn.  [15; 3 with --quick]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For the order of measurements.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the order of measurements.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few and short samples, for a first look.")] = False,
     out: Annotated[Path, typer.Option(help="Where the JSON file goes.", show_default="results")] = RESULTS,
 ) -> None:
-    """How close each way of moving tensors is to a plain socket: round trips, streams, processor time."""
+    """Compare each way of moving tensors with a plain socket: round trips, streams, processor time."""
     from pareto.bench.request import request
 
     texts = {"places": places, "netem": netem, "ways": ways, "sizes": sizes}
