@@ -10,6 +10,7 @@ from pareto.hosts.session import Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
+from pareto.link.probe import ConnectProbe, OpenProbe, Question, Reach
 from pareto.link.profile import Direction, Profile
 from pareto.link.trace import MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS
 from pareto.link.units import show_delay, show_rate
@@ -26,7 +27,7 @@ def probed(
     near: Session,
     profile: Profile,
     tolerance: probe.Tolerance,
-    question: dict[str, Any] | None = None,
+    question: Question | None = None,
     *,
     is_local: bool,
 ) -> tuple[probe.Probed, probe.Span]:
@@ -35,15 +36,14 @@ def probed(
     A profile that asks for nothing promises nothing of a real link, and cannot be off there.
     """
     begun = _position_s(shaper, profile)
-    reply = near.request("probe", TIMEOUT_S, **(question or probe.question(profile)))
-    reading = probe.Reading.of(reply)
+    reading = near.ask(question or probe.question(profile), TIMEOUT_S)
     span = begun, _position_s(shaper, profile)
     judged = is_local or profile.shaped
     return probe.Probed(reading, probe.judge(profile, reading, tolerance, span) if judged else ""), span
 
 
 def settle(
-    shaper: Shaper, near: Session, profile: Profile, question: dict[str, Any] | None = None, *, is_local: bool
+    shaper: Shaper, near: Session, profile: Profile, question: Question | None = None, *, is_local: bool
 ) -> None:
     """Open the congestion windows of the probe's own connection by readings that are not used."""
     for _ in range(MOST_SETTLING):
@@ -53,12 +53,12 @@ def settle(
 
 def bare(near: Session) -> probe.Reading:
     """The link as it is: round trip, and TCP's payload rate each way, by bulk that takes about `BARE_S`."""
-    nbytes = dict.fromkeys(("bulk_out", "bulk_back"), FIRST_BULK_BYTES)
-    first = probe.Reading.of(near.request("probe", TIMEOUT_S, **nbytes))
-    for bulk, rate in zip(nbytes, (first.rate_bps, first.rate_back_bps), strict=True):
-        enough = BARE_S * rate / 8 if rate else FIRST_BULK_BYTES
-        nbytes[bulk] = int(min(max(enough, FIRST_BULK_BYTES), MOST_BULK_BYTES))
-    return probe.Reading.of(near.request("probe", TIMEOUT_S, pings=BARE_PINGS, **nbytes))
+    first = near.ask(Question(FIRST_BULK_BYTES, FIRST_BULK_BYTES), TIMEOUT_S)
+    out, back = (
+        int(min(max(BARE_S * (rate or 0.0) / 8, FIRST_BULK_BYTES), MOST_BULK_BYTES))
+        for rate in (first.rate_bps, first.rate_back_bps)
+    )
+    return near.ask(Question(out, back, pings=BARE_PINGS), TIMEOUT_S)
 
 
 def own_profile(name: str, link: probe.Reading) -> Profile:
@@ -85,10 +85,10 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
     """What of a profile the link beneath cannot be made to do; its trials would be invalid."""
     if not profile.shaped:
         return []
-    found = []
+    faults = []
     allowed_s = tolerance.rtt_s(profile.rtt_s)
     if link.rtt_s is not None and link.rtt_s > allowed_s:
-        found.append(
+        faults.append(
             f"{profile.name}: the link's own round trip of {show_delay(link.rtt_s)} comes on top of the "
             f"{show_delay(profile.rtt_s)} asked, of which only {show_delay(allowed_s)} are tolerated: "
             "take it off the profile's delay, or give a larger --rtt-floor"
@@ -97,11 +97,11 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
     for way, name, rate in ways:
         asked = way.typical.rate_bps
         if asked and rate and rate < asked * probe.GOODPUT * (1 - tolerance.rate_fraction):
-            found.append(
+            faults.append(
                 f"{profile.name}: the link itself carries only {show_rate(rate)} {name}, "
                 f"{show_rate(asked * probe.GOODPUT)} of payload are asked"
             )
-    return found
+    return faults
 
 
 class Probers:
@@ -113,7 +113,7 @@ class Probers:
         self._sessions: dict[str, Session] = {}
         with ExitStack() as undo:
             for role, remote in testbed.remotes.items():
-                session = remote.start("pareto.worker.prober")
+                session = remote.start("pareto.worker.probe")
                 undo.callback(session.close)
                 testbed.heartbeat.add(session)
                 undo.callback(testbed.heartbeat.remove, session)
@@ -125,16 +125,16 @@ class Probers:
         """Put a profile on a link; what was read back."""
         in_force = link.shaper.apply(profile)
         near, far = link.near.role, link.far.role
-        self._sessions[near].request("connect", TIMEOUT_S, token=self._token, **self._to(far))
+        self._sessions[near].ask(ConnectProbe(*self._place(far), self._token), TIMEOUT_S)
         settle(link.shaper, self._near(link), profile, is_local=self._testbed.is_local)
         return in_force
 
     def reach_s(self, role: str, later: str) -> float:
         """Connect a host to one after it in the chain, be they neighbours or not; the seconds that took."""
-        return float(self._sessions[role].request("reach", TIMEOUT_S, **self._to(later)))
+        return self._sessions[role].ask(Reach(*self._place(later)), TIMEOUT_S)
 
     def probed(
-        self, link: Link, profile: Profile, tolerance: probe.Tolerance, question: dict[str, Any]
+        self, link: Link, profile: Profile, tolerance: probe.Tolerance, question: Question
     ) -> tuple[probe.Probed, probe.Span]:
         is_local = self._testbed.is_local
         return probed(link.shaper, self._near(link), profile, tolerance, question, is_local=is_local)
@@ -146,15 +146,15 @@ class Probers:
     def close(self) -> None:
         self._undo.close()
 
-    def _to(self, role: str) -> dict[str, Any]:
-        return {"address": self._testbed.remotes[role].host.data_address, "probe": self._ports[role]}
+    def _place(self, role: str) -> tuple[str, int]:
+        return self._testbed.remotes[role].host.data_address, self._ports[role]
 
     def _near(self, link: Link) -> Session:
         return self._sessions[link.near.role]
 
     def _listen(self, role: str) -> int:
         address = self._testbed.remotes[role].host.data_address
-        return int(self._sessions[role].request("listen", address=address, token=self._token)["probe"])
+        return self._sessions[role].ask(OpenProbe(address, self._token))
 
 
 def _position_s(shaper: Shaper, profile: Profile) -> float:

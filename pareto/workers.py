@@ -322,7 +322,7 @@ class Workers:
         beneath = self._bare.get(link.name)
         return own_profile(profile.name, beneath) if beneath is not None and not profile.shaped else profile
 
-    def _question(self, profile: Profile) -> dict[str, Any]:
+    def _question(self, profile: Profile) -> probe.Question:
         """The link is judged, and not TCP: where that is to be slow, datagrams tell the rate."""
         return probe.question(profile, by_tcp=self._tcp.fills)
 

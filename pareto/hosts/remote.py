@@ -9,7 +9,6 @@ from pareto.hosts import privileged, shipping
 from pareto.hosts.connection import Connection
 from pareto.hosts.host import Host
 from pareto.hosts.session import Session
-from pareto.link.probe import REPORTS
 
 
 class Remote:
@@ -57,4 +56,4 @@ class Remote:
         words = '"killed by signal $((status - 128))$([ $status -ne 137 ] || echo ": out of memory?")"'
         killed = f"[ $status -le 128 ] || echo {words} >>{shlex.quote(log)}"
         script = f"{{ {command}; }} 2>{shlex.quote(log)}; status=$?; {killed}"
-        return Session(self.host.name, self.connection.open(script, log), REPORTS)
+        return Session(self.host.name, self.connection.open(script, log))

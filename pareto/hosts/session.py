@@ -16,7 +16,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Generic, Protocol, TypeVar
 
@@ -73,11 +73,9 @@ class Wire(Protocol):
 class Session:
     """Requests to one program, answered in order."""
 
-    def __init__(self, name: str, wire: Wire, reports: Mapping[str, Any] | None = None) -> None:
-        """`reports`: by operation, the type that its report must have, for requests that are not `messages`."""
+    def __init__(self, name: str, wire: Wire) -> None:
         self.name = name
         self._wire = wire
-        self._reports = reports or {}
         self._ids = itertools.count(1)
         self._pending = b""
         self._unanswered: dict[int, str] = {}
@@ -114,10 +112,7 @@ class Session:
 
     def wait(self, number: int, timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None) -> Any:
         """The reply to request `number`; `meanwhile` as in `report`."""
-        op, result = self._reply(number, timeout_s, meanwhile)
-        if op in self._reports:
-            self._read_as(self._reports[op], op, result)
-        return result
+        return self._reply(number, timeout_s, meanwhile)[1]
 
     def _reply(self, number: int, timeout_s: float, meanwhile: Callable[[], None] | None) -> tuple[str, Any]:
         """The operation and the result of a request."""

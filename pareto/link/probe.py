@@ -1,19 +1,18 @@
 """Was the link what the profile says? What to ask of a probe, and the verdict on its reading.
 
-Whoever has the sockets (`pareto.worker.probe`) takes the reading.
+`pareto.worker.probe` has the sockets and takes the reading.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pareto.constants import GOODPUT as GOODPUT
 from pareto.link.profile import Direction, Gilbert, Profile
 from pareto.link.units import show_delay, show_rate
-from pareto.messages import MAX_REQUESTS, Count, LineRate, Positive, Seconds
+from pareto.messages import MAX_REQUESTS, Count, LineRate, Port, Positive, Request, Seconds
 from pareto.validation import Bounds
 
 Span = tuple[float, float]
@@ -33,6 +32,9 @@ _PING_WIRE_BYTES = 83
 _TRAIN_PACE, _PACED_BPS, _TRAIN_WIRE_BYTES = 1.25, 200e6, 1514
 """Datagrams of bulk go a quarter faster than the line, which so is never idle and whose queue need not hold them all;
 over this rate a sender would be held up by its own pace: they go back to back."""
+_Bytes = Annotated[int, Bounds(0, 15_000_000_000)]
+_Number = Annotated[int, Bounds(0, 10_000_000)]
+_Wait = Annotated[float, Bounds(0, 3600)]
 _Z = 3.29  # 99.9 %, two-sided: a sweep takes hundreds of samples
 
 
@@ -72,18 +74,63 @@ class Reading:
     message_s: Seconds | None = None
     ping_bytes: Count = 0
 
-    @classmethod
-    def of(cls, reply: Mapping[str, Any]) -> Reading:
-        """From the worker's reply."""
-        fields = dict(reply)
-        for way in ("sample", "sample_back"):
-            if fields.get(way) is not None:
-                fields[way] = Sample(**fields[way])
-        return cls(**fields | {"rtts_s": tuple(fields.get("rtts_s", ()))})
+
+@dataclass(frozen=True)
+class Question(Request[Reading], op="probe"):
+    """What one probe of a link measures; of what is 0, nothing.
+
+    bulk_*: bytes, of which the first skip_* do not count in the rate. datagrams: whether pings and bulk go by UDP.
+    sample_*: datagrams, one each sample_gap_s; those of a bulk go one each train_gap_*_s (0: back to back). A datagram
+    or an echo is lost if it has not come wait_s after the last was sent. message: bytes by TCP, timed until the answer
+    that all came. constant: whether the line's rate is; else what a bulk took as a whole is its rate.
+    """
+
+    bulk_out: _Bytes = 0
+    bulk_back: _Bytes = 0
+    skip_out: _Bytes = 0
+    skip_back: _Bytes = 0
+    pings: _Number = 5
+    ping_gap_s: _Wait = 0.004
+    datagrams: bool = False
+    sample_out: _Number = 0
+    sample_back: _Number = 0
+    sample_gap_s: _Wait = 0.002
+    train_gap_out_s: _Wait = 0.0
+    train_gap_back_s: _Wait = 0.0
+    wait_s: _Wait = 1.0
+    message: _Bytes = 0
+    constant: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.bulk_out and self.skip_out >= self.bulk_out) or (
+            self.bulk_back and self.skip_back >= self.bulk_back
+        ):
+            raise ValueError("nothing of the bulk is left to count")
 
 
-REPORTS = {"probe": Reading, "reach": Seconds}
-"""What the programs that have a probe report, by operation."""
+@dataclass(frozen=True)
+class OpenProbe(Request[Port], op="listen"):
+    """Of a probe by itself, on a link's far host: the port on which it answers."""
+
+    address: str
+    token: str
+
+
+@dataclass(frozen=True)
+class ConnectProbe(Request[None], op="connect"):
+    """On the near host: a new connection to it."""
+
+    address: str
+    port: Port
+    token: str
+
+
+@dataclass(frozen=True)
+class Reach(Request[Seconds], op="reach"):
+    """Whether any host's probe can be connected to; the seconds that took."""
+
+    address: str
+    port: Port
 
 
 @dataclass(frozen=True)
@@ -126,42 +173,47 @@ class Probed:
 
 def question(
     profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 0, *, by_tcp: bool = True
-) -> dict[str, Any]:
-    """The fields of a worker's `probe` request that this link needs; `sample_s` is spent on counting losses.
+) -> Question:
+    """What to ask about this link; `sample_s` is spent on counting losses.
 
-    Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do. So they are taken
-    where TCP cannot for its own settings, too: `by_tcp` is false.
+    Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do. They are also used
+    where TCP cannot for its own settings: `by_tcp` is false.
     """
-    ways = dict(zip(("out", "back"), profile.directions, strict=True))
-    asked: dict[str, Any] = {
-        "datagrams": not (by_tcp and profile.tcp_fills),
-        "message": message_bytes,
-        "wait_s": _wait_s(profile),
-        "pings": _pings(profile),
-        "constant": profile.period_s is None,
-    }
+    out, back = profile.directions
+    constant = profile.period_s is None
+    slowest_bps = min(way.typical.rate_bps or math.inf for way in profile.directions)
+    skip_out, skip_back = _unsettled_bytes(profile, out), _unsettled_bytes(profile, back)
     # A packet that comes late, or is long on the line, holds up those close behind it.
-    ping_gap_s = max(_PING_GAP_S, 2 * sum(way.jitter_s for way in profile.directions))
-    gap_s = 0.0
-    for name, way in ways.items():
-        rate = way.typical.rate_bps
-        skip = _unsettled_bytes(profile, way)
-        asked[f"bulk_{name}"] = bulk_bytes(rate) + skip if rate else 0
-        asked[f"skip_{name}"] = skip
-        asked[f"train_gap_{name}_s"] = (
-            8 * _TRAIN_WIRE_BYTES / rate / _TRAIN_PACE
-            if rate and rate <= _PACED_BPS and asked["constant"]
-            else 0.0
-        )
-        if rate:
-            gap_s = max(gap_s, 2 * 8 * _SAMPLE_WIRE_BYTES / rate)
-            ping_gap_s = max(ping_gap_s, 2 * 8 * _PING_WIRE_BYTES / rate)
-    asked["ping_gap_s"] = ping_gap_s
-    asked["sample_gap_s"] = gap_s = max(gap_s, _SAMPLE_GAP_S)
-    wanted = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / gap_s)))
-    for name, way in ways.items():
-        asked[f"sample_{name}"] = wanted if way.impaired else 0
-    return asked
+    jitter_s = sum(way.jitter_s for way in profile.directions)
+    sample_gap_s = max(_SAMPLE_GAP_S, 2 * 8 * _SAMPLE_WIRE_BYTES / slowest_bps)
+    sample = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / sample_gap_s)))
+    return Question(
+        bulk_out=_bulk(out, skip_out),
+        bulk_back=_bulk(back, skip_back),
+        skip_out=skip_out,
+        skip_back=skip_back,
+        pings=_pings(profile),
+        ping_gap_s=max(_PING_GAP_S, 2 * jitter_s, 2 * 8 * _PING_WIRE_BYTES / slowest_bps),
+        datagrams=not (by_tcp and profile.tcp_fills),
+        sample_out=sample if out.impaired else 0,
+        sample_back=sample if back.impaired else 0,
+        sample_gap_s=sample_gap_s,
+        train_gap_out_s=_train_gap_s(out) if constant else 0.0,
+        train_gap_back_s=_train_gap_s(back) if constant else 0.0,
+        wait_s=_wait_s(profile),
+        message=message_bytes,
+        constant=constant,
+    )
+
+
+def _bulk(way: Direction, skip: int) -> int:
+    rate_bps = way.typical.rate_bps
+    return bulk_bytes(rate_bps) + skip if rate_bps else 0
+
+
+def _train_gap_s(way: Direction) -> float:
+    rate_bps = way.typical.rate_bps
+    return 8 * _TRAIN_WIRE_BYTES / rate_bps / _TRAIN_PACE if rate_bps and rate_bps <= _PACED_BPS else 0.0
 
 
 def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None, span: Span = STILL) -> str:
@@ -189,16 +241,13 @@ def bulk_bytes(rate_bps: float) -> int:
 
 def duration_s(profile: Profile) -> float:
     """What one probe of the link takes, about."""
-    asked, typical = question(profile), profile.typical
-    bulks = sum(
-        8 * asked[f"bulk_{name}"] / way.rate_bps
-        for name, way in zip(("out", "back"), typical.directions, strict=True)
-        if way.rate_bps
-    )
-    samples = (asked["sample_out"] + asked["sample_back"]) * asked["sample_gap_s"]
-    exchanges = 1 + asked["datagrams"] * (2 + bool(asked["sample_out"]) + bool(asked["sample_back"]))
-    pings = asked["pings"] * asked["ping_gap_s"]
-    return float(typical.rtt_s * exchanges + pings + bulks + samples + 0.03)
+    planned, (out, back) = question(profile), profile.typical.directions
+    bulks = [(planned.bulk_out, out.rate_bps), (planned.bulk_back, back.rate_bps)]
+    bulks_s = sum(8 * nbytes / rate_bps for nbytes, rate_bps in bulks if rate_bps)
+    samples_s = (planned.sample_out + planned.sample_back) * planned.sample_gap_s
+    exchanges = 1 + planned.datagrams * (2 + bool(planned.sample_out) + bool(planned.sample_back))
+    pings_s = planned.pings * planned.ping_gap_s
+    return profile.typical.rtt_s * exchanges + pings_s + bulks_s + samples_s + 0.03
 
 
 def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, float]:

@@ -18,11 +18,12 @@ from pareto import messages
 from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
 from pareto.jsonlines import Refused, serve
+from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.worker import connections, device, host, trial
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
-from pareto.worker.probe import ProbeClient, ProbeServer, Reading
+from pareto.worker.probe import ProbeClient, ProbeServer
 from pareto.worker.served import NO_REQUEST, Runs, ServedStage, baseline_s
 from partitions import model as partitioned
 from partitions import weights
@@ -166,10 +167,10 @@ class Worker:
         data = self._data[split.batch_size]
         return trial.run(onward or NoLink(), self._device, resident.stage, data, request)
 
-    def probe(self, request: dict[str, Any]) -> Reading:
+    def probe(self, question: Question) -> Reading:
         if self._probe is None:
             raise Refused("not connected")
-        return self._probe.measure(**request)
+        return self._probe.measure(question)
 
     def usage(self, request: messages.GetUsage) -> messages.Usage:
         clock, cpu = self._since
@@ -280,6 +281,7 @@ def answers(worker: Worker) -> messages.Answers:
         messages.MeasureBaseline: worker.baseline,
         messages.RunTrial: worker.trial,
         messages.GetUsage: worker.usage,
+        Question: worker.probe,
     }
 
 
@@ -301,7 +303,7 @@ def main() -> None:
         print(refusal, file=sys.stderr)
         sys.exit(2)
     guarded = {request: _answering(answer) for request, answer in answers(worker).items()}
-    serve({**messages.handlers(guarded), "probe": _answering(worker.probe)})
+    serve(messages.handlers(guarded))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """Measuring a link by UDP: round trips, the rate, and what share of a sample is lost, repeated or reordered.
 
 For links on which TCP cannot tell: it neither echoes in time, since what is lost holds up what follows, nor runs
-at the link's rate. The TCP connection of the probe, which has proved to know the run's token, carries what is
-wanted, when all is sent, and what came; without the cookie it gives out, a datagram is neither counted nor answered.
+at the link's rate. The TCP connection of the probe, which has proved to know the run's token, carries the question,
+when all is sent, and what came; without the cookie that it gives out, a datagram is neither counted nor answered.
 
 All times are taken on one clock, as in `probe`: an echo carries how long it was kept waiting, by the clock of its host.
+A time is the kernel's own stamp, taken when a packet reaches the host, however long the process then waits for a core:
+all are of CLOCK_REALTIME, and only differences are used.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import math
 import secrets
@@ -17,15 +20,17 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
 
 from pareto.backends import handshake
-from pareto.worker import arrivals
+from pareto.jsonlines import plain
+from pareto.link.probe import Question, Sample
+from pareto.messages import LineRate, Port
+from pareto.validation import Bounds, read
 
 TIMEOUT_S = 60.0
-PING_GAP_S = 0.004
 TRAIN_BYTES = 1472
 """Payload of a train's datagram: the most that one frame of an MTU of 1500 carries over IPv4."""
 SAMPLE_BYTES = 100
@@ -40,70 +45,78 @@ PING_WIRE_BYTES = 42 + _PING_BYTES
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 1 << 16
 """Of a JSON value."""
-_MOST_DATAGRAMS = 10_000_000
-_MOST_WAIT_S = 3600.0
 _RECEIVE_BUFFER_BYTES = 4 << 20  # a whole train, where the kernel allows as much
 _BATCH = 256  # datagrams read before looking whether time is up
+_SO_TIMESTAMPNS = 35  # linux/asm-generic/socket.h; the ancillary message has the same number
+_STAMPS = {struct.calcsize(layout): struct.Struct(layout) for layout in ("=qq", "=ii")}
+_ANCILLARY_BYTES = 64
+_MOST_POINTS = 64
+"""Of which all pairs are looked at: 2016 take 2 ms."""
+
+_Kind = TypeVar("_Kind")
+Arrival = tuple[float, int]
+"""When something came, in seconds, and how many bytes have come by then."""
 
 
-class Sample(TypedDict):
-    """What became of a paced sample, in datagrams."""
+def stamp(sock: socket.socket) -> None:
+    """Have the kernel stamp what comes in. TCP has that since Linux 4.13; without it the moment of reading counts."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
 
-    sent: int
-    received: int
-    """distinct"""
-    duplicates: int
-    """copies after the first"""
-    reordered: int
-    """the fewest that would have to be taken out for the rest to be in order, copies after the first left out"""
+
+def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, int]:
+    """Receive into a buffer: bytes, and when the last of them came, in nanoseconds. Raises OSError."""
+    size, ancillary, _, _ = sock.recvmsg_into([buffer], _ANCILLARY_BYTES)
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) in _STAMPS:
+            seconds, nanoseconds = _STAMPS[len(data)].unpack(data)
+            return size, seconds * 1_000_000_000 + nanoseconds
+    return size, time.time_ns()
+
+
+def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float | None:
+    """Bit/s of the line that brought these, beyond the first `skip` bytes: None if nothing came, infinite for what
+    came in one piece.
+
+    Of a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K.
+    Sen, JASA 63, 1968): up to 29 % of them may be late, by a machine's hiccup, without moving it. Else it is the mean
+    from the first arrival to the last.
+    """
+    counted = [(at_s, nbytes) for at_s, nbytes in arrivals if nbytes > skip]
+    if not counted:
+        return None
+    if not constant:
+        seconds = counted[-1][0] - counted[0][0]
+        return 8 * (counted[-1][1] - counted[0][1]) / seconds if seconds > 0 else math.inf
+    step = math.ceil(len(counted) / _MOST_POINTS)
+    points = counted[::step]
+    slopes = sorted(
+        (then - now) / (more - less)
+        for number, (now, less) in enumerate(points)
+        for then, more in points[number + 1 :]
+        if more > less
+    )
+    typical = slopes[len(slopes) // 2] if slopes else 0.0
+    return 8 / typical if typical > 0 else math.inf
 
 
 @dataclass(frozen=True)
-class Order:
-    """What one exchange is to measure, in datagrams: 0 is nothing.
-
-    Pings go one each `ping_gap_s`, the sample one each `sample_gap_s`, a train one each `train_gap_*_s` (0: back to
-    back). A train's first `skip_*` datagrams do not count in its rate, which is that of a `constant` line. What has not
-    come `wait_s` after the other end has sent all is lost.
-    """
-
-    pings: int = 0
-    sample_out: int = 0
-    sample_back: int = 0
-    train_out: int = 0
-    train_back: int = 0
-    skip_out: int = 0
-    skip_back: int = 0
-    ping_gap_s: float = PING_GAP_S
-    sample_gap_s: float = 0.002
-    train_gap_out_s: float = 0.0
-    train_gap_back_s: float = 0.0
-    wait_s: float = 1.0
-    constant: bool = True
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            most = _MOST_WAIT_S if name.endswith("_s") else _MOST_DATAGRAMS
-            whole = isinstance(value, int) or name.endswith("_s")
-            if not (isinstance(value, int | float) and whole and 0 <= value <= most):
-                raise ValueError(f"{name} of an exchange of datagrams cannot be {value!r:.40}")
-
-
-class Line(NamedTuple):
+class Line:
     """Round trips in seconds of the pings that were answered, payload edge to server and back in bit/s.
 
     None: not asked, or not enough came.
     """
 
-    rtts_s: list[float]
-    rate_bps: float | None
-    rate_back_bps: float | None
+    rtts_s: list[float] = field(default_factory=list)
+    rate_bps: float | None = None
+    rate_back_bps: float | None = None
 
 
-class Readings(NamedTuple):
-    """What an exchange measured. None: not asked."""
+@dataclass(frozen=True)
+class Exchange:
+    """What an exchange of datagrams measured. None: not asked."""
 
-    line: Line = Line([], None, None)
+    line: Line = field(default_factory=Line)
     sample: Sample | None = None
     sample_back: Sample | None = None
 
@@ -142,12 +155,8 @@ class Arrivals:
     def sample(self) -> Sample | None:
         if not self.expected:
             return None
-        return {
-            "sent": self.expected,
-            "received": len(self.at),
-            "duplicates": self.duplicates,
-            "reordered": len(self.at) - _longest_rising(self.at),
-        }
+        reordered = len(self.at) - _longest_rising(self.at)
+        return Sample(self.expected, len(self.at), self.duplicates, reordered)
 
     def rate_bps(self) -> float | None:
         """Payload of a train, beyond the datagrams that do not count.
@@ -155,11 +164,10 @@ class Arrivals:
         Duplicates count: they took their time on the line. What was lost does not: it is lost before the line.
         None if fewer than two came; infinite for what came all at once.
         """
-        came = [(at_ns / 1e9, TRAIN_BYTES * count) for count, at_ns in enumerate(self.times, 1)]
-        skip = TRAIN_BYTES * self.skip
         if len(self.times) - self.skip < 2:
             return None
-        return (arrivals.line_rate_bps if self.constant else arrivals.mean_rate_bps)(came, skip)
+        came = [(at_ns / 1e9, TRAIN_BYTES * count) for count, at_ns in enumerate(self.times, 1)]
+        return rate_bps(came, TRAIN_BYTES * self.skip, constant=self.constant)
 
 
 class End:
@@ -194,12 +202,11 @@ class End:
         while not all(self.expected[kind].complete for kind in kinds) and time.perf_counter() < until:
             self._read(until)
 
-    def until_told(self, tcp: socket.socket) -> Any:
-        """Read until the other end says something over TCP; what it says."""
+    def wait_for(self, tcp: socket.socket) -> None:
+        """Read until the other end says something over TCP."""
         while not self._read(self._end_s, tcp):
             if time.perf_counter() >= self._end_s:
                 raise TimeoutError("the probe's other end fell silent")
-        return told(tcp)
 
     def _listen(self, until: float) -> None:
         self._read(until)
@@ -217,7 +224,7 @@ class End:
     def _take(self) -> None:
         for _ in range(_BATCH):
             try:
-                size, now_ns = arrivals.receive(self._udp, self._buffer)
+                size, now_ns = receive(self._udp, self._buffer)
             except BlockingIOError:
                 return
             if size < _HEADER.size:
@@ -245,50 +252,80 @@ class End:
                 return  # this host's firewall dropped it: lost, as if it were the next one's
 
 
-def ask(tcp: socket.socket, order: Order) -> Readings:
+# The exchange
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """The edge's port, and what is measured."""
+
+    port: Port
+    question: Question
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """The server's port, and the cookie of all datagrams."""
+
+    port: Port
+    cookie: Annotated[str, Bounds(32, 32)]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What the server counted of what the edge sent."""
+
+    rate_bps: LineRate | None
+    sample: Sample | None
+
+
+def ask(tcp: socket.socket, question: Question) -> Exchange:
     """The edge's end of an exchange. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
     with _datagram_socket(tcp) as udp:
-        tell(tcp, {"port": udp.getsockname()[1], "order": asdict(order)})
-        port, cookie = _readiness(told(tcp))
-        pings = order.pings + 1 if order.pings else 0  # the first wakes both ends up
-        echoes, sample, train = (
-            Arrivals(pings),
-            Arrivals(order.sample_back),
-            Arrivals(order.train_back, order.skip_back, order.constant),
-        )
-        peer = (tcp.getpeername()[0], port)
+        send_json(tcp, _Begin(udp.getsockname()[1], question))
+        ready = receive_json(tcp, _Ready)
+        pings = question.pings + 1 if question.datagrams else 0  # the first wakes both ends up
+        echoes, sample = Arrivals(pings), Arrivals(question.sample_back)
+        train = _train(question, question.bulk_back, question.skip_back)
+        peer, cookie = (tcp.getpeername()[0], ready.port), bytes.fromhex(ready.cookie)
         end = End(udp, peer, cookie, {PING: echoes, SAMPLE: sample, TRAIN: train})
         # In this order: an echo is timed while nothing else is being sent, the sample has no train before it.
-        sent = end.send(PING, pings, _PING_BYTES, order.ping_gap_s)
-        end.gather(order.wait_s, PING)
-        end.send(SAMPLE, order.sample_out, SAMPLE_BYTES, order.sample_gap_s)
-        end.send(TRAIN, order.train_out, TRAIN_BYTES, order.train_gap_out_s)
-        tell(tcp, "sent")
-        rate_bps, counted = _report(end.until_told(tcp))  # comes when the other end has sent all
-        end.gather(order.wait_s, SAMPLE, TRAIN)
+        sent = end.send(PING, pings, _PING_BYTES, question.ping_gap_s)
+        end.gather(question.wait_s, PING)
+        end.send(SAMPLE, question.sample_out, SAMPLE_BYTES, question.sample_gap_s)
+        end.send(TRAIN, _train(question, question.bulk_out).expected, TRAIN_BYTES, question.train_gap_out_s)
+        send_json(tcp, "sent")
+        end.wait_for(tcp)  # until the other end has sent all
+        counted = receive_json(tcp, _Counted)
+        end.gather(question.wait_s, SAMPLE, TRAIN)
     rtts_s = [
         (echoes.at[number] - sent[number] - echoes.held[number]) / 1e9
         for number in range(1, pings)
         if number in echoes.at
     ]
-    line = Line(rtts_s, rate_bps, train.rate_bps())
-    return Readings(line, counted, sample.sample())
+    return Exchange(Line(rtts_s, counted.rate_bps, train.rate_bps()), counted.sample, sample.sample())
 
 
 def answer(tcp: socket.socket) -> None:
     """The server's end of one exchange. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
-    port, order = _request(told(tcp))
-    cookie = secrets.token_bytes(16)
+    begin = receive_json(tcp, _Begin)
+    question, cookie = begin.question, secrets.token_bytes(16)
     with _datagram_socket(tcp) as udp:
-        sample = Arrivals(order.sample_out)
-        train = Arrivals(order.train_out, order.skip_out, order.constant)
-        end = End(udp, (tcp.getpeername()[0], port), cookie, {SAMPLE: sample, TRAIN: train})
-        tell(tcp, {"port": udp.getsockname()[1], "cookie": cookie.hex()})
-        end.until_told(tcp)
-        end.gather(order.wait_s, SAMPLE, TRAIN)
-        end.send(SAMPLE, order.sample_back, SAMPLE_BYTES, order.sample_gap_s)
-        end.send(TRAIN, order.train_back, TRAIN_BYTES, order.train_gap_back_s)
-        tell(tcp, {"rate_bps": train.rate_bps(), "sample": sample.sample()})
+        sample, train = Arrivals(question.sample_out), _train(question, question.bulk_out, question.skip_out)
+        end = End(udp, (tcp.getpeername()[0], begin.port), cookie, {SAMPLE: sample, TRAIN: train})
+        send_json(tcp, _Ready(udp.getsockname()[1], cookie.hex()))
+        end.wait_for(tcp)
+        receive_json(tcp, str)
+        end.gather(question.wait_s, SAMPLE, TRAIN)
+        end.send(SAMPLE, question.sample_back, SAMPLE_BYTES, question.sample_gap_s)
+        end.send(TRAIN, _train(question, question.bulk_back).expected, TRAIN_BYTES, question.train_gap_back_s)
+        send_json(tcp, _Counted(train.rate_bps(), sample.sample()))
+
+
+def _train(question: Question, bulk: int, skip: int = 0) -> Arrivals:
+    """The datagrams of a bulk, where it goes by UDP: a rate needs two."""
+    expected = max(2, math.ceil(bulk / TRAIN_BYTES)) if bulk and question.datagrams else 0
+    return Arrivals(expected, skip // TRAIN_BYTES, question.constant)
 
 
 def _longest_rising(numbers: Iterable[int]) -> int:
@@ -300,63 +337,23 @@ def _longest_rising(numbers: Iterable[int]) -> int:
     return len(tops)
 
 
-def train_datagrams(nbytes: int) -> int:
-    """How many full datagrams carry `nbytes`: a rate needs two."""
-    return max(2, math.ceil(nbytes / TRAIN_BYTES)) if nbytes else 0
-
-
-def tell(tcp: socket.socket, message: Any) -> None:
-    """Send a JSON value."""
-    body = json.dumps(message).encode()
+def send_json(tcp: socket.socket, message: object) -> None:
+    body = json.dumps(message, default=plain).encode()
     tcp.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def told(tcp: socket.socket) -> Any:
-    """The next JSON value. Raises OSError, EOFError, ValueError."""
+def receive_json(tcp: socket.socket, kind: type[_Kind]) -> _Kind:
+    """The next JSON value, as a `kind`. Raises OSError, EOFError, ValueError."""
     (length,) = _LENGTH.unpack(handshake.exactly(tcp, _LENGTH.size))
     if length > _MOST_BYTES:
         raise ValueError(f"the probe's other end sends {length} bytes where {_MOST_BYTES} are the most")
     try:
-        return json.loads(handshake.exactly(tcp, length))
+        value: _Kind = read(kind, json.loads(handshake.exactly(tcp, length)))
     except RecursionError:
         raise ValueError("the probe's other end sends values nested too deep") from None
-
-
-def _request(value: Any) -> tuple[int, Order]:
-    """The port and the order of who begins an exchange. Raises ValueError."""
-    match value:
-        case {"port": int(port), "order": dict(order)} if 0 < port < 1 << 16:
-            try:
-                return port, Order(**order)
-            except TypeError:
-                pass
-    raise _nonsense(value)
-
-
-def _readiness(value: Any) -> tuple[int, bytes]:
-    """The other end's port and cookie. Raises ValueError."""
-    match value:
-        case {"port": int(port), "cookie": str(cookie)} if 0 < port < 1 << 16 and len(cookie) == 32:
-            return port, bytes.fromhex(cookie)
-    raise _nonsense(value)
-
-
-def _report(value: Any) -> tuple[float | None, Sample | None]:
-    """What the other end counted. Raises ValueError."""
-    match value:
-        case {"rate_bps": rate, "sample": sample}:
-            is_rate = rate is None or (isinstance(rate, float) and rate > 0)
-            counts = sample.values() if isinstance(sample, dict) and set(sample) == _COUNTS else [-1]
-            if is_rate and (sample is None or all(isinstance(it, int) and it >= 0 for it in counts)):
-                return rate, sample
-    raise _nonsense(value)
-
-
-_COUNTS = set(Sample.__annotations__)
-
-
-def _nonsense(value: Any) -> ValueError:
-    return ValueError(f"the probe's other end sends nonsense: {value!r:.100}")
+    except ValueError as error:
+        raise ValueError(f"the probe's other end sends nonsense: {error}") from None
+    return value
 
 
 def _datagram_socket(tcp: socket.socket) -> socket.socket:
@@ -365,7 +362,7 @@ def _datagram_socket(tcp: socket.socket) -> socket.socket:
     try:
         udp.bind((tcp.getsockname()[0], 0))
         udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        arrivals.stamp(udp)
+        stamp(udp)
         udp.setblocking(False)
     except OSError:
         udp.close()

@@ -152,7 +152,7 @@ def test_doctor_finds_and_removes_what_a_killed_testbed_left(tmp_path: Path) -> 
 
 
 def workers(driver: subprocess.Popen[str]) -> list[psutil.Process]:
-    return python_programs(driver.pid, "pareto.worker.prober")
+    return python_programs(driver.pid, "pareto.worker.probe")
 
 
 def namespaces() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +9,11 @@ from typing import Any
 import pytest
 from pyroute2 import netns
 
-from pareto.worker.probe import TCP_PAYLOAD_SHARE, UDP_PAYLOAD_SHARE
+from pareto.constants import GOODPUT
+from pareto.jsonlines import plain
+from pareto.link.probe import Question
+from pareto.messages import GetUsage
+from pareto.worker.probe import UDP_PAYLOAD_SHARE
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
 from tests.less_than_root import needs_networks
 from tests.program import Program
@@ -77,9 +80,9 @@ def link(workers: tuple[Worker, Worker], ports: dict[str, int], relay: Relay) ->
 
     def shape(out: dict[str, Any], back: dict[str, Any]) -> Probe:
         relay.apply(out, back)
-        server.ask("usage")  # a worker whose driver says nothing for 30 s ends
-        edge.ask("connect", **RUN, **ports, backends=[])
-        return functools.partial(edge.ask, "probe")
+        server.ask("usage", **plain(GetUsage()))  # a worker whose driver says nothing for 30 s ends
+        edge.ask("connect", **RUN, ports=ports, backends=[])
+        return lambda **fields: edge.ask("probe", **plain(Question(**fields)))
 
     return shape
 
@@ -167,7 +170,7 @@ def test_a_message_takes_its_transmission_and_a_round_trip(link: Link) -> None:
     probe = link({"rate_bps": 10e6, "delay_s": 0.01}, {"delay_s": 0.01})
     asked = {"bulk_out": 0, "bulk_back": 0, "message": 100_000}
     probe(**asked)  # opens the window
-    expected = pytest.approx(0.020 + 100_000 * 8 / (10e6 * TCP_PAYLOAD_SHARE), rel=0.03)
+    expected = pytest.approx(0.020 + 100_000 * 8 / (10e6 * GOODPUT), rel=0.03)
     assert reading(probe, "message_s", expected, **asked) == expected
 
 
@@ -177,6 +180,6 @@ def test_the_rate_by_tcp(link: Link, skip: int) -> None:
     probe = link(way, way)
     asked = {"bulk_out": 250_000, "skip_out": skip, "bulk_back": 250_000, "skip_back": skip}
     probe(**asked)  # opens the window
-    expected = pytest.approx(20e6 * TCP_PAYLOAD_SHARE, rel=0.03)
+    expected = pytest.approx(20e6 * GOODPUT, rel=0.03)
     for field in ("rate_bps", "rate_back_bps"):
         assert reading(probe, field, expected, **asked) == expected

@@ -18,6 +18,7 @@ from pareto.hosts.finding import Finding
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory
 from pareto.jsonlines import Refused
+from pareto.link.probe import Reading
 from partitions import scratch
 from tests.unit import checkup_facts
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
@@ -258,18 +259,18 @@ def links_of(monkeypatch: pytest.MonkeyPatch, deaf: tuple[str, str] | None) -> l
     """What is said of the links of a chain. `deaf`: the name of a host that does not hear another, whose address."""
 
     def prober(name: str) -> FarEnd:
-        def connect(request: dict[str, Any]) -> float:
+        def connect(request: dict[str, Any]) -> None:
             if deaf == (name, request["address"]):
                 raise Refused("TimeoutError: timed out")
-            return 0.001
 
         def reach(request: dict[str, Any]) -> float:
             assert (name, request["address"]) == ("pi", "192.168.7.1"), "neighbours have met already"
-            return connect(request)
+            connect(request)
+            return 0.001
 
-        reading = {"rtt_s": 0.0003, "rate_bps": 94e6, "rate_back_bps": 93e6}
+        reading = Reading(0.0003, 94e6, 93e6)
         answers = {
-            "listen": lambda request: {"probe": 1},
+            "listen": lambda request: 1,
             "connect": connect,
             "reach": reach,
             "probe": lambda request: reading,

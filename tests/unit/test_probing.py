@@ -13,7 +13,8 @@ from pareto import probing
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import LinkState, Shaper
-from pareto.link.probe import Reading, Tolerance
+from pareto.jsonlines import plain
+from pareto.link.probe import Question, Reading, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.link.trace import Step, Trace
 from pareto.profile_files import load
@@ -26,8 +27,8 @@ TOLERANCE = Tolerance()
 FIRST, MOST = 1 << 18, 32 << 20
 
 
-def reading(**fields: Any) -> dict[str, Any]:
-    return {"rtt_s": 0.0003, "rate_bps": None, "rate_back_bps": None, **fields}
+def reading(**fields: Any) -> Reading:
+    return Reading(**{"rtt_s": 0.0003, "rate_bps": None, "rate_back_bps": None, **fields})
 
 
 def test_a_bare_links_second_question_takes_its_time() -> None:
@@ -38,17 +39,19 @@ def test_a_bare_links_second_question_takes_its_time() -> None:
     edge = FarEnd({"probe": lambda request: next(answers)})
     link = probing.bare(Session("pi", edge))
     assert edge.of("probe") == [
-        {"bulk_out": FIRST, "bulk_back": FIRST},
-        {"bulk_out": int(0.5 * 94e6 / 8), "bulk_back": int(0.5 * 47e6 / 8), "pings": 20},
+        plain(Question(FIRST, FIRST)),
+        plain(Question(int(0.5 * 94e6 / 8), int(0.5 * 47e6 / 8), pings=20)),
     ]
     assert (link.rtt_s, link.rate_bps, link.rate_back_bps) == (0.0004, 95e6, 46e6)
 
 
 @pytest.mark.parametrize(
     ("rates", "asked"),
-    [((100e3, 40e9), (FIRST, MOST)), ((40e9, 100e3), (MOST, FIRST)), ((None, 0.0), (FIRST, FIRST))],
+    [((100e3, 40e9), (FIRST, MOST)), ((40e9, 100e3), (MOST, FIRST)), ((None, None), (FIRST, FIRST))],
 )
-def test_bulk_has_a_least_and_a_most(rates: tuple[float | None, float], asked: tuple[int, int]) -> None:
+def test_bulk_has_a_least_and_a_most(
+    rates: tuple[float | None, float | None], asked: tuple[int, int]
+) -> None:
     told = reading(rate_bps=rates[0], rate_back_bps=rates[1])
     edge = FarEnd({"probe": lambda request: told})
     probing.bare(Session("pi", edge))
@@ -157,7 +160,7 @@ class Chain:
     def _prober(self, port: int) -> FarEnd:
         return FarEnd(
             {
-                "listen": lambda request: {"probe": port},
+                "listen": lambda request: port,
                 "connect": lambda request: None,
                 "reach": lambda request: 0.07,
                 "probe": lambda request: reading(rtt_s=port / 1000, rate_bps=1e9, rate_back_bps=1e9),
@@ -178,18 +181,18 @@ def test_each_link_is_probed_from_its_near_host(chain: Chain) -> None:
         for link in (first, second):
             assert probers.shape(link, NONE) == {}
         assert [probers.bare(link).rtt_s for link in (first, second)] == [0.0, 1.0]
-        found, _ = probers.probed(second, NONE, TOLERANCE, {"bulk_out": 1, "bulk_back": 1})
+        found, _ = probers.probed(second, NONE, TOLERANCE, Question(1, 1))
         assert found.reading.rtt_s == 1.0
         assert probers.reach_s(EDGE, SERVER) == 0.07
-    assert chain.ends[EDGE].of("reach") == [{"address": "192.168.7.1", "probe": 2000}]
+    assert chain.ends[EDGE].of("reach") == [{"address": "192.168.7.1", "port": 2000}]
     assert [end.of("listen") for end in chain.ends.values()] == [
         [],
         [{"address": "192.168.7.3", "token": probers._token}],
         [{"address": "192.168.7.1", "token": probers._token}],
     ]
     assert [end.of("connect") for end in chain.ends.values()] == [
-        [{"address": "192.168.7.3", "probe": 1000, "token": probers._token}],
-        [{"address": "192.168.7.1", "probe": 2000, "token": probers._token}],
+        [{"address": "192.168.7.3", "port": 1000, "token": probers._token}],
+        [{"address": "192.168.7.1", "port": 2000, "token": probers._token}],
         [],
     ]
     assert all(end.closed for end in chain.ends.values())

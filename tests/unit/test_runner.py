@@ -283,7 +283,9 @@ def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: S
     (changing,) = profiles("handover")
     assert changing.offset_s == 0
     workers = Played()
-    runner = Runner(cast(AnyWorkers, workers), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock())
+    runner = Runner(
+        cast(AnyWorkers, workers), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock()
+    )
     cell = replace(CELL, netem="t")
     runner.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
     runner.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))

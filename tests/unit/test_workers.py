@@ -17,7 +17,7 @@ from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
-from pareto.link.probe import Tolerance
+from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.messages import SensorSample
 from pareto.plan import QUICK, ModelFacts, Trial
@@ -82,7 +82,7 @@ class Ends:
             "connect": lambda request: None,
             "rendezvous": lambda request: 5003,
             "join": lambda request: None,
-            "probe": lambda request: self.link,
+            "probe": lambda request: Reading(**self.link),
             "warm": lambda request: next(self.warm_s),
             "load": lambda request: {"graph_digest": self.digest, "rss_bytes": 1},
             "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99, "rss_bytes": 1},

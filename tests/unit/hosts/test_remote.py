@@ -18,6 +18,7 @@ from pareto.hosts.connection import ThisMachine
 from pareto.hosts.host import Host
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session, SessionLost
+from pareto.link.probe import OpenProbe
 from pareto.worker.probe import ProbeClient
 
 WORD = "c0ffee"
@@ -38,11 +39,11 @@ def python_of(session: Session) -> psutil.Process:
 
 
 def listens(session: Session) -> int:
-    return int(session.request("listen", address="127.0.0.1", token=WORD)["probe"])
+    return session.ask(OpenProbe("127.0.0.1", WORD))
 
 
 def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
-    with closing(remote.start("pareto.worker.prober")) as session:
+    with closing(remote.start("pareto.worker.probe")) as session:
         ProbeClient("127.0.0.1", listens(session), WORD).close()
         process = python_of(session)
         assert Path(process.cwd()).parent == Path(remote.host.folder)
@@ -70,7 +71,7 @@ def test_a_program_that_is_killed(
     remote: Remote, how: signal.Signals, says: str, snapshot: SnapshotAssertion
 ) -> None:
     """It is the kernel that kills with 9 where there is no memory left; it tells nobody but its log."""
-    with closing(remote.start("pareto.worker.prober")) as session:
+    with closing(remote.start("pareto.worker.probe")) as session:
         listens(session)
         python_of(session).send_signal(how)
         with pytest.raises(SessionLost, match=rf"^pi ended: .* {says}") as lost:
@@ -85,20 +86,20 @@ def test_a_program_that_fails_says_why(remote: Remote) -> None:
 
 
 def test_a_program_that_ends_by_itself_was_not_killed(remote: Remote) -> None:
-    with closing(remote.start("pareto.worker.prober")) as session:
+    with closing(remote.start("pareto.worker.probe")) as session:
         listens(session)
-    log = Path(remote.host.folder, "pareto.worker.prober.log")
+    log = Path(remote.host.folder, "pareto.worker.probe.log")
     assert log.read_text() == ""
 
 
 def test_a_host_that_comes_back_without_its_files(remote: Remote) -> None:
-    remote.start("pareto.worker.prober").close()
+    remote.start("pareto.worker.probe").close()
     (code,) = Path(remote.host.folder).glob("code-*")
     shutil.rmtree(code)
-    with closing(remote.start("pareto.worker.prober")) as session, pytest.raises(SessionLost, match="code-"):
+    with closing(remote.start("pareto.worker.probe")) as session, pytest.raises(SessionLost, match="code-"):
         session.request("listen")
     remote.renew()
-    with closing(remote.start("pareto.worker.prober")) as session:
+    with closing(remote.start("pareto.worker.probe")) as session:
         assert listens(session) > 0
     assert code.is_dir()
 

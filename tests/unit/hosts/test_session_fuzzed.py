@@ -22,7 +22,7 @@ from pareto import devices, probing
 from pareto.bounds import Crossing
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import plain
-from pareto.link.probe import OWN, REPORTS, Probed, Reading, Tolerance, judge
+from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import (
     CollectSamples,
@@ -104,8 +104,7 @@ def into_rows(report: Any, usage: Usage | None = None) -> None:
     keep(row)
 
 
-def into_reading(reply: Any) -> None:
-    reading = Reading.of(reply)
+def into_reading(reading: Reading) -> None:
     keep({"judged": judge(PROFILE, reading, Tolerance())})
     own = probing.own_profile("own", reading)
     keep({"judged": judge(own, reading, OWN), "words": probing.in_words(reading)})
@@ -225,7 +224,7 @@ def hostile(good: Any, cases: int, ask: Callable[[Session], Any], use: Callable[
     where, accepted = places(good), 0
     for case in range(cases // (len(PROGRAMS) + 1)):
         chance = random.Random(f"{SEED} {case}")  # noqa: S311
-        session = Session("pi", Sends(line(changed(good, chance, where), chance), chance), REPORTS)
+        session = Session("pi", Sends(line(changed(good, chance, where), chance), chance))
         try:
             result = ask(session)
         except (SessionError, SessionLost) as fault:
@@ -248,5 +247,5 @@ def test_whatever_a_program_reports(op: str, cases: int) -> None:
 
 
 def test_whatever_a_probe_reports(cases: int) -> None:
-    into_reading(copy.deepcopy(READING))
-    hostile(READING, cases, lambda session: session.request("probe"), into_reading)
+    into_reading(read(Reading, copy.deepcopy(READING)))
+    hostile(READING, cases, lambda session: session.ask(Question()), into_reading)

@@ -149,42 +149,42 @@ def test_bulk_is_a_tenth_of_a_second(rate_bps: float, size: int) -> None:
 
 def test_only_links_that_hold_tcp_up_are_asked_by_datagrams() -> None:
     plain = question(SLOW)
-    assert not plain["datagrams"]
-    assert (plain["bulk_out"], plain["bulk_back"], plain["sample_out"]) == (62_500, 0, 0)
+    assert not plain.datagrams
+    assert (plain.bulk_out, plain.bulk_back, plain.sample_out) == (62_500, 0, 0)
     lossy = question(LOSSY)
-    assert lossy["datagrams"]
-    assert lossy["sample_out"] == 200
-    assert lossy["sample_back"] == 0
-    assert question(Profile("short", Direction(0.01, 1e7, limit_bytes=20_000)))["datagrams"]
+    assert lossy.datagrams
+    assert lossy.sample_out == 200
+    assert lossy.sample_back == 0
+    assert question(Profile("short", Direction(0.01, 1e7, limit_bytes=20_000))).datagrams
 
 
 def test_more_pings_where_more_are_lost() -> None:
     """50 % each way: of 21 echoes none comes in 0.2 % of probes."""
-    assert question(SLOW)["pings"] == question(LOSSY)["pings"] == 21
-    heavy = question(Profile("h", Direction(0.05, loss=0.5), Direction(0.05, loss=0.5)))["pings"]
+    assert question(SLOW).pings == question(LOSSY).pings == 21
+    heavy = question(Profile("h", Direction(0.05, loss=0.5), Direction(0.05, loss=0.5))).pings
     assert (1 - 0.5**2) ** heavy < 1e-4 < (1 - 0.5**2) ** (heavy - 2)
-    assert question(Profile("dead", Direction(0.05, loss=1.0)))["pings"] == 21
+    assert question(Profile("dead", Direction(0.05, loss=1.0))).pings == 21
 
 
 def test_a_sample_fits_the_link_and_the_time_given() -> None:
     slow = question(Profile("s", Direction(0.05, 1e5, loss=0.1)), sample_s=4.0)
-    assert slow["sample_gap_s"] == pytest.approx(2 * 142 * 8 / 1e5)
-    assert slow["sample_out"] == pytest.approx(4.0 / slow["sample_gap_s"], abs=1)
+    assert slow.sample_gap_s == pytest.approx(2 * 142 * 8 / 1e5)
+    assert slow.sample_out == pytest.approx(4.0 / slow.sample_gap_s, abs=1)
 
 
 def test_a_buckets_credit_is_not_counted() -> None:
     asked = question(Profile("b", Direction(0.2, 5e6), bucket=Bucket(32_768)))
-    assert asked["skip_out"] == 40_960
-    assert asked["bulk_out"] == 62_500 + 40_960
+    assert asked.skip_out == 40_960
+    assert asked.bulk_out == 62_500 + 40_960
 
 
 def test_jitter_must_not_look_like_a_slow_line() -> None:
     """Pings keep clear of each other, and the bulk counts once the line always has work."""
     asked = question(Profile("j", Direction(0.05, 20e6, jitter_s=0.02), Direction(0.05, jitter_s=0.01)))
-    assert asked["ping_gap_s"] == pytest.approx(0.06)
-    assert asked["skip_out"] == int(1.25 * 0.04 * 20e6 / 8)
-    assert asked["bulk_out"] == asked["skip_out"] + 250_000
-    assert question(SLOW)["ping_gap_s"] == 0.002
+    assert asked.ping_gap_s == pytest.approx(0.06)
+    assert asked.skip_out == int(1.25 * 0.04 * 20e6 / 8)
+    assert asked.bulk_out == asked.skip_out + 250_000
+    assert question(SLOW).ping_gap_s == 0.002
 
 
 def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:

@@ -258,9 +258,7 @@ def hosts() -> Iterator[dict[str, Forked]]:
         where = {"address": "127.0.0.1", "interface": "lo", "hosts": ROLES, "backend": "rpc"}
         where["port"] = hosts["server"].result("rendezvous", address="127.0.0.1")
         with ThreadPoolExecutor() as pool:  # they wait for each other
-            joining = [
-                pool.submit(host.result, "join", role=role, **where) for role, host in hosts.items()
-            ]
+            joining = [pool.submit(host.result, "join", role=role, **where) for role, host in hosts.items()]
             for joined in joining:
                 joined.result()
         yield hosts

@@ -12,10 +12,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.handshake import Rejected, connected
-from pareto.link.probe import Reading, judge
+from pareto.link.probe import Question, Reading, judge
 from pareto.profile_files import load
-from pareto.worker import arrivals, probe
-from pareto.worker.arrivals import Arrival
+from pareto.worker import datagrams as udp
+from pareto.worker import probe
+from pareto.worker.datagrams import Arrival
 from pareto.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink
 
 SLOW_S = 0.3
@@ -29,18 +30,17 @@ def server() -> Iterator[ProbeServer]:
 def test_rtt_and_both_rates(server: ProbeServer) -> None:
     client = ProbeClient("127.0.0.1", server.port, "t")
     for _ in range(2):
-        reading = client.measure(4_000_000, 4_000_000)
-        assert reading["rtt_s"] is not None
-        assert reading["rtt_s"] > 0
-        for way in ("rate_bps", "rate_back_bps"):
-            rate = reading[way]
+        reading = client.measure(Question(4_000_000, 4_000_000))
+        assert reading.rtt_s is not None
+        assert reading.rtt_s > 0
+        for rate in (reading.rate_bps, reading.rate_back_bps):
             assert rate is not None
             assert 1e7 < rate < 1e12
 
 
 def test_an_echo_is_not_left_lying_until_the_next_ping(server: ProbeServer) -> None:
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(0, 0, pings=3, ping_gap_s=0.2)
-    assert 0 < min(reading["rtts_s"][:-1]) < 0.1  # after the last one there is none
+    reading = ProbeClient("127.0.0.1", server.port, "t").measure(Question(pings=3, ping_gap_s=0.2))
+    assert 0 < min(reading.rtts_s[:-1]) < 0.1  # after the last one there is none
 
 
 @pytest.mark.parametrize("datagrams", [False, True])
@@ -48,7 +48,7 @@ def test_what_the_server_keeps_an_echo_waiting_is_not_the_links(
     server: ProbeServer, monkeypatch: pytest.MonkeyPatch, datagrams: bool
 ) -> None:
     """It says itself how long, by its own clock: a host without a core to spare is no slow link."""
-    receive = arrivals.receive
+    receive = udp.receive
 
     def late(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, int]:
         got = receive(sock, buffer)
@@ -56,23 +56,22 @@ def test_what_the_server_keeps_an_echo_waiting_is_not_the_links(
             time.sleep(SLOW_S / 10)
         return got
 
-    monkeypatch.setattr(arrivals, "receive", late)
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(
-        0, 0, pings=3, ping_gap_s=SLOW_S, datagrams=datagrams
-    )
-    assert len(reading["rtts_s"]) == 3
-    assert min(reading["rtts_s"]) < SLOW_S / 10
+    monkeypatch.setattr(udp, "receive", late)
+    question = Question(pings=3, ping_gap_s=SLOW_S, datagrams=datagrams)
+    reading = ProbeClient("127.0.0.1", server.port, "t").measure(question)
+    assert len(reading.rtts_s) == 3
+    assert min(reading.rtts_s) < SLOW_S / 10
 
 
 def test_what_was_not_asked_is_not_measured(server: ProbeServer) -> None:
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(0, 0)
+    reading = ProbeClient("127.0.0.1", server.port, "t").measure(Question())
     for field in ("rate_bps", "rate_back_bps", "sample", "sample_back", "message_s"):
-        assert reading[field] is None
+        assert getattr(reading, field) is None
 
 
 def test_a_new_connection_takes_over_from_a_closed_one(server: ProbeServer) -> None:
     ProbeClient("127.0.0.1", server.port, "t").close()
-    assert ProbeClient("127.0.0.1", server.port, "t").measure(0, 0)["rtt_s"] is not None
+    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
 
 
 def test_the_token_is_asked_for(server: ProbeServer) -> None:
@@ -87,16 +86,16 @@ def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
 
 
 def test_every_ping_is_told_and_their_median(server: ProbeServer) -> None:
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(0, 0, pings=7)
-    assert len(reading["rtts_s"]) == 7
-    assert reading["rtt_s"] == sorted(reading["rtts_s"])[3]
+    reading = ProbeClient("127.0.0.1", server.port, "t").measure(Question(pings=7))
+    assert len(reading.rtts_s) == 7
+    assert reading.rtt_s == sorted(reading.rtts_s)[3]
 
 
 def test_the_share_of_payload_is_that_of_what_carried_the_bulk(server: ProbeServer) -> None:
     client = ProbeClient("127.0.0.1", server.port, "t")
-    assert client.measure(0, 0)["payload_share"] == 1448 / 1514
-    assert client.measure(0, 0, sample_out=1)["payload_share"] == 1448 / 1514
-    assert client.measure(0, 0, datagrams=True)["payload_share"] == 1472 / 1514
+    assert client.measure(Question()).payload_share == 1448 / 1514
+    assert client.measure(Question(sample_out=1)).payload_share == 1448 / 1514
+    assert client.measure(Question(datagrams=True)).payload_share == 1472 / 1514
 
 
 def test_skipping_goes_for_the_direction_it_is_asked_for(
@@ -110,12 +109,12 @@ def test_skipping_goes_for_the_direction_it_is_asked_for(
 
     monkeypatch.setattr(probe, "_rate_bps", rate)
     client = ProbeClient("127.0.0.1", server.port, "t")
-    client.measure(50_000, 60_000, skip_out=1000, skip_back=2000)
+    client.measure(Question(50_000, 60_000, skip_out=1000, skip_back=2000))
     assert skipped == [(50_000, 1000, True), (60_000, 2000, True)]
-    client.measure(50_000, 60_000, constant=False)
+    client.measure(Question(50_000, 60_000, constant=False))
     assert skipped[2:] == [(50_000, 0, False), (60_000, 0, False)]
     with pytest.raises(ValueError) as refused:
-        client.measure(50_000, 60_000, skip_back=60_000)
+        client.measure(Question(50_000, 60_000, skip_back=60_000))
     assert str(refused.value) == snapshot
 
 
@@ -128,11 +127,11 @@ def test_a_message_is_timed_until_the_server_has_it_all(
         return outcome
 
     client = ProbeClient("127.0.0.1", server.port, "t")
-    quick = client.measure(0, 0, message=1_000_000)["message_s"]
+    quick = client.measure(Question(message=1_000_000)).message_s
     assert quick is not None
     assert 0 < quick < SLOW_S
     monkeypatch.setattr(probe, "_sink", slow)
-    late = client.measure(0, 0, message=1)["message_s"]
+    late = client.measure(Question(message=1)).message_s
     assert late is not None
     assert late > SLOW_S
 
@@ -143,15 +142,15 @@ def test_a_peer_that_falls_silent_amid_a_question_is_let_go(
     monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
     silent = ProbeClient("127.0.0.1", server.port, "t")
     silent._sock.sendall(probe._ASK.pack(b"m", 1000, 0))
-    assert ProbeClient("127.0.0.1", server.port, "t").measure(0, 0)["rtt_s"] is not None
+    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
 
 
 def test_between_questions_a_peer_may_be_silent(server: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
     client = ProbeClient("127.0.0.1", server.port, "t")
-    client.measure(0, 0)
+    client.measure(Question())
     time.sleep(0.5)
-    assert client.measure(0, 0)["rtt_s"] is not None
+    assert client.measure(Question()).rtt_s is not None
 
 
 def test_a_size_from_the_other_end_never_decides_what_is_allocated(server: ProbeServer) -> None:
@@ -169,4 +168,4 @@ def test_a_rate_that_cannot_be_is_refused(
 ) -> None:
     monkeypatch.setattr(probe, "_rate_bps", lambda *_, **__: rate)
     with pytest.raises(ValueError, match="bit/s"):
-        ProbeClient("127.0.0.1", server.port, "t").measure(100_000, 0)
+        ProbeClient("127.0.0.1", server.port, "t").measure(Question(100_000, 0))
