@@ -19,8 +19,8 @@ from pareto import DATA
 from pareto.errors import UserError
 from pareto.link import units
 from pareto.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile, check_rate
-from pareto.link.schema import bare_name
 from pareto.link.trace import Step, Trace
+from pareto.validation import bare_name
 from pareto.yaml_file import Keys, YamlFile
 
 PROFILES = DATA / "netem_profiles"

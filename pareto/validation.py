@@ -1,7 +1,8 @@
 """JSON from another program as typed values: `read` accepts what a type and its bounds allow, and nothing else.
 
 Types are int, float, str, bool, None, Any, lists, tuples, dicts, dataclasses, and unions of these. Numbers and lists
-have `Bounds`. A dataclass' own `__post_init__` may raise ValueError for fields that contradict each other. This module
+have `Bounds`, texts a `Text`. A field that has a default may be missing. A dataclass' own `__post_init__` may raise
+ValueError for fields that contradict each other; `check` holds it to its bounds wherever it is made. This module
 travels to the hosts and needs the standard library only.
 """
 
@@ -9,17 +10,61 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
+import re
+import reprlib
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from pareto.errors import UserError
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be."""
+    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be.
+
+    above: whether it must be more than the least. `words` say what is wrong in place of the numbers.
+    """
 
     least: float
     most: float
     infinite: bool = False
+    _: KW_ONLY
+    unit: str = ""
+    words: str = ""
+    above: bool = False
+
+    def hold(self, value: float) -> bool:
+        """Whether a number is within them. NaN is not."""
+        inside = self.least < value if self.above else self.least <= value
+        return (inside and value <= self.most) or (self.infinite and value == math.inf)
+
+    def check(self, name: str, value: float) -> None:
+        """Raises UserError for what is outside."""
+        if not self.hold(value):
+            unit = f" {self.unit}" if self.unit else ""
+            span = f"more than {self.least:.12g}, up to" if self.above else f"{self.least:.12g} to"
+            words = self.words or f"is out of range: {span} {self.most:.12g}{unit}"
+            shown = f"{value:g}" if isinstance(value, float) else reprlib.repr(value)
+            raise UserError(f"{name} {shown}{unit} {words}")
+
+
+@dataclass(frozen=True)
+class Text:
+    """The whole text fits the pattern, or it is no `what`."""
+
+    pattern: str
+    what: str
+
+    def check(self, name: str, value: str) -> None:
+        """Raises UserError."""
+        if not re.fullmatch(self.pattern, value):
+            raise UserError(f"{name} {reprlib.repr(value)} is no {self.what}")
+
+
+NAME = Annotated[
+    str, Text("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,4096}", "name: it has a character that is none")
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +76,7 @@ class ColumnsOf:
 
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null"}
 _UNBOUNDED = Bounds(-1e18, 1e18)
+_UNITS = re.compile("_(s|bps|bytes)$")
 
 
 def read(kind: Any, value: Any, *path: object) -> Any:
@@ -43,13 +89,15 @@ def read(kind: Any, value: Any, *path: object) -> Any:
         if base in (int, float):
             return _number(base, bounds, value, path)
         made = read(base, value, *path)
-        if not bounds.least <= len(made) <= bounds.most:
+        if isinstance(bounds, Text):
+            bounds.check(".".join(map(str, path)), made)
+        elif not bounds.least <= len(made) <= bounds.most:
             _refuse(value, f"it should have {bounds.least:g} to {bounds.most:g} parts", path)
         return made
     if is_dataclass(kind):
         return _record(kind, value, path)
     if origin in (list, tuple):
-        if type(value) is not list:
+        if type(value) not in (list, tuple):
             _refuse(value, "it should be a list", path)
         return _tuple(arguments, value, path) if origin is tuple else _list(arguments[0], value, path)
     if origin is dict:
@@ -68,7 +116,7 @@ def read(kind: Any, value: Any, *path: object) -> Any:
 def _number(kind: type[int] | type[float], bounds: Bounds, value: Any, path: tuple[object, ...]) -> float:
     if type(value) is not kind and not (kind is float and type(value) is int):
         _refuse(value, f"it should be {_WORDS[kind]}", path)
-    if not bounds.least <= value <= bounds.most and not (bounds.infinite and value == math.inf):
+    if not bounds.hold(value):
         more = ", or infinite" if bounds.infinite else ""
         _refuse(value, f"it should be from {bounds.least:g} to {bounds.most:g}{more}", path)
     return kind(value)
@@ -98,8 +146,9 @@ def _union(kinds: tuple[Any, ...], value: Any, path: tuple[object, ...]) -> Any:
     if value is None and type(None) in kinds:
         return None
     some = [kind for kind in kinds if kind is not type(None)]
-    if len(some) > 1 and type(value) is dict:
-        some.sort(key=lambda kind: len(value.keys() ^ _hints(kind).keys()))
+    records = [kind for kind in some if is_dataclass(kind)]
+    if records and type(value) is dict:
+        some = sorted(records, key=lambda kind: len(value.keys() ^ _hints(kind).keys()))
     return read(some[0], value, *path)
 
 
@@ -107,13 +156,17 @@ def _record(kind: Any, value: Any, path: tuple[object, ...]) -> Any:
     hints = _hints(kind)
     if type(value) is not dict:
         _refuse(value, "it should be an object", path)
-    for name in hints:
+    for name in _required(kind):
         if name not in value:
             _refuse(value, f"{name} is missing", path)
     for name in value:
         if name not in hints:
             _refuse(value[name], "it should not be there", (*path, name))
-    made = {name: read(hint, value[name], *path, name) for name, hint in hints.items()}
+    made, floats = {}, _floats(kind)
+    for name, part in value.items():
+        bounds = floats.get(name)  # a trace has hundreds of thousands of them
+        usual = bounds is not None and type(part) is float and bounds.least <= part <= bounds.most
+        made[name] = part if usual else read(hints[name], part, *path, name)
     try:
         return kind(**made)
     except ValueError as error:
@@ -137,7 +190,59 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
+@functools.cache
+def _floats(kind: Any) -> dict[str, Bounds]:
+    """The bounds of a dataclass' numbers that need not be whole."""
+    return {
+        name: get_args(part)[1]
+        for name, hint in _hints(kind).items()
+        for part in _alternatives(hint)
+        if get_origin(part) is Annotated and get_args(part)[0] is float and not get_args(part)[1].above
+    }
+
+
+@functools.cache
+def _required(kind: Any) -> tuple[str, ...]:
+    """The fields of a dataclass that have no default."""
+    return tuple(
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    )
+
+
+# What is made here, and not read
+
+
+def check(instance: object, prefix: str = "") -> None:
+    """Raises UserError where a dataclass' field is not within its bounds; `prefix` comes before the field's name."""
+    kind: Any = type(instance)
+    for name, shown, bounds in _bounded(kind):
+        value = getattr(instance, name)
+        if type(value) in (float, int, str):
+            bounds.check(prefix + shown, value)
+
+
+def bare_name(field: str) -> str:
+    """A field's name as people know it: without its unit, `delay` for `delay_s`."""
+    return _UNITS.sub("", field)
+
+
+@functools.cache
+def _bounded(kind: Any) -> list[tuple[str, str, Bounds | Text]]:
+    """Each field that has bounds: its name, its name as people know it, and they."""
+    return [
+        (name, bare_name(name), get_args(part)[1])
+        for name, hint in _hints(kind).items()
+        for part in _alternatives(hint)
+        if get_origin(part) is Annotated
+    ]
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
 def _refuse(value: Any, why: str, path: tuple[object, ...]) -> NoReturn:
     where = ".".join(map(str, path)) or "it"
+    where = where if where.isprintable() else ascii(where)
     shown = f"{value!r:.40}" if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
     raise ValueError(f"{where:.200} is {shown}: {why}")

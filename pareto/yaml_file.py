@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from pareto.errors import UserError
-from pareto.link.schema import bare_name
+from pareto.validation import bare_name
 
 
 class Keys(BaseModel):

@@ -40,9 +40,9 @@ from typing import Any, TypeVar
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from pareto import jsonlines
+from pareto import jsonlines, validation
 from pareto.errors import UserError
-from pareto.link import guard, journal, qdisc, schema
+from pareto.link import guard, journal, qdisc
 from pareto.link.interface import Apply, Interface, Nothing, Restart, Seed, Stats
 from pareto.link.netem import QdiscError
 
@@ -118,7 +118,11 @@ class Helper:
         def handle(request: dict[str, Any]) -> Any:
             fault = self.faults()
             try:
-                answer = handler(schema.read(declared, request)) if not fault or in_a_fault else None
+                wanted = validation.read(declared, request)
+            except ValueError as error:
+                raise jsonlines.Refused(f"the request cannot be: {error}") from None
+            try:
+                answer = handler(wanted) if not fault or in_a_fault else None
             except NetlinkError as error:
                 raise jsonlines.Refused(f"the kernel refused: {qdisc.in_words(error)}") from None
             except (UserError, QdiscError, OSError) as error:

@@ -15,9 +15,9 @@ from pareto.link.netem import Layer, Netem, Prio, QdiscError, Tbf
 from pareto.link.player import Player, Track
 from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction
 from pareto.link.qdisc import TrafficControl
-from pareto.link.schema import Bounds, Text, check
 from pareto.link.steering import Scope
 from pareto.link.trace import POSITION
+from pareto.validation import Bounds, Text, check
 
 _INTERFACE = Annotated[str, Text("[!-.0-~]{1,15}", "interface's name")]
 _ADDRESS = Annotated[str, Text("[0-9A-Fa-f.:]{2,45}(%[!-.0-~]{1,15})?", "IP address")]
@@ -49,7 +49,7 @@ class Apply(Nothing):
     peer: _ADDRESS | None = None
     filtered: bool = False
     offset_s: POSITION = 0.0
-    patience_s: Annotated[float, Bounds(0, _MAX_PATIENCE_S, "s")] = 0.0
+    patience_s: Annotated[float, Bounds(0, _MAX_PATIENCE_S, unit="s")] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,13 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pareto.errors import UserError
-from pareto.link import schema
-from pareto.link.schema import NAME, Bounds
 from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
 from pareto.link.units import show_delay, show_rate
+from pareto.validation import NAME, Bounds, check, read
 
 MAX_LIMIT_BYTES = 1 << 30
 QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
@@ -30,12 +29,14 @@ NETEM, NETEM_TBF = "netem", "netem+tbf"
 _RATE = Bounds(
     MIN_RATE_BPS,
     MAX_RATE_BPS,
-    "bit/s",
-    "is out of range: 1kbit to 34gbit; leave it out for no limit",
+    unit="bit/s",
+    words="is out of range: 1kbit to 34gbit; leave it out for no limit",
 )
 RATE = Annotated[float, _RATE]
 SHARE = Annotated[float, Bounds(0, 1, words="is not a share of packets: 0% to 100%")]
-BYTES = Annotated[int, Bounds(1514, MAX_LIMIT_BYTES, "bytes", "is out of range: one packet (1514b) to 1gib")]
+BYTES = Annotated[
+    int, Bounds(1514, MAX_LIMIT_BYTES, unit="bytes", words="is out of range: one packet (1514b) to 1gib")
+]
 
 
 def check_rate(rate_bps: float) -> None:
@@ -56,7 +57,7 @@ class Gilbert:
     in_good: SHARE = 0.0
 
     def __post_init__(self) -> None:
-        schema.check(self, "loss ")
+        check(self, "loss ")
         for name in ("good_to_bad", "bad_to_good"):
             if not getattr(self, name):
                 raise UserError(f"loss {name} must be more than 0: the model changes states")
@@ -96,7 +97,7 @@ class Direction:
     queue_bytes: BYTES | None = None
 
     def __post_init__(self) -> None:
-        schema.check(self)
+        check(self)
         if self.trace is not None and (self.delay_s or self.rate_bps is not None):
             raise UserError("a trace gives delay and rate: leave both out beside it")
         if self.jitter_s > self.delay_s and not self.trace:
@@ -153,7 +154,7 @@ class Direction:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Direction:
         """The inverse of `to_dict`. Raises UserError."""
-        return schema.read(cls, fields)
+        return _read(cls, fields)
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,10 @@ class Bucket:
     """
 
     burst_bytes: BYTES = 32 << 10
-    latency_s: Annotated[float, Bounds(0, MAX_DELAY_S, "s", above=True)] = 0.4
+    latency_s: Annotated[float, Bounds(0, MAX_DELAY_S, unit="s", above=True)] = 0.4
 
     def __post_init__(self) -> None:
-        schema.check(self)
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Profile:
     offset_s: POSITION = 0.0
 
     def __post_init__(self) -> None:
-        schema.check(self)
+        check(self)
         if self.bucket is not None:
             if not any(way.limited for way in self.directions):
                 raise UserError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
@@ -271,7 +272,18 @@ class Profile:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
         """Raises UserError."""
-        return schema.read(cls, fields)
+        return _read(cls, fields)
+
+
+_Made = TypeVar("_Made")
+
+
+def _read(kind: type[_Made], fields: Mapping[str, Any]) -> _Made:
+    try:
+        made: _Made = read(kind, fields)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return made
 
 
 def describe(profile: Profile) -> str:

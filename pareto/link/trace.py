@@ -11,7 +11,7 @@ from math import inf
 from typing import Annotated
 
 from pareto.errors import UserError
-from pareto.link.schema import NAME, Bounds, check
+from pareto.validation import NAME, Bounds, check
 
 MAX_STEPS = 200_000
 MAX_DELAY_S = 60.0
@@ -22,8 +22,8 @@ MIN_STEP_S = 1e-3
 MAX_POSITION_S = 1e7
 """About four months: floats still tell microseconds apart, and nothing runs longer."""
 
-DELAY = Annotated[float, Bounds(0, MAX_DELAY_S, "s")]
-POSITION = Annotated[float, Bounds(0, MAX_POSITION_S, "s")]
+DELAY = Annotated[float, Bounds(0, MAX_DELAY_S, unit="s")]
+POSITION = Annotated[float, Bounds(0, MAX_POSITION_S, unit="s")]
 
 # More than sums of floats are off, less than anything that is sent or timed.
 _ROUNDING = 1e-12  # of a number of bits
@@ -37,7 +37,9 @@ class Step:
 
     at_s: POSITION
     delay_s: DELAY
-    rate_bps: Annotated[float, Bounds(0, MAX_RATE_BPS, "bit/s", "is out of range: 0 to 34gbit")] | None
+    rate_bps: (
+        Annotated[float, Bounds(0, MAX_RATE_BPS, unit="bit/s", words="is out of range: 0 to 34gbit")] | None
+    )
 
 
 @dataclass(frozen=True)

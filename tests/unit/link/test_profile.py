@@ -108,39 +108,30 @@ def test_dictionaries_round_trip_through_json(profile: Profile) -> None:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"speed": 1}, "'speed'"),
-        ({"delay_s": [1]}, "delay must be a number"),
-        ({"delay_s": True}, "delay must be a number, not True"),
-        ({"delay_s": "1"}, "delay must be a number, not '1'"),
-        ({"rate_bps": 1e6, "limit_bytes": 2000.5}, "limit must be a whole number"),
-        ({"queue_bytes": -1}, "queue -1 bytes"),
-        ({"loss": [0.1]}, "loss must be a number or the fields good_to_bad"),
+        ({"speed": 1}, "speed is 1"),
+        ({"delay_s": [1]}, "delay_s is a list: it should be a number"),
+        ({"delay_s": True}, "delay_s is True: it should be a number"),
+        ({"delay_s": "1"}, "delay_s is '1': it should be a number"),
+        ({"rate_bps": 1e6, "limit_bytes": 2000.5}, "limit_bytes is 2000.5: it should be a whole number"),
+        ({"queue_bytes": -1}, "queue_bytes is -1: it should be from 1514"),
+        ({"loss": [0.1]}, "loss is a list: it should be a number"),
         (
             {"trace": {"name": "x", "period_s": 1e-9, "steps": [{"at_s": 0, "delay_s": 0, "rate_bps": 1e6}]}},
             "short",
         ),
         ({"trace": {"name": "\x1b[2J", "period_s": 1.0, "steps": []}}, "name"),
-        ({"trace": {"name": "x", "period_s": 1.0, "steps": [1]}}, "not 1"),
+        ({"trace": {"name": "x", "period_s": 1.0, "steps": [1]}}, "steps.0 is 1: it should be an object"),
         ({"loss": {"good_to_bad": 0.5}}, "bad_to_good"),
         ({"trace": {"name": "x", "period_s": 1.0}}, "steps"),
         ({"trace": {"name": "x", "period_s": 1.0, "steps": []}}, "trace"),
-        ({"delay_s": float("nan")}, "delay nan s"),
-        ({"rate_bps": 0}, "rate 0 bit/s"),
+        ({"delay_s": float("nan")}, "delay_s is nan"),
+        ({"rate_bps": 0}, "rate_bps is 0"),
         ("50ms", "'50ms'"),
     ],
 )
 def test_a_wrong_request_is_refused(fields: Any, named: str) -> None:
     with pytest.raises(UserError, match=named):
         Direction.from_dict(fields)
-
-
-def test_a_wrong_request_learns_which_fields_there_are(snapshot: SnapshotAssertion) -> None:
-    messages = []
-    for fields in ({"speed": 1}, "50ms"):
-        with pytest.raises(UserError, match="delay_s, rate_bps, jitter_s") as refused:
-            Direction.from_dict(fields)  # type: ignore[arg-type]
-        messages.append(str(refused.value))
-    assert messages == snapshot
 
 
 @pytest.mark.parametrize(
