@@ -266,8 +266,7 @@ def netem_check(
 
 
 hosts_app = typer.Typer(
-    help="The hosts of a testbed file: pair with them, see them, set them up.",
-    rich_markup_mode=None,
+    help="The hosts of a testbed file: pair with them, see them, set them up.", rich_markup_mode=None
 )
 app.add_typer(hosts_app, name="hosts")
 TestbedFile = Annotated[Path, typer.Option("--testbed", help="The testbed file.")]
@@ -292,9 +291,7 @@ def hosts_add(
     wanted = pairing.Wanted(target, role, name, port, user, key, device)
     here = sys.stdin.isatty()
     pairing.add(
-        wanted,
-        testbed,
-        pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None),
+        wanted, testbed, pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)
     )
 
 

@@ -173,11 +173,7 @@ _OPTIONS = (
         "local",
     ),
     Option(
-        "hosts",
-        "Hosts of the local or simulated testbed, a chain from edge to server.",
-        None,
-        "2",
-        type=int,
+        "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", None, "2", type=int
     ),
     Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, type=float),
     Option("threads", "Compute threads on each host.", None, "1", type=int),
@@ -187,10 +183,7 @@ _OPTIONS = (
     ),
     Option("rtt_floor", "How far the round trip may be off in any case.", 0.0003, unit="ms"),
     Option(
-        "slowdown",
-        "How many times as long as alone a stage may take in a valid trial.",
-        SLOWED,
-        type=float,
+        "slowdown", "How many times as long as alone a stage may take in a valid trial.", SLOWED, type=float
     ),
     Option("sample", "How often to read the devices' sensors, or off.", 0.2, unit="ms"),
     Option(

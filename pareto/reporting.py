@@ -44,12 +44,7 @@ def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[
     return list({folder.resolve(): folder for folder in runs}.values())
 
 
-def show(
-    console: Console,
-    folders: Sequence[Path],
-    options: Options,
-    out: Path | None = None,
-) -> None:
+def show(console: Console, folders: Sequence[Path], options: Options, out: Path | None = None) -> None:
     """Analyse runs, write the report and show it; the folder that was written comes last."""
     from analysis.figures.kinds import worth_showing
     from analysis.points import CONDITION

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from analysis.schema import TRIALS
 from pareto import bounds, devices
 from pareto.bounds import Crossing
 from pareto.hosts.host import EDGE, ROLES, SERVER
@@ -234,11 +235,10 @@ def trial_row(
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
     rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
     return {
+        # Whatever the report calls as a column is called.
+        **{name: value for name, value in plain(report).items() if name in TRIALS.columns},
         "status": "invalid" if reason else "ok",
         "reason": reason,
-        "latency_s": report.latency_s,
-        "latency_p95_s": report.latency_p95_s,
-        "edge_s": report.edge_s,
         "serialize_s": report.serialize_s if crossings else None,
         "network_s": statistics.median(result.networks_s) if crossings else None,
         "middle_s": result.middle_s,
@@ -246,25 +246,15 @@ def trial_row(
         "latency_bound_s": bound_s,
         "edge_slowdown": result.slowdowns.get(EDGE),
         "server_slowdown": result.slowdowns.get(SERVER),
-        "throughput_ips": report.throughput_ips,
         "throughput_bound_ips": bound_ips,
         "probed_latency_bound_s": probed_bound_s,
         "probed_throughput_bound_ips": probed_bound_ips,
         "bound_by": bound_by,
         "busiest": busiest,
         "busiest_utilization": shares[busiest] if busiest else None,
-        "loaded_latency_s": report.loaded_latency_s,
-        "loaded_latency_p95_s": report.loaded_latency_p95_s,
-        "in_flight": report.in_flight,
-        "sequential_ips": report.sequential_ips,
         "pipeline_gain": report.throughput_ips / report.sequential_ips,
-        "payload_bytes": report.payload_bytes,
-        "result_bytes": report.result_bytes,
         "latency_requests": len(report.requests.latency.started_s),
         "throughput_requests": len(report.requests.throughput.started_s),
-        "max_abs_error": report.max_abs_error,
-        "top1": report.top1,
-        "top1_images": report.top1_images,
         "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
         "rate_bps": min((rate for rate in rates if rate is not None), default=None),
         "loaded_rate_bps": _loaded_rate_bps(probed, result.networks_s),
