@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,40 @@ def test_bad_input_is_one_line_before_anything_is_done(
 def test_a_host_is_called_what_it_is_called(host: ExampleHost, target: str, own: str, name: str) -> None:
     host.program("uname", f"echo {own}")
     assert pairing._name(ThisMachine(), Wanted(target, "edge")) == name
+
+
+class TestPuttingOver:
+    WHO = Login("pi", "10.0.0.2", 2222, "pi", known_hosts=(Path("/home/me/my hosts"),))
+
+    def put(self, host: ExampleHost) -> list[str]:
+        """The arguments of ssh-copy-id."""
+        (host.home / "hosts").mkdir(exist_ok=True)
+        who = replace(self.WHO, known_hosts=(host.home / "hosts" / "known",))
+        pairing._put_over(who, "me@lab-pi", "ssh-ed25519 AAAA1 ann@home", Terminal(host.lines.append))
+        return (host.home / "arguments").read_text().splitlines()
+
+    def test_ssh_asks_whether_it_is_the_hosts_own_key(self, host: ExampleHost) -> None:
+        host.program("ssh-copy-id", 'printf "%s\\n" "$@" >~/arguments; cat "$3" >~/public')
+        arguments = self.put(host)
+        assert (host.home / "public").read_text() == "ssh-ed25519 AAAA1 ann@home\n"
+        assert "StrictHostKeyChecking=ask" in arguments
+        assert f'UserKnownHostsFile="{host.home}/hosts/known"' in arguments
+        assert arguments[arguments.index("-p") + 1] == "2222"
+        assert arguments[-1] == "pi@lab-pi"
+
+    def test_what_it_says_last_is_why_it_failed(self, host: ExampleHost) -> None:
+        host.program("ssh-copy-id", "echo 'Permission denied (publickey,password).' >&2; exit 1")
+        with pytest.raises(
+            TestbedError, match=r"pi .*not put over: Permission denied \(publickey,password\)"
+        ):
+            self.put(host)
+
+    def test_without_it_the_package_is_named(
+        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", f"{host.home}/bin")
+        with pytest.raises(TestbedError, match="openssh-client"):
+            self.put(host)
 
 
 class TestPublicKey:
