@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pareto import CLONE, COMMAND
+from pareto import CLONE
 from pareto.last_resort import guarded
 
 SWEEP = {
@@ -34,9 +34,12 @@ def _command() -> int:
         package = SWEEP.get((error.name or "").partition(".")[0])
         if package is None:
             raise
-        fix = f"remove .venv and start {COMMAND} again" if CLONE else "pip install 'pareto-split[sweep]'"
+        installed = (
+            f"this command needs {package}: install the extra `sweep`, in a clone by pip install '.[sweep]'"
+        )
         print(
-            f"error: this command needs the package {package}, which is not installed: {fix}", file=sys.stderr
+            f"error: {f'.venv lacks {package}: remove it and start again' if CLONE else installed}",
+            file=sys.stderr,
         )
         return 2
 

@@ -77,7 +77,7 @@ def test_a_missing_extra_is_named(installed: Path, tmp_path: Path) -> None:
         done = pareto(installed, tmp_path, *command.split())
         assert done.returncode == 2, command
         (line,) = done.stderr.splitlines()
-        assert "pip install 'pareto-split[sweep]'" in line, command
+        assert "pip install '.[sweep]'" in line, command
 
 
 def test_the_wheel_has_what_a_clone_has(wheel: Path) -> None:
