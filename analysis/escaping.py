@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
-"""What a cell begins with that a spreadsheet computes; the last four are their wide forms."""
+"""The characters that make a spreadsheet compute a cell; the last four are their wide forms."""
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
 """Unicode's categories of what moves the cursor, turns the direction of writing, or cannot be encoded at all."""
 
 
 def terminal(text: str) -> str:
-    """The text with every character that is not shown as itself written as an escape, such as `\\x1b`.
+    """Return the text with an escape, such as `\\x1b`, for every character that is not shown as itself.
 
     Line breaks stay. Nothing that is left can colour, move, rename or answer for a terminal, nor fail to be encoded.
     """
@@ -35,13 +35,13 @@ def terminal(text: str) -> str:
 
 
 def short(text: str, most: int = 300) -> str:
-    """The text in one line as `terminal` shows it, cut to so many characters."""
+    """Return the text in one line as `terminal` shows it, cut to so many characters."""
     line = terminal(" ".join(text[: 4 * most].split()))
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
 
 
 def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
-    """The frame with an apostrophe before every text that a spreadsheet would take for a formula."""
+    """Return the frame with an apostrophe before every text that a spreadsheet would take for a formula."""
     texts = [name for name, kind in table.dtypes.items() if not _is_number(kind)]
     escaped = {name: table[name].map(no_formula) for name in texts}
     changed = {name: column for name, column in escaped.items() if not column.equals(table[name])}
@@ -49,7 +49,7 @@ def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def no_formula(value: Any) -> Any:
-    """A cell's value; text that a spreadsheet would take for a formula with an apostrophe before it."""
+    """Return a cell's value; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_BYTES = 1 << 30
-"""Of one file. The largest that a run writes has a row a trial: a million trials are 0.6 GB."""
+"""The most that is read of one file. A run's largest file has a row a trial: a million trials are 0.6 GB."""
 DRAFT = ".new"
-"""What the name of a file ends with until it comes into its place."""
+"""The end of a file's name until it is complete and takes its place."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -38,7 +38,7 @@ class NoPlainFile(UserError):
 
 
 def kind(path: Path) -> str:
-    """What is in a place, links not followed: `a file`, `a folder`, `a link`, `a FIFO`; empty text for nothing."""
+    """Return what is at a path, links not followed: `a file`, `a link`, `a FIFO`, ...; empty text for nothing."""
     try:
         return _named(os.lstat(path).st_mode)
     except OSError:
@@ -47,7 +47,7 @@ def kind(path: Path) -> str:
 
 @contextmanager
 def opened(folder: Path, *names: str) -> Iterator[BinaryIO]:
-    """A file beneath a folder, to be read: `opened(run, "requests", "one.parquet")`.
+    """Open a file beneath a folder for reading: `opened(run, "requests", "one.parquet")`.
 
     The folder itself is named by the user, through links if he likes; of `names` none may be one. Raises `NoPlainFile`
     for a link, FIFO or device; OSError.
@@ -60,7 +60,7 @@ def opened(folder: Path, *names: str) -> Iterator[BinaryIO]:
 
 
 def descriptor(path: Path, flags: int, at: int | None = None) -> int:
-    """A plain file, opened; its last part is no link. at: the folder that it is in, if that is open already.
+    """Open a plain file, itself no link, and return its descriptor. at: its folder's descriptor, if that is open.
 
     Raises `NoPlainFile`, OSError.
     """
@@ -79,7 +79,7 @@ def descriptor(path: Path, flags: int, at: int | None = None) -> int:
 
 
 def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
+    """Return the content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
     with opened(folder, *names) as file:
         content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
     if content is None or len(content) > most_bytes:
@@ -89,7 +89,7 @@ def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def listing(folder: Path, *below: str) -> dict[str, str]:
-    """What is in a folder beneath a folder, sorted by name, with its `kind`; nothing if there is no such folder.
+    """Return what is in a folder beneath a folder, sorted by name, with its `kind`; nothing if there is no such folder.
 
     Raises `NoPlainFile`, OSError.
     """
@@ -101,7 +101,7 @@ def listing(folder: Path, *below: str) -> dict[str, str]:
 
 
 def make(folder: Path) -> Path:
-    """Make a folder that is to be written into, if it is not there. Raises `NoPlainFile` for a link to one; OSError."""
+    """Make a folder unless it is there, and return its path. Raises `NoPlainFile` for a link to one; OSError."""
     if (there := kind(folder)) not in ("", "a folder"):
         raise NoPlainFile(f"{folder} is {there}, no folder: remove it, or write elsewhere (--out)")
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def make(folder: Path) -> Path:
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False) -> Path:
-    """Write a file into a folder that is there, instead of one that had its name; returns its path.
+    """Write a file into an existing folder, in place of one of that name, and return its path.
 
     It is written beside its place and renamed, so that nobody reads half of it. Neither the folder nor the file may be
     a link: raises `NoPlainFile` then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
@@ -137,13 +137,13 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> Path:
 
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:
-    """`write` a frame as CSV: numbers with nine digits, text so that no spreadsheet runs it."""
+    """`write` a frame as CSV: numbers with nine digits, text such that no spreadsheet runs it."""
     text = spreadsheet(table).to_csv(index=False, float_format="%.9g", lineterminator="\n")
     return write(path, text)
 
 
 def refuse_link(path: Path, there: str | None = None) -> None:
-    """Raise `NoPlainFile` if what is to be written is there, and is no plain file. there: its `kind`, if known."""
+    """Raise `NoPlainFile` if something other than a plain file is at a path. there: its `kind`, if known."""
     if (there := kind(path) if there is None else there) not in ("", "a file"):
         raise NoPlainFile(
             f"{path} is {there}, and nothing is written through one: remove it, or write elsewhere (--out)"
@@ -151,14 +151,14 @@ def refuse_link(path: Path, there: str | None = None) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there; of a link itself, never what it points to. Raises `NoPlainFile`, OSError."""
+    """Remove a file if it is there; a link, never what it points to. Raises `NoPlainFile`, OSError."""
     with suppress(FileNotFoundError), _itself(path.parent) as at:
         os.unlink(path.name, dir_fd=at)
 
 
 @contextmanager
 def _itself(folder: Path) -> Iterator[int]:
-    """A descriptor of a folder that is no link, wherever it lies."""
+    """Open a folder that is itself no link, wherever it lies."""
     named = folder.name not in ("", "..")
     with _beneath(folder.parent, folder.name) if named else _beneath(folder) as at:
         yield at
@@ -166,7 +166,7 @@ def _itself(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _beneath(folder: Path, *names: str) -> Iterator[int]:
-    """A descriptor of the folder that is reached by these names, none of them a link. Raises `NoPlainFile`, OSError."""
+    """Open the folder that is reached by these names, none of them a link. Raises `NoPlainFile`, OSError."""
     at, path = os.open(folder, _FOLDER), folder
     try:
         for name in names:
@@ -183,7 +183,7 @@ def _beneath(folder: Path, *names: str) -> Iterator[int]:
 
 
 def _of_entry(entry: os.DirEntry[str]) -> str:
-    """Its `kind`, asking the file system only about what is neither a file nor a folder."""
+    """Return an entry's `kind`, asking the file system only if it is neither a file nor a folder."""
     if entry.is_file(follow_symlinks=False):
         return "a file"
     if entry.is_dir(follow_symlinks=False):

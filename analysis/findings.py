@@ -46,7 +46,7 @@ class Options:
 
     @classmethod
     def checked(cls, objectives: Sequence[str], where: str, width: str, figures: str) -> Options:
-        """From the texts of the command line. Raises UserError."""
+        """Return options from the texts of the command line. Raises UserError."""
         names = tuple(name.strip() for name in objectives if name.strip())
         chosen(names)
         Where.parse(where)
@@ -59,7 +59,7 @@ class Options:
 
 @dataclass
 class Findings:
-    """Frames by the functions that make them; sentences of one line each.
+    """Frames, named after the functions that make them, and sentences of one line each.
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
     verdicts: backends in pairs. notes: what could not be shown. files: what was written.
@@ -85,12 +85,12 @@ class Findings:
 
     @property
     def on_one_machine(self) -> bool:
-        """Whether the hosts of a run are parts of the machine that the harness runs on."""
+        """Whether the hosts of a run share the machine that the harness runs on."""
         return any(within(run.manifest, "sweep", "testbed") == "local" for run in self.runs)
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing of this was measured. Simulated runs are never joined with real ones."""
+        """Whether the runs are simulated. Simulated runs are never joined with real ones."""
         return any(run.manifest.get(SIMULATED) for run in self.runs)
 
 
@@ -143,7 +143,7 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
 
 
 def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
-    """As in a manifest: the profiles that mean the same in every run that has them."""
+    """Return the profiles that mean the same in every run that has them, in a manifest's shape."""
     known: dict[str, list[Any]] = {}
     for run in runs:
         for name, profile in (run.manifest.get("profiles") or {}).items():
@@ -152,7 +152,7 @@ def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
-    """Model and profile; batch size, depth and setup where there are several."""
+    """Return model and profile; with batch size, depth and setup where there are several."""
     first = rows.iloc[0]
     return (
         str(first["model"]),
@@ -165,8 +165,8 @@ def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
 
 
 def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
-    """Of the rows of one figure: the best feasible points of all backends, what sets the throughput's bound there, and
-    which step was busiest.
+    """Yield the best feasible points among the rows of one figure, what sets the throughput's bound there, and which
+    step was busiest.
 
     Nothing for a run that does not know what sets the bound.
     """
@@ -184,7 +184,7 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
 
 
 def _held_back(row: pd.Series) -> str:
-    """`bound by edge-server out (busiest: edge, 86%)`, or without a name where these are the same."""
+    """Return `bound by edge-server out (busiest: edge, 86%)`, or `bound by edge (busy 86%)`."""
     if not row.get("busiest"):
         return f"bound by {row['bound_by']}"
     busy = "busy" if row["busiest"] == row["bound_by"] else f"busiest: {row['busiest']},"
@@ -192,12 +192,12 @@ def _held_back(row: pd.Series) -> str:
 
 
 def _placed(row: pd.Series) -> str:
-    """Where nothing crosses, it does not matter over what."""
+    """Return the point and its backend; where nothing crosses, the point alone."""
     return f"point {row['point']} (all on the edge)" if row["payload_bytes"] == 0 else _named(row)
 
 
 def nothing_valid(trials: pd.DataFrame, name: str) -> str:
-    """What became of the trials of a figure that left nothing to draw."""
+    """Return why there is nothing to draw: how many trials are ok, invalid and failed, and the most frequent reason."""
     counts = trials["status"].value_counts()
     text = ", ".join(f"{counts.get(status, 0)} {status}" for status in STATUSES)
     reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
@@ -207,7 +207,7 @@ def nothing_valid(trials: pd.DataFrame, name: str) -> str:
 
 
 def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str]:
-    """Why the rows of one figure have no figure of their energy, although some was measured."""
+    """Yield why there is no figure of the energy of some rows, although some was measured."""
     charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
     if charged["energy_of"].nunique() > 1:
         yield f"{name}: no energy figure: its codecs count different devices"
@@ -218,7 +218,7 @@ def _named(row: pd.Series) -> str:
 
 
 def differing_top1(trials: pd.DataFrame) -> Iterator[str]:
-    """A line for each model and codec whose points do not classify the same images equally well."""
+    """Yield a line for each model and codec whose points do not classify the same images equally well."""
     measured = trials[(trials["status"] == "ok") & trials["top1"].notna()]
     for (model, _, codec, images), same in measured.groupby(_IMAGES, dropna=False):
         if same["top1"].nunique() > 1:

@@ -15,7 +15,7 @@ from analysis.tables import latex
 from pareto.errors import UserError
 
 MADE = ".made"
-"""Beside a report: the files that it wrote, so that the next one leaves the user's own. It may lie: see `_clear`."""
+"""The list of the files that a report wrote, so that the next one removes only these. It may lie: see `_clear`."""
 TABLES = {
     "front.csv": "front",
     "hypervolume.csv": "hypervolumes",
@@ -32,11 +32,11 @@ _OURS = re.compile(
     "|".join(map(re.escape, (*TABLES, PAGE)))
     + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|csv|txt|tex)"
 )
-"""The name of everything that a report writes beneath its folder, but `MADE`."""
+"""Matches the name of everything that a report writes beneath its folder, except `MADE`."""
 
 
 def report(runs: Runs, out: Path | None = None, options: Options | None = None) -> Findings:
-    """Analyse one run or several joined, and write what was found into `out` (by default a single run's folder).
+    """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
     `paired.csv`, of two backends or more; `figures/`: PDF and PNG, each with its data and caption, and LaTeX tables;
@@ -84,7 +84,7 @@ def _draw(findings: Findings, folder: Path, options: Options) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a report may write, and so take away, what is called so beneath its folder."""
+    """Return whether a report may write, and so remove, a file of that name beneath its folder."""
     return _OURS.fullmatch(name) is not None
 
 
@@ -101,9 +101,9 @@ def _refuse_links(out: Path) -> None:
 
 
 def _clear(out: Path) -> None:
-    """Take away what an earlier report left: it may have answered another question.
+    """Remove what an earlier report wrote: it may have answered another question.
 
-    What it wrote is in `MADE`. The folder may be somebody else's, so of that list only what a report writes is gone.
+    `MADE` lists it. The folder may be somebody else's, so only names that a report writes are removed.
     """
     try:
         made = files.read(out, MADE, most_bytes=MOST_MADE).decode("utf-8")

@@ -25,7 +25,7 @@ class StoreError(UserError):
 
 
 def append(path: Path, content: bytes, *, new: bool = False) -> None:
-    """All of it, on disk; where there is no room for all, nothing. Raises StoreError."""
+    """Append all of it, on disk; where there is no room for all, nothing. Raises StoreError."""
     with written(path):
         file = files.descriptor(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if new else 0))
         try:
@@ -41,20 +41,20 @@ def append(path: Path, content: bytes, *, new: bool = False) -> None:
 
 
 def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """All of it in place of what was there, or nothing. durable: on disk when this returns. Raises StoreError."""
+    """Write all of it in place of what was there, or nothing. durable: on disk when this returns. Raises StoreError."""
     with written(path):
         # The user may name the run's folder by a link; the file itself is none.
         files.write(path.parent.resolve() / path.name, content, durable=durable)
 
 
 def draft(path: Path) -> Path:
-    """Where a file is written before it comes into its place."""
+    """Return where a file is written before it takes its place."""
     return path.with_name(path.name + DRAFT)
 
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """For what writes to `path`: raises its faults as StoreErrors."""
+    """Raise the faults of what writes to `path` as StoreErrors."""
     try:
         yield
     except files.NoPlainFile as error:
@@ -64,7 +64,7 @@ def written(path: Path) -> Iterator[None]:
 
 
 def content(path: Path, most_bytes: int) -> bytes:
-    """Of a plain file that is no larger. Raises StoreError."""
+    """Return the content of a plain file that is no larger. Raises StoreError."""
     try:
         return files.read(path.parent, path.name, most_bytes=most_bytes)
     except files.NoPlainFile as error:
@@ -83,7 +83,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def locked(folder: Path) -> int:
-    """The descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
+    """Return the descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
 
     Raises StoreError where another process has it.
     """

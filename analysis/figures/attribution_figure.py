@@ -20,9 +20,9 @@ from analysis.naming import subject, time_unit
 from analysis.points import cuts, order, undivided
 
 NAMED_POINTS = {"column": 23, "page": 32}
-"""Up to this many points are named under their bars; of more, every second or third is numbered."""
+"""Up to this many points are named under their bars; if there are more, every second or third is numbered."""
 MOST_SPLITS = 32
-"""Up to this many splits of a chain have a bar each; of more, only those that matter."""
+"""Up to this many splits of a chain have a bar each; if there are more, only those that matter have one."""
 
 _BOUND, _BEST, _ABSENT = "latency bound", "lowest latency", "no valid trial"
 
@@ -59,7 +59,7 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def draw_attribution(panels: Sequence[Axes], rows: pd.DataFrame, title: str, named: int) -> float:
-    """On one axes a backend, from above; up to so many points are named. Returns the head's height (inches)."""
+    """Draw one backend on each axes, in order; name up to `named` points. Returns the head's height (inches)."""
     parts = _parts(rows)
     points = rows.drop_duplicates("point").sort_values("point", key=order).set_index("point")["point_name"]
     columns = [part.column for part in parts]
@@ -100,7 +100,7 @@ def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
 
 
 def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows to draw, and what to say of those left out."""
+    """Return the rows to draw, and a sentence on those left out."""
     every = rows["point"].nunique()
     if len(cuts(rows["point"].iloc[0])) == 1 or every <= MOST_SPLITS:
         return rows, ""
@@ -113,7 +113,7 @@ def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _parts(rows: pd.DataFrame) -> list[Part]:
-    """In the order in which a request meets them, but for the network, which it crosses twice."""
+    """Return the parts in the order in which a request meets them. The network, crossed twice, stands once."""
     between = [column for column in rows if column.startswith("middle") and column[6:-2].isdigit()]
     if not between and rows["middle_s"].notna().any():
         between = ["middle_s"]
@@ -164,7 +164,7 @@ def _draw(
 
 
 def _mark_best(axes: Axes, bar: int, top: float, text: str, bars: int) -> None:
-    """An arrow head a little above a bar, and over it the latency, which must not reach over the ends of the axes."""
+    """Draw an arrow head a little above a bar, and over it the latency, within the ends of the axes."""
     place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "zorder": 5}
     axes.annotate("\N{BLACK DOWN-POINTING TRIANGLE}", (bar, top), (0, 7), fontsize=7, ha="center", **place)
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}

@@ -35,9 +35,9 @@ Cell = tuple[str, str]
 """Point and backend; the backend is empty where nothing crosses."""
 
 FINENESS = (360, 420)
-"""How many delays and rates are computed."""
+"""How many delays and how many rates are computed."""
 WRITTEN = 20
-"""Of these, each way, one in so many is written beside the figure."""
+"""Of the delays, and of the rates, one in so many is written into the data beside the figure."""
 _TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {"": "h", "tcp": "o", "rpc": "s"}
 _VARIANT_MARKERS = {"tcp": "8", "rpc": "D"}
@@ -54,7 +54,7 @@ _THIN: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.4}
 
 
 def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
-    """One for each model, batch size, codec, depth and setup of two hosts that some networks were measured of."""
+    """Yield a drawing for each model, batch size, codec, depth and setup of two hosts with measured networks."""
     for _, rows in findings.front.groupby(WORKLOAD, dropna=False):
         trials = findings.trials.reindex(columns=NEEDED).merge(rows[WORKLOAD].drop_duplicates())
         runs = set(trials["run"].unique())
@@ -79,7 +79,7 @@ def best_map_drawing(
     predictor: Predictor | None = None,
     testbed: str = "",
 ) -> Drawing | None:
-    """Of one model, batch size, codec and depth, over the profiles of one or several runs.
+    """Return the map of one model, batch size, codec and depth, over the profiles of one or several runs.
 
     `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.advice.network.networks`; `predictor`: of
     `analysis.advice.predict`, for the same. None for a chain, and where fewer than two networks are known and nothing
@@ -156,7 +156,7 @@ def best_map_figure(
 
 
 def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
-    """Of delay (s) and rate (bit/s): a good deal more than what was measured, and a hundredfold at least."""
+    """Return the scales of delay (s) and rate (bit/s): wider than what was measured, and at least a hundredfold."""
     delays, rates = winners["delay_s"], winners["rate_bps"]
     return (
         Scale.around(delays[delays > 0], (0.001, 0.2), strip_low=bool((delays == 0).any())),
@@ -165,7 +165,7 @@ def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
 
 
 def _marker(backend: str) -> str:
-    """That of the backend; its variants share another."""
+    """Return the backend's marker. Its variants share another one."""
     markers = _MARKERS if transport(backend) == family(backend) else _VARIANT_MARKERS
     return markers.get(family(backend), "D")
 
@@ -210,7 +210,7 @@ def _legend(winners: pd.DataFrame) -> list[Any]:
 
 
 def _written(predictor: Predictor, delays: Scale, rates: Scale) -> list[pd.DataFrame]:
-    """The background as rows."""
+    """Return the predicted areas as rows, an objective at a time."""
     delays_s, rates_bps = (
         scale.values(count)[WRITTEN // 2 :: WRITTEN]
         for scale, count in zip((delays, rates), FINENESS, strict=True)
@@ -263,7 +263,7 @@ class Areas:
 
 
 def areas(predictor: Predictor, delays: Scale, rates: Scale, objective: str) -> Areas:
-    """What `predictor` puts first in each step of two scales, the way back not shaped."""
+    """Return what `predictor` puts first at each step of two scales, with the way back not shaped."""
     which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
     present, numbers = np.unique(which, return_inverse=True)
     rows = predictor.cells.iloc[present].to_dict("records")
@@ -271,19 +271,19 @@ def areas(predictor: Predictor, delays: Scale, rates: Scale, objective: str) -> 
 
 
 def cell_name(cell: Cell) -> str:
-    """`14 tcp`; `21, all on the edge`."""
+    """Return `14 tcp`, or `21, all on the edge`."""
     return " ".join(cell) if cell[1] else f"{cell[0]}, all on the edge"
 
 
 def hatch(cell: Cell) -> str:
-    """Areas of one point look alike but for this, where another backend than tcp, or a variant of it, is the best."""
+    """Return the hatch that tells the backends of one point apart; tcp has none."""
     if transport(cell[1]) in ("", "tcp"):
         return ""
     return "...." if family(cell[1]) == "tcp" else "////"
 
 
 def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
-    """The later the cut, the darker: what runs on the edge, in grey too; light enough for black letters."""
+    """Return a colour for each cell: the later the cut, the darker, in grey too; light enough for black letters."""
     ordered = sorted(set(cells), key=lambda cell: cell[1])
     ordered.sort(key=lambda cell: int(cell[0]))
     points = list(dict.fromkeys(point for point, _ in ordered))
@@ -294,7 +294,7 @@ def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
 def draw_areas(
     axes: Axes, one: Areas, colours: Mapping[Cell, Any], dots: Floats, panel_pt: tuple[float, float]
 ) -> set[Cell]:
-    """Draw the areas, and name each where it is widest; returns those that have no room for a name."""
+    """Draw the areas and name each where it is widest. Returns those that have no room for a name."""
     height, width = one.which.shape
     x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
     # The outermost steps are half a step from the frame: the areas are to reach it.
@@ -328,7 +328,7 @@ def _widest(
     panel_pt: tuple[float, float],
     text_pt: float,
 ) -> tuple[float, float] | None:
-    """Where an area is widest, marks and their names left free; None if it has no room for so long a text."""
+    """Return where an area is widest, clear of marks and their names; None if a text this long does not fit."""
     free = inside.copy()
     for dot_x, dot_y in dots:
         near_x, near_y = (np.abs(x - dot_x) * panel_pt[0] < 34), (np.abs(y - dot_y) * panel_pt[1] < 20)

@@ -21,11 +21,11 @@ from analysis.naming import cell_name, subject, time_unit
 
 MARKER_PT = 4.5
 WORST = 3
-"""So many points are numbered, those farthest from their bound; and every one beyond it."""
+"""How many points are numbered: those farthest from their bound. Every point beyond its bound is numbered too."""
 NAMED = 8
 """Up to this many points beyond their bound are named in the caption."""
 ROUNDING = 1e-6
-"""Medians written with nine digits may be beyond their bound by this share and not be."""
+"""Medians are written with nine digits: one that is beyond its bound by less than this share may be within it."""
 
 _UP_LEFT, _DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 
@@ -72,7 +72,7 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
-    """One of the panels, on axes of the caller's."""
+    """Draw one of the panels on axes of the caller's."""
     _draw(axes, rows, measure)
     title = f"{measure.name.capitalize()} against bound: {subject(rows.iloc[0])}"
     style.head(axes, title, _legend(rows, [measure]))
@@ -97,7 +97,7 @@ def bound_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
 
 
 def beyond(rows: pd.DataFrame, measure: Measure) -> pd.Series:
-    """Which points are better than their bound, which cannot be."""
+    """Return which points are better than their bound: a fault of the measurement or of the bound."""
     better: pd.Series = rows[measure.efficiency] > 1 + ROUNDING
     return better
 
@@ -115,13 +115,13 @@ def _impossible(rows: pd.DataFrame, measure: Measure) -> str:
 
 
 def known(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """The rows of which both the figure and its bound are known."""
+    """Return the rows of which both the figure and its bound are known."""
     both = rows.dropna(subset=[measure.column, measure.bound])
     return both[np.isfinite(both[measure.bound])]
 
 
 def _scaled(rows: pd.DataFrame, measure: Measure) -> tuple[pd.DataFrame, str]:
-    """The rows with `x` (bound) and `y` (measured) in the unit of the axes."""
+    """Return the rows with `x` (bound) and `y` (measured) in the unit of the axes, and this unit."""
     those = known(rows, measure)
     unit, scale = "images/s", 1.0
     if measure.name == "latency":

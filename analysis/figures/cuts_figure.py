@@ -25,7 +25,7 @@ from analysis.points import cuts, hosts, link_number
 COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""
 LETTER_SHARE = 0.68
-"""Of a cell's side: the size of its letter, which has to be `SMALL_PT` to be legible."""
+"""The size of a cell's letter as a share of the cell's side. A letter smaller than `SMALL_PT` is left out."""
 FRONT_COLOUR = "#d55e00"
 
 
@@ -69,19 +69,19 @@ def cuts_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
 
 
 def _axes_cuts(rows: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """The first and the second cuts that there are."""
+    """Return the first cuts and the second cuts that occur, in order."""
     first, second = (sorted({cuts(point)[link] for point in rows["point"]}) for link in (0, 1))
     return first, second
 
 
 def _cell_in(rows: pd.DataFrame, width: str) -> float:
-    """The side of a cell."""
+    """Return the side of a cell (inches)."""
     of_many = max(len(_axes_cuts(rows)[1]), 8)
     return (WIDTHS_IN[width] - 1.4) / (2 * of_many) if width == "page" else (WIDTHS_IN[width] - 0.5) / of_many
 
 
 def _bar(figure: Figure, panels: list[Axes], norm: Normalize, *, beside: bool) -> None:
-    """What the colours mean, beside the panels or under them."""
+    """Draw the bar that says what the colours mean, beside the panels or under them."""
     look: dict[str, Any] = (
         {"fraction": 0.04, "pad": 0.01} if beside else {"fraction": 0.05, "pad": 0.02, "aspect": 30}
     )
@@ -132,7 +132,7 @@ def _draw(
 
 
 def _write(axes: Axes, text: str, places: list[tuple[int, int]], colour: str, size_pt: float) -> None:
-    """The same letter at many places, as a marker: hundreds of texts would take seconds to draw."""
+    """Draw the same letter at many places, as a marker: hundreds of texts would take seconds."""
     path = TextPath((0, 0), text, size=size_pt)
     centred = path.vertices - (path.vertices.min(axis=0) + path.vertices.max(axis=0)) / 2
     x, y = zip(*places, strict=True)
@@ -143,7 +143,7 @@ def _write(axes: Axes, text: str, places: list[tuple[int, int]], colour: str, si
 
 
 def _letter(step: str) -> str:
-    """`E`, `M`, `S`; of a link its number, and an arrow where the way back is meant."""
+    """Return `E`, `M` or `S` for a host; for a link its number, with an arrow for its way back."""
     near, _, rest = step.partition("-")
     if not rest:
         return near[:1].upper()
@@ -151,7 +151,7 @@ def _letter(step: str) -> str:
 
 
 def _key(rows: pd.DataFrame, *, lettered: bool) -> Iterator[str]:
-    """What the marks mean, of those that there are."""
+    """Yield what each mark in the figure means."""
     yield "Framed: on the backend's front"
     bounds = set(rows.loc[rows["rounds"] > 0, "bound_by"]) - {""}
     if lettered and bounds:

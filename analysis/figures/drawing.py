@@ -27,7 +27,7 @@ MOST_PROCESSES = 8
 
 @dataclass(frozen=True)
 class Drawing:
-    """What `save` writes.
+    """A figure that `save` writes, with its data and caption.
 
     kind: what it shows (`front`); name: of what (`mobilenet_v2`, `wifi`), as in its files' names. draw: from one of
     `style.WIDTHS_IN` to the figure. data: what is drawn, one row a mark, units in the columns' names. caption: full
@@ -56,7 +56,7 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
 
 
 def save_all(drawings: Iterable[Drawing], folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
-    """`save` of each, on as many cores as there are; returns all paths, in the same order."""
+    """`save` each, on as many cores as there are. Returns all paths, in the same order."""
     waiting = list(drawings)
     # A drawing holds functions, which only a fork takes along; and a fork copies no thread but its own.
     alone = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
@@ -70,7 +70,7 @@ def save_all(drawings: Iterable[Drawing], folder: Path, widths: Sequence[str] = 
 
 
 _waiting: Sequence[Drawing] = ()
-"""What a process of `save_all` has to draw."""
+"""The drawings of `save_all`, for the processes that it forks."""
 
 
 def _take(waiting: Sequence[Drawing]) -> None:
@@ -83,12 +83,12 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path]:
 
 
 def caption(*sentences: str) -> str:
-    """The sentences that are not empty, one after another, each with its full stop."""
+    """Return the sentences that are not empty as one text, each with its full stop."""
     return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
-    """What a reader must know to judge a figure, in sentences: conditions, rounds, testbed, trials left out.
+    """Return what a reader must know to judge a figure: conditions, rounds, testbed, trials left out.
 
     `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the figure.
     """
@@ -111,7 +111,7 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
 
 
 def _several(what: str, values: Sequence[object]) -> str:
-    """`profile wifi`, `profiles lte, wifi`; nothing without a value."""
+    """Return `profile wifi` or `profiles lte, wifi`; empty text without a value."""
     if len(values) > 1 and not what.endswith("s"):
         what += "s"
     return f"{what} {', '.join(map(str, values))}" if len(values) else ""

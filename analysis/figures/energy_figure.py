@@ -21,7 +21,7 @@ from analysis.naming import subject, time_unit
 
 MARKER_PT = 4.5
 COLUMN_LABELS = 8
-"""Points numbered in a panel of a column's figure."""
+"""How many points are numbered in a panel at column width."""
 SMALLEST_PT, LARGEST_PT = 2.5, 7.5
 """Marker diameters of the least and the most energy, in the panel that has no axis for it."""
 
@@ -98,7 +98,7 @@ def energy_drawing(rows: pd.DataFrame, conditions: str, energies: str) -> Drawin
 
 
 class _Panel:
-    """Two of the three objectives, as columns of the rows."""
+    """A panel: two of the three objectives, as columns of the rows."""
 
     def __init__(
         self, axes: Axes, x: str, y: str, best: float, diameter: Callable[[pd.Series], Floats] | None = None
@@ -140,7 +140,7 @@ class _Panel:
 
 
 def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.Series], Floats], pd.Series]:
-    """Energies (J) to marker diameters (points), linear along the energies' axis; and three energies to show it by."""
+    """Return a function from energies (J) to marker diameters (points), and three energies for its legend."""
     to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
     low, high = float(to(energy_j.min())), float(to(energy_j.max()))
 

@@ -31,12 +31,12 @@ from analysis.naming import cell_name, in_flight, subject, time_unit
 from analysis.points import NONE
 
 COLUMN_LABELS = 10
-"""What a column has room for."""
+"""How many labels a figure has room for at column width."""
 TIES_NAMED = 8
 COLUMNS = {"column": 2, "page": 3}
-"""Panels side by side."""
+"""How many panels stand side by side."""
 LABELS = {"column": 3, "page": 5}
-"""Points numbered in a panel."""
+"""How many points are numbered in a panel."""
 LEAST_SHARE = 0.3
 """Axes are shared where the points of every panel take up at least this share of them."""
 
@@ -51,7 +51,7 @@ DATA = [
 
 
 def front_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
-    """The points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` draws them.
+    """Draw the points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` does.
 
     `attainment`: of `analysis.fronts.indicators.attainment`, for the band behind each staircase.
     """
@@ -66,7 +66,7 @@ def front_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, 
 
 
 def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> None:
-    """Latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left.
+    """Draw latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left.
 
     Points on the front of their backend are filled and labelled; so are, without being filled, those that leave the
     whole model to one host (all on the server, all on the edge), which a split has to beat. Half-filled: on the front
@@ -81,7 +81,7 @@ def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None =
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tuple[Plane, float]:
-    """All but the labels; and the height of the head (inches)."""
+    """Draw all but the labels. Returns the plane, and the height of the head (inches)."""
     plane = Plane(axes, _measured(rows))
     plane.draw(attainment, loaded=True)
     axes.set_xlabel(f"latency ({plane.unit})")
@@ -101,7 +101,7 @@ def front_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame 
 
 
 def fronts_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
-    """A panel for each profile (and batch size, and depth), from rows of `analysis.front` of one model.
+    """Draw a panel for each profile (and batch size, and depth), from rows of `analysis.front` of one model.
 
     Panels are in order of their points' median latency. They are drawn as `front_figure` is, and numbered are a few
     points that no backend's point dominates. Latency, and throughput, have the same axis in all panels if every
@@ -158,7 +158,7 @@ def fronts_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame
 
 
 def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> str:
-    """What the marks mean, of those that there are, in sentences. `loaded`: as of `Plane.draw`."""
+    """Return what the marks in the figure mean, in sentences. `loaded`: as of `Plane.draw`."""
     return caption(*_key(rows, attainment, loaded=loaded), *_ties(rows))
 
 
@@ -196,7 +196,7 @@ def _key(rows: pd.DataFrame, attainment: pd.DataFrame | None, *, loaded: bool) -
 
 
 def _ties(rows: pd.DataFrame) -> list[str]:
-    """Which points the data do not tell apart, each two once; under which profile, where there are several."""
+    """Return which pairs of points the data do not tell apart; with their profile, where there are several."""
     if "ties" not in rows:
         return []
     tied = rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")]
@@ -215,7 +215,7 @@ def _ties(rows: pd.DataFrame) -> list[str]:
 
 
 def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Title and rows of each panel, from the quickest profile to the slowest."""
+    """Return title and rows of each panel, from the quickest profile to the slowest."""
     more = ("batch_size", "in_flight_asked", "setup")
     by = ["netem", *(column for column in more if column in rows and rows[column].nunique() > 1)]
     groups = [group for _, group in rows.groupby(by, dropna=False, sort=True)]
@@ -226,7 +226,7 @@ def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def shared(rows: pd.DataFrame, figure: str, unit: str) -> bool:
-    """Whether all panels may have the same axis for `figure`."""
+    """Return whether all panels may have the same axis for `figure`."""
     measured = _measured(rows)
     column = f"{figure}_{unit}"
     every = measured[column]
@@ -260,7 +260,7 @@ def _empty(axes: Axes) -> None:
 
 
 def _frame(grid: npt.NDArray[Any], count: int, drawn: int, common: dict[Literal["x", "y"], bool]) -> None:
-    """Take away panels that are not needed; label shared axes at the edge of those drawn, which come first."""
+    """Remove the panels that are not needed, and the inner labels of shared axes. The drawn panels come first."""
     columns = grid.shape[1]
     for number, axes in enumerate(grid.ravel()):
         if number >= count:

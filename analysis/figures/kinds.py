@@ -30,13 +30,13 @@ KINDS = (
     *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
     *("pipelining", "best-map", "link-asked"),
 )
-"""What figures and tables in LaTeX show: how their files' names begin."""
+"""What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12
-"""Of more conditions the figures of each are drawn only when asked for: they take seconds each."""
+"""With more conditions than this the figures of each are drawn only on request: they take seconds each."""
 
 
 def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
-    """Every figure that the trials allow, of each condition (only if `each`) and over all of them.
+    """Yield every figure that the trials allow, of each condition (only if `each`) and over all of them.
 
     A condition with nothing but trials that are not `ok` has none.
     """
@@ -57,7 +57,7 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
 
 
 def worth_showing(front: pd.DataFrame) -> pd.DataFrame:
-    """The rows of conditions that `--where` leaves something of, and of those without a valid trial."""
+    """Return the rows of the conditions with a feasible point, and of those without a valid trial."""
     wanted = front["feasible"] | (front["rounds"] == 0)
     kept: pd.DataFrame = front[
         wanted.groupby([front[key] for key in CONDITION], dropna=False).transform("any")
@@ -66,14 +66,14 @@ def worth_showing(front: pd.DataFrame) -> pd.DataFrame:
 
 
 def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, pd.DataFrame]]:
-    """Each condition that has a figure: its name, its rows of the front, and those of the pairs."""
+    """Yield each condition that has a figure: its name, its rows of the front, and its rows of the pairs."""
     for key, rows in worth_showing(findings.front).groupby(CONDITION, dropna=False):
         if rows["rounds"].any():
             yield figure_name(rows, findings.front), rows, _of(findings.paired, key, CONDITION)
 
 
 def testbeds(findings: Findings) -> str:
-    """Of all runs, each once."""
+    """Return the testbeds of all runs, each once."""
     names = (str(run.manifest.get("testbed") or "") for run in findings.runs)
     return "; ".join(dict.fromkeys(name for name in names if name))
 

@@ -44,7 +44,7 @@ def settle(figure: Figure) -> None:
 
 
 def lay_out(axes: Axes) -> None:
-    """Make the layout known, of a figure that may be the caller's: whether it stays is for him to say."""
+    """Make the layout known, but not final: the figure may be the caller's."""
     root(axes).draw_without_rendering()
 
 
@@ -100,17 +100,17 @@ def place_labels(
 
 
 def _around(centres: Floats, size: Floats) -> Floats:
-    """Boxes (left, bottom, right, top) around centres."""
+    """Return boxes (left, bottom, right, top) around centres."""
     return np.hstack([centres - size / 2, centres + size / 2])
 
 
 def _edges(vertices: Floats) -> Floats:
-    """The edges of a staircase, as boxes without area."""
+    """Return the edges of a staircase, as boxes without area."""
     return np.hstack([np.minimum(vertices[:-1], vertices[1:]), np.maximum(vertices[:-1], vertices[1:])])
 
 
 def _overlaps(boxes: Floats, others: Floats) -> npt.NDArray[np.bool_]:
-    """Which of `boxes` (rows) touch which of `others` (columns)."""
+    """Return which of `boxes` (rows) touch which of `others` (columns)."""
     one, other = boxes[:, None], others[None]
     touching: npt.NDArray[np.bool_] = (one[..., :2] <= other[..., 2:]) & (one[..., 2:] >= other[..., :2])
     return touching[..., 0] & touching[..., 1]

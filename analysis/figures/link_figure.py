@@ -22,11 +22,11 @@ from analysis.naming import count
 from analysis.runs.load import ONE_LINK
 
 MOST_ROWS = 6
-"""So many profiles and links fit one figure; of more there are several."""
+"""How many profiles and links fit one figure. For more there are several figures."""
 MOST_DOTS = 2000
-"""In a panel. Of more probes one in so many is drawn, and all that are off."""
+"""How many dots a panel has. Of more probes only one in so many is drawn, but every one that is off."""
 FAR = 2.0
-"""Readings further off than this many tolerances stand at the panel's edge: else they would flatten all others."""
+"""Readings further off than this many tolerances stand at the panel's edge, so that they do not flatten all others."""
 _OFF, _FINE = COLOURS[3], COLOURS[0]
 _KEY = ["netem", "link"]
 _DIRECTIONS = (("rate_bps", "edge to server", 0, "o"), ("rate_back_bps", "server to edge", 1, "s"))
@@ -61,7 +61,7 @@ QUANTITIES = (
 def link_asked_drawings(
     links: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Drawing]:
-    """One drawing a run, or several if it has more than `MOST_ROWS` profiles and links; none without probes.
+    """Return one drawing a run, or several if it has more than `MOST_ROWS` profiles and links; none without probes.
 
     `links`: of `analysis.runs.load.links`; `manifests`: by the run's name, for tolerances and jitter.
     """
@@ -87,13 +87,13 @@ def _drawn(data: pd.DataFrame, width: str) -> Figure:
 
 
 def link_asked_data(probes: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """The probes of one run with `probe`, their number in the order in which they were taken, and `bands`."""
+    """Return the probes of one run with `probe`, their number in the order of the run, and the columns of `bands`."""
     numbered = probes.assign(probe=range(1, len(probes) + 1))
     return bands(numbered, manifest).reset_index(drop=True)
 
 
 def link_asked_figure(data: pd.DataFrame, *, width: str = "page") -> Figure:
-    """A line of panels for each profile (and link, in a chain): round trip (ms), and rates asked (Mbit/s of payload).
+    """Draw a line of panels for each profile (and link, in a chain): round trip (ms), rates (Mbit/s of payload).
 
     `data`: of `link_asked_data`. To the right the number of the probe; the line is what was asked, the band what the
     verdict allows, a cross what it did not. Above a panel: the median, and how far it is from what was asked.
@@ -182,15 +182,14 @@ def _limits(wanted: pd.Series, least: pd.Series, most: pd.Series, read: pd.Serie
 
 
 def _blamed(probes: pd.DataFrame, quantity: Quantity) -> pd.Series:
-    """Which probes are off by this quantity, as their reason says."""
+    """Return which probes are off by this quantity, as their reason says."""
     named = probes["reason"].map(lambda reason: any(word in reason for word in quantity.blamed))
     blamed: pd.Series = named & (probes["verdict"] == "off")
     return blamed
 
 
 def _middle(read: pd.Series, wanted: pd.Series, quantity: Quantity) -> str:
-    """The median and how far it is from what was asked: a round trip in its unit, as the tolerance has a least; a rate
-    in percent."""
+    """Return the median and how far it is from what was asked: a round trip in its unit, a rate in percent."""
     median, target = float(read.median()), float(wanted.median())
     if np.isnan(median):
         return "not measured"
@@ -237,8 +236,8 @@ def _sentences(data: pd.DataFrame, testbed: str) -> Iterator[str]:
 
 
 def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figure:
-    """Two panels over `at_s`: `rtt_s` within `asked_rtt_least_s` and `asked_rtt_most_s`; payload rates each way beside
-    `asked_rate_bps` and `asked_rate_back_bps`. Seconds and bit/s; None where nothing was measured or asked.
+    """Draw two panels over `at_s`: `rtt_s` within `asked_rtt_least_s` and `asked_rtt_most_s`; payload rates in both
+    directions beside `asked_rate_bps` and `asked_rate_back_bps`. Seconds and bit/s; None where nothing is known.
     """
     at = np.array(rows["at_s"], dtype=float)
     with style.styled():

@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from analysis.fronts.dominance import Floats
 
 STRIP = 0.09
-"""Share of the axis."""
+"""The share of the axis that a strip takes."""
 BEYOND = 2.5
-"""By this factor a scale goes beyond what is on it."""
+"""The factor by which a scale goes beyond what is on it, at both ends."""
 LEAST = 100.0
-"""The least factor between its ends."""
+"""The least factor between the ends of a scale."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Scale:
         strip_low: bool = False,
         strip_high: bool = False,
     ) -> Scale:
-        """With room around some values (above 0, finite); from and to `otherwise` if there are none."""
+        """Return a scale with room around some values (above 0, finite); from and to `otherwise` if there are none."""
         low, high = (float(values.min()) / BEYOND, float(values.max()) * BEYOND) if len(values) else otherwise
         wider = max(1.0, math.sqrt(LEAST * low / high))
         return cls(low / wider, high * wider, strip_low, strip_high)
 
     def at(self, values: Floats) -> Floats:
-        """Places of values; 0 and inf are in the middle of their strips."""
+        """Return the places of values; 0 and inf are in the middle of their strips."""
         start, end = self._ends()
         with np.errstate(divide="ignore"):
             share = np.log(np.asarray(values, dtype=float) / self.low) / math.log(self.high / self.low)
@@ -54,21 +54,21 @@ class Scale:
         return np.where(np.isinf(values), (1 + end) / 2, places)
 
     def values(self, count: int) -> Floats:
-        """As many values as the axis has steps: those of the strips are 0 and inf."""
+        """Return the value at each of `count` even steps of the axis; in the strips it is 0 or inf."""
         start, end = self._ends()
         places = (np.arange(count) + 0.5) / count
         values = self.low * (self.high / self.low) ** ((places - start) / (end - start))
         return np.where(places < start, 0.0, np.where(places > end, np.inf, values))
 
     def ticks(self) -> list[float]:
-        """1, 10, 100, ...; and 2, 5, ... where these are few."""
+        """Return 1, 10, 100, ...; with 2, 5, ... where these are few."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         factors = (1,) if self.high / self.low > 300 else (1, 3) if self.high / self.low > 30 else (1, 2, 5)
         every = [factor * 10.0**decade for decade in decades for factor in factors]
         return [value for value in every if self.low <= value <= self.high * (1 + 1e-9)]
 
     def show(self, axes: Axes, name: Literal["x", "y"], unit: float, strips: Mapping[float, str]) -> None:
-        """Ticks in `unit`, and a tick for each strip; a dashed line where a strip begins."""
+        """Draw ticks in `unit`, a tick for each strip, and a dashed line where a strip begins."""
         ticks = self.ticks()
         texts = {tick: f"{tick / unit:g}" for tick in ticks}
         shown = {0.0: self.strip_low, math.inf: self.strip_high}

@@ -157,12 +157,12 @@ def pipelining(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def _one(df: pd.DataFrame) -> pd.DataFrame:
-    """The front of one condition, of which something was measured."""
+    """Return the front of one condition. Raises `UserError` if nothing was measured."""
     return _several(df, FIGURE)
 
 
 def _several(df: pd.DataFrame, alike: list[str]) -> pd.DataFrame:
-    """The front, of which these columns are alike, and of which something was measured."""
+    """Return the front. Raises `UserError` if one of these columns has several values, or if nothing was measured."""
     rows = front_of(df) if "status" in df else df
     for column in alike:
         if rows[column].nunique() > 1:
@@ -180,7 +180,7 @@ def _drawn(kind: str, drawing: Drawing | None, width: str) -> Figure:
 
 
 def example(slower: float = 1) -> pd.DataFrame:
-    """A front of made-up figures, two backends and four points, to try a figure with.
+    """Return a front of made-up figures, two backends and four points, to try a figure with.
 
     >>> sorted(example()["backend"].unique())
     ['', 'rpc', 'tcp']

@@ -52,7 +52,7 @@ THROUGHPUT = Measure(
 
 
 def paired_drawing(paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "") -> Drawing | None:
-    """Of one model, profile, batch size and depth; None without two backends that have trials in one round.
+    """Return the drawing of one condition; None without two backends that have trials in one round.
 
     `paired`: of `analysis.comparing.paired.paired`; `trials`: of `analysis.load`, the same conditions.
     """
@@ -65,7 +65,7 @@ def paired_drawing(paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = ""
 
 
 def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn, one row a point and pair of backends: the columns of `paired`, and some more.
+    """Return what is drawn, one row a point and pair of backends: the columns of `paired`, and some more.
 
     point_name. latency_mark, throughput_mark: what is known of the difference, one of `MARKS`. Where that is `RANGE`,
     there are too few rounds for an interval, and the low and high columns are the least and the greatest difference.
@@ -84,7 +84,7 @@ def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Two panels over the points: the latency's difference (ms or s), and the throughput's (%), other - first.
+    """Draw two panels over the points: the difference in latency (ms or s) and in throughput (%), other - first.
 
     `data`: of `paired_data`. Above the upper panel stands the latency's difference in % of the first's. `counted`:
     `rounds` and `excluded` of each cell, for the footnote.
@@ -174,7 +174,7 @@ def _marks(data: pd.DataFrame) -> set[str]:
 
 
 def _tell_sides(axes: Axes, first: str, other: str, measure: Measure, width: str) -> None:
-    """Who is ahead on which side of zero."""
+    """Write which backend is faster on which side of zero."""
     up, down = (first, other) if measure.less_is_better else (other, first)
     between = "\n" if width == "column" else " "
     for y, who, place in ((1, up, "top"), (0, down, "bottom")):
@@ -192,7 +192,7 @@ def _percent(value: float) -> str:
 
 
 def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
-    """The least and the greatest difference of a round, for each pair of backends and point, and its name."""
+    """Return the least and the greatest difference of a round, for each pair of backends and point, and its name."""
     ranges = []
     for named, pairs in compared(trials):
         by_point = pairs.groupby("point")
@@ -206,7 +206,7 @@ def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
-    """Of each row, whether the difference is significant, where a test can tell."""
+    """Return for each row whether the difference is significant; `INTERVAL` where no test can tell."""
     if f"{measure.name}_significant" not in points:
         return [INTERVAL] * len(points)
     # With fewer rounds than that a test says no whatever it is shown, which is no finding.
@@ -218,14 +218,14 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
 
 
 def _counted(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell, with its valid rounds and the other trials."""
+    """Return one row a cell, with the number of its valid trials and of the others."""
     ok = trials["status"] == "ok"
     cells = trials.assign(rounds=ok, excluded=~ok).groupby(CELL, dropna=False)[["rounds", "excluded"]].sum()
     return cells.reset_index()
 
 
 def _sentences(data: pd.DataFrame) -> Iterator[str]:
-    """What the marks are."""
+    """Yield what the marks mean."""
     versus = ", ".join(dict.fromkeys(f"{row.other} - {row.first}" for row in data.itertuples()))
     yield (
         f"Differences of latency and throughput, {versus}: medians of the differences of two trials of one round at "

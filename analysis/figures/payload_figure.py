@@ -32,7 +32,7 @@ _INPUT, _NOTHING = "input", "nothing crosses"
 def payload_drawing(
     rows: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any] | None = None
 ) -> Drawing | None:
-    """Of one model, profile, batch size and depth; None where no trial tells a payload.
+    """Return the drawing of one condition; None where no payload is known.
 
     `rows`: of `analysis.fronts.front.front`; `stages`: of `analysis.costs.stage_medians`, for chains of hosts;
     `manifest`: for the model's input and FLOPs, and the testbed.
@@ -48,7 +48,7 @@ def payload_drawing(
 def payload_data(
     rows: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any] | None = None
 ) -> pd.DataFrame:
-    """One row a point, in order: what it sends, and which share of the computing lies before each link.
+    """Return one row a point, in order: what it sends, and which share of the computing lies before each link.
 
     Columns: model, netem, point, point_name; payload_bytes (in a chain payload1_bytes, payload2_bytes, ..., of each
     link), NaN where nobody measured it, 0 where nothing crosses; input_bytes of a request, NaN if unknown; share
@@ -73,7 +73,7 @@ def payload_data(
 
 
 def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Above, bars of the payload (KiB, logarithmic) and the input's size as a line; below, shares of the computing.
+    """Draw bars of the payload (KiB, logarithmic) and a line at the input's size; below, shares of the computing.
 
     `data`: of `payload_data`; `rows`: of the front, for the footnote. A chain has a bar and a line for each link.
     """
@@ -94,7 +94,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
 
 
 def _by_link(known: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Bytes on each link, and the share of the computing before it: a row a point, a column a link (1, 2, ...)."""
+    """Return bytes on each link, and the share of computing before it: a row a point, a column a link (1, 2, ...)."""
     roles = hosts(known["point"].iloc[0])
     if len(roles) == 2:
         of_point = known.groupby("point")[["payload_bytes", "edge_s", "server_s"]].mean()
@@ -118,13 +118,13 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, p
 
 
 def _points(manifest: Mapping[str, Any] | None, model: str) -> list[Mapping[str, Any]]:
-    """What the manifest lists of each point of a model; nothing for a run older than that."""
+    """Return what the manifest lists of each point of a model; nothing if it has no such list."""
     points = within(manifest, "models", model, "points")
     return [point for point in points if isinstance(point, Mapping)] if isinstance(points, list) else []
 
 
 def _input_bytes(known: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> float:
-    """Of a request: what the point sends that leaves all to the server; else what the manifest says of it."""
+    """Return the bytes of a request's input: what point 0 sends, or else what the manifest says."""
     sent = known.loc[known["point"].map(lambda point: not any(cuts(point))), "payload_bytes"]
     if len(sent):
         return float(sent.median())
@@ -132,7 +132,7 @@ def _input_bytes(known: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> fl
 
 
 def _flops_shares(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """By point, the share of the model's FLOPs before it; empty if the manifest does not tell them."""
+    """Return for each point the share of the model's FLOPs before it; empty if the manifest has none."""
     flops = [point.get("edge_flops") for point in points]
     known = [float(each) for each in flops if isinstance(each, int | float)]
     if not known or len(known) < len(flops) or not known[-1]:
@@ -216,7 +216,7 @@ def _sentences(data: pd.DataFrame) -> Iterator[str]:
 
 
 def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Figure:
-    """Two panels over the points of one model, from one row a point, in order.
+    """Draw two panels over the points of one model, from one row a point, in order.
 
     Columns: model, point, point_name, tensors and payload_bytes (that cross there, at batch 1; 0 at the last),
     edge_flops and edge_parameters (of all that runs before the point; the last row is the whole model).

@@ -22,7 +22,7 @@ _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "mar
 
 
 def pipelining_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
-    """Of one model, profile, batch size and depth; None where no trial tells what one request in flight gave.
+    """Return the drawing of one condition; None where nothing was measured with one request in flight.
 
     `rows`: of `analysis.fronts.front.front`.
     """
@@ -40,7 +40,7 @@ def pipelining_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
 
 
 def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
-    """One panel a backend over the points, images/s upwards: sequential, pipelined, and the bound; rows of the front.
+    """Draw one panel a backend over the points: images/s sequential, pipelined, and the bound; rows of the front.
 
     Above a panel stands the gain, pipelined over sequential. Logarithmic if the figures span much.
     """

@@ -20,22 +20,21 @@ from analysis.points import CONDITION, NONE, cuts, undivided
 MARKER_PT = 5.0
 UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 NAMED_LABELS = 16
-"""Up to this many labels carry the point's name; more would not be legible, and the number says it all. Nor would the
-names of a chain's points, which are of several cuts."""
+"""Up to this many labels carry the point's name; with more, or with a chain's cuts, only numbers are legible."""
 MOST_CORNERS = 300
-"""Of a band's edge; from many rounds there are thousands, closer to each other than a printed line is wide."""
+"""How many corners a band's edge has: many rounds give thousands, closer together than a printed line is wide."""
 SURE = 0.95
-"""A point that is on its backend's front in fewer resamples, and in more than the rest, is drawn as unsure."""
+"""A point on its backend's front in a share of the resamples between 1 - SURE and SURE is drawn as unsure."""
 
 OBJECTIVES: tuple[tuple[Literal["x", "y"], str, str], ...] = (
     ("x", "latency", "s"),
     ("y", "throughput", "ips"),
 )
-"""Of each axis: what it shows, and the unit in the names of its columns."""
+"""For each axis, what it shows and the unit in the names of its columns."""
 
 
 def in_plane(rows: pd.DataFrame) -> bool:
-    """Whether the front is one of latency and throughput: of other objectives there is no staircase in this plane.
+    """Return whether the front is of latency and throughput: another front is no staircase in this plane.
 
     `rows` may tell its `objectives`, as `analysis.figures.kinds` does; without the column they are these two.
     """
@@ -71,7 +70,7 @@ class Plane:
         fit: bool = True,
         loaded: bool = False,
     ) -> None:
-        """All but labels. `fit`: whether scale and limits are for these points alone, or have been set. `loaded`:
+        """Draw all but labels. `fit`: whether scale and limits are for these points alone, or have been set. `loaded`:
         whether the points on a front are joined to their latency under load.
         """
         axes = self.axes
@@ -105,13 +104,13 @@ class Plane:
             )
 
     def _joined_to_load(self, one: Series) -> None:
-        """A light line to the right of each point, to its latency while that throughput was measured."""
+        """Draw a light line from each point to its latency while that throughput was measured."""
         for row in self._loaded[self._loaded.index.isin(one.rows.index)].to_dict("records"):
             ends = [row["latency_s"] * self.scale, row["loaded_latency_s"] * self.scale]
             self.axes.plot(ends, [row["throughput_ips"]] * 2, **_load_look(one.colour), markevery=[1])
 
     def _spread(self, one: Series, *, filled: bool) -> None:
-        """A box or a cross around each point that may be on the front; boxes in a band are outlines."""
+        """Draw a box or a cross around each point that may be on the front; boxes in a band are outlines."""
         for row in one.rows[contending(one.rows)].to_dict("records"):
             low_s, high_s, low, high = _ends(row, "low", "high")
             if np.isfinite([low_s, high_s, low, high]).all():
@@ -156,7 +155,7 @@ class Plane:
         return self._stairs(front["latency_s"], front["throughput_ips"])
 
     def legend(self) -> list[Line2D]:
-        """A line for each backend, a mark for what is of none, and what the marks mean, of those that there are."""
+        """Return a line for each backend, a mark for what is of none, and an entry for each kind of mark drawn."""
         is_plane = in_plane(self._rows)
         entries = [
             entry(f"{one.label} front", **_look(one, "front") | {"linestyle": one.line if is_plane else ""})
@@ -215,7 +214,7 @@ class Plane:
 
 
 def under_load(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points on their backend's front whose latency at full throughput is known."""
+    """Return the points on their backend's front whose latency at full throughput is known."""
     if "loaded_latency_s" not in rows:
         return rows.iloc[:0]
     marked: pd.DataFrame = rows[rows["on_backend_front"].astype(bool) & rows["loaded_latency_s"].notna()]
@@ -223,7 +222,7 @@ def under_load(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
-    """The medians of `figure`, and the ends of what is drawn around them."""
+    """Return the medians of `figure`, and the ends of what is drawn around them."""
     around = rows[contending(rows)]
     pairs = (("low", "high"), ("least", "most"))
     columns = [f"{figure}_{end}_{unit}" for pair in pairs for end in pair]
@@ -233,7 +232,7 @@ def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
 
 
 def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
-    """How a backend's points of one state are drawn: full, half, hollow."""
+    """Return how a backend's points of one state are drawn: full, half, hollow."""
     look: dict[str, Any] = {
         "linestyle": "", "marker": one.marker, "color": one.colour, "markeredgewidth": 0.9, "markersize": marker_pt,
     }  # fmt: skip
@@ -245,7 +244,7 @@ def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, An
 
 
 def _load_look(colour: str) -> dict[str, Any]:
-    """A thin dotted line with a stroke at its end."""
+    """Return the look of a thin dotted line with a stroke at its end."""
     return {
         "color": colour, "linestyle": (0, (1, 1.6)), "linewidth": 0.7, "marker": "|", "markersize": 5.5,
         "markeredgewidth": 0.9, "alpha": 0.65, "zorder": 2.2,
@@ -253,7 +252,7 @@ def _load_look(colour: str) -> dict[str, Any]:
 
 
 def states(rows: pd.DataFrame) -> pd.Series:
-    """`front`, `dominated`, or `unsure` where the resamples do not agree; unknown probabilities leave the medians."""
+    """Return `front`, `dominated`, or `unsure` where resamples disagree. Without a probability the medians decide."""
     on_front, probability = rows["on_backend_front"].astype(bool), rows["probability"]
     unsure = (on_front & (probability < SURE)) | (~on_front & (probability > 1 - SURE))
     states = np.where(unsure, "unsure", np.where(on_front, "front", "dominated"))
@@ -261,14 +260,14 @@ def states(rows: pd.DataFrame) -> pd.Series:
 
 
 def _ends(row: Mapping[Hashable, Any], first: str, last: str) -> list[float]:
-    """Of the latency, then of the throughput; NaN where a frame has no such column."""
+    """Return both ends of the latency, then of the throughput; NaN where a frame has no such column."""
     return [
         row.get(f"{figure}_{end}_{unit}", np.nan) for _, figure, unit in OBJECTIVES for end in (first, last)
     ]
 
 
 def contending(rows: pd.DataFrame) -> pd.Series:
-    """Which points are on their backend's front, or perhaps."""
+    """Return which points are on their backend's front, or perhaps are."""
     return states(rows) != "dominated"
 
 
@@ -278,5 +277,5 @@ def known(rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def banded(attainment: pd.DataFrame | None) -> bool:
-    """Whether there are surfaces of latency and throughput; they may be of other objectives."""
+    """Return whether there are surfaces of latency and throughput, and not of other objectives."""
     return attainment is not None and len(attainment) > 0 and {"latency_s", "throughput_ips"} <= {*attainment}

@@ -12,21 +12,21 @@ from analysis.naming import point_label
 from analysis.points import order
 
 NAMED = {"column": 22, "page": 32}
-"""Up to this many points are named; of more, some are numbered."""
+"""Up to this many points are named; if there are more, some are numbered."""
 MANY = 60
-"""Of more points, marks are small and bars become lines."""
+"""With more points than this, marks are small and bars become lines."""
 STRIP_PT = 5.0
 """How far above the axes a strip stands: over half the topmost number beside them."""
 _STEPS: list[int] = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 _NUMBERS = {"column": 12, "page": 30}
 _CHAIN_NUMBERS = {"column": 9, "page": 22}
-"""Points of a chain are written longer."""
+"""Names of a chain's points are longer."""
 _ROOM_PT = {"column": 195.0, "page": 430.0}
 """About the width of axes."""
 
 
 def in_order(rows: pd.DataFrame) -> pd.Series:
-    """The names (`point_name`, "" if nobody knows) of all points of some rows, indexed by point, by their cuts."""
+    """Return the names (`point_name`, or "") of all points of some rows, indexed by point, ordered by their cuts."""
     points = rows[["point"]].assign(point_name=rows.get("point_name", ""))
     named = points.groupby("point")["point_name"].max().reset_index()
     ordered: pd.Series = named.sort_values("point", key=order).set_index("point")["point_name"]
@@ -34,7 +34,7 @@ def in_order(rows: pd.DataFrame) -> pd.Series:
 
 
 def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
-    """Where each row's point is along the axis."""
+    """Return where each row's point is along the axis."""
     return rows["point"].map({point: place for place, point in enumerate(points.index)}).astype("float64")
 
 
@@ -48,7 +48,7 @@ def label_points(axes: Axes, points: pd.Series, width: str) -> None:
 
 
 def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:
-    """Names under an axis, of up to so many points; of more, numbers at every so-many-th."""
+    """Name up to `named` points under an axis; if there are more, number every `step`-th of them."""
     axes.set_xlim(-0.6, max(len(points), 6) - 0.4)  # few points need not be wide
     axes.set_xlabel("partition point")
     if len(points) <= named:
@@ -59,12 +59,12 @@ def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:
 
 
 def round_step(points: int, most: int) -> int:
-    """The least of 1, 2, 5, 10, ... by which no more than so many points are numbered."""
+    """Return the least of 1, 2, 5, 10, ... by which at most `most` points are numbered."""
     return next(step for step in _STEPS if points / step <= most)
 
 
 def strip(axes: Axes, at: Sequence[float], texts: Sequence[str], points: int, width: str) -> float:
-    """A line of small texts above the axes, one at each place, upright where they would not fit side by side.
+    """Write small texts above the axes, one at each place, upright where they would not fit side by side.
 
     Returns its height (points of print).
     """

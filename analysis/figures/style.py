@@ -44,15 +44,15 @@ WIDTH_IN = WIDTHS_IN["page"]
 # The "colorblind" palette of seaborn 0.13, so that seven colours do not cost its import.
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")
 STAGE_COLOURS = (COLOURS[2], COLOURS[4], COLOURS[5], "#56b4e9", "#ece133", "#fbafe4")
-"""Of the hosts between edge and server, which have the first two of `COLOURS`; the rest of seaborn's palette."""
+"""Colours of the hosts between edge and server, which themselves have the first two of `COLOURS`."""
 STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
 NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
-"""Of points that are of no backend."""
+"""How points that are of no backend are named and drawn."""
 
 _TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
-"""What a number at an axis takes."""
+"""The room that a number at an axis takes."""
 LOG_RANGE = 20
 """An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
 
@@ -93,7 +93,7 @@ SMALL_PT = 6.0
 
 
 def styled(width: str = "page") -> AbstractContextManager[None]:
-    """The settings under which a figure of that width is made; the caller's own come back afterwards.
+    """Return a context with the settings for a figure of that width; the caller's own come back afterwards.
 
     Raises `UserError` if there is no such width.
     """
@@ -119,7 +119,7 @@ class Series:
 
 
 def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
-    """Backend by backend, codec by codec, told apart by colour as well as by marker and line.
+    """Yield each backend's rows, codec by codec, told apart by colour as well as by marker and line.
 
     Each has the points where nothing crosses, too, which are of no backend: `on_backend_front` says of them whether
     they are on this one's. `among`: all rows of the figure, where `rows` are of one of its panels, so that a backend
@@ -146,7 +146,7 @@ def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Se
 
 
 def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
-    """The same for points that lie in one plane, each once: where nothing crosses, they are a series of their own."""
+    """Yield the same for a plane, each point once: points where nothing crosses are a series of their own."""
     of_none = rows["backend"] == NONE
     for one in series(rows, among):
         if len(own := one.rows[one.rows["backend"] != NONE]):
@@ -158,7 +158,7 @@ def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator
 
 
 def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
-    """The rows, those without a backend as they are to this one."""
+    """Return the rows, where those without a backend say whether they are on this backend's front."""
     if backend == NONE or "on_fronts_of" not in rows:
         return rows
     is_on = rows["on_fronts_of"].str.split("; ").map(lambda names: backend in names)
@@ -166,7 +166,7 @@ def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
 
 
 def stage_look(role: str) -> tuple[str, str]:
-    """Colour and hatch of a host's stage, the same in every figure."""
+    """Return colour and hatch of a host's stage, the same in every figure."""
     if role in ("edge", "server"):
         return (COLOURS[0], "") if role == "edge" else (COLOURS[1], "....")
     number = int(role.removeprefix("middle") or 1) - 1
@@ -174,19 +174,19 @@ def stage_look(role: str) -> tuple[str, str]:
 
 
 def entry(label: str, **look: Any) -> Line2D:
-    """An entry of a legend: a mark without a line, if its look has none."""
+    """Return an entry of a legend. It is a mark without a line unless its look has a linestyle."""
     return Line2D([], [], label=label, **{"linestyle": "", **look})
 
 
 def evenly(among: Sequence[T], most: int) -> list[T]:
-    """At most so many of a sequence, in order: the first, the last, and others at even distances."""
+    """Return at most so many items, in order: the first, the last, and others at even distances."""
     if len(among) <= most:
         return list(among)
     return [among[round(place * (len(among) - 1) / max(most - 1, 1))] for place in range(most)]
 
 
 def ink(colour: str) -> tuple[float, ...]:
-    """A darker shade of a colour, for small text on white."""
+    """Return a darker shade of a colour, for small text on white."""
     return tuple(0.7 * part for part in to_rgb(colour))
 
 
@@ -215,7 +215,7 @@ def mark_decades(axes: Axes, name: Literal["x", "y"]) -> None:
 
 
 def tick_logarithmic(axis: Axis, locator: Locator) -> None:
-    """Plain numbers at these ticks of a logarithmic axis, and none between them."""
+    """Write plain numbers at these ticks of a logarithmic axis, and none between them."""
     axis.set_major_locator(locator)
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
@@ -227,14 +227,14 @@ def add_caption(figure: Figure, text: str) -> None:
 
 
 def left_out(rows: pd.DataFrame) -> str:
-    """`5 of 60 trials left out (invalid or failed)`; nothing if all counted. `rows`: of the front."""
+    """Return `5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
     excluded, tried = rows["excluded"], rows["excluded"] + rows["rounds"]
     number, trials = (int(rows.get(*of).sum()) for of in (("left_out", excluded), ("trials", tried)))
     return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def footnote(figure: Figure, rows: pd.DataFrame) -> None:
-    """What must not be lost when a picture is torn from its caption: that trials are simulated or left out."""
+    """Write under the figure that trials are simulated or left out: a picture may be shown without its caption."""
     setups = rows.get("setup", pd.Series(dtype=str)).astype(str)
     simulated = "Simulated: nothing was measured" if setups.str.startswith(SIMULATED).any() else ""
     if text := ". ".join(filter(None, (simulated, left_out(rows)))):
@@ -242,7 +242,7 @@ def footnote(figure: Figure, rows: pd.DataFrame) -> None:
 
 
 def root(axes: Axes) -> Figure:
-    """The whole figure, where the axes are in a part of it too."""
+    """Return the whole figure, also where the axes are in a part of it."""
     figure = axes.get_figure(root=True)
     if figure is None:
         raise ValueError("axes of no figure")
@@ -250,7 +250,7 @@ def root(axes: Axes) -> Figure:
 
 
 def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0) -> float:
-    """A title, and under it a legend: above the axes, where it can hide nothing, and what else is there (points).
+    """Write a title and under it a legend, above the axes and what stands there (`above_pt`), where they hide nothing.
 
     Both are folded to the width of the axes; in a figure with one column of axes, to what is right of their left edge.
     Returns their height (inches), for `grow`.
@@ -277,7 +277,7 @@ def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0)
 
 
 def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
-    """The same above a figure of several columns of axes."""
+    """Write title and legend above a figure with several columns of axes. Returns their height (inches)."""
     room = figure.bbox.width - _PAD_PT * figure.dpi / 72
     look: dict[str, Any] = {
         "loc": "outside upper left",
@@ -295,7 +295,7 @@ def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
 
 
 def figure_title(figure: Figure, text: str) -> None:
-    """A title above a figure whose legends stand elsewhere."""
+    """Write a title above a figure whose legends stand elsewhere."""
     look = {"fontsize": matplotlib.rcParams["axes.titlesize"], "fontweight": "bold"}
     figure.suptitle(wrapped(text, 72 * float(figure.get_figwidth())), x=0.01, ha="left", **look)
 
@@ -307,15 +307,15 @@ def grow(figure: Figure, height_in: float) -> None:
 
 
 _PAD_PT = 16.0
-"""Left and right of everything."""
+"""The margins left and right of a figure, together."""
 _LETTER_EM = 0.64
-"""Mean width of a bold letter."""
+"""The mean width of a bold letter."""
 _BREAKS = re.compile(r"(?<=[\s_+:.-])(?=\S)")
 """Where a line may end: names of models, profiles and backends have no spaces."""
 
 
 def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
-    """A text, bold and of the titles' size by default, in lines of at most `room_pt`."""
+    """Return a text, bold and of the titles' size by default, in lines of at most `room_pt`."""
     letter_pt = _LETTER_EM * (size_pt or float(matplotlib.rcParams["axes.titlesize"]))
     most = max(int(room_pt / letter_pt), 12)
     lines = [""]
@@ -329,7 +329,7 @@ def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
 def _folded(
     make: Callable[..., Legend], entries: int, room: float, made: list[Legend] | None = None
 ) -> Legend:
-    """A legend of as many columns as fit the room (pixels); of those in `made` that do not fit, none is left."""
+    """Return a legend of as many columns as fit the room (pixels). Those that did not fit are removed from `made`."""
     for columns in range(max(entries, 1), 0, -1):
         legend = make(ncols=columns, borderaxespad=0.2, columnspacing=1.4, handletextpad=0.5)
         if columns == 1 or legend.get_window_extent().width <= room:

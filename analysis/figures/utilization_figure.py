@@ -17,9 +17,9 @@ from analysis.naming import subject
 from analysis.points import CELL
 
 MOST_POINTS = {"column": 2, "page": 7}
-"""What fits side by side with figures in the bars."""
+"""How many points fit side by side with figures in their bars."""
 LINE = {"column": 20, "page": 56}
-"""How many characters of points fit side by side above the bars."""
+"""How many characters of points' names fit side by side above the bars."""
 USED = 0.02
 """A link's way back that is busier than this somewhere has a line of its own."""
 _LINK_COLOUR, _IDLE_COLOUR = "0.78", "0.96"
@@ -27,7 +27,7 @@ _LENGTH, _HEIGHT = 0.94, 0.76
 
 
 def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
-    """A bar for each step of the chain at the points of one model, profile and batch size that are on a front.
+    """Draw a bar for each step of the chain, at the points of one model, profile and batch size on a front.
 
     `rows`: of `analysis.front`; `stages`: of `costs.stages.medians`. One panel a backend, one column a
     point in order of latency, one line a host or way on a link. A bar is filled for the share of the time in which
@@ -68,7 +68,7 @@ def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: st
 
 
 def _selection(rows: pd.DataFrame) -> str:
-    """Which points are shown: at page width, and in a column."""
+    """Return which points are shown, at page width and at column width."""
     page, column = (
         sum(int(one.rows["on_backend_front"].sum()) - len(_shown(one, width)) for one in style.series(rows))
         for width in ("page", "column")
@@ -80,14 +80,14 @@ def _selection(rows: pd.DataFrame) -> str:
 
 
 def _shown(one: Series, width: str) -> pd.DataFrame:
-    """What is drawn of a backend's points: those on its front, by latency."""
+    """Return which of a backend's points are drawn: those on its front, by latency, thinned out."""
     front = one.rows[one.rows["on_backend_front"]].sort_values("latency_s")
     fit = min(MOST_POINTS[width], LINE[width] // max(map(len, front["point"]), default=1))
     return front.iloc[style.evenly(range(len(front)), max(fit, 1))]
 
 
 def _lines(every: pd.DataFrame) -> list[str]:
-    """The steps to draw, in the chain's order: all but ways back that are hardly used."""
+    """Return the steps to draw, in the chain's order: all but ways back that are hardly used."""
     back = every["step"].str.endswith(" back")
     used = every.loc[back & (every["share"] > USED), "step"]
     kept = every[~back | every["step"].isin(used)]
@@ -141,7 +141,7 @@ def _legend() -> list[Patch]:
 
 
 def _named(step: str) -> str:
-    """`edge → middle1`, `edge ← middle1`; a host as it is."""
+    """Return `edge → middle1` or `edge ← middle1`; a host as it is."""
     hosts, _, way = step.rpartition(" ")
     return step if not hosts else hosts.replace("-", " → " if way == "out" else " ← ")
 
@@ -151,5 +151,5 @@ def _duration(seconds: float) -> str:
 
 
 def _figure(value: float) -> str:
-    """Three digits, without an exponent, and no more than two behind the point."""
+    """Return the value with three digits, at most two of them decimals, without an exponent."""
     return f"{round(value, 2):.3g}" if value < 1000 else f"{value:.0f}"

@@ -26,18 +26,18 @@ from pareto.options import command
 ASSETS = Path(__file__).parent
 SCRIPTS = ("chart.js", "page.js")
 MOST_NAMED = 3
-"""Models in the question, and profiles: of more it says how many."""
+"""Up to this many models, and profiles, are named in the question; if there are more it says how many."""
 MOST_LINES = 100
-"""Sentences of a kind. Conditions may be many."""
+"""How many sentences of a kind are shown."""
 MOST_COMMANDS = 20
 MOST_TRIALS = 200
-"""Trials that do not count, one by one."""
+"""How many trials that do not count are shown one by one."""
 MOST_REASONS = 50
 MOST_PROBE_REASONS = 20
 SHORT = 160
-"""Characters of a reason that are read at a glance; the rest opens."""
+"""How many characters of a reason are shown; the rest opens on a click."""
 LONG = 4000
-"""Of a reason. A traceback has as many; what a program poured out may have millions."""
+"""How many characters of a reason the page holds. A traceback has as many; a program's output may have millions."""
 _NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -51,7 +51,7 @@ def write(findings: Findings, path: Path) -> Path:
 
 
 def html(findings: Findings) -> str:
-    """The page. The template escapes all text, as whatever comes from a run is data."""
+    """Return the page. The template escapes all text, as whatever comes from a run is data."""
     front, data = fronts(findings)
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     templates = Environment(
@@ -93,19 +93,19 @@ def _asset(name: str) -> str:
 
 
 def _hash(inline: str) -> str:
-    """What a content security policy knows an inline script or style by."""
+    """Return the hash by which a content security policy allows an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
 
 
 def _embedded(value: Any) -> Markup:
-    """JSON that may stand inside `<script>`: no character in it can end that, or begin markup."""
+    """Return JSON that may stand inside `<script>`: no character in it can end the script or begin markup."""
     text = json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
     escaped = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     return Markup(escaped)  # noqa: S704 - there is no sign of markup left in it
 
 
 def _rows(columns: Sequence[Column]) -> Iterator[Iterator[tuple[str, str]]]:
-    """Each row's cells, with their columns' kinds."""
+    """Yield each row's cells, with their columns' kinds."""
     kinds = [column.kind for column in columns]
     for row in zip(*(column.cells for column in columns), strict=True):
         yield zip(kinds, row, strict=True)
@@ -156,7 +156,7 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 
 def _link(links: pd.DataFrame) -> dict[str, Any]:
-    """What each profile asked for and what the probes measured; why probes were off, and how often."""
+    """Return what each profile asked for and what the probes measured; why probes were off, and how often."""
     groups = links.groupby(["netem", "link"], dropna=False, observed=True)
     rows = [_link_row(str(netem), str(name), probes) for (netem, name), probes in groups]
     heads = [head for head in rows[0] if any(row[head] != UNKNOWN for row in rows)]
@@ -199,7 +199,7 @@ def _link_row(netem: str, name: str, probes: pd.DataFrame) -> dict[str, str]:
 
 
 def _spanned(values: pd.Series, show: Callable[[float], str]) -> str:
-    """The median, and from where to where: `200 ms (199 ms to 201 ms)`; `UNKNOWN` without a value."""
+    """Return the median, the least and the greatest: `200 ms (199 ms to 201 ms)`; `UNKNOWN` without a value."""
     if values.empty:
         return UNKNOWN
     median, least, most = (show(float(value)) for value in (values.median(), values.min(), values.max()))
@@ -218,7 +218,7 @@ def _rate(value: float) -> str:
 
 
 def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
-    """Every trial that is invalid or failed; of more than `MOST_TRIALS`, the first, and all counted by reason."""
+    """Return up to `MOST_TRIALS` trials that are invalid or failed; if there are more, also all their reasons."""
     bad = trials[trials["status"] != "ok"]
     shown: dict[str, Any] = {"kinds": [], "each": _each(bad.head(MOST_TRIALS)) if len(bad) else []}
     if trials.empty:
@@ -237,7 +237,7 @@ def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
 
 
 def _kinds(bad: pd.DataFrame) -> dict[str, Any]:
-    """How often each reason occurs, whatever numbers it holds."""
+    """Return how often each reason occurs, whatever numbers it holds."""
     reasons = bad["reason"].map(lambda text: _line(text)[:SHORT])
     kinds = reasons.str.replace(_NUMBER, "#", regex=True)
     grouped = bad.assign(reason=reasons, kind=kinds).groupby(["status", "kind"], observed=True)
@@ -268,7 +268,7 @@ def _each(bad: pd.DataFrame) -> list[Column]:
 
 
 def _reason(text: str) -> str:
-    """A line; what is longer opens."""
+    """Return a reason as one line; a longer one as a line that opens."""
     line, text = _line(text), text.strip()
     if len(line) <= SHORT and "\n" not in text:
         return line or "no reason was written"
@@ -279,7 +279,7 @@ def _reason(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """The line that says it: of a traceback the last."""
+    """Return the text as one line; of a traceback only its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -287,7 +287,7 @@ def _line(text: str) -> str:
 
 
 def _reproduction(findings: Findings) -> dict[str, Any]:
-    """The commands that measure, and report, the same again."""
+    """Return the commands that measure the same again, and report it again."""
     sweeps = [within(run.manifest, "sweep") for run in findings.runs]
     known = [sweep for sweep in sweeps if isinstance(sweep, Mapping) and sweep]
     commands = list(dict.fromkeys(map(command, known)))
@@ -311,5 +311,5 @@ def _reproduction(findings: Findings) -> dict[str, Any]:
 
 
 def _path(folder: Path) -> str:
-    """As given from the project's folder; of a run elsewhere only the name is nobody's secret."""
+    """Return the path from the project's folder; of a run elsewhere only its name, as the rest may be private."""
     return f"{'results' if folder.parent.name == 'results' else 'PATH/TO'}/{folder.name}"

@@ -12,7 +12,7 @@ MISSING = "not recorded"
 NONE = "none known"
 """The run looked for it, and there was none."""
 MOST = 40
-"""Different environments, and models of one, that are shown in full."""
+"""How many different environments, and models of one, are shown in full."""
 HOST_FACTS = {
     "hostname": "name",
     "machine": "architecture",
@@ -44,7 +44,7 @@ MODEL_FACTS = {
 
 
 def environments(runs: Sequence[Run]) -> dict[str, Any]:
-    """What each run was made on, for the page's template; runs that were made on the same are shown together."""
+    """Return what each run was made on, for the page's template; runs made on the same hosts are shown together."""
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         content = _content(run.manifest)
@@ -57,7 +57,7 @@ def environments(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _dates(runs: Sequence[Run]) -> str:
-    """When they were made; of many runs the first and the last date."""
+    """Return when the runs were made: one date, or the first and the last."""
     dates = sorted(str(run.manifest["created_at"]) for run in runs if run.manifest.get("created_at"))
     if not dates:
         return MISSING
@@ -65,7 +65,7 @@ def _dates(runs: Sequence[Run]) -> str:
 
 
 def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a manifest; none if it could not be read."""
+    """Return the facts of a manifest; none if it could not be read."""
     if not manifest:
         return {"facts": []}
     listed = manifest.get("sessions")
@@ -104,7 +104,7 @@ def _driver(driver: Mapping[str, Any]) -> str:
 
 
 def _hosts(sessions: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """A column for each host, after that of the facts' names; none if no host is known."""
+    """Return a column with the facts' names and one for each host; none if no host is known."""
     facts = [_map(session.get("hosts")) for session in sessions]
     roles = list(dict.fromkeys(role for session in facts for role in session))
     columns = [Column("", list(HOST_FACTS.values()))] if roles else []
@@ -137,7 +137,7 @@ def _model(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _distinct(values: Iterable[Any]) -> str:
-    """What sessions say; several things where they differ."""
+    """Return what the sessions say, separated by a slash where they differ."""
     known = dict.fromkeys(str(value) for value in values if value not in (None, ""))
     return " / ".join(known) or MISSING
 
@@ -149,5 +149,5 @@ def _text(value: Any) -> str:
 
 
 def _map(value: Any) -> Mapping[str, Any]:
-    """A part of a manifest, which somebody else may have written in another shape."""
+    """Return the value if it is a mapping, else an empty one: anybody may have written the manifest."""
     return value if isinstance(value, Mapping) else {}

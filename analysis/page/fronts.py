@@ -15,9 +15,9 @@ from analysis.tables.columns import UNKNOWN, Column, figures, number, spans
 from analysis.tables.overhead import overhead_columns
 
 MOST_CELLS = 4000
-"""Rows of all tables of points together: more would make a page that no telephone opens."""
+"""How many points the tables show together: with more, no telephone opens the page."""
 MOST_ROWS = 500
-"""Of the costs' and the hypervolumes' tables."""
+"""How many rows the tables of costs and hypervolumes have."""
 MOST_TIES = 6
 KEYS = {
     "model": "model",
@@ -72,7 +72,7 @@ the chart, under which head. Columns of text have no use for scale and decimals.
 
 
 def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the template shows of the fronts, and the charts' data for the script.
+    """Return what the template shows of the fronts, and the charts' data for the script.
 
     With more than `MOST_CELLS` points only those that are, or may be, on a front get a row; if these are still too
     many, the last conditions have none. The text says so.
@@ -99,7 +99,7 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows that there is room for, and what to say of the others."""
+    """Return the rows that there is room for, and a sentence on the others."""
     if len(front) <= MOST_CELLS:
         return front, ""
     likely = front[front["on_backend_front"] | (front["probability"] > 0)]
@@ -115,7 +115,7 @@ def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
-    """By backend as everywhere, then by point."""
+    """Return the rows by backend, in the usual order, then by point."""
     places = {backend: place for place, backend in enumerate(backends(rows))}
     keys = rows.assign(backend=rows["backend"].map(places), point=order(rows["point"]))
     return rows.loc[keys.sort_values(["backend", "point"]).index]
@@ -132,7 +132,7 @@ def _condition(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _about(rows: pd.DataFrame) -> str:
-    """Rounds, and what was left out."""
+    """Return how many rounds and points there are, and what was left out."""
     counts = sorted({int(rounds) for rounds in rows["rounds"] if rounds})
     excluded = int(rows["left_out"].sum())
     if not counts:
@@ -146,7 +146,7 @@ def _about(rows: pd.DataFrame) -> str:
 
 
 def columns(rows: pd.DataFrame) -> list[Column]:
-    """Every figure of some rows of one condition. What none of them has gets no column."""
+    """Return every figure of some rows of one condition. A figure that none of them has gets no column."""
     names = Column("name", [str(name) or UNKNOWN for name in rows["point_name"]])
     return [
         Column("backend", [backend_name(backend) for backend in rows["backend"]]),
@@ -158,7 +158,7 @@ def columns(rows: pd.DataFrame) -> list[Column]:
 
 
 def _figures(rows: pd.DataFrame) -> Iterator[Column]:
-    """The columns of `_FIGURES` that something is known of."""
+    """Yield the columns of `_FIGURES` with a known cell."""
     # By the least latency: its parts are smaller still.
     time, per_second = time_unit(float(rows["latency_s"].min()))
     devices = next((str(names) for names in rows.get("energy_of", ()) if names), "")
@@ -189,13 +189,13 @@ def _figures(rows: pd.DataFrame) -> Iterator[Column]:
 
 
 def _decimals(values: pd.Series, least: int = 2, most: int = 4) -> int:
-    """How many leave the smallest value three digits that mean something."""
+    """Return how many decimals leave the smallest value three significant digits."""
     positive = values[values > 0]
     return least if positive.empty else min(most, max(least, 2 - math.floor(math.log10(positive.min()))))
 
 
 def _places(rows: pd.DataFrame) -> list[str]:
-    """Whose front each point is on."""
+    """Return for each point whether it is on the front of all, of its backend, or of none."""
     feasible = rows["feasible"] if "feasible" in rows else [True] * len(rows)
     return [
         (_ALL if overall else _OWN if own else _DOMINATED) if allowed else _INFEASIBLE
@@ -209,7 +209,7 @@ def _few(ties: str) -> str:
 
 
 def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
-    """Where the points of a table lie, row by row: x and y with their intervals, the backend's place, which front."""
+    """Return where a table's points lie, row by row: x and y with their intervals, the backend's place, which front."""
     unit, scale = time_unit(float(rows["latency_s"].min()))
     figures = [
         *(("latency_s", scale), ("throughput_ips", 1.0), ("latency_low_s", scale), ("latency_high_s", scale)),
@@ -228,12 +228,12 @@ def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _short(value: float) -> float | None:
-    """Six digits: more than any screen has."""
+    """Return the value with six digits, more than any screen shows; None for NaN."""
     return None if math.isnan(value) else float(f"{value:.6g}")
 
 
 def _tables(findings: Findings) -> Iterator[dict[str, Any]]:
-    """What the fronts are worth, and the latency beyond the bound: a row for each condition and backend."""
+    """Yield the tables of hypervolumes and of the latency beyond the bound: a row for each condition and backend."""
     volumes, costs = findings.hypervolumes, findings.overhead
     if not volumes.empty:
         shown = volumes.head(MOST_ROWS)

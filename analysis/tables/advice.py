@@ -16,7 +16,7 @@ from analysis.tables.columns import Column, framed, number, span
 from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
 
 SHOWN = 3
-"""So many of the best points, and beside them the whole model on either host."""
+"""How many of the best points are shown, beside the whole model on either host."""
 
 
 def advice_table(advice: Advice) -> RenderableType:

@@ -34,12 +34,12 @@ class Column:
 
 
 def number(head: str, values: Iterable[float], digits: int, unit: str = "") -> Column:
-    """A column of numbers with so many decimals."""
+    """Return a column of numbers with so many decimals."""
     return Column(head, figures(values, digits), unit, "number")
 
 
 def figure(value: float, digits: int) -> str:
-    """The value with so many decimals; `UNKNOWN` for what was not measured."""
+    """Return the value with so many decimals; `UNKNOWN` for what was not measured."""
     return UNKNOWN if pd.isna(value) else f"{value:.{digits}f}"
 
 
@@ -48,7 +48,7 @@ def figures(values: Iterable[float], digits: int) -> list[str]:
 
 
 def span(low: float, high: float, digits: int) -> str:
-    """`1.28..1.40`, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
+    """Return `1.28..1.40`, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
     return UNKNOWN if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f}..{high:.{digits}f}"
 
 
@@ -57,17 +57,17 @@ def spans(low: Iterable[float], high: Iterable[float], digits: int) -> list[str]
 
 
 def starts(values: pd.Series) -> list[bool]:
-    """Which rows begin a group of equal values."""
+    """Return which rows begin a group of equal values."""
     return list(values.ne(values.shift()))
 
 
 def once(values: pd.Series) -> list[str]:
-    """Each value where its group begins, and empty text in the rest of the group."""
+    """Return each value where its group begins, and empty text in the rest of the group."""
     return [str(value) if start else "" for value, start in zip(values, starts(values), strict=True)]
 
 
 def framed(columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()) -> Table:
-    """The columns as a table of the terminal, with the notes below it.
+    """Return the columns as a table of the terminal, with the notes below it.
 
     groups: which rows begin a group, as `starts` finds them: a little room is left above these.
     """

@@ -28,7 +28,7 @@ from analysis.points import CONDITION
 from analysis.tables.columns import Column, figures, framed, number, once, spans, starts
 
 MOST_ROWS = 24
-"""Points that a table shows before it keeps to those that matter."""
+"""A table with more points than this shows only those that matter."""
 MOST_TABLES = 12
 
 
@@ -64,7 +64,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def _listed(head: str, lines: Sequence[str]) -> RenderableType:
-    """Each line in a paragraph of its own, told apart by what follows the first being indented."""
+    """Return each line as an item of a list; lines that continue it are indented."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -113,7 +113,7 @@ def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
 
 
 def _marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
-    """What becomes of a point of one of the fronts, by backend and point."""
+    """Yield the mark of each point that is on a front, enters it or leaves it, by backend and point."""
     for change, mark in (("stay", "*"), ("enter", "+"), ("leave", "-")):
         for column, sure in ((change, ""), (f"may_{change}", "?")):
             for named in filter(None, str(front.get(column, "")).split("; ")):
@@ -121,7 +121,7 @@ def _marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _judged(rows: pd.DataFrame, measure: str) -> list[str]:
-    """The differences in percent, with an exclamation mark where they are significant."""
+    """Return the differences in percent, with an exclamation mark where they are significant."""
     cells = figures(rows[f"{measure}_difference_percent"], 1)
     marks = rows[f"{measure}_significant"]
     return [f"{cell}{'!' if is_significant else ' '}" for cell, is_significant in zip(cells, marks, strict=True)]

@@ -18,7 +18,7 @@ from analysis.tables.columns import UNKNOWN, Column, figure, framed, number, onc
 
 
 def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> RenderableType:
-    """One table a condition: for each backend, the points on its front.
+    """Return one table a condition: for each backend, the points on its front.
 
     front: of `analysis.front`; objectives, where: those that it was made with: a table of others than the usual
     ones says so. A point where nothing crosses stands by itself, under `any`. A star marks the points on the front of
@@ -30,7 +30,7 @@ def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where:
 
 
 def _has_room(rows: pd.DataFrame, points: pd.DataFrame, objectives: Sequence[str]) -> set[str]:
-    """Which optional columns there are: those that were measured, as far as 80 columns have room for them."""
+    """Return which optional columns are shown: those that were measured, as far as 80 characters have room."""
     measured = {
         "energy": points["energy_of"].iloc[0] != "",
         "top1": points["top1"].notna().any(),
@@ -119,7 +119,7 @@ def _columns(points: pd.DataFrame, has: set[str], which: str, chain: int) -> lis
 
 
 def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
-    """Why no point is on a front."""
+    """Return why no point is on a front."""
     measured = rows[rows["rounds"] > 0]
     if measured.empty:
         return f"no valid trial, {int(rows['left_out'].sum())} excluded"
@@ -133,12 +133,12 @@ def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str
 
 
 def _links(chain: Sequence[str]) -> str:
-    """Which hosts the numbered links of a chain join; nothing where there is but one link."""
+    """Return which hosts the numbered links of a chain join; empty text where there is only one link."""
     joined = [f"link {number}: {near}-{far}" for number, (near, far) in enumerate(pairwise(chain), 1)]
     return ", ".join(joined) if len(joined) > 1 else ""
 
 
 def _images(counts: pd.Series) -> str:
-    """`320 images`, or the span where some points saw more of the data than others."""
+    """Return `320 images`, or the span where some points saw more of the data than others."""
     least, most = int(counts.min()), int(counts.max())
     return f"{most} images" if least == most else f"{least} to {most} images"

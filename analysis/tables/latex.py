@@ -44,7 +44,7 @@ _ESCAPES = {
 
 
 def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
-    """The points on the front of each backend, under one condition, from rows of `analysis.front`.
+    """Return the points on the front of each backend, under one condition, from rows of `analysis.front`.
 
     A `table` with caption and label. Units are in its head; what was not measured at all has no column, what is not
     known of one point is a dash. Raises ValueError if there is no point on a front.
@@ -92,7 +92,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
 
 
 def paired_latex(paired: pd.DataFrame) -> str:
-    """One backend against another at each point, under one condition, from `analysis.comparing.paired.paired`.
+    """Return one backend against another at each point, under one condition, from `analysis.comparing.paired.paired`.
 
     The last row is of all points that cross the link. Raises ValueError if there is no pair.
     """
@@ -127,7 +127,7 @@ def paired_latex(paired: pd.DataFrame) -> str:
 
 
 def escaped(text: object) -> str:
-    """Text as LaTeX prints it; what has no sign there becomes a question mark."""
+    """Return the text escaped for LaTeX; a character that is not ASCII and has no command becomes a question mark."""
     shown = "".join(_ESCAPES.get(character, character) for character in str(text))
     return shown.encode("ascii", "replace").decode("ascii")
 
@@ -138,7 +138,7 @@ def save(kind: str, name: Sequence[str], latex: str, folder: Path) -> Path:
 
 
 def _table(columns: Sequence[Column], groups: Sequence[bool], caption: str, label: str) -> str:
-    """groups: which rows begin a group, with a little room above. A column without a known cell is left out."""
+    """Return a `table` without its unknown columns. groups: which rows begin a group, with room above."""
     columns = [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
     lines = [
         r"\begin{table}",
@@ -167,7 +167,7 @@ def _number(head: str, unit: str, cells: Sequence[str]) -> Column:
 
 
 def _name(row: pd.Series) -> list[str]:
-    """What tells a condition apart from the others, for the label: a letter of each that need not be the usual one."""
+    """Return what tells a condition apart from others, for the label; what has its usual value is left out."""
     parts = [row["model"], row["netem"], f"b{row['batch_size']}" if row["batch_size"] != 1 else ""]
     parts += [row["codec"] if row["codec"] != "none" else ""]
     parts += [f"d{row['in_flight_asked']}" if row["in_flight_asked"] != "auto" else "", row["setup"]]
@@ -179,7 +179,7 @@ def _figures(values: pd.Series) -> list[str]:
 
 
 def _figure(value: float) -> str:
-    """Three digits or more, never an exponent."""
+    """Return the value with three digits or more, never with an exponent."""
     if not math.isfinite(value):
         return UNKNOWN
     if value == 0:
@@ -193,7 +193,7 @@ def _signed(values: pd.Series) -> list[str]:
 
 
 def _spans(rows: pd.DataFrame, low: str, high: str, scale: float) -> list[str]:
-    """`1.28 to 1.40`: a dash would read as a sign."""
+    """Return `1.28 to 1.40`: a dash would read as a sign."""
     return [
         UNKNOWN if math.isnan(least) else f"{_figure(least * scale)} to {_figure(most * scale)}"
         for least, most in zip(rows[low], rows[high], strict=True)
@@ -205,12 +205,12 @@ def _once(values: pd.Series) -> list[str]:
 
 
 def _significant(pairs: pd.DataFrame, measure: str) -> pd.Series:
-    """Whether each row's difference is significant; False where no test was made."""
+    """Return whether each row's difference is significant; False where no test was made."""
     significant: pd.Series = pairs.get(f"{measure}_significant", pd.Series(False, pairs.index)).eq(True)
     return significant
 
 
 def _marked(pairs: pd.DataFrame, measure: str, cells: list[str]) -> list[str]:
-    """The cells, with a star where the difference is significant."""
+    """Return the cells, with a star where the difference is significant."""
     stars = _significant(pairs, measure)
     return [f"{cell}{'*' if star else ''}" for cell, star in zip(cells, stars, strict=True)]

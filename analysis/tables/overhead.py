@@ -16,7 +16,7 @@ _MS, _MS_PER_MB = 1e3, 1e9
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """One table a condition, a line for each backend, from the frame of `analysis.costs`."""
+    """Return one table a condition, with a line for each backend, from the frame of `analysis.costs.overhead`."""
     tables = []
     for _, group in rows.groupby(CONDITION, dropna=False):
         ordered = pd.concat(group[group["backend"] == backend] for backend in backends(group))
@@ -33,7 +33,7 @@ def overhead_table(rows: pd.DataFrame) -> RenderableType:
 
 
 def overhead_columns(rows: pd.DataFrame) -> list[Column]:
-    """How many points there are, a (ms) and b (ms/MB) with their 95 % intervals, and what TCP's headers make of b."""
+    """Return the columns that terminal and page share: points, a (ms), b (ms/MB), their intervals, TCP's headers."""
     columns = [number("points", rows["points"], 0)]
     for head, column, scale, unit in (("a", "a_s", _MS, "ms"), ("b", "b_s_per_byte", _MS_PER_MB, "ms/MB")):
         name, _, per = column.partition("_")
@@ -48,7 +48,7 @@ def overhead_columns(rows: pd.DataFrame) -> list[Column]:
 
 
 def _notes(rows: pd.DataFrame) -> str:
-    """What the columns mean: once for all tables."""
+    """Return what the columns mean, once for all tables."""
     efficiency = "eff = share of the physical bound, median"
     if rows["goodput_efficiency"].notna().any():
         efficiency += "; TCP = of that at TCP's goodput"
