@@ -68,7 +68,7 @@ class Devices:
             if not _ENERGY.isdisjoint(self._sensors[role])
         }
         self.idle_power_w = {
-            role: self._sessions[role].report(idle, START_TIMEOUT_S).power_w for role, idle in pending.items()
+            role: self._sessions[role].report(idle, START_TIMEOUT_S) for role, idle in pending.items()
         }
         return {
             role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}

@@ -443,14 +443,8 @@ class CollectSamples(Request[Columns], op="collect"):
 
 
 @dataclass(frozen=True)
-class IdlePower:
-    power_w: Finite | None
-    power_w_by_source: dict[str, Finite | None]
-
-
-@dataclass(frozen=True)
-class MeasureIdle(Request[IdlePower], op="idle"):
-    """The mean power over so many seconds; None: there is no sensor, or there were fewer than two samples."""
+class MeasureIdle(Request[Finite | None], op="idle"):
+    """The mean power over so many seconds, in watts; None: a source did not answer, or two samples were not taken."""
 
     seconds: Seconds
 

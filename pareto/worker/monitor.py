@@ -21,7 +21,8 @@ import psutil
 
 from pareto import messages
 from pareto.jsonlines import Refused, serve
-from pareto.worker.sensors.instruments import Instruments, Reading
+from pareto.messages import SensorSample
+from pareto.worker.sensors.instruments import Instruments
 
 KEPT = 50_000
 """Samples that wait to be collected, at most (some 20 MB): the oldest give way."""
@@ -30,14 +31,14 @@ KEPT = 50_000
 class Sampler:
     """Calls `take` now and every `interval_s` after until `stop`. `take` is never called by two threads at once."""
 
-    def __init__(self, take: Callable[[], Reading], interval_s: float, kept: int = KEPT) -> None:
+    def __init__(self, take: Callable[[], SensorSample], interval_s: float, kept: int = KEPT) -> None:
         self._take = take
         self._interval_s = interval_s
         self._lock = threading.Lock()
         self._taking = threading.Lock()
         self._stopping = threading.Event()
         self._fault: Exception | None = None
-        self._samples: deque[Reading] = deque([take()], maxlen=kept)
+        self._samples: deque[SensorSample] = deque([take()], maxlen=kept)
         self._taken = 1
         self._late_s: deque[float] = deque(maxlen=kept)
         self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
@@ -48,17 +49,17 @@ class Sampler:
         self._stopping.set()
         self._thread.join()
 
-    def latest(self) -> Reading:
+    def latest(self) -> SensorSample:
         return self.waiting()[-1]
 
-    def waiting(self) -> list[Reading]:
+    def waiting(self) -> list[SensorSample]:
         """The samples that `collect` would give. Raises RuntimeError if sampling has failed."""
         with self._lock:
             if self._fault is not None:
                 raise RuntimeError("sampling has ended") from self._fault
             return list(self._samples)
 
-    def collect(self) -> list[Reading]:
+    def collect(self) -> list[SensorSample]:
         """The samples since the last call and the last one of that call, so that no interval is lost between.
 
         One is taken now: what has just ended lies between two samples as well.
@@ -107,7 +108,6 @@ class Sampler:
 class _Session:
     """What lasts from one `begin` to the next."""
 
-    instruments: Instruments
     sampler: Sampler
     begun_s: float
     own_cpu_s: float
@@ -127,29 +127,23 @@ class Monitor:
         except psutil.NoSuchProcess:
             raise Refused(f"no process {request.pid} to watch") from None
         begun_s, own_cpu_s = time.monotonic(), _own_cpu_s()  # what looking for sensors took is not sampling
-        sampler = Sampler(instruments.read, request.interval_s)
-        self._session = _Session(instruments, sampler, begun_s, own_cpu_s)
+        sampler = Sampler(instruments.sample, request.interval_s)
+        self._session = _Session(sampler, begun_s, own_cpu_s)
         return instruments.sensors
 
-    def latest(self, request: messages.GetLatestSample) -> messages.SensorSample | None:
-        return self._session.sampler.latest().sample if self._session is not None else None
+    def latest(self, request: messages.GetLatestSample) -> SensorSample | None:
+        return self._session.sampler.latest() if self._session is not None else None
 
     def collect(self, request: messages.CollectSamples) -> dict[str, list[Any]]:
-        samples = [reading.sample for reading in self._begun().sampler.collect()]
-        names = [field.name for field in fields(messages.SensorSample)]
+        samples = self._begun().sampler.collect()
+        names = [field.name for field in fields(SensorSample)]
         return {name: [getattr(sample, name) for sample in samples] for name in names}
 
-    def idle(self, request: messages.MeasureIdle) -> messages.IdlePower:
-        session = self._begun()
+    def idle(self, request: messages.MeasureIdle) -> float | None:
+        sampler = self._begun().sampler
         from_s = time.monotonic()
         time.sleep(request.seconds)
-        meanwhile = [reading for reading in session.sampler.waiting() if reading.sample.at_s >= from_s]
-        by_source = {
-            name: _mean_power_w(meanwhile, place) for place, name in enumerate(session.instruments.sources)
-        }
-        powers = [power for power in by_source.values() if power is not None]
-        complete = powers and len(powers) == len(by_source)
-        return messages.IdlePower(sum(powers) if complete else None, by_source)
+        return _mean_power_w([sample for sample in sampler.waiting() if sample.at_s >= from_s])
 
     def cost(self, request: messages.GetSamplingCost) -> messages.SamplingCost:
         session = self._begun()
@@ -172,13 +166,12 @@ class Monitor:
         return self._session
 
 
-def _mean_power_w(readings: list[Reading], place: int) -> float | None:
+def _mean_power_w(samples: list[SensorSample]) -> float | None:
     """By energy over time, which for a counter is exact whatever happens between two samples."""
-    energies = [reading.energy_by_source_j[place] for reading in readings]
-    known = [energy for energy in energies if energy is not None]
-    if len(known) < 2 or len(known) < len(energies):
+    energies = [sample.energy_j for sample in samples if sample.energy_j is not None]
+    if len(energies) < max(2, len(samples)):
         return None
-    return (known[-1] - known[0]) / (readings[-1].sample.at_s - readings[0].sample.at_s)
+    return (energies[-1] - energies[0]) / (samples[-1].at_s - samples[0].at_s)
 
 
 def _own_cpu_s() -> float:

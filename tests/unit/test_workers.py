@@ -92,7 +92,7 @@ class Ends:
         }
         of_monitor: dict[str, Callable[[dict[str, Any]], Any]] = {
             "begin": lambda request: self.begins(),
-            "idle": lambda request: {"power_w": WATTS[role], "power_w_by_source": {}},
+            "idle": lambda request: WATTS[role],
             "latest": lambda request: SensorSample(1.0, energy_j=3.0),
             "collect": lambda request: SERIES,
             "cost": lambda request: {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},

@@ -6,18 +6,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pareto.messages import SensorSample
 from pareto.worker.sensors import nvml, processor, raspberry
 from pareto.worker.sensors.energy import Gauge, Meter, rapl_meters
-
-
-class Reading(NamedTuple):
-    """A sample, and the energy since the first one by source, in the order of `Instruments.sources`."""
-
-    sample: SensorSample
-    energy_by_source_j: tuple[float | None, ...] = ()
 
 
 class Instruments:
@@ -39,14 +32,9 @@ class Instruments:
         self._meters: list[Meter] = [meter for meter in meters if meter is not None]
 
     @property
-    def sources(self) -> list[str]:
-        """The names of the sources of energy."""
-        return [meter.name for meter in self._meters]
-
-    @property
     def sensors(self) -> dict[str, str]:
         """Each field that this device can measure, and where it comes from; but for what any kernel tells of cores."""
-        energy = " + ".join(self.sources)
+        energy = " + ".join(meter.name for meter in self._meters)
         return {
             "cpu_percent": "psutil",
             "rss_bytes": "psutil",
@@ -54,12 +42,12 @@ class Instruments:
             **({"energy_j": energy, "power_w": energy} if energy else {}),
         }
 
-    def read(self) -> Reading:
+    def sample(self) -> SensorSample:
         at_s = time.monotonic()
         cpu_percent, rss_bytes = self._process.sample(at_s)
         metered = [meter.sample(at_s) for meter in self._meters]
         values: dict[str, Any] = {gauge.field: gauge.read() for gauge in self._gauges}
-        sample = SensorSample(
+        return SensorSample(
             at_s=at_s,
             cpu_percent=cpu_percent,
             rss_bytes=rss_bytes,
@@ -68,7 +56,6 @@ class Instruments:
             power_w=_sum(each.power_w for each in metered),
             **values,
         )
-        return Reading(sample, tuple(each.energy_j for each in metered))
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

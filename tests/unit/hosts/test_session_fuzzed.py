@@ -155,11 +155,7 @@ PROGRAMS: dict[str, tuple[Request[Any], Any, Callable[[Any], object]]] = {
     "warm": (WarmUp("tcp", 1), 0.5, lambda it: keep({"s": it})),
     "collect": (CollectSamples(), SERIES, into_columns),
     "latest": (GetLatestSample(), {name: of[1] for name, of in SERIES.items()}, shown),
-    "idle": (
-        MeasureIdle(0.0),
-        {"power_w": 2.5, "power_w_by_source": {"rapl": 2.5}},
-        lambda it: keep(plain(it)),
-    ),
+    "idle": (MeasureIdle(0.0), 2.5, lambda it: keep({"w": it})),
 }
 
 

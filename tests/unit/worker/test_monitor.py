@@ -20,7 +20,6 @@ from pareto import messages
 from pareto.messages import SensorSample
 from pareto.validation import read
 from pareto.worker.monitor import Sampler
-from pareto.worker.sensors.instruments import Reading
 from tests import REPOSITORY
 from tests.program import Program
 
@@ -101,12 +100,12 @@ def later(monitor: Program) -> dict[str, Any]:
     return latest_that(monitor, lambda sample: sample["at_s"] > now_s)
 
 
-def idle_power_w(monitor: Program, source: str) -> dict[str, Any]:
-    """The answer of `idle` over a time in which `source` was sampled twice, however slow this machine is."""
+def idle_power_w(monitor: Program) -> float:
+    """The answer of `idle` over a time in which two samples were taken, however slow this machine is."""
     seconds = 5 * INTERVAL_S
-    while (idle := monitor.result("idle", seconds=seconds))["power_w_by_source"][source] is None:
+    while (power_w := monitor.result("idle", seconds=seconds)) is None:
         seconds *= 2
-    return dict(idle)
+    return float(power_w)
 
 
 def used_s(pid: int) -> float:
@@ -147,7 +146,7 @@ def test_a_device_without_sensors_has_empty_cells(bare_monitor: Program) -> None
     of_cores = {"busy_s", "others_s", "steal_s", "waited_s", "throttled_s"}
     assert measured - of_cores == {"at_s", "cpu_percent", "rss_bytes"}
     assert {"busy_s", "others_s", "steal_s"} <= measured
-    assert bare_monitor.result("idle", seconds=0.0) == {"power_w": None, "power_w_by_source": {}}
+    assert bare_monitor.result("idle", seconds=5 * INTERVAL_S) is None
 
 
 def test_energy_is_the_sum_of_all_sources_since_begin(monitor: Program, device: Path) -> None:
@@ -166,10 +165,7 @@ def test_a_source_that_falls_silent_leaves_no_partial_sum(monitor: Program, devi
     (device / "bin/vcgencmd").unlink()
     sample = later(monitor)
     assert (sample["energy_j"], sample["power_w"], sample["throttled"]) == (None, None, None)
-    assert idle_power_w(monitor, "powercap intel-rapl:0") == {
-        "power_w": None,
-        "power_w_by_source": {"powercap intel-rapl:0": 0.0, "vcgencmd pmic_read_adc": None},
-    }
+    assert monitor.result("idle", seconds=5 * INTERVAL_S) is None
 
 
 def test_what_has_just_ended_lies_between_two_samples(monitor: Program) -> None:
@@ -261,24 +257,19 @@ def test_nothing_to_tell_before_begin(monitor: Program, snapshot: SnapshotAssert
 
 def test_idle_power(monitor: Program) -> None:
     begin(monitor, os.getpid())
-    idle = idle_power_w(monitor, "vcgencmd pmic_read_adc")
-    assert idle["power_w"] == pytest.approx(PMIC_W)
-    assert idle["power_w_by_source"] == {
-        "powercap intel-rapl:0": 0.0,
-        "vcgencmd pmic_read_adc": pytest.approx(PMIC_W),
-    }
+    assert idle_power_w(monitor) == pytest.approx(PMIC_W)  # and the counter stands still
 
 
 def test_idle_power_does_not_know_what_was_before(monitor: Program, device: Path) -> None:
     begin(monitor, os.getpid())
     (device / RAPL / "energy_uj").write_text("999000000\n")
     later(monitor)
-    assert idle_power_w(monitor, "powercap intel-rapl:0")["power_w"] == pytest.approx(PMIC_W)
+    assert idle_power_w(monitor) == pytest.approx(PMIC_W)
 
 
 def test_idle_too_short_to_tell(monitor: Program) -> None:
     begin(monitor, os.getpid(), interval_s=1000.0)
-    assert monitor.result("idle", seconds=0.0)["power_w"] is None
+    assert monitor.result("idle", seconds=0.0) is None
 
 
 def test_cost_counts_the_programs_it_starts(monitor: Program, device: Path) -> None:
@@ -321,10 +312,10 @@ class Takes:
         self.reached = threading.Event()
         self._at = at
 
-    def __call__(self) -> Reading:
+    def __call__(self) -> SensorSample:
         self.calls += 1
         self._at.get(self.calls, int)()
-        return Reading(SensorSample(at_s=time.monotonic(), rss_bytes=self.calls))
+        return SensorSample(at_s=time.monotonic(), rss_bytes=self.calls)
 
 
 def test_the_oldest_samples_give_way() -> None:
@@ -332,7 +323,7 @@ def test_the_oldest_samples_give_way() -> None:
     sampler = Sampler(Takes({6: reached.set}), 0.001, kept=3)
     reached.wait()
     sampler.stop()
-    kept = [reading.sample.rss_bytes for reading in sampler.waiting()]
+    kept = [sample.rss_bytes for sample in sampler.waiting()]
     taken = sampler.taken()
     assert kept == [taken - 2, taken - 1, taken]
 
