@@ -16,7 +16,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Generic, Protocol, TypeVar
 
@@ -50,10 +50,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Pending(Generic[R]):
-    """A request that was sent: its number, and the type of its report."""
+    """The number of a request that was sent, whose report is an R."""
 
     number: int
-    report: Any
 
 
 class Wire(Protocol):
@@ -78,9 +77,9 @@ class Session:
         self._wire = wire
         self._ids = itertools.count(1)
         self._pending = b""
-        self._unanswered: dict[int, str] = {}
-        """By number, the operation of each request that has no reply yet."""
-        self._replies: dict[int, tuple[str, dict[str, Any]]] = {}
+        self._unanswered: dict[int, tuple[str, Any]] = {}
+        """By number, of each request that has no reply yet: its operation, and the type of its report."""
+        self._replies: dict[int, tuple[str, Any, dict[str, Any]]] = {}
         self._writing = threading.Lock()
         self._loss: SessionLost | None = None
 
@@ -90,13 +89,13 @@ class Session:
 
     def post(self, request: Request[R]) -> Pending[R]:
         """Send a request; what is returned goes to `report`."""
-        return Pending(self.send(request.op, **plain(request)), request.report)
+        return Pending(self._send(request.op, request.report, plain(request)))
 
     def report(
         self, pending: Pending[R], timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None
     ) -> R:
         """The report on a request that was sent; `meanwhile` is called about once a second until it is there."""
-        made: R = self._read_as(pending.report, *self._reply(pending.number, timeout_s, meanwhile))
+        made: R = self.wait(pending.number, timeout_s, meanwhile)
         return made
 
     def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
@@ -105,17 +104,10 @@ class Session:
 
     def send(self, op: str, **fields: Any) -> int:
         """Send such a request; the number returned goes to `wait`."""
-        number = next(self._ids)
-        self._unanswered[number] = op
-        self._write({"id": number, "op": op, **fields})
-        return number
+        return self._send(op, Any, fields)
 
     def wait(self, number: int, timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None) -> Any:
         """The reply to request `number`; `meanwhile` as in `report`."""
-        return self._reply(number, timeout_s, meanwhile)[1]
-
-    def _reply(self, number: int, timeout_s: float, meanwhile: Callable[[], None] | None) -> tuple[str, Any]:
-        """The operation and the result of a request."""
         deadline = time.monotonic() + timeout_s
         while number not in self._replies:
             self.check()
@@ -126,16 +118,19 @@ class Session:
                 self._read(time.monotonic() + MEANWHILE_S)
             except TimeoutError:
                 meanwhile()
-        op, reply = self._replies.pop(number)
+        op, kind, reply = self._replies.pop(number)
         if not reply["ok"]:
             raise SessionError(f"{self.name}: {short(reply['error'], MOST_WORDS)}")
-        return op, reply["result"]
-
-    def _read_as(self, kind: Any, op: str, result: Any) -> Any:
         try:
-            return read(kind, result)
+            return read(kind, reply["result"])
         except ValueError as error:
             raise SessionError(f"{self.name}: its report on {op} cannot be: {error}") from None
+
+    def _send(self, op: str, kind: Any, fields: Mapping[str, Any]) -> int:
+        number = next(self._ids)
+        self._unanswered[number] = op, kind
+        self._write({"id": number, "op": op, **fields})
+        return number
 
     def ping(self) -> None:
         """Tell the program that the driver lives; a lost session is noticed by the next request."""
@@ -177,7 +172,7 @@ class Session:
                 number, reply = _parsed(line)
                 if number not in self._unanswered:
                     raise ValueError(f"a reply to no request: {_excerpt(line)}")
-                self._replies[number] = self._unanswered.pop(number), reply
+                self._replies[number] = (*self._unanswered.pop(number), reply)
             if len(self._pending) > MOST_LINE_BYTES:
                 raise ValueError(f"a line of more than {MOST_LINE_BYTES >> 20} MB")
         except ValueError as error:

@@ -11,7 +11,7 @@ import pytest
 
 from pareto.hosts import session
 from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
-from pareto.messages import Seconds, WarmUp, WrongOutput
+from pareto.messages import WarmUp, WrongOutput
 from tests.unit.reported import TRIAL_REQUEST
 
 CEILING_S = 60.0
@@ -245,13 +245,6 @@ def test_last_words_can_be_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_report_that_cannot_be_is_refused_with_the_requests_name(clock: Clock) -> None:
-    asked = Session("pi", Awaited(clock, [(0.0, reply(1, 1)), (0.0, reply(2, -1.0))]), {"warm": Seconds})
-    assert asked.request("warm") == 1
-    with pytest.raises(SessionError, match=r"^pi: its report on warm cannot be: it is -1.0: "):
-        asked.request("warm")
-
-
-def test_a_declared_request_is_answered_by_what_it_declares(clock: Clock) -> None:
     answers = [(0.0, reply(1, {"max_abs_error": 1.0, "tolerance": 0.5})), (0.0, reply(2, "0.5"))]
     asked = Session("pi", Awaited(clock, answers))
     assert asked.ask(TRIAL_REQUEST) == WrongOutput(1.0, 0.5)
