@@ -212,9 +212,10 @@ def partitions(
     from pareto.sweep import make_sweep
 
     wanted = make_sweep({"model": models, **options})
-    from pareto import partitioning, screen
+    from pareto import partitioning
+    from pareto.console import console
 
-    good = partitioning.run(screen.console(), wanted, out, prove=prove, document=markdown)
+    good = partitioning.run(console(), wanted, out, prove=prove, document=markdown)
     raise typer.Exit(0 if good else 1)
 
 
@@ -257,11 +258,12 @@ def netem_check(
         seconds = units.delay_s(duration)
     except ValueError as error:
         raise UserError(f"--duration: {error}") from None
-    from pareto import netem_check, screen
+    from pareto import netem_check
+    from pareto.console import console
 
     networks = networks_to_check(wanted)
     where = (wanted.testbed, wanted.shape_at)
-    good = netem_check.check(screen.console(), networks, seconds, wanted.link_tolerance, out, *where)
+    good = netem_check.check(console(), networks, seconds, wanted.link_tolerance, out, *where)
     raise typer.Exit(0 if good else 1)
 
 
@@ -333,9 +335,9 @@ def doctor(
 ) -> None:
     """Show what a testbed lacks for a sweep, each with the command that fixes it."""
     from pareto import doctor as examination
-    from pareto import screen
+    from pareto.console import console
 
-    raise typer.Exit(0 if examination.examine(screen.console(), testbed, repair=repair) else 2)
+    raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
 
 
 def main() -> int:

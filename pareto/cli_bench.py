@@ -41,7 +41,7 @@ def transport(
 
     texts = {"places": places, "netem": netem, "ways": ways, "sizes": sizes}
     wanted = request(**texts, rounds=rounds, seed=seed, quick=quick)
-    from pareto import screen
     from pareto.bench import run
+    from pareto.console import console
 
-    typer.echo(run.run(screen.console(), wanted, out))
+    typer.echo(run.run(console(), wanted, out))

@@ -1,6 +1,6 @@
-"""What the user sees of a fault of the program's own: one line, and the place of a log file that has the rest.
+"""A fault of the program itself: the user sees one line, which names a log file that has the rest.
 
-It imports nothing but the standard library, so that it is there when an installation is broken.
+It imports nothing but the standard library, so that it works when an installation is broken.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from pareto import __version__
 
 MOST_LETTERS = 300
-"""Of what a fault says of itself."""
+"""Of a fault's own message."""
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """The exit code of a command, which shows the user no traceback, whatever happens; os.EX_SOFTWARE for a fault."""
+    """Run a command; returns its exit code, os.EX_SOFTWARE after a fault. The user never sees a traceback."""
     threading.excepthook = _in_thread
     sys.unraisablehook = _unraisable
     try:
@@ -37,7 +37,7 @@ def guarded(command: Callable[[], int]) -> int:
         code = 128 + signal.SIGPIPE
     except Exception as error:
         code = os.EX_SOFTWARE
-        tell(error)
+        report(error)
     # From here on nothing has to be put back; what the interpreter says of a Ctrl-C while it ends is a traceback.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -45,14 +45,14 @@ def guarded(command: Callable[[], int]) -> int:
     return code
 
 
-def tell(error: BaseException) -> None:
-    """A line for the user, on stderr."""
+def report(error: BaseException) -> None:
+    """Print a line about a fault on stderr."""
     with suppress(OSError):
         print(f"error: {_line(error)}", file=sys.stderr)
 
 
 def _line(error: BaseException) -> str:
-    """What happened, where the whole is written, and what to do with it."""
+    """What happened, which log file has the details, and what to do with it."""
     words = " ".join(str(error).split())[:MOST_LETTERS]
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     shown = "".join(each if each.isprintable() else "?" for each in what)
@@ -66,7 +66,7 @@ def _line(error: BaseException) -> str:
 
 
 def _written(error: BaseException) -> Path | None:
-    """The log file; None where none can be written."""
+    """Write the log file; returns its path, None where none can be written."""
     text = "\n".join(
         (
             f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}",
@@ -92,7 +92,7 @@ def _written(error: BaseException) -> Path | None:
 
 
 def _folders() -> list[Path]:
-    """Where a log may lie, the best first: what is in the last is gone when the machine starts anew."""
+    """Folders for a log file, the best first; the last is emptied when the machine restarts."""
     folders = []
     with suppress(RuntimeError):  # no home
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -111,15 +111,15 @@ def _here() -> str:
 
 def _in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-        tell(args.exc_value)
+        report(args.exc_value)
 
 
 def _unraisable(args: sys.UnraisableHookArgs) -> None:
-    """What a destructor raises changes nothing: it is not worth a word."""
+    """Say nothing: what a destructor raises changes nothing."""
 
 
 def _flush() -> None:
-    """Or else the interpreter does when it ends, and says in several lines that it could not."""
+    """Flush the streams; else the interpreter does so when it ends, and a failure is several lines."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()

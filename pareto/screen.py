@@ -1,4 +1,4 @@
-"""What the user sees: the plan, a bar while trials run, the front at the end. Readable at 80 columns and in a log."""
+"""What the user sees of a run: its plan, a bar while trials run, where the time went. Fits 80 columns, and a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pareto.console import console as console
 from pareto.constants import MOST_ROUNDS
 from pareto.hosts.host import TcpSettings
 from pareto.link.profile import Profile, describe
@@ -30,7 +29,7 @@ LISTED_FAULTS = 10
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min 30 s`, `3 h 05 min`."""
+    """A duration in words: `45 s`, `12 min 30 s`, `3 h 05 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -47,7 +46,7 @@ def plan(
     plan: Plan,
     cores: int | None = None,
 ) -> None:
-    """The plan: what will be swept, and how long that takes. cores: that a local testbed has, if it is one."""
+    """Print the plan: what will be measured, and how long that takes. cores: of the local testbed, if it is one."""
     hosts = 1 + max(len(network) for network in networks.values())
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -93,7 +92,7 @@ class Progress:
     """A live line on a terminal, a line for each tenth of the trials in a log."""
 
     def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:
-        """`shares_machine`: with the hosts that are measured. Nothing is drawn while a trial runs, then."""
+        """shares_machine: the hosts that are measured are on this machine, so nothing is drawn while a trial runs."""
         self._out = out
         self._plan = plan
         self._ended = 0
@@ -123,7 +122,7 @@ class Progress:
             self._live.stop()
 
     def expect(self, part: Plan) -> None:
-        """This is next; it may be more than was planned. Of a round that is added a log gets no lines."""
+        """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
         added = tuple(set(part.trials).difference(self._plan.trials))
         if added:
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
@@ -147,7 +146,7 @@ class Progress:
         self._last = _figures(row)
         if row["status"] != "ok":
             self._out.print(f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {row['reason']}")
-        self._tell_progress(trial)
+        self._print_progress(trial)
 
     def rebuilds(self, reason: str, times: int) -> None:
         self._out.print(
@@ -156,7 +155,7 @@ class Progress:
             markup=False,
         )
 
-    def _tell_progress(self, trial: Trial) -> None:
+    def _print_progress(self, trial: Trial) -> None:
         tenth = 10 * self._ended // len(self._plan.trials)
         if not self._out.is_terminal and tenth > self._tenths:
             self._tenths = tenth
@@ -167,7 +166,7 @@ class Progress:
 
     @property
     def eta_s(self) -> float:
-        """What is left of the estimate, corrected by how far off it has been."""
+        """Seconds that are left: what is left of the estimate, times how far off the estimate has been so far."""
         pace = self._spent_s / self._foreseen_s if self._foreseen_s else 1.0
         return max(0.0, self._left_s * pace)
 
@@ -189,13 +188,13 @@ class Progress:
 
 
 def on_one_core(roles: Sequence[str]) -> str:
-    """Of hosts of the local testbed for which this machine has too few cores."""
+    """The warning about hosts of the local testbed for which this machine has too few cores."""
     names = f"{', '.join(roles[:-1])} and {roles[-1]}"
     return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
 
 
 def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
-    """How late each link's relay was that may not have real-time scheduling. shaping: by link, as its shaper says."""
+    """How late each relay without real-time scheduling was, a line each. shaping: as recorded of each link."""
     for link, facts in shaping.items():
         relay = (facts or {}).get("relay")
         if relay and not relay["real_time"] and relay["late_p99_s"] is not None:
@@ -206,7 +205,7 @@ def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
 
 
 def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | None = None) -> None:
-    """Where the time went, and what cannot be trusted. simulated_in_s: how long a simulation took, if it was one."""
+    """Print where the time went, and which trials cannot be trusted. simulated_in_s: how long a simulation took."""
     if not clock.trials:
         return
     # A simulated host that is lost takes no time.
@@ -238,7 +237,7 @@ def _held(
     plan: Plan,
     cores: int,
 ) -> str:
-    """Which throughputs a local testbed's own cores will hold back; empty: none, as far as is foreseen."""
+    """Which throughputs the local testbed's own cores are foreseen to hold back; empty if none."""
     cells = {trial.cell for trial in plan.trials}
     held = [
         cell
@@ -260,7 +259,7 @@ def _held(
 
 
 def _ending(sweep: Sweep) -> str:
-    """How long rounds are added."""
+    """The words for how long rounds are added."""
     until, budget = sweep.until, sweep.budget
     sure = "" if until is None else f"until the points that may be on a front are within ±{100 * until:.3g} %"
     spent = (
@@ -271,12 +270,12 @@ def _ending(sweep: Sweep) -> str:
 
 def _tcp(tcp: TcpSettings) -> str:
     window = TcpSettings.initial_window
-    said = (
+    settings = (
         tcp.congestion or "",
         f"initial window {tcp.initial_window}" if tcp.initial_window != window else "",
         "slow start after idle" if tcp.slow_start_after_idle else "",
     )
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, settings))
 
 
 def _named(cell: Cell) -> str:
@@ -285,7 +284,7 @@ def _named(cell: Cell) -> str:
 
 
 def _apart(batch_size: int, in_flight: str) -> str:
-    """What tells cells apart where a sweep has several batch sizes or depths."""
+    """The batch size and depth of a cell, where a sweep may have several."""
     batch = f" b{batch_size}" if batch_size > 1 else ""
     return batch + (f" d{in_flight}" if in_flight != AUTO else "")
 
@@ -301,7 +300,7 @@ _SENSED = (
 
 
 def _sensed(sample: Mapping[str, Any]) -> str:
-    """What a device's sensors told last; what it has none for is left out."""
+    """A device's last sensor readings in words; what it has no sensor for is left out."""
     words = [
         text.format(sample[name] * scale) for name, text, scale in _SENSED if sample.get(name) is not None
     ]

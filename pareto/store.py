@@ -1,9 +1,8 @@
-"""results/<run>/: the manifest, a row a trial and one for each host in it, every request's times, the devices' sensors,
-every probe of the links.
+"""A run's folder, results/<run>/: its manifest, a row for each trial, host and probe; requests and sensor readings.
 
-trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row cut short
-by a crash is dropped on the next opening. One process at a time writes to a run's folder. What lies in a folder may be
-anybody's: no link in it is followed, and nothing is believed of it that was not checked.
+trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row that a crash cut
+short is dropped when the folder is opened again. One process at a time writes to a folder. A folder may come from
+anybody: no link in it is followed, and whatever is read from it is checked.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 64 << 20
 MOST_TABLE_BYTES = 1 << 30
 MOST_LETTERS = 2000
-"""Of a reason: what a host said may be a page."""
+"""Of a reason: a host may have said a page."""
 _TABLES = {table.file: table for table in (TRIALS, STAGES, LINKS)}
 Row = dict[str, Any]
 csv.field_size_limit(1 << 24)  # runs from before `MOST_LETTERS` have reasons of any length
 
 
 class _Manifest(BaseModel):
-    """What others than `analysis` read in a manifest, as far as it decides what a run goes on with."""
+    """The parts of a manifest that decide what a run goes on with; the analysis reads others too."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -50,7 +49,7 @@ class _Manifest(BaseModel):
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a run's manifest says. Raises StoreError."""
+    """A run's manifest, as a mapping. Raises StoreError."""
     path = folder / MANIFEST
     content = plain_files.content(path, MOST_MANIFEST_BYTES)
     try:
@@ -67,13 +66,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 class Store:
-    """One run's folder, open for appending until it is closed: by this process alone.
+    """One run's folder, which this process alone may append to until it is closed.
 
     Every method raises StoreError where the folder cannot be read or written.
     """
 
     def __init__(self, folder: Path, lock: int | None = None, made: Sequence[Path] = ()) -> None:
-        """`lock`: as `plain_files.locked` returns it. `made`: the folders made for it, the innermost first."""
+        """lock: as `plain_files.locked` returns it. made: the folders that were made for it, the innermost first."""
         self.folder = folder
         self._lock = lock
         self._made = made
@@ -81,7 +80,7 @@ class Store:
 
     @classmethod
     def create(cls, out: Path, run: str, manifest: Mapping[str, Any]) -> Store:
-        """A new run. Nothing is left of a folder that cannot be written."""
+        """The store of a new run. A folder that cannot be written is removed again."""
         above = [path for path in (out, *out.parents) if not path.exists()]
         store = None
         try:
@@ -109,14 +108,14 @@ class Store:
 
     @classmethod
     def read(cls, folder: Path) -> Store:
-        """A run that was begun, to look at only."""
+        """The store of a run that was begun, for reading only."""
         store = cls(folder)
         store._check()
         return store
 
     @classmethod
     def resume(cls, folder: Path) -> Store:
-        """A run that was begun. Raises StoreError also where another process writes to it."""
+        """The store of a run that was begun. Raises StoreError also where another process writes to it."""
         if not (folder / MANIFEST).is_file():
             raise StoreError(f"{folder} is not a run to resume: it has no {MANIFEST}")
         store = cls(folder, plain_files.locked(folder))
@@ -131,7 +130,7 @@ class Store:
         return store
 
     def _check(self) -> None:
-        """That it is a run's folder, and every row of it one."""
+        """Raises StoreError unless it is a run's folder, and every row is one."""
         read_manifest(self.folder)
         for name in ("requests", "devices"):
             path = self.folder / name
@@ -144,7 +143,7 @@ class Store:
         self._done = {_trial(row) for row in self.rows() if row["status"] != "failed"}
 
     def _drop_drafts(self) -> None:
-        """Those of a process that was killed, or whose disk became read-only, while it wrote."""
+        """Remove the drafts of a process that was killed, or whose disk became read-only, while it wrote."""
         whole = [self.folder / name for name in (MANIFEST, *_TABLES)]
         with plain_files.written(self.folder):
             for draft in (
@@ -155,7 +154,7 @@ class Store:
                 draft.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the folder. One that was made for a run that measured nothing is removed."""
+        """Release the folder; remove it if it was made for a run that measured nothing."""
         if self._made and not self.has_rows:
             shutil.rmtree(self.folder, ignore_errors=True)
             _remove_empty(self._made[1:])
@@ -167,7 +166,7 @@ class Store:
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is a trial of which something is known, if only that it failed. Also of a broken folder."""
+        """Whether any trial has a row, if only one that says that it failed; True also for a broken trials.csv."""
         try:
             return bool(self.rows())
         except StoreError:
@@ -187,12 +186,12 @@ class Store:
         return self._read("trials.csv")
 
     def starts(self) -> int:
-        """How often workers were started for it."""
+        """How often workers were started for the run."""
         with self._sound_rows() as rows:
             return max((int(row["restart"] or 0) for row in rows), default=0)
 
     def done(self) -> frozenset[tuple[Cell, int]]:
-        """Cells and rounds that were measured. A failed trial was not: it is missing, and is done again."""
+        """The cells and rounds that were measured. Failed trials are not among them: they are done again."""
         with self._sound_rows() as rows:
             return frozenset((_cell(row), int(row["round"])) for row in rows if row["status"] != "failed")
 
@@ -207,7 +206,7 @@ class Store:
             raise StoreError(f"{path} has a row that is no trial's: {error}") from None
 
     def append_trial(self, row: Row) -> None:
-        """Raises StoreError also for a trial that has a row."""
+        """Append a trial's row. Raises StoreError also for a trial that has one."""
         line = _line(row, TRIALS)
         trial = _trial(dict(zip(TRIALS.columns, line, strict=True)))
         if trial in self._done:
@@ -217,14 +216,14 @@ class Store:
             self._done.add(trial)
 
     def append_stages(self, rows: Iterable[Row]) -> None:
-        """What each host did in a trial. Before the trial's own row: without that they do not count."""
+        """Append each host's row of a trial, before the trial's own row: without that they do not count."""
         plain_files.append(self.folder / "stages.csv", _csv([_line(row, STAGES) for row in rows]))
 
     def append_link(self, row: Row) -> None:
         plain_files.append(self.folder / "link.csv", _csv([_line(row, LINKS)]))
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        """Every request of a trial, in order: requests/<cell>-r<round>.parquet."""
+        """Write every request of a trial, in order: requests/<cell>-r<round>.parquet."""
         import pyarrow as pa
 
         schema = _arrow_schema(REQUESTS)
@@ -235,7 +234,7 @@ class Store:
         self._write_table("requests", trial_name(cell.id, number), pa.concat_tables(tables))
 
     def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        """What each host's sensors said during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
+        """Write each host's sensor readings during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
 
         A column that a host has no sensor for may be left out. Nothing is written if no host has any.
         """
@@ -264,13 +263,13 @@ class Store:
         plain_files.replace(path, content.getvalue(), durable=False)
 
     def drop_failed(self) -> None:
-        """Make room for the trials that are done again: each cell has one row a round."""
+        """Remove the rows of failed trials, which are done again: each cell has one row in each round."""
         kept = [row for row in self.rows() if row["status"] != "failed"]
         self._replace("trials.csv", kept)
         self._replace("stages.csv", [row for row in self._read("stages.csv") if _trial(row) in self._done])
 
     def _read(self, name: str) -> list[dict[str, str]]:
-        """The whole rows: one that a crash cut short, or that is being written, is not there."""
+        """The whole rows, without one that a crash cut short or that is being written."""
         path, columns = self.folder / name, _TABLES[name].columns
         content = plain_files.content(path, MOST_TABLE_BYTES)
         try:
@@ -326,8 +325,9 @@ def _line(row: Row, table: Table) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Empty for what was not measured; six digits are more than any of these measurements has. A reason is one line,
-    and never a spreadsheet's formula: it may be what a host said.
+    """A value as it is written: empty for what was not measured; six digits, which are more than a measurement has.
+
+    Text may be what a host said: it becomes one line, and never a spreadsheet's formula.
     """
     if value is None:
         return ""
@@ -350,7 +350,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def _new_folder(folder: Path) -> Path:
-    """A new folder of that name, or with a number after it where there is one. Raises OSError."""
+    """Make a folder of that name, with a number after it if there is one already; returns it. Raises OSError."""
     for number in count(1):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         with suppress(FileExistsError):
