@@ -26,6 +26,7 @@ from rich.live import Live
 from pareto.backends import registry
 from pareto.bench import table
 from pareto.bench.request import FLOOR, LOOPBACK, NETEM, Effort, Request, efforts, link_seconds
+from pareto.bench.table import Sample
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
@@ -180,28 +181,6 @@ def _started(undo: ExitStack, heartbeat: Heartbeat, remote: Remote, *options: st
 def _needs_agent(way: str) -> bool:
     family = way.partition(registry.SEPARATOR)[0]
     return family in registry.BACKENDS and bool(registry.parse(way).agent)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One way, once: the median round trip of `trips`, and a stream of `payloads` if there was one.
-
-    Processor time is of the stream, sent_bytes what the near end's interface sent meanwhile.
-    """
-
-    place: str
-    nbytes: int
-    way: str
-    round: int
-    started_s: float
-    trips: int
-    trip_s: float
-    trip_mean_s: float
-    payloads: int | None = None
-    stream_s: float | None = None
-    near_cpu_s: float | None = None
-    far_cpu_s: float | None = None
-    sent_bytes: int | None = None
 
 
 def measure(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -13,9 +13,6 @@ from rich.table import Table
 
 from analysis.statistics.samples import interval
 from pareto.bench.request import FLOOR, WAYS
-
-if TYPE_CHECKING:
-    from pareto.bench.run import Sample
 
 Row = dict[str, Any]
 MEANING = {
@@ -34,6 +31,28 @@ MEANING = {
 """What each way does, and what each column says."""
 
 _FIGURES = ("trip_s", "trip_mean_s", "trip_to_floor", "bytes_per_s", "rate_to_floor", "cpu_s_per_gb")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One way, once: the median round trip of `trips`, and a stream of `payloads` if there was one.
+
+    Processor time is of the stream, sent_bytes what the near end's interface sent meanwhile.
+    """
+
+    place: str
+    nbytes: int
+    way: str
+    round: int
+    started_s: float
+    trips: int
+    trip_s: float
+    trip_mean_s: float
+    payloads: int | None = None
+    stream_s: float | None = None
+    near_cpu_s: float | None = None
+    far_cpu_s: float | None = None
+    sent_bytes: int | None = None
 
 
 def rows(samples: Sequence[Sample], ways: Sequence[str]) -> list[Row]:

@@ -15,7 +15,7 @@ from analysis.statistics.samples import interval
 from pareto import profile_files
 from pareto.bench import run, table
 from pareto.bench.request import WAYS
-from pareto.bench.run import Sample
+from pareto.bench.table import Sample
 from pareto.hosts.host import TestbedError
 
 SLOWER = {"floor": 1.0, "tcp": 1.5, "rpc:basic": 28.0, "asyncio": 2.0}
