@@ -31,13 +31,6 @@ class Cost:
             self.parameter_bytes + other.parameter_bytes,
         )
 
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            self.flops - other.flops,
-            self.parameters - other.parameters,
-            self.parameter_bytes - other.parameter_bytes,
-        )
-
 
 def before_points(outline: Outline) -> tuple[Cost, ...]:
     """The cost of all that runs before each point; the last is the whole model's. Computes no values."""
