@@ -38,7 +38,10 @@ def payload(nbytes: int) -> Tensor:
 
 
 class FloorNear:
-    """The least that can be done: the tensor's memory goes into a connected socket, without frames."""
+    """The least that can be done: the tensor's memory goes into a connected socket, without frames.
+
+    The other near ends are made of it: they measure alike, and differ in how they send and receive.
+    """
 
     def __init__(self, address: str, port: int, token: str) -> None:
         self._sock = handshake.connected(address, port, token)
