@@ -72,9 +72,3 @@ def test_each_node_by_hand():
         "layer": 20,
         "scale": 4,
     }
-
-
-def test_sides_are_differences():
-    whole, edge = costs.Cost(10, 6, 24), costs.Cost(4, 1, 4)
-    assert whole - edge == costs.Cost(6, 5, 20)
-    assert whole - edge + edge == whole
