@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _VARIANT = re.compile(r"[0-9]+|basic")
 """As the harness declares them (`pareto.backends.registry`); a test holds the two together."""
 ANY = "any"
-"""In a table, the backend of what crosses nothing."""
+"""The backend, in a table, of what crosses nothing."""
 ANY_NOTE = f"{ANY} = nothing crosses, all backends are the same"
 CUT_LIMIT = 12
 """Characters of the name of each of two cuts."""

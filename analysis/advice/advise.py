@@ -272,7 +272,7 @@ def _gain(ranked: Ranking, objective: str) -> str:
 
 
 def _elsewhere(ranked: Ranking) -> str:
-    """From what rate on another point pays."""
+    """The rates from which on another point pays."""
     parts = []
     for switch in ranked.crossovers:
         if switch.along != "rate":

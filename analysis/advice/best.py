@@ -14,7 +14,7 @@ from analysis.advice.predict import Predictor
 from analysis.points import cuts
 
 SAME, CLOSE, OTHER = "same", "close", "other"
-"""Of a prediction: it names the point measured best; another whose interval overlaps or is not known; another."""
+"""A prediction names the point measured best; another whose interval overlaps or is not known; another."""
 COLUMNS = [
     *("netem", "delay_s", "rate_bps", "objective", "point", "backend", "measured", "low", "high"),
     *("predicted_point", "predicted_backend", "measured_there", "behind_percent", "prediction"),

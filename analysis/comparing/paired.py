@@ -29,8 +29,7 @@ COLUMNS = [
     *("tests", "rounds_needed", "latency_floor_percent", "throughput_floor_percent"),
 ]
 ALL = "all"
-MIN_BLOCKS = 6
-"""With five values, even the least and the greatest hold the median between them in 94 % of all cases only."""
+MIN_BLOCKS = samples.LEAST_VALUES
 TOO_FEW = "too few rounds"
 Z = NormalDist().inv_cdf(0.975)
 _PAIR = ["run", "round", "repeat", "point"]

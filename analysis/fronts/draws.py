@@ -32,9 +32,9 @@ RESAMPLES = 2000
 TRUTHS = 1000
 """Draws that probabilities are made of: their standard error is 1.6 % or less."""
 ALL = "all"
-"""In the place of a backend: all of them together."""
+"""Stands for all backends together, in the place of one."""
 DRAWN_ROUNDS = 60_000
-"""Of more than 30 rounds fewer than 2000 resamples are made, so that they draw no more rounds than this..."""
+"""With more than 30 rounds fewer than 2000 resamples are made, so that they draw no more rounds than this..."""
 LEAST_RESAMPLES = 400
 """... down to as many (from 150 rounds on): the standard error of a share of them is 2.5 % or less, and what many
 rounds decide is seldom near one half."""

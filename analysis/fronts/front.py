@@ -22,7 +22,7 @@ from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
 
 MIN_ROUNDS = 3
-"""With fewer rounds nothing is known of their spread. With 3 it is calibrated where the noise is small, as simulation
+"""With fewer rounds their spread is not known. With 3 it is calibrated where the noise is small, as simulation
 shows, and where it is not, no probability is stated; an interval needs more."""
 COLUMNS = [
     *CELL,
@@ -187,11 +187,6 @@ def fronts(
         if is_plane
         else indicators.attainment(trials, where=where, seed=seed),
     )
-
-
-MIN_ROUNDS = 3
-"""With fewer rounds nothing is known of their spread. With 3 it is calibrated where the noise is small, as simulation
-shows, and where it is not, no probability is stated; an interval needs more."""
 
 
 def probabilities(draws: Draws) -> tuple[Floats, Floats]:

@@ -20,7 +20,7 @@ from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
 from pareto.errors import UserError
 
 BEYOND_WORST = 1.1
-"""Of the default reference: at the worst itself the worst point would be worth nothing, however good otherwise."""
+"""The default reference by the worst: at the worst itself that point would be worth nothing, however good otherwise."""
 PERCENT = (5, 50, 95)
 BAND_RESAMPLES = 400
 """A few hundred suffice for the band."""

@@ -35,7 +35,7 @@ VERSIONS = {
     "torch on the driver": ("driver", "packages", "torch"),
     "the driver": ("driver", "hostname"),
 }
-"""Where they are in a manifest, or in one of its sessions."""
+"""The keys of versions in a manifest, or in one of its sessions."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
 
 
 def _once(rows: pa.Table) -> pa.Table:
-    """Of rows of the same cell and round (and place in the chain), the first; before it, any that did not fail."""
+    """The first of rows of the same cell and round (and place in the chain), before it any that did not fail."""
     key = [name for name in (*ROW, "position") if name in rows.column_names]
     if len(rows) < 2 or len(rows.group_by(key).aggregate([])) == len(rows):
         return rows

@@ -133,7 +133,7 @@ def _name(cell: Mapping[Any, Any]) -> str:
 
 
 def _latencies_s(file: Path) -> Floats:
-    """Of the latency phase of a trial. Raises `UserError`."""
+    """The latencies of the latency phase of a trial. Raises `UserError`."""
     try:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)

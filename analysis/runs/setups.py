@@ -36,9 +36,9 @@ LABEL_LIMIT = 24
 Trials = tuple[str, str, str, int]
 """Values of `KEY`."""
 Settings = dict[str, dict[str, Any]]
-"""By what they are settings of (nothing in particular, a model, a profile) and by name."""
-Differing = tuple[tuple[str, str, Any], ...]
-"""What they are of, name and value: of the settings that are not the same everywhere."""
+"""Values by their scope (nothing in particular, a model, a profile) and name."""
+Differing = dict[tuple[str, str], Any]
+"""Values by scope and name, of the settings that are not the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def _setups(manifests: Mapping[str, Mapping[str, Any]], kinds: Sequence[Trials])
     apart: dict[Trials, Differing] = {}
     for kind in kinds:
         if kind not in known:
-            apart[kind] = (("", "manifest.json", f"missing in {kind[0]}"),)
-        elif settings := tuple(
-            (scope, name, named.get(name, NOT_TOLD))
+            apart[kind] = {("", "manifest.json"): f"missing in {kind[0]}"}
+        elif settings := {
+            (scope, name): named.get(name, NOT_TOLD)
             for scope, named in known[kind].items()
             for name in differing[scope]
-        ):
+        }:
             apart[kind] = settings
     naming, labels = _named_by_one(apart)
     labels = labels or _lettered(apart)
@@ -169,7 +169,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _differing(known: Iterable[Settings]) -> dict[str, list[str]]:
-    """The names of settings with several values, by what they are of, in the order of preference for a label."""
+    """The names of settings with several values, by their scope, in the order of preference for a label."""
     by_scope: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for settings in known:
         for scope, named in settings.items():
@@ -186,22 +186,22 @@ def _differing(known: Iterable[Settings]) -> dict[str, list[str]]:
 
 def _named_by_one(apart: Mapping[Trials, Differing]) -> tuple[str, dict[Trials, str]]:
     """The first setting that alone tells all apart, and each kind of trials named after it; empty if none does."""
-    for scope, name, _ in next(iter(apart.values()), ()):
-        values = {
-            kind: next((v for s, n, v in settings if (s, n) == (scope, name)), NOT_TOLD)
-            for kind, settings in apart.items()
-        }
+    together = {(kind[1:], tuple(settings.items())) for kind, settings in apart.items()}
+    for key in next(iter(apart.values()), {}):
+        values = {kind: settings.get(key, NOT_TOLD) for kind, settings in apart.items()}
         alone = {(kind[1:], value) for kind, value in values.items()}
-        together = {(kind[1:], settings) for kind, settings in apart.items()}
-        labels = {kind: f"{name}={_words(value)}" for kind, value in values.items()}
+        labels = {kind: f"{key[1]}={_words(value)}" for kind, value in values.items()}
         if len(alone) == len(together) and max(map(len, labels.values())) <= LABEL_LIMIT:
-            return name, labels
+            return key[1], labels
     return "", {}
 
 
 def _lettered(apart: Mapping[Trials, Differing]) -> dict[Trials, str]:
-    first: dict[tuple[Any, Differing], str] = {}
-    like = {kind: first.setdefault((kind[1:], settings), kind[0]) for kind, settings in apart.items()}
+    first: dict[Any, str] = {}
+    like = {
+        kind: first.setdefault((kind[1:], tuple(settings.items())), kind[0])
+        for kind, settings in apart.items()
+    }
     letters = dict(zip(dict.fromkeys(like.values()), _letters(), strict=False))
     return {kind: letters[run] for kind, run in like.items()}
 
@@ -219,11 +219,14 @@ def _notes(apart: Mapping[Trials, Differing], labels: Mapping[Trials, str], nami
     members = _grouped((label, kind[0]) for kind, label in labels.items())
     each = "; ".join(f"{label}: {some(runs)}" for label, runs in members.items())
     yield f"settings differ, so these runs are not pooled: {each}"
-    every = [(setting, labels[kind]) for kind, settings in apart.items() for setting in settings]
-    for scope, name in dict.fromkeys(setting[:2] for setting, _ in every):
+    for scope, name in dict.fromkeys(chain.from_iterable(apart.values())):
         if name == naming:
             continue  # its values are the setups' names
-        having = _grouped((_words(value), label) for (s, n, value), label in every if (s, n) == (scope, name))
+        having = _grouped(
+            (_words(settings[scope, name]), labels[kind])
+            for kind, settings in apart.items()
+            if (scope, name) in settings
+        )
         values = "; ".join(f"{value} in {some(names)}" for value, names in having.items())
         yield f"{f'{scope}: ' if scope else ''}{name} is {values}"
 

@@ -51,7 +51,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Noise:
-    """Of each cell and objective: `centre`, its figure without what rounds share, and `variance` of that; both of logs.
+    """The noise of each cell and objective: `centre`, its figure without what rounds share, and its `variance`; both of logs.
 
     freedom: of each objective. correlation: objectives x objectives, of one trial's noise.
     """
@@ -63,7 +63,7 @@ class Noise:
 
 
 def noise(logs: Floats) -> Noise:
-    """From rounds x cells x objectives, NaN where there is none."""
+    """The noise of rounds x cells x objectives, NaN where there is no trial."""
     count = np.count_nonzero(~np.isnan(logs), axis=0)
     cells, objectives = logs.shape[1:]
     with np.errstate(invalid="ignore"):
@@ -282,7 +282,7 @@ def _spreads(
 
 
 def _correlation(residual: Floats) -> Floats:
-    """Of the objectives' noise, over all trials, each cell's in units of its own."""
+    """The correlation of the objectives' noise, over all trials, each cell's in units of its own."""
     sizes = np.sqrt(np.nansum(residual**2, axis=0))
     units = np.nan_to_num(residual / np.where(sizes > _TINY, sizes, np.inf))
     sums = np.einsum("rci,rcj->ij", units, units)

@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 ALPHA = 0.05
 MOST_EXACT = 50
-"""Rounds up to which p-values are counted out; of more, the normal distribution gives them as well."""
+"""Up to so many rounds p-values are exact; for more, the normal distribution gives them as well."""
 MOST_ROUNDS = 100
 """Of more rounds, so many evenly spaced ones stand for all: ends move by some hundredths of the interval's width."""
 _AT_ONCE = 2_000_000
@@ -181,7 +181,7 @@ def rounds_needed(tests: int) -> int:
 
 
 def shifts(first: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
-    """Of each row: the median of all differences other - first, and the ends of its 95 % interval.
+    """The median of all differences other - first of each row, and the ends of its 95 % interval.
 
     A row is a cell, a column a round of one run, in any order and NaN where there are no more: no round of one run
     belongs to any of the other. The interval holds what shift of one sample Mann & Whitney's test cannot tell from
@@ -227,7 +227,7 @@ def _beyond(n: int, m: int) -> float:
 
 
 def _ways(n: int, m: int) -> Floats:
-    """In how many orders of n and m values so many pairs (the index) have the second's value below the first's."""
+    """The number of orders of n and m values by the pairs (the index) whose second value is below the first."""
     least = n * (n + 1) // 2  # the sum of the ranks of the n, if they are the lowest
     ways = np.zeros((n + 1, least + n * m + 1))
     ways[0, 0] = 1

@@ -26,7 +26,7 @@ RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 CHANCE = 0.02
 """A point is left aside once it was on the front in no more than this share of the resamples."""
 FAIR_TRIAL = 2 * LEAST_VALUES
-"""Rounds in which a point that is valid in every other one has an interval."""
+"""A point that is valid in every other round has an interval after so many."""
 MEASURES = {"latency": "s", "throughput": "ips"}
 """What is watched, and the ending of its columns."""
 
@@ -65,7 +65,7 @@ def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high
 
 
 def widest(off: pd.DataFrame) -> tuple[Any, str, float]:
-    """Where the largest of these shares is: index, measure, share. One of them must be known."""
+    """The largest of these shares, with its index and measure. One of them must be known."""
     sizes = off.to_numpy(dtype=float)
     row, column = np.unravel_index(np.nanargmax(sizes), sizes.shape)
     return off.index[row], str(off.columns[column]), float(sizes[row, column])
