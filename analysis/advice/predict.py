@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -306,36 +306,40 @@ class Ensemble:
         return np.arange(len(self.blocks.stratum))[:, None]
 
 
+class Errors(NamedTuple):
+    """Absolute errors, as shares of what was measured, and the root of the mean square of the logarithms of predicted
+    over measured. NaN: none could be tested.
+    """
+
+    median: float
+    worst: float
+    spread: float
+
+    @classmethod
+    def of(cls, errors: Floats) -> Errors:
+        known = errors[np.isfinite(errors)]
+        if not len(known):
+            return cls(np.nan, np.nan, np.nan)
+        sizes = np.abs(known)
+        return cls(float(np.median(sizes)), float(sizes.max()), float(np.sqrt(np.mean(np.log1p(known) ** 2))))
+
+
 @dataclass(frozen=True)
 class Validation:
-    """Absolute errors, as shares of what was measured, over the points that cross the link (NaN: none could be tested).
+    """The errors of predictions, by objective, over the points that cross the link.
 
     `held_out`: each profile was predicted from the others alone; else from all, itself among them, as there is no
-    other. `profiles`: how many were tested. `cells`: how many points at them. spread: the root of the mean
-    square of the logarithms of predicted over measured.
+    other. `profiles`: how many were tested. `cells`: how many points at them.
     """
 
     held_out: bool
     profiles: int
     cells: int
-    latency_median: float
-    latency_worst: float
-    throughput_median: float
-    throughput_worst: float
-    latency_spread: float
-    throughput_spread: float
-
-    def of(self, objective: str) -> tuple[float, float]:
-        """The median and the worst error."""
-        if objective == "latency":
-            return self.latency_median, self.latency_worst
-        return self.throughput_median, self.throughput_worst
+    errors: Mapping[str, Errors]
 
     def spread(self, objective: str) -> float:
         """The model's error, as a standard deviation; NaN where nothing is known of how it does elsewhere."""
-        if not self.held_out:
-            return np.nan
-        return self.latency_spread if objective == "latency" else self.throughput_spread
+        return self.errors[objective].spread if self.held_out and objective in self.errors else np.nan
 
 
 def validate(observed: Observed) -> Validation:
@@ -355,21 +359,5 @@ def validate(observed: Observed) -> Validation:
         errors.append((latency[crossing], throughput[crossing]))
     latencies, throughputs = (np.concatenate(of_kind) for of_kind in zip(*errors, strict=True))
     tested = np.isfinite(latencies)
-    return Validation(
-        held_out,
-        len(observed.profiles),
-        int(np.count_nonzero(tested)),
-        *_median_and_worst(latencies),
-        *_median_and_worst(throughputs),
-        *(_spread(errors) for errors in (latencies, throughputs)),
-    )
-
-
-def _median_and_worst(errors: Floats) -> tuple[float, float]:
-    known = np.abs(errors[np.isfinite(errors)])
-    return (float(np.median(known)), float(known.max())) if len(known) else (np.nan, np.nan)
-
-
-def _spread(errors: Floats) -> float:
-    known = np.log1p(errors[np.isfinite(errors)])
-    return float(np.sqrt(np.mean(known**2))) if len(known) else np.nan
+    by_objective = {"latency": Errors.of(latencies), "throughput": Errors.of(throughputs)}
+    return Validation(held_out, len(observed.profiles), int(np.count_nonzero(tested)), by_objective)

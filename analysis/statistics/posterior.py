@@ -51,7 +51,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of each cell and objective: `centre`, its figure without what rounds share, and its `variance`; both of logs.
+    """The noise of each cell and objective: `centre`, its figure without what rounds share, and its `variance` (logs).
 
     freedom: of each objective. correlation: objectives x objectives, of one trial's noise.
     """

@@ -78,7 +78,7 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
 
 def _trust(advice: Advice) -> Iterator[str]:
     validation, names = advice.validation, ", ".join(advice.measured)
-    median, worst = validation.of(advice.objective)
+    median, worst, _ = validation.errors[advice.objective]
     off = f"off by {percent(median)} (median), {percent(worst)} (worst), at {validation.cells} points"
     if advice.extrapolated:
         yield f"This network is beyond what was measured ({names})."

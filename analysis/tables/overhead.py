@@ -16,7 +16,7 @@ _MS, _MS_PER_MB = 1e3, 1e9
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """Return one table a condition, with a line for each backend, from the frame of `analysis.costs.overhead`."""
+    """Return one table a condition, with a line for each backend, from the frame of `analysis.costs`."""
     tables = []
     for _, group in rows.groupby(CONDITION, dropna=False):
         ordered = pd.concat(group[group["backend"] == backend] for backend in backends(group))

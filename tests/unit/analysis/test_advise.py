@@ -183,7 +183,7 @@ def test_never_sure_of_less_than_predictions_are_off():
     # Another link than it says: predictions are off by far more than what tells the points apart.
     rows.loc[(rows["netem"] == "fast") & (rows["payload_bytes"] > 0), ["network_s", "latency_s"]] += 0.050
     off = asked(BETWEEN, rows)
-    assert off.behind < off.validation.latency_median
+    assert off.behind < off.validation.errors["latency"].median
     assert not off.best.probability > 0.9
     assert (off.best.point, off.best.backend) == ("1", "tcp")
     assert "toss-up" in sentence(off) or "how sure" in sentence(off)
