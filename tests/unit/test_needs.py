@@ -78,16 +78,7 @@ def test_what_builds_no_testbed_needs_no_ssh_server(
 
 def test_a_container_that_refuses_the_testbed_says_so_before_anything_is_installed(tmp_path: Path) -> None:
     """One line that names what is missing, and the two ways out, from a clone in which nothing was started yet."""
-    for file in (
-        "pareto.sh",
-        "requirements.txt",
-        "requirements-worker.txt",
-        "pareto/__init__.py",
-        "pareto/needs.py",
-    ):
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        shutil.copy(REPOSITORY / file, tmp_path / file)
-    shutil.copytree(REPOSITORY / "pareto/hosts", tmp_path / "pareto/hosts")
+    clone(tmp_path)
     place = container(user_namespaces=False)
     if subprocess.run([*place, "true"], check=False, capture_output=True).returncode:
         pytest.skip("forbids user namespaces in one of its own, and may make none")
@@ -104,6 +95,49 @@ def test_a_container_that_refuses_the_testbed_says_so_before_anything_is_install
     assert "docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN" in line
     assert "--testbed FILE" in line
     assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("uv_succeeds", "installed_by"), [(True, ["uv"]), (False, ["uv", "pip"])], ids=["uv", "pip after uv"]
+)
+def test_packages_are_installed_by_uv_or_else_by_pip(
+    tmp_path: Path, uv_succeeds: bool, installed_by: list[str]
+) -> None:
+    """In a clone whose .venv is there and empty; uv and the interpreter in .venv note what they are asked for."""
+    clone(tmp_path)
+    log = tmp_path / "log"
+    (tmp_path / "bin").mkdir()
+    programs = {"bin/uv": "exit 0" if uv_succeeds else "exit 1", ".venv/bin/python": "exit 0"}
+    for name, ending in programs.items():
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"""#!/bin/sh\necho "$0 $*" >>{log}\n{ending}\n""")
+        program.chmod(0o755)
+    done = subprocess.run(
+        [tmp_path / "pareto.sh", "--version"],
+        env={**os.environ, "PYTHON": sys.executable, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    calls = [line for line in log.read_text().splitlines() if " install " in line]
+    assert ["uv" if "/bin/uv" in call else "pip" for call in calls] == installed_by
+    assert "--torch-backend=auto" in calls[0]
+    assert all("requirements.txt" in call for call in calls)
+    assert len(done.stderr.splitlines()) == len(installed_by), "a line for each"
+    assert log.read_text().splitlines()[-1].endswith("-m pareto --version")
+
+
+def clone(folder: Path) -> None:
+    """What of a clone is needed before anything is installed."""
+    for file in (
+        *("pareto.sh", "requirements.txt", "requirements-worker.txt"),
+        *("pareto/__init__.py", "pareto/needs.py"),
+    ):
+        (folder / file).parent.mkdir(exist_ok=True)
+        shutil.copy(REPOSITORY / file, folder / file)
+    shutil.copytree(REPOSITORY / "pareto/hosts", folder / "pareto/hosts")
 
 
 @pytest.fixture
