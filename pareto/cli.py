@@ -9,14 +9,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from getpass import getpass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast
 
 import typer
 
 from analysis.escaping import terminal
-from pareto import COMMAND, RESULTS, __version__, cli_bench
+from pareto import COMMAND, RESULTS, __version__, cli_hosts
 from pareto.errors import UserError
 from pareto.options import OPTIONS, Option
 
@@ -40,7 +39,6 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Out = Annotated[Path, typer.Option(help="Where run folders go.", show_default="results")]
-Testbed = Annotated[str, typer.Option(help="local, or a file that names hosts.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
 Objectives = Annotated[
     str,
@@ -244,7 +242,7 @@ def netem_check(
         list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
     ],
     *,
-    testbed: Testbed = "local",
+    testbed: cli_hosts.Testbed = "local",
     duration: Annotated[str, typer.Option(help="How long to probe each profile.")] = "5s",
     out: Annotated[Path, typer.Option(help="Where pictures go.", show_default="results")] = RESULTS,
     **options: Any,
@@ -267,77 +265,47 @@ def netem_check(
     raise typer.Exit(0 if good else 1)
 
 
-hosts_app = typer.Typer(
-    help="The hosts of a testbed file: pair with them, see them, set them up.", rich_markup_mode=None
-)
-app.add_typer(hosts_app, name="hosts")
-TestbedFile = Annotated[Path, typer.Option("--testbed", help="The testbed file.")]
+bench_app = typer.Typer(help="Benchmarks of the harness itself, on this machine.", rich_markup_mode=None)
+app.add_typer(bench_app, name="bench")
 
 
-@hosts_app.command("add")
-def hosts_add(
-    target: Annotated[
-        str, typer.Argument(metavar="USER@ADDRESS", help="As for ssh; or local, for this machine.")
-    ],
-    role: Annotated[str, typer.Option(help="edge, middle or server.")],
-    testbed: TestbedFile,
-    name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
-    port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,
-    user: Annotated[str, typer.Option(help="The user to log in as.")] = "",
-    key: Annotated[Path | None, typer.Option(help="The private key to use.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
+@bench_app.callback()
+def _bench() -> None:
+    """With it, the one command there is keeps its name."""
+
+
+@bench_app.command()
+def transport(
+    places: Annotated[
+        str, typer.Option(help="Where: loopback, veth, netem (the shaped links), with commas.")
+    ] = "loopback,veth,netem",
+    netem: Annotated[
+        str, typer.Option(help="The shaped links: profiles, with commas.")
+    ] = "10ms-100mbit,wifi",
+    ways: Annotated[
+        str, typer.Option(help="floor, tcp, rpc, their variants (tcp:4, rpc:basic), naive, asyncio.")
+    ] = "floor,tcp,rpc,naive",
+    sizes: Annotated[str, typer.Option(help="Payloads, with commas.")] = "4kB,64kB,200kB,3MB,32MB",
+    rounds: Annotated[
+        int | None, typer.Option(help="Samples of each way, taken in turn.  [15; 3 with --quick]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the order of measurements.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and short samples, for a first look.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the JSON file goes.", show_default="results")] = RESULTS,
 ) -> None:
-    """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
-    from pareto.hosts import pairing
+    """Compare each way of moving tensors with a plain socket: round trips, streams, processor time."""
+    from pareto.bench.request import request
 
-    wanted = pairing.Wanted(target, role, name, port, user, key, device)
-    here = sys.stdin.isatty()
-    pairing.add(
-        wanted, testbed, pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)
-    )
-
-
-@hosts_app.command("list")
-def hosts_list(testbed: TestbedFile) -> None:
-    """List the hosts of a testbed file, and whether they can be reached."""
-    from pareto.hosts import inventory, setup, ssh_testbed
-
-    good = setup.list_hosts(inventory.load(testbed).hosts, ssh_testbed.connect, say=_say)
-    raise typer.Exit(0 if good else 2)
-
-
-@hosts_app.command("setup")
-def hosts_setup(
-    testbed: TestbedFile,
-    host: Annotated[str, typer.Option(help="Only this one, by its name in the file.")] = "",
-) -> None:
-    """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
-    from pareto.hosts import inventory, setup, ssh_testbed
-
-    hosts = [entry for entry in inventory.load(testbed).hosts if host in ("", entry.name)]
-    if not hosts:
-        raise UserError(
-            f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: {COMMAND} hosts add"
-        )
-    ask = _ask if sys.stdin.isatty() else None
-    raise typer.Exit(0 if setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask) else 2)
-
-
-app.add_typer(cli_bench.app, name="bench")
-
-
-@app.command()
-def doctor(
-    testbed: Testbed = "local",
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Remove what killed runs left on its machines.")
-    ] = False,
-) -> None:
-    """Show what a testbed lacks for a sweep, each with the command that fixes it."""
-    from pareto import doctor as examination
+    texts = {"places": places, "netem": netem, "ways": ways, "sizes": sizes}
+    wanted = request(**texts, rounds=rounds, seed=seed, quick=quick)
+    from pareto.bench import run
     from pareto.console import console
 
-    raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
+    typer.echo(run.run(console(), wanted, out))
+
+
+app.add_typer(cli_hosts.app, name="hosts")
+app.command()(cli_hosts.doctor)
 
 
 def main() -> int:
@@ -368,24 +336,11 @@ def _complain(message: str) -> int:
     return 2
 
 
-def _say(text: str) -> None:
-    """A line from what hosts said."""
-    typer.echo(terminal(text))
-
-
 class _Warning(logging.Formatter):
     """What the analysis logs, for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return terminal(super().format(record))
-
-
-def _ask(prompt: str) -> str:
-    """What is typed unseen; Ctrl-D is a no."""
-    try:
-        return getpass(prompt)
-    except EOFError:
-        raise typer.Abort from None
 
 
 def _interrupt(*_: Any) -> NoReturn:

@@ -1,0 +1,95 @@
+"""The commands about hosts: `hosts add`, `hosts list`, `hosts setup`, and `doctor`."""
+
+from __future__ import annotations
+
+import sys
+from getpass import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.escaping import terminal
+from pareto import COMMAND
+from pareto.errors import UserError
+
+Testbed = Annotated[str, typer.Option(help="local, or a file that names hosts.")]
+app = typer.Typer(
+    help="The hosts of a testbed file: pair with them, see them, set them up.", rich_markup_mode=None
+)
+TestbedFile = Annotated[Path, typer.Option("--testbed", help="The testbed file.")]
+
+
+@app.command()
+def add(
+    target: Annotated[
+        str, typer.Argument(metavar="USER@ADDRESS", help="As for ssh; or local, for this machine.")
+    ],
+    role: Annotated[str, typer.Option(help="edge, middle or server.")],
+    testbed: TestbedFile,
+    name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
+    port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,
+    user: Annotated[str, typer.Option(help="The user to log in as.")] = "",
+    key: Annotated[Path | None, typer.Option(help="The private key to use.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
+) -> None:
+    """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
+    from pareto.hosts import pairing
+
+    wanted = pairing.Wanted(target, role, name, port, user, key, device)
+    here = sys.stdin.isatty()
+    pairing.add(
+        wanted, testbed, pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)
+    )
+
+
+@app.command("list")
+def list_(testbed: TestbedFile) -> None:
+    """List the hosts of a testbed file, and whether they can be reached."""
+    from pareto.hosts import inventory, setup, ssh_testbed
+
+    good = setup.list_hosts(inventory.load(testbed).hosts, ssh_testbed.connect, say=_say)
+    raise typer.Exit(0 if good else 2)
+
+
+@app.command()
+def setup(
+    testbed: TestbedFile,
+    host: Annotated[str, typer.Option(help="Only this one, by its name in the file.")] = "",
+) -> None:
+    """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
+    from pareto.hosts import inventory, setup, ssh_testbed
+
+    hosts = [entry for entry in inventory.load(testbed).hosts if host in ("", entry.name)]
+    if not hosts:
+        raise UserError(
+            f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: {COMMAND} hosts add"
+        )
+    ask = _ask if sys.stdin.isatty() else None
+    raise typer.Exit(0 if setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask) else 2)
+
+
+def doctor(
+    testbed: Testbed = "local",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Remove what killed runs left on its machines.")
+    ] = False,
+) -> None:
+    """Show what a testbed lacks for a sweep, each with the command that fixes it."""
+    from pareto import doctor as examination
+    from pareto.console import console
+
+    raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
+
+
+def _say(text: str) -> None:
+    """A line from what hosts said."""
+    typer.echo(terminal(text))
+
+
+def _ask(prompt: str) -> str:
+    """What is typed unseen; Ctrl-D is a no."""
+    try:
+        return getpass(prompt)
+    except EOFError:
+        raise typer.Abort from None
