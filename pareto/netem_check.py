@@ -173,28 +173,30 @@ def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> 
 
 def _jitter(profile: Profile, series: Sequence[Observed]) -> Iterator[Judgement]:
     # Of two independent uniform delays: the variances add.
-    asked = math.sqrt(sum(way.jitter_s**2 / 3 for way in profile.directions))
+    asked = math.sqrt(sum(direction.jitter_s**2 / 3 for direction in profile.directions))
     values = [value for each in series for value in each.reading.rtts_s]
-    reordered = any(way.reorder for way in profile.directions)  # these have no delay at all
+    reordered = any(direction.reorder for direction in profile.directions)  # these have no delay at all
     if asked and len(values) > 2 and profile.period_s is None and not reordered:
         yield Judgement("RTT, std. dev.", "s", asked, statistics.stdev(values), None, "")
 
 
 def _rate(
     name: str,
-    way: Direction,
+    direction: Direction,
     series: Sequence[Observed],
     rate_of: Callable[[Reading], float | None],
     tolerance: Tolerance,
 ) -> Iterator[Judgement]:
-    if not way.limited:
+    if not direction.limited:
         return
     share = series[0].reading.payload_share
     values = [rate for each in series if (rate := rate_of(each.reading)) is not None]
     typical = statistics.median(values) if values else None
-    changes = way.trace is not None
-    fault = _mostly(series, "rate") if changes else probe.judge_rate(name, way, typical, share, tolerance)
-    asked = share * _middle([probe.rate_range_bps(way, each.span) or (0.0, 0.0) for each in series])
+    changes = direction.trace is not None
+    fault = (
+        _mostly(series, "rate") if changes else probe.judge_rate(name, direction, typical, share, tolerance)
+    )
+    asked = share * _middle([probe.rate_range_bps(direction, each.span) or (0.0, 0.0) for each in series])
     yield Judgement(f"rate {name}", "bit/s", asked, typical, _range(values), fault)
 
 
@@ -215,15 +217,20 @@ def _message(profile: Profile, series: Sequence[Observed], tolerance: Tolerance)
     yield Judgement(what, "s", asked, typical, _range(values), fault)
 
 
-def _samples(name: str, way: Direction, samples: Sequence[Sample | None]) -> Iterator[Judgement]:
+def _samples(name: str, direction: Direction, samples: Sequence[Sample | None]) -> Iterator[Judgement]:
     taken = [sample for sample in samples if sample is not None]
     if not taken:
         return
     sent = sum(sample.sent for sample in taken)
     for what, count, asked, bursts in (
-        ("lost", sum(sample.lost for sample in taken), probe.missing_share(way), probe.burstiness(way)),
-        ("repeated", sum(sample.duplicates for sample in taken), way.duplicate, 1.0),
-        ("reordered", sum(sample.reordered for sample in taken), way.reorder, 1.0),
+        (
+            "lost",
+            sum(sample.lost for sample in taken),
+            probe.missing_share(direction),
+            probe.burstiness(direction),
+        ),
+        ("repeated", sum(sample.duplicates for sample in taken), direction.duplicate, 1.0),
+        ("reordered", sum(sample.reordered for sample in taken), direction.reorder, 1.0),
     ):
         if not asked and not count:
             continue
@@ -327,7 +334,7 @@ def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path
     return str(path)
 
 
-def _asked_bps(way: Direction, observed: Observed) -> float | None:
+def _asked_bps(direction: Direction, observed: Observed) -> float | None:
     """Payload that the link was to carry then: in the middle of what it was, where it changes."""
-    rates = probe.rate_range_bps(way, observed.span)
+    rates = probe.rate_range_bps(direction, observed.span)
     return sum(rates) / 2 * observed.reading.payload_share if rates else None

@@ -1,4 +1,4 @@
-"""Probing a link of a testbed through the program on its near host that has the probe, with the verdict."""
+"""Probes a link of a testbed through the program on its near host that has the probe, and judges the reading."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def own_profile(name: str, link: probe.Reading) -> Profile:
 
 
 def in_words(link: probe.Reading) -> str:
-    """A bare link in words."""
+    """What was measured of a link that nobody shapes, in words."""
     figures = [
         f"round trip {show_delay(link.rtt_s)}" if link.rtt_s is not None else "",
         f"{show_rate(link.rate_bps)} out" if link.rate_bps else "",
@@ -82,7 +82,7 @@ def in_words(link: probe.Reading) -> str:
 
 
 def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance) -> list[str]:
-    """What of a profile the link beneath cannot be made to do; its trials would be invalid."""
+    """A line on each thing that a profile asks and the link beneath cannot do: its trials would be invalid."""
     if not profile.shaped:
         return []
     faults = []
@@ -94,8 +94,8 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
             "take it off the profile's delay, or give a larger --rtt-floor"
         )
     ways = zip(profile.directions, ("out", "back"), (link.rate_bps, link.rate_back_bps), strict=True)
-    for way, name, rate in ways:
-        asked = way.typical.rate_bps
+    for direction, name, rate in ways:
+        asked = direction.typical.rate_bps
         if asked and rate and rate < asked * probe.GOODPUT * (1 - tolerance.rate_fraction):
             faults.append(
                 f"{profile.name}: the link itself carries only {show_rate(rate)} {name}, "

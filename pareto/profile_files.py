@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -60,21 +60,19 @@ def is_file(name: str) -> bool:
     return "/" in name or name.strip().endswith((".yaml", ".yml"))
 
 
-_NAME_PARTS = {  # in the order in which a name has them
-    "delay_s": (units.is_delay, units.delay_s),
-    "rate_bps": (units.is_rate, units.rate_bps),
-    "loss": (units.is_share, units.share),
-}
+_NAME_PARTS = {"delay_s": units.delay_s, "rate_bps": units.rate_bps, "loss": units.share}
+"""In the order in which a name has them."""
 
 
 def _from_name(name: str, directory: Path) -> Direction:
     """The direction that ``80ms-20mbit``, ``50ms`` or ``10mbit-1%`` describes."""
-    parts = name.split("-")
-    fields = [next((field for field, (fits, _) in _NAME_PARTS.items() if fits(part)), "") for part in parts]
-    if fields == [field for field in _NAME_PARTS if field in fields]:
-        values: dict[str, Any] = {
-            field: _NAME_PARTS[field][1](part) for field, part in zip(fields, parts, strict=True)
-        }
+    values: dict[str, Any] = {}
+    for part in name.split("-"):
+        for field, parse in _NAME_PARTS.items():
+            with suppress(ValueError):
+                values.setdefault(field, parse(part))
+    in_order = [field for field in _NAME_PARTS if field in values]
+    if list(values) == in_order and len(values) == len(name.split("-")):
         try:
             return Direction(**values)
         except UserError as error:

@@ -17,7 +17,7 @@ from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction
 from pareto.link.qdisc import TrafficControl
 from pareto.link.steering import Scope
 from pareto.link.trace import POSITION
-from pareto.validation import Bounds, Text, check
+from pareto.validation import Bounds, Text
 
 _INTERFACE = Annotated[str, Text("[!-.0-~]{1,15}", "interface's name")]
 _ADDRESS = Annotated[str, Text("[0-9A-Fa-f.:]{2,45}(%[!-.0-~]{1,15})?", "IP address")]
@@ -31,14 +31,11 @@ _IFF_LOOPBACK = 0x8  # linux/if.h
 
 @dataclass(frozen=True)
 class Nothing:
-    """A request that its name says."""
-
-    def __post_init__(self) -> None:
-        check(self)
+    """A request whose name says it all."""
 
 
 @dataclass(frozen=True)
-class Apply(Nothing):
+class Apply:
     """How an interface, which carries that data address of this host, is to be shaped."""
 
     interface: _INTERFACE
@@ -52,7 +49,6 @@ class Apply(Nothing):
     patience_s: Annotated[float, Bounds(0, _MAX_PATIENCE_S, unit="s")] = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for address in (self.address, self.peer):
             if address is not None:
                 _parse(address)
@@ -63,14 +59,14 @@ class Apply(Nothing):
 
 
 @dataclass(frozen=True)
-class Restart(Nothing):
+class Restart:
     """The traces begin anew at a position."""
 
     position_s: POSITION
 
 
 @dataclass(frozen=True)
-class Seed(Nothing):
+class Seed:
     """Chance begins anew in both directions."""
 
     interface: _INTERFACE
@@ -79,7 +75,7 @@ class Seed(Nothing):
 
 
 @dataclass(frozen=True)
-class Stats(Nothing):
+class Stats:
     """What was dropped on an interface, and where its traces are."""
 
     interface: _INTERFACE

@@ -181,10 +181,10 @@ def question(
     """
     out, back = profile.directions
     constant = profile.period_s is None
-    slowest_bps = min(way.typical.rate_bps or math.inf for way in profile.directions)
+    slowest_bps = min(direction.typical.rate_bps or math.inf for direction in profile.directions)
     skip_out, skip_back = _unsettled_bytes(profile, out), _unsettled_bytes(profile, back)
     # A packet that comes late, or is long on the line, holds up those close behind it.
-    jitter_s = sum(way.jitter_s for way in profile.directions)
+    jitter_s = sum(direction.jitter_s for direction in profile.directions)
     sample_gap_s = max(_SAMPLE_GAP_S, 2 * 8 * _SAMPLE_WIRE_BYTES / slowest_bps)
     sample = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / sample_gap_s)))
     return Question(
@@ -206,13 +206,13 @@ def question(
     )
 
 
-def _bulk(way: Direction, skip: int) -> int:
-    rate_bps = way.typical.rate_bps
+def _bulk(direction: Direction, skip: int) -> int:
+    rate_bps = direction.typical.rate_bps
     return bulk_bytes(rate_bps) + skip if rate_bps else 0
 
 
-def _train_gap_s(way: Direction) -> float:
-    rate_bps = way.typical.rate_bps
+def _train_gap_s(direction: Direction) -> float:
+    rate_bps = direction.typical.rate_bps
     return 8 * _TRAIN_WIRE_BYTES / rate_bps / _TRAIN_PACE if rate_bps and rate_bps <= _PACED_BPS else 0.0
 
 
@@ -228,9 +228,9 @@ def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None
         ("edge to server", profile.edge_to_server, reading.rate_bps, reading.sample),
         ("server to edge", profile.server_to_edge, reading.rate_back_bps, reading.sample_back),
     )
-    for name, way, rate, sample in ways:
-        faults.append(judge_rate(name, way, rate, reading.payload_share, tolerance, span))
-        faults.append(_loss_fault(name, way, sample))
+    for name, direction, rate, sample in ways:
+        faults.append(judge_rate(name, direction, rate, reading.payload_share, tolerance, span))
+        faults.append(_loss_fault(name, direction, sample))
     return "; ".join(fault for fault in faults if fault)
 
 
@@ -261,43 +261,46 @@ def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, floa
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def burstiness(way: Direction) -> float:
+def burstiness(direction: Direction) -> float:
     """By how much bursts of loss inflate the variance of a sample: (1 + r) / (1 - r), r between neighbours."""
-    if not isinstance(way.loss, Gilbert):
+    if not isinstance(direction.loss, Gilbert):
         return 1.0
-    stays = max(0.0, 1 - way.loss.good_to_bad - way.loss.bad_to_good)
+    stays = max(0.0, 1 - direction.loss.good_to_bad - direction.loss.bad_to_good)
     return (1 + stays) / (1 - stays)
 
 
-def missing_share(way: Direction) -> float:
+def missing_share(direction: Direction) -> float:
     """The share of datagrams that do not arrive: lost, or damaged and refused for their checksum."""
-    return 1 - (1 - way.mean_loss) * (1 - way.corrupt)
+    return 1 - (1 - direction.mean_loss) * (1 - direction.corrupt)
 
 
 def rtt_range_s(profile: Profile, span: Span = STILL) -> tuple[float, float]:
     """The least and the greatest round trip that the profile allows."""
-    delays = [delay_range_s(way, span) for way in profile.directions]
+    delays = [delay_range_s(direction, span) for direction in profile.directions]
     return sum(least for least, _ in delays), sum(most for _, most in delays)
 
 
-def delay_range_s(way: Direction, span: Span = STILL) -> tuple[float, float]:
+def delay_range_s(direction: Direction, span: Span = STILL) -> tuple[float, float]:
     """The least and the greatest delay of a small packet; an outage delays too."""
-    if way.trace is None:
-        return way.delay_s - way.jitter_s, way.delay_s + way.jitter_s
-    delays = [step.delay_s for step in way.trace.steps_between(*span)]
-    held_s = way.trace.most_transfer_s(_SAMPLE_WIRE_BYTES, *span)
-    return max(0.0, min(delays) - way.jitter_s), max(delays) + held_s + way.jitter_s
+    if direction.trace is None:
+        return direction.delay_s - direction.jitter_s, direction.delay_s + direction.jitter_s
+    delays = [step.delay_s for step in direction.trace.steps_between(*span)]
+    held_s = direction.trace.most_transfer_s(_SAMPLE_WIRE_BYTES, *span)
+    return max(0.0, min(delays) - direction.jitter_s), max(delays) + held_s + direction.jitter_s
 
 
-def rate_range_bps(way: Direction, span: Span = STILL) -> tuple[float, float] | None:
+def rate_range_bps(direction: Direction, span: Span = STILL) -> tuple[float, float] | None:
     """The least and the greatest rate on the wire at which a probe's bulk may cross; None: not limited."""
-    if not way.limited:
+    if not direction.limited:
         return None
-    if way.trace is None:
-        assert way.rate_bps is not None  # noqa: S101
-        return way.rate_bps, way.rate_bps
-    nbytes = bulk_bytes(way.trace.mean_rate_bps or 0.0)
-    slowest, fastest = way.trace.most_transfer_s(nbytes, *span), way.trace.least_transfer_s(nbytes, *span)
+    if direction.trace is None:
+        assert direction.rate_bps is not None  # noqa: S101
+        return direction.rate_bps, direction.rate_bps
+    nbytes = bulk_bytes(direction.trace.mean_rate_bps or 0.0)
+    slowest, fastest = (
+        direction.trace.most_transfer_s(nbytes, *span),
+        direction.trace.least_transfer_s(nbytes, *span),
+    )
     return 8 * nbytes / slowest, 8 * nbytes / fastest
 
 
@@ -319,17 +322,22 @@ def on_line_s(profile: Profile, nbytes: int) -> float:
     """How long an idle link takes to put a packet of so many bytes on the line, out and back."""
     if profile.bucket or profile.period_s is not None:
         return 0.0  # a full bucket lets it through; what changes has a range
-    return sum(8 * nbytes / way.rate_bps for way in profile.directions if way.rate_bps)
+    return sum(8 * nbytes / direction.rate_bps for direction in profile.directions if direction.rate_bps)
 
 
 def judge_rate(
-    name: str, way: Direction, measured: float | None, share: float, tolerance: Tolerance, span: Span = STILL
+    name: str,
+    direction: Direction,
+    measured: float | None,
+    share: float,
+    tolerance: Tolerance,
+    span: Span = STILL,
 ) -> str:
     """As `judge`, the rate of one direction alone: `measured` is payload, `share` of each byte on the wire."""
-    asked = rate_range_bps(way, span)
+    asked = rate_range_bps(direction, span)
     if asked is None:
         return ""
-    least, most = (rate * arriving_share(way, share) for rate in asked)
+    least, most = (rate * arriving_share(direction, share) for rate in asked)
     shown = show_rate(most) if least == most else f"{show_rate(least)} to {show_rate(most)}"
     if measured is None:
         return f"rate {name} could not be measured, {tolerance.than} {shown} of payload"
@@ -339,37 +347,37 @@ def judge_rate(
     return f"rate {name} {show_rate(measured)}, {tolerance.than} {shown} of payload {of}"
 
 
-def arriving_share(way: Direction, payload_share: float) -> float:
+def arriving_share(direction: Direction, payload_share: float) -> float:
     """The payload that arrives for each byte's time on the line.
 
     What is damaged takes the line's time and is refused; what overtakes takes none.
     """
-    return payload_share * (1 - way.corrupt) / max(1 - way.reorder, 1e-9)
+    return payload_share * (1 - direction.corrupt) / max(1 - direction.reorder, 1e-9)
 
 
-def _loss_fault(name: str, way: Direction, sample: Sample | None) -> str:
+def _loss_fault(name: str, direction: Direction, sample: Sample | None) -> str:
     if sample is None:
         return ""
-    least, most = interval(sample.lost, sample.sent, burstiness(way))
-    asked = missing_share(way)
+    least, most = interval(sample.lost, sample.sent, burstiness(direction))
+    asked = missing_share(direction)
     if least <= asked <= most:
         return ""
     return f"lost {name} {sample.lost} of {sample.sent} datagrams, asked {asked:.2%}"
 
 
-def _unsettled_bytes(profile: Profile, way: Direction) -> int:
+def _unsettled_bytes(profile: Profile, direction: Direction) -> int:
     """What a bulk carries before the line is its only limit: a bucket's burst, what comes in while jitter can leave
     the line without work."""
-    rate = way.typical.rate_bps
+    rate = direction.typical.rate_bps
     if not rate:
         return 0
     burst = profile.bucket.burst_bytes if profile.bucket else 0
-    return int(1.25 * (burst + 2 * way.jitter_s * rate / 8))
+    return int(1.25 * (burst + 2 * direction.jitter_s * rate / 8))
 
 
 def _pings(profile: Profile) -> int:
     """So many that all are lost only once in ten thousand probes."""
-    lost = 1 - math.prod(1 - missing_share(way) for way in profile.directions)
+    lost = 1 - math.prod(1 - missing_share(direction) for direction in profile.directions)
     return (
         max(_LEAST_PINGS, min(_MOST_PINGS, math.ceil(math.log(1e-4) / math.log(lost))))
         if 0 < lost < 1
@@ -380,8 +388,8 @@ def _pings(profile: Profile) -> int:
 def _wait_s(profile: Profile) -> float:
     """How long an echo may take: the longest round trip, a full queue each way, and a moment."""
     waits = [
-        8 * (way.waiting_bytes or 0) / way.typical.rate_bps
-        for way in profile.directions
-        if way.typical.rate_bps
+        8 * (direction.waiting_bytes or 0) / direction.typical.rate_bps
+        for direction in profile.directions
+        if direction.typical.rate_bps
     ]
     return rtt_range_s(profile, (0.0, profile.period_s or 0.0))[1] + sum(waits) + _STRAGGLER_S

@@ -187,10 +187,10 @@ class Profile:
     def __post_init__(self) -> None:
         check(self)
         if self.bucket is not None:
-            if not any(way.limited for way in self.directions):
+            if not any(direction.limited for direction in self.directions):
                 raise UserError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
-            for way in self.directions:
-                if way.trace is not None or way.limit_bytes is not None:
+            for direction in self.directions:
+                if direction.trace is not None or direction.limit_bytes is not None:
                     raise UserError(
                         f"shaper {NETEM_TBF} knows neither trace nor limit: its queue is what fits into latency"
                     )
@@ -207,33 +207,38 @@ class Profile:
     @property
     def shaped(self) -> bool:
         """Whether it asks for anything but the link as it is."""
-        return any(way.shaped for way in self.directions)
+        return any(direction.shaped for direction in self.directions)
 
     @property
     def by_chance(self) -> bool:
         """Whether chance has a part in it."""
-        return any(way.by_chance for way in self.directions)
+        return any(direction.by_chance for direction in self.directions)
 
     @property
     def tcp_fills(self) -> bool:
         """Whether TCP runs at the link's rate: nothing is lost or out of order, and what waits has room."""
-        return not any(way.impaired or way.limit_bytes is not None for way in self.directions)
+        return not any(
+            direction.impaired or direction.limit_bytes is not None for direction in self.directions
+        )
 
     @property
     def rtt_s(self) -> float:
         """What the two delays add to a round trip, on average."""
-        return sum(way.typical.delay_s for way in self.directions)
+        return sum(direction.typical.delay_s for direction in self.directions)
 
     def with_queues(self) -> Profile:
         """As it is put in force: a queue of the usual length in front of each line that has no limit of its own."""
         if self.bucket is not None:  # its queue is what fits into its latency
             return self
-        out, back = (replace(way, queue_bytes=self._usual_queue_bytes(way)) for way in self.directions)
+        out, back = (
+            replace(direction, queue_bytes=self._usual_queue_bytes(direction))
+            for direction in self.directions
+        )
         return replace(self, edge_to_server=out, server_to_edge=back)
 
-    def _usual_queue_bytes(self, way: Direction) -> int | None:
-        rate_bps = way.typical.rate_bps
-        if rate_bps is None or way.limit_bytes is not None:
+    def _usual_queue_bytes(self, direction: Direction) -> int | None:
+        rate_bps = direction.typical.rate_bps
+        if rate_bps is None or direction.limit_bytes is not None:
             return None
         usual = max(QUEUE_BDP * self.rtt_s * rate_bps / 8, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * rate_bps / 8)
         return min(int(usual), MAX_LIMIT_BYTES)
@@ -241,12 +246,15 @@ class Profile:
     @property
     def period_s(self) -> float | None:
         """How long it takes until the link has done all that its traces say (None: it does not change)."""
-        return max((way.trace.period_s for way in self.directions if way.trace is not None), default=None)
+        return max(
+            (direction.trace.period_s for direction in self.directions if direction.trace is not None),
+            default=None,
+        )
 
     @property
     def typical(self) -> Profile:
         """Without traces: their means instead."""
-        out, back = (way.typical for way in self.directions)
+        out, back = (direction.typical for direction in self.directions)
         return replace(self, edge_to_server=out, server_to_edge=back)
 
     def to_dict(self) -> dict[str, Any]:
@@ -262,11 +270,11 @@ class Profile:
     def record(self) -> dict[str, Any]:
         """As `to_dict`, for manifests: with the queues in force, a trace by name and digest, not by all its steps."""
         fields = self.with_queues().to_dict()
-        for way in ("edge_to_server", "server_to_edge"):
-            if (trace := fields[way].get("trace")) is not None:
+        for direction in ("edge_to_server", "server_to_edge"):
+            if (trace := fields[direction].get("trace")) is not None:
                 digest = hashlib.sha256(json.dumps(trace).encode()).hexdigest()
                 kept = {"name": trace["name"], "period_s": trace["period_s"], "steps": len(trace["steps"])}
-                fields[way]["trace"] = kept | {"sha256": digest}
+                fields[direction]["trace"] = kept | {"sha256": digest}
         return fields
 
     @classmethod

@@ -32,7 +32,7 @@ def delay_s(text: str, what: str = "delay") -> float:
 
 
 def duration_s(text: str, what: str = "duration") -> float:
-    """Seconds of a time that somebody waits for, such as ``20min``."""
+    """Seconds of a waiting time such as ``20min``."""
     number, unit = _split(text, what, tuple(_LONG), "20min")
     return number * _LONG[unit]
 
@@ -55,18 +55,6 @@ def size_bytes(text: str, what: str = "limit") -> int:
     return round(min(number, 1e30) * _BYTES[unit])  # a number of 400 digits is infinite, which has no integer
 
 
-def is_delay(text: str) -> bool:
-    return _unit(text) in _PER_SECOND
-
-
-def is_rate(text: str) -> bool:
-    return _unit(text) in _BITS
-
-
-def is_share(text: str) -> bool:
-    return _unit(text) in _PERCENT
-
-
 def show_delay(seconds: float) -> str:
     """The delay to three digits in milliseconds: ``231 ms``, ``0.12 ms``."""
     return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 1 else f"{seconds * 1e3:.0f} ms"
@@ -78,11 +66,6 @@ def show_rate(bits_per_second: float) -> str:
         if bits_per_second >= size:
             return f"{bits_per_second / size:.3g} {unit}"
     return f"{bits_per_second / 1e3:.3g} kbit/s"
-
-
-def _unit(text: str) -> str | None:
-    match = _QUANTITY.fullmatch(text.strip())
-    return match[2].lower() if match else None
 
 
 def _split(text: str, what: str, units: tuple[str, ...], example: str) -> tuple[float, str]:
