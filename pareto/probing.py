@@ -31,7 +31,7 @@ def probed(
     *,
     is_local: bool,
 ) -> tuple[probe.Probed, probe.Span]:
-    """Measure the link now: reading and verdict, and the part of its traces that passed meanwhile.
+    """Measure and judge the link now; also returns the part of its traces that passed meanwhile.
 
     A profile that asks for nothing promises nothing of a real link, and cannot be off there.
     """
@@ -45,7 +45,7 @@ def probed(
 def settle(
     shaper: Shaper, near: Session, profile: Profile, question: Question | None = None, *, is_local: bool
 ) -> None:
-    """Open the congestion windows of the probe's own connection by readings that are not used."""
+    """Open the congestion windows of the probe's connection by readings that are not used."""
     for _ in range(MOST_SETTLING):
         if not probed(shaper, near, profile, probe.Tolerance(), question, is_local=is_local)[0].fault:
             return
@@ -62,7 +62,7 @@ def bare(near: Session) -> probe.Reading:
 
 
 def own_profile(name: str, link: probe.Reading) -> Profile:
-    """A real link as it was measured, as a profile: what its trials are held against where nothing is emulated."""
+    """The profile of a real link as it was measured: where nothing is emulated, trials are judged by it."""
     delay_s = min((link.rtt_s or 0.0) / 2, MAX_DELAY_S)
     out, back = (
         min(max(rate / probe.GOODPUT, MIN_RATE_BPS), MAX_RATE_BPS) if rate else None
@@ -105,7 +105,7 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
 
 
 class Probers:
-    """A probe on each host of a testbed, and nothing else. Raises SessionError, SessionLost, TimeoutError."""
+    """On each host of a testbed a program that has only the probe. Raises SessionError, SessionLost, TimeoutError."""
 
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
@@ -122,7 +122,7 @@ class Probers:
             self._undo = undo.pop_all()
 
     def shape(self, link: Link, profile: Profile) -> dict[str, Any]:
-        """Put a profile on a link; what was read back."""
+        """Put a profile on a link; returns what was read back."""
         in_force = link.shaper.apply(profile)
         near, far = link.near.role, link.far.role
         self._sessions[near].ask(ConnectProbe(*self._place(far), self._token), TIMEOUT_S)
@@ -130,7 +130,7 @@ class Probers:
         return in_force
 
     def reach_s(self, role: str, later: str) -> float:
-        """Connect a host to one after it in the chain, be they neighbours or not; the seconds that took."""
+        """Seconds that a host takes to connect to one after it in the chain, neighbour or not."""
         return self._sessions[role].ask(Reach(*self._place(later)), TIMEOUT_S)
 
     def probed(
@@ -158,5 +158,5 @@ class Probers:
 
 
 def _position_s(shaper: Shaper, profile: Profile) -> float:
-    """Where the link's traces are; 0 if it has none."""
+    """The position of the link's traces; 0 if it has none."""
     return (shaper.state().position_s or 0.0) if profile.period_s is not None else 0.0

@@ -54,7 +54,7 @@ _Wanted = TypeVar("_Wanted")
 
 
 class Helper:
-    """The interfaces touched. `interface` makes what shapes the one of a name."""
+    """Answers requests and knows the interfaces that it has shaped. `interface` makes one of a name."""
 
     def __init__(self, interface: Callable[[str], Interface] = Interface) -> None:
         self._make = interface
@@ -100,7 +100,7 @@ class Helper:
         return {"left": [line for lines in left.values() for line in lines]}
 
     def handlers(self) -> dict[str, jsonlines.Handler]:
-        """Each request by its name, held to what is declared."""
+        """The handler of each request, by its name."""
         return {
             "supported": self._handler(Nothing, self.supported),
             "apply": self._handler(Apply, self.apply),
@@ -139,7 +139,7 @@ class Helper:
             return "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
 
     def end(self) -> None:
-        """Put everything back for good: the lock is kept, so that no handler changes anything after."""
+        """Put everything back for good: the lock is kept, so that no handler changes anything afterwards."""
         self._lock.acquire()
         left, failed = self._restored()
         for line in (*(f"{name}: {line}" for name, lines in left.items() for line in lines), *failed):

@@ -1,4 +1,4 @@
-"""A program that must put things back runs as two processes: one works, the other waits until it is to end.
+"""Runs a program that must put things back as two processes: one works, the other guards it.
 
 The worker reads its requests from a pipe that the guard fills with what comes in on stdin. The guard understands none
 of it and shares no lock with the worker. At end of file, after too long a silence, at SIGTERM or SIGHUP it closes the
@@ -33,9 +33,9 @@ def run(
     silence_limit_s: float = SILENCE_LIMIT_S,
     grace_s: float = GRACE_S,
 ) -> NoReturn:
-    """Have `work` done by a child process, then call `put_back`, which says what it did, here. Never returns.
+    """Run `work` in a child process, and then `put_back` in this one; print what it did. Never returns.
 
-    Called while there is one thread. `work` ends at the end of its stdin.
+    Must be called while there is only one thread. `work` must end at the end of its stdin.
     """
     wake, woken = os.pipe()
     os.set_blocking(wake, False)
@@ -102,9 +102,9 @@ def _be_the_worker(work: Callable[[], object], requests: int, others: Sequence[i
 def _pass_on(
     pipe: int, wake: int, child: int, silence_limit_s: float, grace_s: float, ended: Callable[[], bool]
 ) -> None:
-    """Copy stdin into the pipe until there is a reason to end: nothing more comes, or the worker has ended.
+    """Copy stdin into the pipe until the driver is gone or silent, or the worker has ended.
 
-    Never blocks: what the worker does not take stays where it is.
+    Never blocks: what the worker does not read yet stays in stdin.
     """
     os.set_blocking(pipe, False)
     waiting = b""
@@ -159,7 +159,7 @@ def _runs(child: int) -> bool:
 
 
 def _say(text: str) -> None:
-    """On stderr; where nobody reads that any more, what is to be done is done all the same."""
+    """Print on stderr; that nobody reads it any more is no error."""
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode(errors="replace"))
 

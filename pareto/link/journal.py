@@ -176,7 +176,7 @@ def _repair(path: Path) -> list[str]:
 
 
 def _undo_leftover(path: Path, interface: str) -> list[str]:
-    """Put back what the file says, if it says anything."""
+    """Put the interface back as the file says, if it is complete."""
     record = _record(path)
     if record is None:
         return []
@@ -224,7 +224,7 @@ def _locked(path: Path, flags: int) -> int | None:
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """What the file says; None where its program was killed before it had said it."""
+    """What the file says; None where its program was killed before it was complete."""
     try:
         record: dict[str, Any] = json.loads(path.read_text())
     except ValueError:

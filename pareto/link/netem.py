@@ -61,10 +61,7 @@ class Netem:
 
     @classmethod
     def of(cls, direction: Direction, delay_s: float | None = None) -> Netem:
-        """`delay_s` is what a trace says at the moment; its rate and the limit of the queue are tbf's then.
-
-        Raises QdiscError.
-        """
+        """The netem of a direction; with `delay_s`, of its trace at the moment (tbf has the rate). Raises QdiscError."""
         if direction.jitter_s > _MAX_JITTER_S:
             raise QdiscError(f"jitter {direction.jitter_s:g} s is more than netem can do: {_MAX_JITTER_S} s")
         delay_s = direction.delay_s if delay_s is None else delay_s
@@ -91,7 +88,7 @@ class Netem:
 
     @property
     def direction(self) -> Direction:
-        """In seconds, bit/s and shares, to the resolution of the kernel's units."""
+        """What it does, in seconds, bit/s and shares, to the resolution of the kernel's units."""
         ordering_only = self.jitter_ticks and self.rate_bytes == _GREATEST_RATE
         loss: float | Gilbert = self.loss / _ALL
         if self.gilbert is not None:
@@ -126,7 +123,7 @@ class Netem:
 
     @classmethod
     def read(cls, options: bytes) -> Netem | str:
-        """Of a dump; in words where something is set that we never set."""
+        """The netem of a dump's options; words where something is set that we never set."""
         delay, limit, loss, gap, duplicate, jitter = struct.unpack_from("=6I", options)
         attributes = unpack(options[24:])
         models = unpack(attributes.get(_LOSS, b""))
@@ -175,7 +172,7 @@ class Tbf:
 
     @property
     def bucket(self) -> dict[str, float]:
-        """As a Bucket's fields."""
+        """The fields of the `Bucket` that it is."""
         burst = round(_seconds(self.burst_ticks) * self.rate_bytes)
         return {"burst_bytes": burst, "latency_s": round((self.limit_bytes - burst) / self.rate_bytes, 6)}
 
@@ -222,14 +219,14 @@ def layers(direction: Direction, bucket: Bucket | None = None) -> list[Layer]:
 
 
 def before_trace(direction: Direction) -> list[Layer]:
-    """What of a direction with a trace is in no qdisc that the trace changes."""
+    """The qdiscs of a direction with a trace that the trace does not change."""
     # Each change puts netem back into the good state, which would cut bursts short: they get a netem of their own.
     bursts = Netem.of(direction).gilbert
     return [] if bursts is None else [Netem(0, _SLACK_PACKETS, gilbert=bursts)]
 
 
 def reading(chain: list[Layer]) -> dict[str, Any]:
-    """What a chain that was read back does, as Direction.to_dict says it, and the packets that netem may hold."""
+    """The direction that a chain of qdiscs makes, as `Direction.to_dict`, and the packets that netem may hold."""
     netems = [layer for layer in chain if isinstance(layer, Netem)]
     direction = netems[-1].direction
     for layer in chain:
@@ -283,7 +280,7 @@ def _unwords(data: bytes) -> tuple[int, ...]:
 
 
 def pack(attributes: Mapping[int, bytes]) -> bytes:
-    """Netlink attributes, type to content, as bytes."""
+    """Netlink attributes, by type, as bytes."""
     return b"".join(
         struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
         for kind, value in attributes.items()

@@ -39,13 +39,13 @@ def write(interface: str, wanted: Offloads) -> Offloads:
 
 
 def switch_off(interface: str) -> Offloads:
-    """All of them off; returns the state before."""
+    """Switch all of them off; returns the state before."""
     return write(interface, _OFF)
 
 
 def too_coarse(direction: Direction) -> bool:
-    """Whether super-packets are too large for this direction: to lose one is not to lose a packet, nor to send it, and
-    a queue that counts packets would hold forty times as much.
+    """Whether super-packets would falsify this direction: one takes a slow line's time at once, is lost as a whole, and
+    fills a queue that counts packets with forty times as much.
     """
     steps = direction.trace.steps if direction.trace is not None else (direction,)
     slow = any(step.rate_bps is not None and step.rate_bps < SLOW_BPS for step in steps)
@@ -53,7 +53,7 @@ def too_coarse(direction: Direction) -> bool:
 
 
 def _ethtool(interface: str, command: int, value: int = 0) -> int:
-    """One ethtool_value exchange; what is not supported reads as 0."""
+    """The reply to one ethtool request; 0 where the interface does not support it."""
     argument = array.array("B", struct.pack("=II", command, value))
     request = struct.pack("16sP16x", interface.encode(), argument.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -28,7 +28,7 @@ class Pacing(Protocol):
         """When a packet that arrives now leaves, not before `after_ns`; FULL where the queue has no room for it."""
 
     def overtaken(self, now_ns: int, wire_bytes: int) -> None:
-        """A reordered packet goes out at once, past all that wait."""
+        """Take note of a reordered packet, which goes out at once, past all that wait."""
 
 
 def pacing_for(direction: Direction, bucket: Bucket | None, random: Random, begin_ns: int) -> Pacing:
@@ -75,7 +75,7 @@ class Waiting:
         self._bytes = 0
 
     def has_room(self, now_ns: int, wire_bytes: int) -> bool:
-        """Drop-tail. An idle line takes anything: a super-packet can be larger than the whole queue."""
+        """Whether so many bytes may wait too. An idle line takes any: a super-packet can exceed the queue."""
         if self.limit_bytes is None:
             return True
         leaving = self._leaving

@@ -52,7 +52,7 @@ def open_interface(name: str) -> socket.socket:
 
 
 def _set_buffer(raw: socket.socket, force: int, ask: int, size: int) -> None:
-    """The machine's root lifts its rmem_max and wmem_max; that of a user namespace gets what they permit."""
+    """Set a buffer's size: the machine's root may exceed the system's limit, a user namespace's root may not."""
     try:
         raw.setsockopt(socket.SOL_SOCKET, force, size)
     except PermissionError:
@@ -60,7 +60,7 @@ def _set_buffer(raw: socket.socket, force: int, ask: int, size: int) -> None:
 
 
 def lost(raw: socket.socket) -> int:
-    """Frames the kernel dropped for want of room in the socket's buffer, since the last call."""
+    """How many frames the kernel dropped since the last call because the socket's buffer was full."""
     _, drops = struct.unpack("II", raw.getsockopt(_SOL_PACKET, _STATISTICS, 8))
     return int(drops)
 

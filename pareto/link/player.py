@@ -36,7 +36,7 @@ _LIMIT_BYTES = 30_000_000  # more than TCP sends unasked
 
 
 class Delays:
-    """The netem that a direction's trace changes."""
+    """Computes the netem qdisc of a direction's trace over time."""
 
     def __init__(self, direction: Direction) -> None:
         self._direction, self._trace = direction, _trace(direction)
@@ -51,7 +51,7 @@ class Delays:
 
 
 class Rates:
-    """The tbf that a direction's trace changes. What one change lets pass too much the next takes off."""
+    """Computes the tbf qdisc of a direction's trace over time. Each change makes up for what the last let pass."""
 
     def __init__(self, direction: Direction) -> None:
         self._trace = _trace(direction)
@@ -102,7 +102,7 @@ class Track:
 
 @dataclass
 class _Part:
-    """One qdisc of a track that changes."""
+    """One qdisc of a track, and when its next change is due."""
 
     track: Track
     place: int
@@ -137,7 +137,7 @@ class Player:
 
     @property
     def position_s(self) -> float:
-        """Now, wraps not taken off."""
+        """Seconds since the traces' own beginning; later laps count on."""
         return time.monotonic() - self._began
 
     def stop(self) -> None:

@@ -77,7 +77,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Question(Request[Reading], op="probe"):
-    """What one probe of a link measures; of what is 0, nothing.
+    """What one probe of a link measures; what is 0 is not measured.
 
     bulk_*: bytes, of which the first skip_* do not count in the rate. datagrams: whether pings and bulk go by UDP.
     sample_*: datagrams, one each sample_gap_s; those of a bulk go one each train_gap_*_s (0: back to back). A datagram
@@ -110,7 +110,7 @@ class Question(Request[Reading], op="probe"):
 
 @dataclass(frozen=True)
 class OpenProbe(Request[Port], op="listen"):
-    """Of a probe by itself, on a link's far host: the port on which it answers."""
+    """Open a probe on a link's far host; the report is the port on which it answers."""
 
     address: str
     token: str
@@ -118,7 +118,7 @@ class OpenProbe(Request[Port], op="listen"):
 
 @dataclass(frozen=True)
 class ConnectProbe(Request[None], op="connect"):
-    """On the near host: a new connection to it."""
+    """Connect the near host's probe anew to the far host's."""
 
     address: str
     port: Port
@@ -127,7 +127,7 @@ class ConnectProbe(Request[None], op="connect"):
 
 @dataclass(frozen=True)
 class Reach(Request[Seconds], op="reach"):
-    """Whether any host's probe can be connected to; the seconds that took."""
+    """Try to connect to any host's probe; the report is the seconds that took."""
 
     address: str
     port: Port
@@ -146,7 +146,7 @@ class Tolerance:
     than: str = "asked"
 
     def at_least(self, other: Tolerance) -> Tolerance:
-        """The wider of both, in the other's words."""
+        """The wider of both tolerances, with the other's words."""
         return Tolerance(
             max(self.rtt_fraction, other.rtt_fraction),
             max(self.rtt_floor_s, other.rtt_floor_s),
@@ -165,7 +165,7 @@ OWN = Tolerance(0.25, 0.002, 0.25, than="measured before the run")
 
 @dataclass(frozen=True)
 class Probed:
-    """A reading and the verdict on it: empty, or what was off."""
+    """A reading and its fault: what was off, or empty."""
 
     reading: Reading
     fault: str
@@ -240,7 +240,7 @@ def bulk_bytes(rate_bps: float) -> int:
 
 
 def duration_s(profile: Profile) -> float:
-    """What one probe of the link takes, about."""
+    """About how many seconds one probe of the link takes."""
     planned, (out, back) = question(profile), profile.typical.directions
     bulks = [(planned.bulk_out, out.rate_bps), (planned.bulk_back, back.rate_bps)]
     bulks_s = sum(8 * nbytes / rate_bps for nbytes, rate_bps in bulks if rate_bps)
@@ -253,7 +253,7 @@ def duration_s(profile: Profile) -> float:
 def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, float]:
     """Wilson's score interval (99.9 %) for a share of packets, from a sample.
 
-    E. B. Wilson, JASA 22 (1927). `burstiness` divides the sample, for packets that share their fate.
+    E. B. Wilson, JASA 22 (1927). `burstiness` divides the sample, for packets that are lost together.
     """
     n, share = sent / burstiness, lost / sent
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
@@ -262,7 +262,7 @@ def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, floa
 
 
 def burstiness(direction: Direction) -> float:
-    """By how much bursts of loss inflate the variance of a sample: (1 + r) / (1 - r), r between neighbours."""
+    """The factor by which bursts inflate the variance of a sample: (1 + r) / (1 - r), with r between neighbours."""
     if not isinstance(direction.loss, Gilbert):
         return 1.0
     stays = max(0.0, 1 - direction.loss.good_to_bad - direction.loss.bad_to_good)
@@ -307,7 +307,7 @@ def rate_range_bps(direction: Direction, span: Span = STILL) -> tuple[float, flo
 def judge_rtt(
     profile: Profile, rtt_s: float | None, tolerance: Tolerance, span: Span = STILL, ping_bytes: int = 0
 ) -> str:
-    """As `judge`, the round trip alone, of pings of so many bytes on the wire."""
+    """As `judge`, of the round trip alone; `ping_bytes` is what a ping takes on the wire."""
     if rtt_s is None:
         return "no echo came back"
     least, most = (each + on_line_s(profile, ping_bytes) for each in rtt_range_s(profile, span))
@@ -319,7 +319,7 @@ def judge_rtt(
 
 
 def on_line_s(profile: Profile, nbytes: int) -> float:
-    """How long an idle link takes to put a packet of so many bytes on the line, out and back."""
+    """Seconds that an idle link takes to put a packet of so many bytes on the line, out and back."""
     if profile.bucket or profile.period_s is not None:
         return 0.0  # a full bucket lets it through; what changes has a range
     return sum(8 * nbytes / direction.rate_bps for direction in profile.directions if direction.rate_bps)
@@ -333,7 +333,7 @@ def judge_rate(
     tolerance: Tolerance,
     span: Span = STILL,
 ) -> str:
-    """As `judge`, the rate of one direction alone: `measured` is payload, `share` of each byte on the wire."""
+    """As `judge`, of one direction's rate alone: `measured` is payload, which is `share` of the bytes on the wire."""
     asked = rate_range_bps(direction, span)
     if asked is None:
         return ""
@@ -348,7 +348,7 @@ def judge_rate(
 
 
 def arriving_share(direction: Direction, payload_share: float) -> float:
-    """The payload that arrives for each byte's time on the line.
+    """The payload that arrives for each byte that the line has time for.
 
     What is damaged takes the line's time and is refused; what overtakes takes none.
     """
@@ -376,7 +376,7 @@ def _unsettled_bytes(profile: Profile, direction: Direction) -> int:
 
 
 def _pings(profile: Profile) -> int:
-    """So many that all are lost only once in ten thousand probes."""
+    """The number of pings of which all are lost only once in ten thousand probes."""
     lost = 1 - math.prod(1 - missing_share(direction) for direction in profile.directions)
     return (
         max(_LEAST_PINGS, min(_MOST_PINGS, math.ceil(math.log(1e-4) / math.log(lost))))
@@ -386,7 +386,7 @@ def _pings(profile: Profile) -> int:
 
 
 def _wait_s(profile: Profile) -> float:
-    """How long an echo may take: the longest round trip, a full queue each way, and a moment."""
+    """Seconds that an echo may take: the longest round trip, a full queue each way, and a moment."""
     waits = [
         8 * (direction.waiting_bytes or 0) / direction.typical.rate_bps
         for direction in profile.directions

@@ -111,7 +111,7 @@ class Direction:
 
     @property
     def waiting_bytes(self) -> int | None:
-        """How much may wait for the line."""
+        """Bytes that may wait for the line (None: no limit)."""
         return self.queue_bytes if self.limit_bytes is None else self.limit_bytes
 
     @property
@@ -139,7 +139,7 @@ class Direction:
 
     @property
     def typical(self) -> Direction:
-        """Without its trace: the trace's mean delay and rate instead."""
+        """This direction with its trace's mean delay and rate in place of the trace."""
         if self.trace is None:
             return self
         return replace(
@@ -211,7 +211,7 @@ class Profile:
 
     @property
     def by_chance(self) -> bool:
-        """Whether chance has a part in it."""
+        """Whether chance decides what becomes of packets in either direction."""
         return any(direction.by_chance for direction in self.directions)
 
     @property
@@ -227,7 +227,7 @@ class Profile:
         return sum(direction.typical.delay_s for direction in self.directions)
 
     def with_queues(self) -> Profile:
-        """As it is put in force: a queue of the usual length in front of each line that has no limit of its own."""
+        """The profile as it is put in force: lines without a limit of their own get a queue of the usual length."""
         if self.bucket is not None:  # its queue is what fits into its latency
             return self
         out, back = (
@@ -245,7 +245,7 @@ class Profile:
 
     @property
     def period_s(self) -> float | None:
-        """How long it takes until the link has done all that its traces say (None: it does not change)."""
+        """Seconds until the link has gone through its traces once (None: it does not change)."""
         return max(
             (direction.trace.period_s for direction in self.directions if direction.trace is not None),
             default=None,
@@ -253,7 +253,7 @@ class Profile:
 
     @property
     def typical(self) -> Profile:
-        """Without traces: their means instead."""
+        """This profile with its traces' mean delays and rates in place of the traces."""
         out, back = (direction.typical for direction in self.directions)
         return replace(self, edge_to_server=out, server_to_edge=back)
 
@@ -295,7 +295,7 @@ def _read(kind: type[_Made], fields: Mapping[str, Any]) -> _Made:
 
 
 def describe(profile: Profile) -> str:
-    """`edge to server 200 ms at 5 Mbit/s, 1% lost; server to edge ...`."""
+    """The profile in words: `edge to server 200 ms at 5 Mbit/s, 1% lost; server to edge ...`."""
     names = ("edge to server", "server to edge")
     words = [
         f"{name} {_describe(direction)}"
@@ -330,6 +330,6 @@ def _describe(direction: Direction) -> str:
 
 
 def seed_of(*parts: object) -> int:
-    """A number of 48 bits that these decide: where chance on a link begins."""
+    """A seed of 48 bits for chance on a link, made of these."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")

@@ -100,7 +100,7 @@ class TrafficControl:
         self._socket.close()
 
     def qdiscs(self, index: int) -> list[Node]:
-        """Those that somebody or the kernel put there; not the ones that only fill a class without its own."""
+        """The interface's qdiscs, without those that the kernel puts below a class by itself."""
         return list(self._dump(RTM_GETQDISC, index))
 
     def root(self, index: int) -> Node | None:
@@ -114,7 +114,7 @@ class TrafficControl:
         self._request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, index, qdisc)
 
     def change_qdisc(self, index: int, qdisc: Node) -> None:
-        """Only if one of that handle is there."""
+        """Change the qdisc of that handle; an error where there is none."""
         self._request(RTM_NEWQDISC, NLM_F_REPLACE, index, qdisc)
 
     def delete_qdisc(self, index: int, qdisc: Node) -> None:
@@ -124,7 +124,7 @@ class TrafficControl:
         self._request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, index, node)
 
     def delete_filters(self, index: int, parent: int, info: int) -> None:
-        """All of one priority and protocol."""
+        """Delete all filters of one priority and protocol."""
         self._request(RTM_DELTFILTER, 0, index, Node("", 0, parent, info=info))
 
     def _dump(self, kind: int, index: int, parent: int = 0) -> Iterator[Node]:
@@ -263,7 +263,7 @@ def supported() -> bool:
 
 
 def in_namespace(act: Callable[[], None], namespace: Path | None = None) -> None:
-    """Call it in a thread that is in a network namespace: that of a file, or a new one, which ends with the thread.
+    """Call `act` in a network namespace: that of a file, or a new one, which ends with the call.
 
     Raises what it raises, and OSError.
     """

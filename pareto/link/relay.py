@@ -68,7 +68,7 @@ class Policy:
         return "fifo" if self._fifo else "other"
 
     def review(self) -> None:
-        """Call often; it looks at the CPU time ten times a second."""
+        """Choose the policy by the CPU time since the last review; call it often, it acts ten times a second."""
         wall = time.monotonic()
         elapsed = wall - self._wall
         if elapsed < _REVIEW_S:
@@ -92,7 +92,7 @@ def _schedule(policy: int) -> bool:
 
 
 class Relay:
-    """Two interfaces and a path each way between them."""
+    """Forwards frames between two interfaces, by a `RelayPath` each way."""
 
     def __init__(self, edge: str, server: str) -> None:
         self.paths = {"edge_to_server": RelayPath(), "server_to_edge": RelayPath()}
@@ -150,7 +150,7 @@ class Relay:
             path.accept(frame, count, wire_bytes, time.monotonic_ns())
 
     def _send_due(self, path: RelayPath, out: socket.socket) -> int:
-        """Send what is due; returns when to look again."""
+        """Send the frames that are due; returns when the next is."""
         while (due := path.next_due_ns) <= (now := time.monotonic_ns()):
             error = _send(out, path.queue[0][1])
             if not error:
@@ -172,7 +172,7 @@ def _send(out: socket.socket, frame: bytes | memoryview) -> int:
 
 
 class Control:
-    """The relay's requests; see the module."""
+    """Answers the relay's requests; see the module."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -243,7 +243,7 @@ class Control:
 
 
 def _in_force(path: RelayPath) -> dict[str, Any]:
-    """A direction as a reply says it."""
+    """What a reply says of a direction that is in force."""
     trace = path.direction.trace
     if trace is None:
         return path.direction.to_dict() | {"limit_bytes": path.limit_bytes}

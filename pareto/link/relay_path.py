@@ -60,16 +60,16 @@ class Losses:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What a frame meets that arrives now."""
+    """What is in force for frames that arrive now."""
 
-    straight: bool  # nothing at all
+    straight: bool  # nothing is asked: frames pass at once
     pacing: Pacing
     losses: Losses | None
     max_queued_bytes: int
 
 
 class RelayPath:
-    """One netem qdisc's work; times are integer nanoseconds of one monotonic clock.
+    """Does what one netem qdisc does; times are integer nanoseconds of one monotonic clock.
 
     Frames leave in the order they came, whatever profile is put in force meanwhile; only reordered ones overtake.
     A super-packet is lost, repeated or reordered whole, as in netem, and it is never damaged, for its segments'
@@ -96,7 +96,7 @@ class RelayPath:
         self.late_ns.clear()
 
     def restart(self, begin_ns: int) -> None:
-        """Begin the trace anew at `begin_ns`. Frames in the queue leave as they were to."""
+        """Begin the trace anew at `begin_ns`. Frames in the queue keep the times at which they leave."""
         direction = self.direction
         pacing = pacing_for(direction, self._bucket, self._jitter, begin_ns)
         # Memory stays bounded whatever the profile says: this counts all that is queued, in flight or not.
@@ -110,7 +110,7 @@ class RelayPath:
         )
 
     def seed(self, seed: int, begin_ns: int) -> None:
-        """Begin chance anew: the same packets by number are lost after every such seed. Traces as `restart`."""
+        """Begin chance anew: after the same seed the same packets, by number, are lost. Also begins the trace anew."""
         # "fate" is part of the seed of every run so far.
         self._random, self._jitter = (Random(f"{seed}/{what}") for what in ("fate", "jitter"))  # noqa: S311
         self.restart(begin_ns)
@@ -127,7 +127,7 @@ class RelayPath:
         return not self.queue and self._shape.straight
 
     def draining_ns(self, now_ns: int) -> int:
-        """How long until all that is queued now has left; what arrives after it has to wait as long."""
+        """How long until all frames that are queued now have left; those that arrive now leave after them."""
         return max(0, self._last_due_ns - now_ns) if self.queue else 0
 
     @property
@@ -135,7 +135,7 @@ class RelayPath:
         return self.queue[0][0] if self.queue else NEVER
 
     def accept(self, frame: memoryview, packets: int, wire_bytes: int, now_ns: int) -> None:
-        """Queue a copy of a frame that arrived at `now_ns`, unless it is lost or finds the queue full: counted."""
+        """Queue a copy of a frame that arrived at `now_ns`, or count it as lost, or as dropped by a full queue."""
         shape = self._shape
         losses = shape.losses
         if losses is None:
@@ -180,14 +180,14 @@ class RelayPath:
             self.queue.append(entry)
 
     def left(self, now_ns: int) -> None:
-        """The first frame of the queue was sent at `now_ns`."""
+        """Remove the first frame of the queue, which was sent at `now_ns`, and count it."""
         due, _, packets, wire_bytes = self.queue.popleft()
         self._queued_bytes -= wire_bytes
         self.count(packets, wire_bytes)
         self.late_ns.append(now_ns - due)
 
     def discard(self) -> None:
-        """The first frame of the queue cannot be sent."""
+        """Remove the first frame of the queue, which cannot be sent, and count it as dropped."""
         _, _, packets, wire_bytes = self.queue.popleft()
         self._queued_bytes -= wire_bytes
         self.dropped += packets
@@ -198,7 +198,7 @@ class RelayPath:
 
 
 def _in_flight_bytes(direction: Direction) -> int:
-    """At most, wherever its trace is."""
+    """The most bytes that can be in flight, over all steps of its trace."""
     if direction.trace is None:
         delay_s, rate_bps = direction.delay_s, direction.rate_bps
     else:

@@ -1,4 +1,4 @@
-"""Which packets are shaped: all of an interface's, or those for one host, SSH spared; and what arrives, through an ifb.
+"""Chooses which packets are shaped: all of an interface, or those of one host without SSH's; arriving ones by an ifb.
 
 Filters are u32's on IPv4. Each has a priority of its own from 7061 (hex) on: ours are known by it.
 """
@@ -59,7 +59,7 @@ class Scope:
 
 
 def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
-    """The whole interface, unless SSH leaves through it as well or `filtered` is asked for.
+    """The whole interface, or only the peer's packets where SSH leaves through it as well or `filtered` is set.
 
     Raises QdiscError where that needs the peer's IPv4 address, and it is not known.
     """
@@ -198,7 +198,7 @@ def ingress_qdisc(control: TrafficControl, index: int) -> Node | None:
 
 
 def _ssh_keys(scope: Scope) -> Iterator[list[_Key]]:
-    """What SSH's packets have, by source and by destination."""
+    """The words of SSH's packets, by source port and by destination port."""
     if scope.filtered and scope.spared_port is not None:
         yield [*_TCP, (0xFFFF0000, scope.spared_port << 16, 20)]
         yield [*_TCP, (0x0000FFFF, scope.spared_port, 20)]
@@ -213,12 +213,12 @@ def _address(address: str) -> int:
 
 
 def _band(classid: int) -> dict[int, bytes]:
-    """A packet goes to that class."""
+    """The result of a filter: the packet goes to that class."""
     return {_U32_CLASSID: struct.pack("=I", classid)}
 
 
 def _redirect(index: int) -> bytes:
-    """One action: the packet goes out of that device instead."""
+    """The result of a filter: the packet leaves through that device instead."""
     parms = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, index)
     action = {_ACT_KIND: b"mirred\0", _ACT_OPTIONS: pack({_MIRRED_PARMS: parms})}
     return pack({1: pack(action)})
@@ -230,7 +230,7 @@ def _add_filters(
     parent: int,
     filters: Sequence[tuple[int, list[_Key], dict[int, bytes]]],
 ) -> None:
-    """Filters by protocol, the words that a packet must have, and what becomes of it then: the first that fits."""
+    """Add filters, each with its protocol, the words that a packet must have, and the result. The first match wins."""
     for priority, (protocol, keys, result) in enumerate(filters, _FIRST_PRIORITY):
         selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, len(keys), 0, 0, 0, 0, 0)
         for mask, value, offset in keys:

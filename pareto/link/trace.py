@@ -132,11 +132,11 @@ class Trace:
         return self.when_carried(self.carried_bits(position_s) + 8 * nbytes) - position_s
 
     def least_transfer_s(self, nbytes: float, from_s: float, to_s: float) -> float:
-        """The least that `transfer_s` is for any start in a span."""
+        """The least of `transfer_s` over all starts in a span."""
         return min(self.transfer_s(nbytes, start) for start in self._turning_points(nbytes, from_s, to_s))
 
     def most_transfer_s(self, nbytes: float, from_s: float, to_s: float) -> float:
-        """The most that `transfer_s` is for any start in a span."""
+        """The most of `transfer_s` over all starts in a span."""
         # Where the end meets an outage it jumps: the start just after that counts.
         starts = (start + _A_MOMENT_S for start in self._turning_points(nbytes, from_s, to_s))
         return max(self.transfer_s(nbytes, min(start, to_s)) for start in starts)
@@ -164,7 +164,7 @@ class Trace:
         return tuple(dict.fromkeys([self.step(from_s), *(step for _, step in self._begun(from_s, to_s))]))
 
     def _begun(self, from_s: float, to_s: float) -> Iterator[tuple[float, Step]]:
-        """The steps that begin after one position and not after another, and where."""
+        """The steps that begin after one position and not after another, with their positions."""
         for lap in range(int(from_s // self.period_s), int(to_s // self.period_s) + 1):
             base = lap * self.period_s
             first, last = bisect_right(self._at, from_s - base), bisect_right(self._at, to_s - base)

@@ -44,7 +44,7 @@ def rate_bps(text: str, what: str = "rate") -> float:
 
 
 def share(text: str, what: str = "percentage") -> float:
-    """The probability that a percentage such as ``0.1%`` is. A bare number is refused: 1 may be meant either way."""
+    """The probability for a percentage such as ``0.1%``. A bare number is refused: 1 may mean 1 % or 100 %."""
     number, unit = _split(text, what, tuple(_PERCENT), "1%")
     return number / _PERCENT[unit]
 

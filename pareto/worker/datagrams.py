@@ -59,7 +59,7 @@ Arrival = tuple[float, int]
 
 
 def stamp(sock: socket.socket) -> None:
-    """Have the kernel stamp what comes in. TCP has that since Linux 4.13; without it the moment of reading counts."""
+    """Have the kernel stamp what comes in (TCP since Linux 4.13; without stamps the moment of reading counts)."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
 
@@ -75,8 +75,8 @@ def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, i
 
 
 def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float | None:
-    """Bit/s of the line that brought these, beyond the first `skip` bytes: None if nothing came, infinite for what
-    came in one piece.
+    """The line's rate in bit/s, by what arrived beyond the first `skip` bytes: None if nothing did, infinite for one
+    piece.
 
     Of a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K.
     Sen, JASA 63, 1968): up to 29 % of them may be late, by a machine's hiccup, without moving it. Else it is the mean
@@ -357,7 +357,7 @@ def receive_json(tcp: socket.socket, kind: type[_Kind]) -> _Kind:
 
 
 def _datagram_socket(tcp: socket.socket) -> socket.socket:
-    """On the address that `tcp` has here, any port. One an exchange: it begins with nobody's stragglers."""
+    """A UDP socket on the address that `tcp` has here. Each exchange gets its own: no stragglers of the last one."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         udp.bind((tcp.getsockname()[0], 0))

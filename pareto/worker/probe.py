@@ -174,7 +174,7 @@ def _receive(sock: socket.socket) -> tuple[tuple[bytes, int, int], int]:
 
 
 def _pour(sock: socket.socket, nbytes: int) -> None:
-    """Send so many bytes; whoever asks for them decides nothing about memory."""
+    """Send so many bytes, however many, from one small buffer."""
     scratch = memoryview(bytes(min(nbytes, POUR)))
     while nbytes:
         part = scratch[:nbytes]
@@ -183,7 +183,7 @@ def _pour(sock: socket.socket, nbytes: int) -> None:
 
 
 def _sink(sock: socket.socket, nbytes: int) -> list[Arrival]:
-    """Receive `nbytes`: when they came. Raises OSError, EOFError."""
+    """Receive `nbytes`; returns when they came. Raises OSError, EOFError."""
     scratch = memoryview(bytearray(CHUNK))
     came: list[Arrival] = []
     have = 0
@@ -197,13 +197,13 @@ def _sink(sock: socket.socket, nbytes: int) -> list[Arrival]:
 
 
 def _rate_bps(came: list[Arrival], skip: int, *, constant: bool) -> float:
-    """Of a bulk whose bytes all came: infinite for what came in one piece."""
+    """The rate of a bulk whose bytes all came; infinite for what came in one piece."""
     rate = datagrams.rate_bps(came, skip, constant=constant)
     return math.inf if rate is None else rate
 
 
 class Prober:
-    """One end of a link, by itself."""
+    """Answers the requests to a probe that runs by itself."""
 
     def __init__(self) -> None:
         self._client: ProbeClient | None = None
