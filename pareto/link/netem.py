@@ -61,7 +61,7 @@ class Netem:
 
     @classmethod
     def of(cls, direction: Direction, delay_s: float | None = None) -> Netem:
-        """The netem of a direction; with `delay_s`, of its trace at the moment (tbf has the rate). Raises QdiscError."""
+        """A direction's netem; with `delay_s`, its trace's at the moment (tbf has the rate). Raises QdiscError."""
         if direction.jitter_s > _MAX_JITTER_S:
             raise QdiscError(f"jitter {direction.jitter_s:g} s is more than netem can do: {_MAX_JITTER_S} s")
         delay_s = direction.delay_s if delay_s is None else delay_s
