@@ -155,7 +155,7 @@ class Crop:
         return pixels
 
 
-def evaluated(name: str, shape: tuple[int, int, int]) -> Crop:
+def crop_for(name: str, shape: tuple[int, int, int]) -> Crop:
     """The crop by which torchvision evaluates the model; for other models as much of an image as there is room for.
 
     Raises UserError for a model that does not take images.
@@ -183,7 +183,7 @@ class Feeding:
     notes: tuple[str, ...] = ()
 
 
-def opened(sweep: Sweep) -> Dataset | None:
+def open_dataset(sweep: Sweep) -> Dataset | None:
     """The sweep's data set, no image of it read yet; None for a synthetic one. Raises UserError."""
     if sweep.data_path is None:
         return None
@@ -194,7 +194,7 @@ def opened(sweep: Sweep) -> Dataset | None:
     return dataset
 
 
-def chosen(
+def feed_for(
     sweep: Sweep,
     dataset: Dataset | None,
     recipe: Recipe,
@@ -210,7 +210,7 @@ def chosen(
     labels = datasets.match(dataset.classes, outputs, entry.classes)
     images = sweep.images or min(IMAGES, len(dataset.samples))
     finish = _unchanged if recipe.input == "uint8" else partial(normalized, mean=entry.mean, std=entry.std)
-    feed = Pictures(dataset.spread(sweep.seed), images, evaluated(recipe.name, shape), finish, labels.indices)
+    feed = Pictures(dataset.spread(sweep.seed), images, crop_for(recipe.name, shape), finish, labels.indices)
     facts = {
         "name": sweep.dataset,
         "images": images,

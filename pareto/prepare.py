@@ -143,10 +143,10 @@ def prepare(name: str, sweep: Sweep) -> Prepared:
 
 def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
-    dataset = feed.opened(sweep)
+    dataset = feed.open_dataset(sweep)
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     model = partitioned.load(recipe, made.path)
-    fed = feed.chosen(sweep, dataset, recipe, model.input_shape, model.results)
+    fed = feed.feed_for(sweep, dataset, recipe, model.input_shape, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)

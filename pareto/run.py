@@ -93,8 +93,8 @@ class Job:
         names = [canonical_name(model) for model in sweep.models]
         points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
         # Before anything is made of the models: bad input must not cost minutes.
-        chosen = {name: splits.chosen(name, of, sweep.points, links) for name, of in points.items()}
-        measured = {name: splits.measured(name, of, sweep, links) for name, of in points.items()}
+        chosen = {name: splits.find(name, of, sweep.points, links) for name, of in points.items()}
+        measured = {name: splits.to_measure(name, of, sweep, links) for name, of in points.items()}
         for name in names:
             if self._simulation is not None:
                 self._simulation.prepare(name, sweep)

@@ -16,7 +16,7 @@ MOST_SPLITS = 400
 ALL = "all"
 
 
-def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links: int) -> tuple[Split, ...]:
+def find(model: str, points: Sequence[Point], selectors: Sequence[str], links: int) -> tuple[Split, ...]:
     """The splits of a model that `selectors` name, sorted. Raises UserError.
 
     selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
@@ -41,12 +41,12 @@ def chosen(model: str, points: Sequence[Point], selectors: Sequence[str], links:
     return tuple(sorted(splits))
 
 
-def measured(model: str, points: Sequence[Point], sweep: Sweep, links: int) -> tuple[Split, ...]:
+def to_measure(model: str, points: Sequence[Point], sweep: Sweep, links: int) -> tuple[Split, ...]:
     """The splits of a model that a sweep measures, sorted. Raises UserError.
 
     Unless the sweep has `only`, they include what a cut has to beat: the splits that leave the whole model to one host.
     """
-    splits = chosen(model, points, sweep.points, links)
+    splits = find(model, points, sweep.points, links)
     if sweep.only:
         return splits
     whole = itertools.combinations_with_replacement((0, len(points) - 1), links)

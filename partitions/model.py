@@ -143,7 +143,7 @@ def outline(recipe: Recipe) -> Outline:
     mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" else None
     traced = trace(registry.build_structure(name), entry.input_shape, handmade.chain, mean_and_std)
     try:
-        cuts = points.chosen(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
+        cuts = points.named(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
     except UserError as error:
         raise UserError(f"{name}.yaml: {error}") from None
     return Outline(name, entry.input_shape, cuts, _digest(traced, cuts), traced)

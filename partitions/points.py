@@ -67,7 +67,7 @@ def find(traced: TracedModel, cuts: Cuts) -> tuple[Point, ...]:
     return _points(traced, enumerate(node_names(traced)), cuts.live_tensors, cuts.fold)
 
 
-def chosen(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
+def named(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
     """The points at the cuts of these names, however many tensors are live there, with 'input' and 'output'.
 
     names: of nodes, as at granularity 'op', or of modules, which stand for the last cut within them. Raises UserError

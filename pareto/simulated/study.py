@@ -25,7 +25,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
     for name in sweep.models:
         simulation.prepare(name, sweep)
         points = partitioned.describe(recipe(name, sweep))[0]
-        chosen = splits.measured(name, points, sweep, links)
+        chosen = splits.to_measure(name, points, sweep, links)
         facts[name] = replace(simulation.models[name].facts, splits=chosen)
     networks = {name: profiles(name, links) for name in sweep.netems}
     bed, store = simulation.testbed(links + 1), _Memory()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pareto.datasets import Labelled
 from pareto.errors import UserError
-from pareto.feed import AHEAD, INPUTS, THREADS, Crop, Noise, Pictures, ahead, evaluated
+from pareto.feed import AHEAD, INPUTS, THREADS, Crop, Noise, Pictures, ahead, crop_for
 from partitions.torchvision_models import models
 from tests.unit import example_images
 
@@ -24,22 +24,22 @@ def test_images_are_cut_as_in_the_models_evaluation(name, size):
     preset = models.get_model_weights(name).DEFAULT.transforms()
     height = preset.crop_size[0]
     image = example_images.image(1, size)
-    cut = evaluated(name, (3, height, height))(image)
+    cut = crop_for(name, (3, height, height))(image)
     assert (cut.dtype, cut.shape) == (torch.uint8, (3, height, height))
     mean, std = (torch.tensor(values)[:, None, None] for values in (preset.mean, preset.std))
     assert torch.allclose((cut / 255 - mean) / std, preset(image), atol=1e-6)
 
 
 def test_a_model_of_the_users_own_sees_all_that_there_is_room_for(snapshot):
-    assert evaluated("mine", (3, 32, 48)).resize == 48
+    assert crop_for("mine", (3, 32, 48)).resize == 48
     image = example_images.image(1, (48, 48))
     middle = image.crop((0, 8, 48, 40))
-    cut = evaluated("mine", (3, 32, 48))(image)
+    cut = crop_for("mine", (3, 32, 48))(image)
     assert cut.permute(1, 2, 0).numpy().tobytes() == middle.tobytes()
-    grey = evaluated("mine", (1, 32, 48))(image)
+    grey = crop_for("mine", (1, 32, 48))(image)
     assert grey.shape == (1, 32, 48) and grey.numpy().tobytes() == middle.convert("L").tobytes()
     with pytest.raises(UserError) as refused:
-        evaluated("mine", (4, 32, 48))
+        crop_for("mine", (4, 32, 48))
     assert str(refused.value) == snapshot
 
 

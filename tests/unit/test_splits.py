@@ -16,7 +16,7 @@ POINTS = tuple(Point(number, name, name, SPEC) for number, name in enumerate(NAM
 
 
 def chosen(*selectors: str, links: int = 1) -> tuple[splits.Split, ...]:
-    return splits.chosen("net", POINTS, selectors, links)
+    return splits.find("net", POINTS, selectors, links)
 
 
 def test_points_are_chosen_by_number_name_and_range() -> None:
@@ -32,7 +32,7 @@ def test_a_chain_is_cut_at_or_after_the_cut_before() -> None:
 
 
 def measured(*selectors: str, links: int = 1, only: bool = False) -> tuple[splits.Split, ...]:
-    return splits.measured("net", POINTS, Sweep(model="net", points=selectors, only=only), links)
+    return splits.to_measure("net", POINTS, Sweep(model="net", points=selectors, only=only), links)
 
 
 def test_the_ends_are_added_where_they_were_not_asked_for() -> None:
@@ -80,9 +80,9 @@ def test_too_many_ways_are_refused_before_they_are_made(snapshot: SnapshotAssert
     lines = []
     for selector, links in (("all", 2), ("all", 7), ("0-30+0-30", 2), ("0-499+0-499", 2)):
         with pytest.raises(UserError) as refused:
-            splits.chosen("net", many, [selector], links)
+            splits.find("net", many, [selector], links)
         lines.append(str(refused.value))
     assert "125250" in lines[0]
     assert "496" in lines[2]
     assert lines == snapshot
-    assert len(splits.chosen("net", many, ["all"], 1)) == 500
+    assert len(splits.find("net", many, ["all"], 1)) == 500
