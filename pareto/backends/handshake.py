@@ -77,8 +77,15 @@ def prove(sock: socket.socket, token: str, place: Place, until: float) -> None:
     sock.settimeout(None)
 
 
-def nonce() -> bytes:
-    return secrets.token_bytes(NONCE_BYTES)
+def challenge(sock: socket.socket, token: str, until: float) -> Place:
+    """The listening end, done by `until` of `time.monotonic`. Raises Rejected, EOFError, OSError."""
+    tune(sock)
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    sock.sendall(nonce)  # an empty buffer has room for it
+    place = checked(token, nonce, exactly(sock, ANSWER_BYTES, until))
+    sock.settimeout(None)
+    sock.sendall(WELCOME)
+    return place
 
 
 def answer(token: str, nonce: bytes, place: Place) -> bytes:
