@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from pareto import messages
 from pareto.hosts.session import Session
 from pareto.hosts.testbed import Testbed
@@ -179,17 +181,16 @@ def energy_per_image(series: Series, window: Window, images: int) -> float | Non
     None where energy was not measured: no sensor, a reading missed, or samples that do not reach from a time
     at or before the window to one at or after it, or fewer than three inside; and where there are no images.
     """
-    times = series.get("at_s", ())
-    first = bisect_right(times, window[0]) - 1
-    last = bisect_left(times, window[1])
+    times, energies = series.get("at_s", ()), series.get("energy_j", ())
+    first, last = bisect_right(times, window[0]) - 1, bisect_left(times, window[1])
     inside = bisect_right(times, window[1]) - bisect_left(times, window[0])
     if images < 1 or first < 0 or last >= len(times) or inside < _LEAST_INSIDE:
         return None
-    energies = series.get("energy_j", ())[first : last + 1]
-    times = times[first : last + 1]
-    if len(energies) < len(times) or None in energies:
+    around = slice(first, last + 1)
+    if not energies or None in energies[around]:
         return None
-    return (_at(window[1], times[-2:], energies[-2:]) - _at(window[0], times[:2], energies[:2])) / images
+    begin_j, end_j = np.interp(window, times[around], energies[around])
+    return float(end_j - begin_j) / images
 
 
 def share(series: Series, field: str, window: Window) -> float | None:
@@ -199,14 +200,11 @@ def share(series: Series, field: str, window: Window) -> float | None:
     """
     pairs = zip(series.get("at_s", ()), series.get(field, ()), strict=False)
     known = [(at, value) for at, value in pairs if value is not None]
-    times, values = [at for at, _ in known], [value for _, value in known]
-    ends = []
-    for at in window:
-        after = max(1, bisect_left(times, at))
-        if after >= len(times) or times[after - 1] > at:
-            return None
-        ends.append(_at(at, times[after - 1 : after + 1], values[after - 1 : after + 1]))
-    return max(0.0, ends[1] - ends[0]) / (window[1] - window[0]) if window[1] > window[0] else None
+    if len(known) < 2 or not known[0][0] <= window[0] < window[1] <= known[-1][0]:
+        return None
+    times, values = zip(*known, strict=True)
+    begin_s, end_s = np.interp(window, times, values)
+    return max(0.0, float(end_s - begin_s)) / (window[1] - window[0])
 
 
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
@@ -237,9 +235,3 @@ def summary(series: Series, window: Window) -> dict[str, float | int | None]:
         "gpu_percent": mean("gpu_percent"),
         "gpu_memory_bytes": max(measured("gpu_memory_bytes"), default=None),
     }
-
-
-def _at(at_s: float, times: Sequence[float], values: Sequence[float]) -> float:
-    """Between two times and the values there, linearly."""
-    (before_s, after_s), (before, after) = times, values
-    return before + (after - before) * (at_s - before_s) / (after_s - before_s)
