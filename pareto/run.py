@@ -27,7 +27,7 @@ from pareto.manifest import check_same, driver, new_manifest, resume_command, ut
 from pareto.plan import ModelFacts, Plan
 from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
-from pareto.runner import Aborted, Clock, Runner, link_facts
+from pareto.runner import Aborted, Runner, Tally, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
@@ -73,7 +73,7 @@ class Job:
 
     def __init__(self, sweep: Sweep, began: float, *, dry_run: bool) -> None:
         self.console = standard_output()
-        self.clock = Clock()
+        self.tally = Tally()
         self._began = began
         self._simulation = None
         if sweep.simulated:
@@ -132,7 +132,7 @@ class Job:
             last,
             partial(plan.further, self.sweep, self.facts, self.networks),
             partial(_known, store.folder),
-            self.clock,
+            self.tally,
             self._began,
             partial(self.console.print, markup=False),
             self._now,
@@ -140,15 +140,15 @@ class Job:
 
     def run(self, store: Store, planned: Plan, stopping: Stopping, figures: str) -> int:
         """Measure the plan and what is added to it, and report on all of the run; returns the exit code."""
-        clock, code, writable = self.clock, 0, True
+        tally, code, writable = self.tally, 0, True
         try:
             self._measure(store, planned, stopping)
         except KeyboardInterrupt:
             of = f" of {len(planned.trials)}" if self.sweep.until is self.sweep.budget is None else ""
-            self.console.print(f"interrupted: {clock.trials}{of} trials are kept")
+            self.console.print(f"interrupted: {tally.trials}{of} trials are kept")
             code = 130
         except (Aborted, StoreError, TestbedError) as error:
-            if isinstance(error, TestbedError) and not clock.trials:
+            if isinstance(error, TestbedError) and not tally.trials:
                 raise
             self.console.print(f"error: {error}", markup=False, soft_wrap=True)
             code, writable = 1, not isinstance(error, StoreError)
@@ -161,7 +161,7 @@ class Job:
         if code:
             self._print_resume_command(store)
         took_s = None if self._simulation is None else time.monotonic() - self._began
-        screen.summary(self.console, clock, self._now() - self._began, took_s)
+        screen.summary(self.console, tally, self._now() - self._began, took_s)
         if not writable:
             return code
         from analysis.findings import Options
@@ -199,7 +199,7 @@ class Job:
                     self.networks,
                     self.sweep.link_tolerance,
                     progress,
-                    self.clock,
+                    self.tally,
                     self._now,
                     self.sweep.slowdown,
                     self.sweep.seed,
@@ -254,18 +254,18 @@ class Job:
 
     def _ended(self, workers: Workers | simulated.Workers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""
-        clock = self.clock
+        tally = self.tally
         return {
             "ended_at": utc_now(),
             "links": link_facts(self.networks, bed.links, workers.shaped),
             "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
             "sampling": _if_there(workers.sampling),
-            "trials": clock.trials,
-            "rebuilt": clock.rebuilt,
-            "measuring_s": round(clock.measuring, 3),
-            "probing_s": round(clock.probing, 3),
-            "watching_s": round(clock.watching, 3),
-            "driver_cpu_s": round(clock.driver_cpu, 3),
+            "trials": tally.trials,
+            "rebuilt": tally.rebuilt,
+            "measuring_s": round(tally.measuring, 3),
+            "probing_s": round(tally.probing, 3),
+            "watching_s": round(tally.watching, 3),
+            "driver_cpu_s": round(tally.driver_cpu, 3),
         }
 
 

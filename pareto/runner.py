@@ -86,8 +86,8 @@ class Watcher(Protocol):
 
 
 @dataclass
-class Clock:
-    """Where the wall time went, in seconds."""
+class Tally:
+    """What a session measured so far, and where its time went, in seconds."""
 
     wall: float = 0.0
     foreseen: float = 0.0
@@ -109,7 +109,7 @@ class Clock:
 
 
 class Runner:
-    """Runs plans, one after the other. `clock` and the store hold the results, also after an interruption."""
+    """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Runner:
         networks: Mapping[str, Sequence[Profile]],
         tolerance: probe.Tolerance,
         watcher: Watcher,
-        clock: Clock,
+        tally: Tally,
         now: Callable[[], float] = time.monotonic,
         slowed: float = SLOWED,
         seed: int = 0,
@@ -145,7 +145,7 @@ class Runner:
         self._start = starts + 1
         self._round: int | None = None
         self._began = datetime.now(timezone.utc), now()
-        self.clock = clock
+        self.tally = tally
 
     def run(self, plan: Plan) -> None:
         """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
@@ -157,11 +157,11 @@ class Runner:
             self._watcher.started(trial)
             row = self._attempt(trial, plan)
             self._store.append_trial(row)
-            self.clock.trials += 1
-            self.clock.wall += row["wall_s"]
-            self.clock.foreseen += trial.estimate_s
+            self.tally.trials += 1
+            self.tally.wall += row["wall_s"]
+            self.tally.foreseen += trial.estimate_s
             if row["status"] != "ok":
-                self.clock.faulty.append(row)
+                self.tally.faulty.append(row)
             self._watcher.finished(trial, row)
             self._failures = self._failures + 1 if row["status"] == "failed" else 0
             if self._failures == MAX_FAILURES_IN_A_ROW:
@@ -188,7 +188,7 @@ class Runner:
             if self._rebuilds == MAX_REBUILDS:
                 return row
             self._rebuilds += 1
-            self.clock.rebuilt.append({"at": self._date(), "trial": _id(trial), "reason": lost})
+            self.tally.rebuilt.append({"at": self._date(), "trial": _id(trial), "reason": lost})
             self._watcher.rebuilds(lost, self._rebuilds)
             self._restart()
 
@@ -228,15 +228,15 @@ class Runner:
         sampled = self._watcher.sampled if self._watcher.is_live else None
         began, worked = self._now(), time.process_time()
         result = self._workers.trial(trial, network, sampled)
-        self.clock.watching += self._now() - began
-        self.clock.driver_cpu += time.process_time() - worked
+        self.tally.watching += self._now() - began
+        self.tally.driver_cpu += time.process_time() - worked
         ended = [link.shaper.state() for link, _ in links]
         after = [self._probe(trial, link, profile, "after") for link, profile in links]
         samples = self._workers.samples()  # now there is one after the end, too
         seen = [(was.position_s or 0.0, now.position_s or 0.0) for was, now in zip(begun, ended, strict=True)]
         crossings = self._workers.crossings(cell, network, seen)
         if isinstance(result, TrialResult):
-            self.clock.measuring += result.edge.measured_s
+            self.tally.measuring += result.edge.measured_s
             self._store_details(trial, crossings, result, samples)
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
         row = trial_row(cell, crossings, result, probes, samples, self._slowed, self._tolerance)
@@ -297,7 +297,7 @@ class Runner:
                 **link_row(profile, probed.reading, span),
             }
         )
-        self.clock.probing += ended - began
+        self.tally.probing += ended - began
         self._last_probes.pop(link.name, None)
         if not probed.fault:
             self._last_probes[link.name] = ended, probed

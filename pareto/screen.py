@@ -18,7 +18,7 @@ from pareto.constants import MOST_ROUNDS
 from pareto.hosts.host import TcpSettings
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
-from pareto.runner import MAX_REBUILDS, Clock
+from pareto.runner import MAX_REBUILDS, Tally
 from pareto.store import Row
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import REACHED
@@ -204,30 +204,30 @@ def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
             )
 
 
-def summary(out: Console, clock: Clock, wall_s: float, simulated_in_s: float | None = None) -> None:
+def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | None = None) -> None:
     """Print where the time went, and which trials cannot be trusted. simulated_in_s: how long a simulation took."""
-    if not clock.trials:
+    if not tally.trials:
         return
     # A simulated host that is lost takes no time.
-    share, probing = (spent_s / wall_s if wall_s else 0.0 for spent_s in (clock.measuring, clock.probing))
+    share, probing = (spent_s / wall_s if wall_s else 0.0 for spent_s in (tally.measuring, tally.probing))
     what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
     if simulated_in_s is None:
-        driver = clock.driver_cpu / clock.watching if clock.watching else 0.0
+        driver = tally.driver_cpu / tally.watching if tally.watching else 0.0
         out.print(
-            f"{clock.trials} trials in {duration(wall_s)}: {what}; "
+            f"{tally.trials} trials in {duration(wall_s)}: {what}; "
             f"the driver took {driver:.1%} of a core during trials"
         )
     else:
         out.print(
-            f"{clock.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
+            f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
             f"{duration(wall_s)}: {what}"
         )
-    for row in clock.faulty[:LISTED_FAULTS]:
+    for row in tally.faulty[:LISTED_FAULTS]:
         apart = _apart(row["batch_size"], row["in_flight_asked"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
-    if len(clock.faulty) > LISTED_FAULTS:
-        out.print(f"and {len(clock.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
+    if len(tally.faulty) > LISTED_FAULTS:
+        out.print(f"and {len(tally.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
 
 
 def _held(

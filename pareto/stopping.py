@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan
-from pareto.runner import Clock
+from pareto.runner import Tally
 from pareto.screen import duration
 from pareto.sweep import Condition, Sweep
 
@@ -29,7 +29,7 @@ class Stopping:
         last: Mapping[Condition, int],
         further: Callable[[Mapping[Condition, int]], Plan],
         look: Callable[[float], Standing],
-        clock: Clock,
+        tally: Tally,
         began: float,
         say: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
@@ -42,7 +42,7 @@ class Stopping:
         self._last = dict(last)
         self._further = further
         self._look = look
-        self._clock = clock
+        self._tally = tally
         self._began = began
         self._say = say
         self._now = now
@@ -108,9 +108,9 @@ class Stopping:
     def _fits(self, part: Plan) -> bool:
         """Whether the round will end within the budget. A session's first round is always measured."""
         budget_s = self._sweep.budget
-        if budget_s is None or not self._clock.trials:
+        if budget_s is None or not self._tally.trials:
             return True
-        foreseen_s = part.estimate_s * self._clock.pace
+        foreseen_s = part.estimate_s * self._tally.pace
         if self._now() - self._began + foreseen_s <= budget_s:
             return True
         spent = f"the next round, of about {duration(foreseen_s)}, does not fit into {duration(budget_s)}"

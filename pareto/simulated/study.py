@@ -10,7 +10,7 @@ from typing import Any
 from pareto import plan, splits
 from pareto.hosts.inventory import SIMULATED
 from pareto.prepare import canonical, recipe
-from pareto.runner import Clock, Runner
+from pareto.runner import Runner, Tally
 from pareto.simulated.workers import Simulation, Workers
 from pareto.simulated.world import World
 from pareto.store import Row, Store
@@ -37,7 +37,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
             networks,
             sweep.link_tolerance,
             _Nobody(),
-            Clock(),
+            Tally(),
             simulation.clock,
             sweep.slowdown,
             restart_rounds=sweep.restart_rounds,

@@ -19,7 +19,7 @@ from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.runner import AnyWorkers, Clock, Runner
+from pareto.runner import AnyWorkers, Runner, Tally
 from pareto.store import Row, Store
 from pareto.sweep import Cell, make_sweep
 from partitions import registry
@@ -86,12 +86,12 @@ class Harness:
     def __init__(self, out: Path, prepared: Prepared, workers: AnyWorkers) -> None:
         self.store = Store.create(out, "run", {"sessions": []})
         self.watcher = Watcher()
-        self.clock = Clock()
+        self.tally = Tally()
         self._prepared = prepared
         self._rounds = itertools.count(1)
         self._asked: Counter[tuple[Cell, int]] = Counter()
         networks = {LINK.name: (LINK,)}
-        self.runner = Runner(workers, self.store, networks, ANY_LINK, self.watcher, self.clock, slowed=SLOWED)
+        self.runner = Runner(workers, self.store, networks, ANY_LINK, self.watcher, self.tally, slowed=SLOWED)
 
     def suffer(
         self, fault: Fault, strike: Callable[[Struck], None], repairs: Sequence[Callable[[], None]] = ()

@@ -21,7 +21,7 @@ from pareto.options import SLOWED
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.runner import Clock, Runner
+from pareto.runner import Runner, Tally
 from pareto.store import Store
 from pareto.sweep import Cell, make_sweep
 from pareto.workers import Workers
@@ -79,7 +79,7 @@ def measured(workers: Workers, prepared: Prepared, out: Path) -> tuple[Mapping[s
     }
     store = Store.create(out, "run", manifest)
     cell = Cell(MODEL, (POINT,), prepared.facts.points[POINT][0], "tcp", NETEM, 1)
-    runner = Runner(workers, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Clock())
+    runner = Runner(workers, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Tally())
     runner.run(Plan((Trial(cell, 1, 0.05, 5.0, EFFORT),), 1))
     (row,) = store.rows()
     return row, find([store.folder], Options(figures="none")).warnings

@@ -24,7 +24,7 @@ from pareto.link.profile import Direction, Profile
 from pareto.messages import WrongOutput
 from pareto.options import SLOWED
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, AnyWorkers, Clock, Runner, link_row
+from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, AnyWorkers, Runner, Tally, link_row
 from pareto.store import Row, Store
 from pareto.sweep import Cell, profiles
 from tests.unit.reported import result_of
@@ -117,7 +117,7 @@ def store(tmp_path: Path) -> Store:
 
 def run(workers: StandInWorkers, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
     follower = Follower(is_live)
-    runner = Runner(cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), follower, Clock())
+    runner = Runner(cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), follower, Tally())
     runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), trials))
     return follower
 
@@ -186,7 +186,7 @@ def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
     for slowed, status in ((SLOWED, "invalid"), (9.0, "ok")):
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(
-            cast(AnyWorkers, slow), store, networks, Tolerance(), follower, Clock(), slowed=slowed
+            cast(AnyWorkers, slow), store, networks, Tolerance(), follower, Tally(), slowed=slowed
         )
         runner.run(Plan((TRIAL,), 1))
         assert follower.rows[-1]["status"] == status
@@ -205,7 +205,7 @@ def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
     """Rounds that are added have few trials each: none of them alone has enough to give up."""
     workers = StandInWorkers(faults=[Unreachable("pi: No route to host")] * 9)
     runner = Runner(
-        cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Clock()
+        cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Tally()
     )
     with pytest.raises(Aborted):
         for number in range(1, 9):
@@ -215,15 +215,15 @@ def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
 
 def test_the_clock_knows_the_pace(store: Store) -> None:
     now = itertools.count(step=3.0).__next__
-    clock = Clock()
-    assert clock.pace == 1.0
+    tally = Tally()
+    assert tally.pace == 1.0
     networks = {NONE.name: (NONE,)}
-    Runner(cast(AnyWorkers, StandInWorkers()), store, networks, Tolerance(), Follower(False), clock, now).run(
+    Runner(cast(AnyWorkers, StandInWorkers()), store, networks, Tolerance(), Follower(False), tally, now).run(
         Plan((TRIAL,), 1)
     )
     walls = float(store.rows()[0]["wall_s"])
-    assert (clock.wall, clock.foreseen) == (walls, TRIAL.estimate_s)
-    assert clock.pace == walls / TRIAL.estimate_s > 1
+    assert (tally.wall, tally.foreseen) == (walls, TRIAL.estimate_s)
+    assert tally.pace == walls / TRIAL.estimate_s > 1
 
 
 def test_a_host_that_is_lost_costs_its_trial(store: Store) -> None:
@@ -284,7 +284,7 @@ def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: S
     assert changing.offset_s == 0
     workers = Played()
     runner = Runner(
-        cast(AnyWorkers, workers), store, {"t": (changing,)}, Tolerance(), Follower(False), Clock()
+        cast(AnyWorkers, workers), store, {"t": (changing,)}, Tolerance(), Follower(False), Tally()
     )
     cell = replace(CELL, netem="t")
     runner.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
@@ -311,7 +311,7 @@ class ThreeHosts(StandInWorkers):
 def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: Store) -> None:
     networks = {"none+a": (NONE, Profile("a")), "none+b": (NONE, Profile("b"))}
     trials = [replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem=name)) for name in networks]
-    runner = Runner(cast(AnyWorkers, ThreeHosts()), store, networks, Tolerance(), Follower(False), Clock())
+    runner = Runner(cast(AnyWorkers, ThreeHosts()), store, networks, Tolerance(), Follower(False), Tally())
     runner.run(Plan(tuple(trials), 1))
     rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
     assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2
@@ -337,7 +337,7 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
     cells = [replace(CELL, netem="t", backend=backend) for backend in ("tcp", "rpc")]
     plan = Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2) for cell in cells), 2)
     network = {"t": (lossy,)}
-    Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Clock(), seed=3).run(plan)
+    Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Tally(), seed=3).run(plan)
     first, again, second, _ = workers.seeds
     assert first == again != second
     told = [row["link_seed"] for row in store.rows()]
@@ -348,7 +348,7 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
         assert told == [""] * 4
     other = Seeded()
     its = Store.create(tmp_path, "other", {})
-    Runner(cast(AnyWorkers, other), its, network, Tolerance(), Follower(False), Clock(), seed=4).run(plan)
+    Runner(cast(AnyWorkers, other), its, network, Tolerance(), Follower(False), Tally(), seed=4).run(plan)
     assert other.seeds[0] != first
 
 
@@ -371,7 +371,7 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path
             {NONE.name: (NONE,)},
             Tolerance(),
             follower,
-            Clock(),
+            Tally(),
             restart_rounds=every,
             starts=2,
         )

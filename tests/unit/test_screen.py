@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import cli, console, plan, profile_files, screen
 from pareto.messages import SensorSample
 from pareto.plan import ModelFacts, Plan
-from pareto.runner import Clock
+from pareto.runner import Tally
 from pareto.sweep import make_sweep, profiles
 
 FACTS = {
@@ -209,15 +209,15 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: Sn
         "reason": "off",
     }
     bad["in_flight_asked"] = "4"
-    clock = Clock(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
-    screen.summary(out, clock, 100.0)
+    tally = Tally(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
+    screen.summary(out, tally, 100.0)
     shown = text(out)
     assert shown.count("invalid: m 3+7 tcp lte b8 d4, ") == screen.LISTED_FAULTS
     assert shown == snapshot
 
 
 def test_nothing_run_nothing_said(out: Console) -> None:
-    screen.summary(out, Clock(), 3.0)
+    screen.summary(out, Tally(), 3.0)
     assert isinstance(out.file, io.StringIO)
     assert out.file.getvalue() == ""
 

@@ -15,7 +15,7 @@ from analysis.statistics.stability import Standing
 from pareto import plan, profile_files
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
-from pareto.runner import Clock
+from pareto.runner import Tally
 from pareto.stopping import Stopping
 from pareto.sweep import Cell, Condition, Sweep, make_sweep
 
@@ -47,14 +47,14 @@ class Session:
     parts: list[Plan] = field(default_factory=list)
 
     def run(self, most: int = 1000) -> Stopping:
-        looks, clock = iter(self.looks), Clock()
+        looks, tally = iter(self.looks), Tally()
         networks = {name: NETWORKS[name] for name in self.sweep.netems}
         stopping = Stopping(
             self.sweep,
             plan.last_rounds(self.sweep, MODELS, networks, self.done),
             partial(plan.further, self.sweep, MODELS, networks),
             lambda within: next(looks),
-            clock,
+            tally,
             0.0,
             self.said.append,
             lambda: self.time_s,
@@ -64,9 +64,9 @@ class Session:
         ):
             self.parts.append(part)
             for trial in part.trials:
-                clock.trials += 1
-                clock.foreseen += trial.estimate_s
-                clock.wall += trial.estimate_s * self.pace
+                tally.trials += 1
+                tally.foreseen += trial.estimate_s
+                tally.wall += trial.estimate_s * self.pace
                 self.time_s += trial.estimate_s * self.pace
         return stopping
 
