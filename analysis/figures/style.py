@@ -39,7 +39,6 @@ WIDTHS_IN = {"column": 3.4, "page": 7.0}
 A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
 labels, and panels where they find room. Every figure function takes the name as its argument `width`.
 """
-WIDTH_IN = WIDTHS_IN["page"]
 
 # The "colorblind" palette of seaborn 0.13, so that seven colours do not cost its import.
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")

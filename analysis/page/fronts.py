@@ -10,8 +10,8 @@ import pandas as pd
 
 from analysis.findings import Findings
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
-from analysis.points import CONDITION, NONE, hosts, order, short_step
-from analysis.tables.columns import UNKNOWN, Column, figures, number, spans
+from analysis.points import CONDITION, NONE, hosts, short_step
+from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans
 from analysis.tables.overhead import overhead_columns
 
 MOST_CELLS = 4000
@@ -79,7 +79,8 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     rows, note = _fewer(findings.front)
     names = backends(rows)
-    conditions = [_ordered(group) for _, group in rows.groupby(CONDITION, dropna=False, observed=True)]
+    groups = rows.groupby(CONDITION, dropna=False, observed=True)
+    conditions = [by_backend(group, "point") for _, group in groups]
     is_plane = set(findings.objectives) == PLANE
     about = [
         "Latency to the right, throughput upwards: the best corner is the upper left.",
@@ -112,13 +113,6 @@ def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if len(kept) < several:
         note += f", of the first {len(kept)} of {several} conditions"
     return rows, f"{note}. All are in front.csv."
-
-
-def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows by backend, in the usual order, then by point."""
-    places = {backend: place for place, backend in enumerate(backends(rows))}
-    keys = rows.assign(backend=rows["backend"].map(places), point=order(rows["point"]))
-    return rows.loc[keys.sort_values(["backend", "point"]).index]
 
 
 def _condition(rows: pd.DataFrame) -> dict[str, Any]:

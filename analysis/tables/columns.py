@@ -11,6 +11,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from analysis.naming import backends
+from analysis.points import order
+
 UNKNOWN = "-"
 """The cell of what was not measured or is not known."""
 
@@ -54,6 +57,13 @@ def span(low: float, high: float, digits: int) -> str:
 
 def spans(low: Iterable[float], high: Iterable[float], digits: int) -> list[str]:
     return [span(least, most, digits) for least, most in zip(low, high, strict=True)]
+
+
+def by_backend(rows: pd.DataFrame, then: str) -> pd.DataFrame:
+    """Return the rows in the order of all tables: backend by backend, then by a column, points by their cuts."""
+    places = {backend: place for place, backend in enumerate(backends(rows))}
+    keys = {"backend": lambda column: column.map(places), "point": order}
+    return rows.sort_values(["backend", then], key=lambda column: keys.get(column.name, lambda same: same)(column))
 
 
 def starts(values: pd.Series) -> list[bool]:

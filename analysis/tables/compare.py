@@ -17,7 +17,6 @@ from analysis.comparing.between_runs import Comparison
 from analysis.naming import (
     ANY_NOTE,
     backend_name,
-    backends,
     cell_name,
     cell_names,
     condition_title,
@@ -25,7 +24,7 @@ from analysis.naming import (
     time_unit,
 )
 from analysis.points import CONDITION
-from analysis.tables.columns import Column, figures, framed, number, once, spans, starts
+from analysis.tables.columns import Column, by_backend, figures, framed, number, once, spans, starts
 
 MOST_ROWS = 24
 """A table with more points than this shows only those that matter."""
@@ -79,7 +78,7 @@ def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
     matters = rows["latency_significant"] | rows["throughput_significant"] | named.isin(marks)
     shown = rows if len(rows) <= MOST_ROWS else rows[matters]
     hidden = len(rows) - len(shown)
-    shown = pd.concat(shown[shown["backend"] == backend] for backend in backends(shown)) if len(shown) else shown
+    shown = by_backend(shown, "point")
     unit, scale = time_unit(float(rows[["first_latency_s", "other_latency_s"]].max(axis=None)))
     digits = 3 if unit == "s" else 2
     neither = "neither differ significantly nor are" if hidden > 1 else "neither differs significantly nor is"

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from analysis.fronts import energy
 from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.naming import ANY_NOTE, backend_name, backends, condition_title, count, time_unit
+from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
 from analysis.points import CONDITION, hosts, short_step
-from analysis.tables.columns import UNKNOWN, Column, figure, framed, number, once, starts
+from analysis.tables.columns import UNKNOWN, Column, by_backend, figure, framed, number, once, starts
 
 
 def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> RenderableType:
@@ -56,7 +56,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     if points.empty:
         return Text(f"{title}: {_why_empty(rows, objectives, where)}\n")
     has = _has_room(rows, points, objectives)
-    points = pd.concat(points[points["backend"] == name].sort_values("latency_s") for name in backends(points))
+    points = by_backend(points, "latency_s")
     which, chain = energy.judged_by(rows), hosts(str(points["point"].iloc[0]))
     excluded = int(rows["left_out"].sum())
     notes = {

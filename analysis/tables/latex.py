@@ -15,14 +15,13 @@ from analysis.fronts import energy
 from analysis.naming import (
     ANY_NOTE,
     backend_name,
-    backends,
     condition_title,
     file_stem,
     point_label,
     time_unit,
 )
 from analysis.points import hosts, short_step
-from analysis.tables.columns import Column, once, starts
+from analysis.tables.columns import Column, by_backend, once, starts
 
 UNKNOWN = "--"
 _95 = r"95\,\%"
@@ -52,7 +51,7 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     front = rows[rows["on_backend_front"]]
     if front.empty:
         raise ValueError("no point on a front: there is no valid trial")
-    points = pd.concat(front[front["backend"] == name].sort_values("latency_s") for name in backends(front))
+    points = by_backend(front, "latency_s")
     which = energy.judged_by(rows)
     unit, scale = time_unit(float(points["latency_s"].max()))
     chain = hosts(str(points["point"].iloc[0]))

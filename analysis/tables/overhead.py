@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
-from analysis.naming import backends, condition_title
+from analysis.naming import condition_title
 from analysis.points import CONDITION
-from analysis.tables.columns import Column, figures, framed, number, spans
+from analysis.tables.columns import Column, by_backend, figures, framed, number, spans
 
 _MS, _MS_PER_MB = 1e3, 1e9
 """From seconds, and from seconds a byte."""
@@ -19,7 +19,7 @@ def overhead_table(rows: pd.DataFrame) -> RenderableType:
     """Return one table a condition, with a line for each backend, from the frame of `analysis.costs`."""
     tables = []
     for _, group in rows.groupby(CONDITION, dropna=False):
-        ordered = pd.concat(group[group["backend"] == backend] for backend in backends(group))
+        ordered = by_backend(group, "points")
         columns = [
             Column("backend", list(ordered["backend"]), look={"min_width": 7}),
             *overhead_columns(ordered),
