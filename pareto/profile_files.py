@@ -13,7 +13,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Tag, ValidationInfo
+from pydantic import Discriminator, Tag
 
 from pareto import DATA
 from pareto.errors import UserError
@@ -21,7 +21,7 @@ from pareto.link import units
 from pareto.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile, check_rate
 from pareto.link.trace import Step, Trace
 from pareto.validation import bare_name
-from pareto.yaml_file import Keys, YamlFile
+from pareto.yaml_file import Keys, YamlFile, quantity
 
 PROFILES = DATA / "netem_profiles"
 SYNTAX = (
@@ -122,22 +122,10 @@ def _direction(file: YamlFile, name: str, keys: _Direction) -> Direction:
         return Direction(**fields)
 
 
-def _quantity(read: Callable[[str, str], float]) -> BeforeValidator:
-    """Reads the text of a field: a number and a unit."""
-
-    def quantity(text: Any, info: ValidationInfo) -> float:
-        name = bare_name(info.field_name or "")
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be a number and a unit")
-        return read(text, name)
-
-    return BeforeValidator(quantity)
-
-
-_Delay = Annotated[float, _quantity(units.delay_s)]
-_Rate = Annotated[float, _quantity(units.rate_bps)]
-_Share = Annotated[float, _quantity(units.share)]
-_Size = Annotated[int, _quantity(units.size_bytes)]
+_Delay = Annotated[float, quantity(units.delay_s)]
+_Rate = Annotated[float, quantity(units.rate_bps)]
+_Share = Annotated[float, quantity(units.share)]
+_Size = Annotated[int, quantity(units.size_bytes)]
 
 
 class _Bursts(Keys):

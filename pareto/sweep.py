@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -30,6 +30,7 @@ from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
 from pareto.options import OPTIONS, QUICK_TRIALS
+from pareto.yaml_file import quantity
 
 MOST_TRIALS = 1000
 MOST_IMAGES = 100_000
@@ -71,11 +72,6 @@ def _share(value: Any) -> Any:
     return (
         units.share(value, "tolerance") if isinstance(value, str) and value.strip().endswith("%") else value
     )
-
-
-def quantity(read: Callable[[str, str], float], what: str) -> BeforeValidator:
-    """A validator: a quantity with its unit, which `read` converts, or a number (from a manifest)."""
-    return BeforeValidator(lambda value: read(value, what) if isinstance(value, str) else value)
 
 
 def _unless_off(value: Any) -> Any:
@@ -127,10 +123,8 @@ class Sweep(BaseModel):
     data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = _option("data_path")
     images: int | None = _option("images", ge=1, le=MOST_IMAGES)
     trials: int = _option("trials", ge=1, le=MOST_TRIALS)
-    until: Annotated[float | None, quantity(units.share, "until")] = _option("until", gt=0, lt=1)
-    budget: Annotated[float | None, quantity(units.duration_s, "budget")] = _option(
-        "budget", gt=0, le=MOST_BUDGET_S
-    )
+    until: Annotated[float | None, quantity(units.share)] = _option("until", gt=0, lt=1)
+    budget: Annotated[float | None, quantity(units.duration_s)] = _option("budget", gt=0, le=MOST_BUDGET_S)
     batch_sizes: Numbers = _option("batch_size")
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
         "in_flight"
@@ -143,12 +137,12 @@ class Sweep(BaseModel):
     testbed: str = _option("testbed")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
     threads: int | None = _option("threads", ge=1, le=256)
-    sample: Annotated[float | None, quantity(units.delay_s, "sample"), BeforeValidator(_unless_off)] = (
-        _option("sample", ge=0.01, le=60)
+    sample: Annotated[float | None, quantity(units.delay_s), BeforeValidator(_unless_off)] = _option(
+        "sample", ge=0.01, le=60
     )
     tolerance: Annotated[float, BeforeValidator(_share)] = _option("tolerance", gt=0, lt=1)
     rtt_tolerance: Annotated[float, BeforeValidator(_share)] = _option("rtt_tolerance", gt=0, lt=1)
-    rtt_floor: Annotated[float, quantity(units.delay_s, "rtt_floor")] = _option("rtt_floor", ge=0, lt=10)
+    rtt_floor: Annotated[float, quantity(units.delay_s)] = _option("rtt_floor", ge=0, lt=10)
     slowdown: float = _option("slowdown", gt=1)
     shape_at: Literal["both", "edge"] = _option("shape_at")
     restart: Annotated[str, BeforeValidator(str), Field(pattern=r"^(never|round|[1-9][0-9]{0,3})$")] = (

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from pareto.errors import UserError
@@ -42,6 +49,24 @@ class Keys(BaseModel):
                     f"{key!r} is an unknown key{hint}: {cls.WHAT} has the keys {', '.join(known)}"
                 )
         return data
+
+
+def quantity(read: Callable[[str, str], float], *, plain: bool = False) -> BeforeValidator:
+    """A validator: `read` converts a field's text, a number and a unit; with `plain` the unit may be missing.
+
+    What is a number already, from a manifest, stays as it is.
+    """
+
+    def convert(value: Any, info: ValidationInfo) -> Any:
+        name = bare_name(info.field_name or "")
+        if isinstance(value, dict | list):
+            raise ValueError(f"{name} must be a number and a unit")
+        if plain:
+            with suppress(TypeError, ValueError):
+                return float(value)
+        return read(value, name) if isinstance(value, str) else value
+
+    return BeforeValidator(convert)
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

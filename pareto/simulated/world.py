@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
-from pareto.yaml_file import Keys, YamlFile
+from pareto.yaml_file import Keys, YamlFile, quantity
 
 Floats = npt.NDArray[np.float64]
 
 
-def _quantity(read: Callable[[str, str], float], what: str) -> BeforeValidator:
-    """A validator: a plain number, or a quantity with its unit, which `read` converts."""
-
-    def convert(value: Any) -> Any:
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            return read(value, what) if isinstance(value, str) else value
-
-    return BeforeValidator(convert)
-
-
-Share = Annotated[float, _quantity(units.share, "share"), Field(ge=0, le=1)]
+Share = Annotated[float, quantity(units.share, plain=True), Field(ge=0, le=1)]
 TIMES = ["model", "host", "unit", "seconds"]
 """The columns of a file of compute times. Units count from 1: unit k lies between the points k - 1 and k."""
 
@@ -42,7 +30,7 @@ class Speed(Keys):
 
     WHAT: ClassVar[str] = "a host"
     gflops: float = Field(default=20.0, gt=0, le=1e9)
-    per_unit: Annotated[float, _quantity(units.delay_s, "per_unit")] = Field(default=20e-6, ge=0, le=60)
+    per_unit: Annotated[float, quantity(units.delay_s, plain=True)] = Field(default=20e-6, ge=0, le=60)
 
 
 class Noise(Keys):
@@ -72,8 +60,8 @@ class LinkTruth(Keys):
     """What the link really does: a share of each rate, and a delay added each way to what the profile asks."""
 
     WHAT: ClassVar[str] = "link"
-    rate: Annotated[float, _quantity(units.share, "rate")] = Field(default=1.0, gt=0, le=10)
-    delay: Annotated[float, _quantity(units.delay_s, "delay")] = Field(default=0.0, ge=0, le=60)
+    rate: Annotated[float, quantity(units.share, plain=True)] = Field(default=1.0, gt=0, le=10)
+    delay: Annotated[float, quantity(units.delay_s, plain=True)] = Field(default=0.0, ge=0, le=60)
 
 
 class Faults(Keys):
