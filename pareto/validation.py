@@ -81,7 +81,7 @@ _UNITS = re.compile("_(s|bps|bytes)$")
 
 def read(kind: Any, value: Any, *path: object) -> Any:
     """`value`, which came as JSON, as a `kind`; `path` says where it stood. Raises ValueError, in one line."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin, arguments = _parts(kind)
     if origin is Annotated:
         base, bounds = arguments
         if isinstance(bounds, ColumnsOf):
@@ -123,12 +123,22 @@ def _number(kind: type[int] | type[float], bounds: Bounds, value: Any, path: tup
 
 
 def _list(kind: Any, value: list[Any], path: tuple[object, ...]) -> list[Any]:
-    base, bounds = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
-    if base is float and isinstance(bounds, Bounds):  # a trial has tens of thousands of them
-        least, most = bounds.least, bounds.most
-        if all(type(part) is float and least <= part <= most for part in value):
+    if (number := _number_kind(kind)) is not None:  # a trial has tens of thousands of them
+        types, least, most = number
+        if all(type(part) in types and (part is None or least <= part <= most) for part in value):
             return value
     return [read(kind, part, *path, number) for number, part in enumerate(value)]
+
+
+@functools.cache
+def _number_kind(kind: Any) -> tuple[set[type], float, float] | None:
+    """The types and the bounds of what is a number within simple bounds, or that or None."""
+    base, *more = get_args(kind) or (kind,)
+    if more == [type(None)] and (number := _number_kind(base)) is not None:
+        return (number[0] | {type(None)}, *number[1:])
+    if base in (int, float) and get_origin(kind) is Annotated and not (more[0].above or more[0].infinite):
+        return {base}, more[0].least, more[0].most
+    return None
 
 
 def _tuple(kinds: tuple[Any, ...], value: list[Any], path: tuple[object, ...]) -> tuple[Any, ...]:
@@ -181,6 +191,11 @@ def _columns(row: Any, value: Any, path: tuple[object, ...]) -> dict[str, list[A
     if len({len(column) for column in made.values()}) > 1:
         _refuse(value, "its columns have different lengths", path)
     return made
+
+
+@functools.cache
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(kind), get_args(kind)
 
 
 @functools.cache
