@@ -1,4 +1,4 @@
-"""Standard output as the user sees it: a terminal, or a log of 80 columns."""
+"""Standard output as the user sees it: a terminal, or a log of 80 columns; files and durations in words."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def files(out: Console, written: Sequence[Path]) -> None:
             soft_wrap=True,
             markup=False,
         )
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: `45 s`, `12 min 30 s`, `3 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.hosts.host import TcpSettings
 from pareto.link.profile import Profile, describe
@@ -26,16 +27,6 @@ from pareto.worker.sensors.raspberry import throttled_words
 
 REDRAW_HZ = 1.0
 LISTED_FAULTS = 10
-
-
-def duration(seconds: float) -> str:
-    """A duration in words: `45 s`, `12 min 30 s`, `3 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def plan(

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan
 from pareto.runner import Tally
-from pareto.screen import duration
 from pareto.sweep import Condition, Sweep
 
 if TYPE_CHECKING:

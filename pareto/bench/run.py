@@ -27,6 +27,7 @@ from pareto.backends import registry
 from pareto.bench import table
 from pareto.bench.request import FLOOR, LOOPBACK, NETEM, Effort, Request, efforts, link_seconds
 from pareto.bench.table import Sample
+from pareto.console import duration
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
@@ -39,7 +40,6 @@ from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile, describe
 from pareto.messages import Connect, GetFacts, JoinAgents, OpenRendezvous
-from pareto.screen import duration
 from pareto.worker.bench import Expect, GetTaken, ListenFor, Stream, Taken, TimeStream, TimeTrips, Trips
 
 PROGRAM = "pareto.worker.bench"

@@ -9,6 +9,8 @@ import pytest
 import typer
 
 from pareto.cli import app
+from pareto.hosts.host import TcpSettings
+from pareto.link.probe import Tolerance
 from pareto.options import FIELDS, OPTIONS, REQUIRED, command
 from pareto.sweep import Sweep, make_sweep, requested_sweep
 
@@ -20,6 +22,13 @@ def test_every_field_of_a_sweep_is_an_option_and_the_other_way_round() -> None:
         assert Sweep.model_fields[option.field].alias == name
         assert option.default is REQUIRED or getattr(plain, option.field) == option.default
     assert command(plain.model_dump(mode="json")) == "./pareto.sh --model any"
+
+
+def test_what_help_says_of_defaults_that_stand_elsewhere() -> None:
+    plain = make_sweep({"model": "any"})
+    assert plain.link_tolerance == Tolerance()
+    assert OPTIONS["initial_window"].shown == str(TcpSettings.initial_window)
+    assert OPTIONS["trials"].shown.startswith(f"{plain.trials};")
 
 
 @pytest.mark.parametrize(

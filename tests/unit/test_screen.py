@@ -70,13 +70,13 @@ def test_a_link_that_is_slower_than_all_cores_leaves_nothing_to_say(out: Console
     ("seconds", "shown"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (830, "13 min 50 s"), (7500, "2 h 05 min")]
 )
 def test_durations(seconds: float, shown: str) -> None:
-    assert screen.duration(seconds) == shown
+    assert console.duration(seconds) == shown
 
 
 def test_the_plan_says_what_will_be_done(out: Console, snapshot: SnapshotAssertion) -> None:
     screen.plan(out, SWEEP, FACTS, NETWORKS, made())
     shown = text(out)
-    assert screen.duration(made().estimate_s) in shown
+    assert console.duration(made().estimate_s) in shown
     assert shown == snapshot
 
 
