@@ -15,7 +15,7 @@ from pareto.link import units
 from pareto.link.profile import Profile
 
 FLOOR = "floor"
-WAYS = (FLOOR, "tcp", "rpc", "naive", "asyncio")
+WAYS = (FLOOR, *registry.BACKENDS, "naive", "asyncio")
 LOOPBACK, VETH, NETEM = PLACES = ("loopback", "veth", "netem")
 MOST_BYTES = 256_000_000
 QUICK_ROUNDS, ROUNDS = 3, 15
