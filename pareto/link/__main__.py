@@ -14,7 +14,7 @@
   what netem takes and does not do. A trace's rate is tbf's: netem+tbf. An interface whose root qdisc somebody else
   chose is refused.
   With nothing to shape everything of ours is taken off: ``{"shaper": "none", ...}``.
-- ``restart {"position_s": 12.5}`` plays traces from another position on.
+- ``restart {"interface": "data0", "position_s": 12.5}`` plays its traces from another position on.
 - ``seed {"interface": "data0", "egress": 7, "ingress": 8}`` begins chance anew; ``{"seeded": false}`` where the kernel
   takes no seed.
 - ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
@@ -79,8 +79,7 @@ class Helper:
 
     def restart(self, wanted: Restart) -> dict[str, Any]:
         with self._lock:
-            for interface in self._interfaces.values():
-                interface.play(wanted.position_s)
+            self._of(wanted.interface).play(wanted.position_s)
         return {}
 
     def seed(self, wanted: Seed) -> dict[str, bool]:

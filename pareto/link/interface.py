@@ -60,8 +60,9 @@ class Apply:
 
 @dataclass(frozen=True)
 class Restart:
-    """The traces begin anew at a position."""
+    """The interface's traces begin anew at a position."""
 
+    interface: _INTERFACE
     position_s: POSITION
 
 

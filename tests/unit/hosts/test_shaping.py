@@ -14,7 +14,9 @@ from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError
 from pareto.hosts.shaping import LinkState, NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.jsonlines import SILENCE_LIMIT_S
+from pareto.link.interface import Apply, Nothing, Restart, Seed, Stats
 from pareto.link.profile import Bucket, Direction, Profile
+from pareto.validation import read
 from tests.unit.far_end import HOSTS, FarEnd
 
 OUT, BACK = Direction(0.2, 5e6), Direction(0.03, None)
@@ -39,15 +41,21 @@ class Helpers:
     of: dict[str, list[FarEnd]] = field(default_factory=lambda: {EDGE: [], SERVER: []})
 
     def start(self, role: str) -> Session:
-        end = FarEnd(
-            {
-                "supported": lambda request: {"netem": self.netem[role]},
-                "apply": lambda request: {"shaper": "netem", "by": role},
-                "stats": lambda request: self.stats[role],
-                "restart": lambda request: {},
-                "seed": lambda request: {"seeded": role not in self.old},
-            }
-        )
+        answers: dict[type[Any], Any] = {
+            Nothing: {"netem": self.netem[role]},
+            Apply: {"shaper": "netem", "by": role},
+            Stats: self.stats[role],
+            Restart: {},
+            Seed: {"seeded": role not in self.old},
+        }
+
+        def answer(declared: type[Any], request: dict[str, Any]) -> Any:
+            """As the helper: what it does not know it refuses."""
+            read(declared, {key: value for key, value in request.items() if key != "op"})
+            return answers[declared]
+
+        names = {"supported": Nothing, "apply": Apply, "stats": Stats, "restart": Restart, "seed": Seed}
+        end = FarEnd({op: partial(answer, declared) for op, declared in names.items()})
         self.of[role].append(end)
         return Session(HOSTS[role].name, end)
 

@@ -39,7 +39,7 @@ LINES: list[dict[str, Any]] = [
     {"id": 4, **APPLY, "ingress": {"delay_s": 0.1, "rate_bps": 8e6}, "peer": "10.77.0.2", "filtered": True,
      "bucket": {"burst_bytes": 32768, "latency_s": 0.4}},
     {"id": 5, **APPLY, "ingress": {"trace": TRACE, "jitter_s": 0.005, "limit_bytes": 30_000}},
-    {"id": 6, "op": "restart", "position_s": 7.5},
+    {"id": 6, "op": "restart", "interface": "lo", "position_s": 7.5},
     {"id": 7, "op": "seed", "interface": "lo", "egress": 7, "ingress": 8},
     {"id": 8, "op": "stats", "interface": "lo"},
     {"id": 9, "op": "restore"},
@@ -60,7 +60,7 @@ HOSTILE: list[Any] = [
 KNOWN = [
     json.dumps({**APPLY, "egress": {"trace": TRACE | {"steps": STEPS[:1], "period_s": 1e-9}}}).encode(),
     json.dumps({**APPLY, "egress": {"trace": TRACE}, "offset_s": 1e300}).encode(),
-    json.dumps({"op": "restart", "position_s": float("inf")}).encode(),
+    json.dumps({"op": "restart", "interface": "lo", "position_s": float("inf")}).encode(),
     *(json.dumps({"id": op, "op": op}).encode() for op in ([1], {}, None, 1, [[]])),
     *(b"null", b"[1]", b"1", b"[" * 100_000, b"", b"\xff", b'{"op": "stats", "interface": "\\ud800"}'),
 ]
@@ -282,7 +282,7 @@ def test_what_is_declared_is_all_that_is_taken(declared: type[Any]) -> None:
 )
 def test_where_traces_may_begin(position_s: Any, taken: bool) -> None:
     if taken:
-        assert read(Restart, {"position_s": position_s}) == Restart(position_s)
+        assert read(Restart, {"interface": "lo", "position_s": position_s}) == Restart("lo", position_s)
         return
     with pytest.raises(ValueError, match="position"):
-        read(Restart, {"position_s": position_s})
+        read(Restart, {"interface": "lo", "position_s": position_s})

@@ -202,7 +202,7 @@ def test_a_trace_loops_from_where_it_is_told_and_begins_anew(helper: Helper, rat
     assert delay_s() == pytest.approx(0.12, abs=0.02)
     time.sleep(max(0.0, 2.1 - helper.ask("stats", interface="data0")["position_s"]))
     assert delay_s() == pytest.approx(0.02, abs=0.02)  # the second lap
-    helper.ask("restart", position_s=1.0)
+    helper.ask("restart", interface="data0", position_s=1.0)
     assert helper.ask("stats", interface="data0")["position_s"] == pytest.approx(1.0, abs=0.2)
     assert delay_s() == pytest.approx(0.12, abs=0.02)
 
