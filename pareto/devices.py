@@ -32,7 +32,7 @@ Series = Mapping[str, Sequence[Any]]
 
 
 class Devices:
-    """Its methods raise SessionError, SessionLost, TimeoutError or way.Unreachable."""
+    """The monitors. Methods raise SessionError, SessionLost, TimeoutError or Unreachable."""
 
     def __init__(self, testbed: Testbed, interval_s: float) -> None:
         self._testbed = testbed
@@ -63,7 +63,7 @@ class Devices:
         self._sessions.clear()
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """By role: which sensor each figure is from, and the power while nothing is computed, in watts."""
+        """By role, the sensor that each figure is from, and the power in watts while nothing is computed."""
         pending = {
             role: session.post(messages.MeasureIdle(IDLE_S))
             for role, session in self._sessions.items()
@@ -88,7 +88,7 @@ class Devices:
         }
 
     def collect(self) -> dict[str, Series]:
-        """By role: the samples since the last time."""
+        """By role, the samples since the last call."""
         pending = {role: session.post(messages.CollectSamples()) for role, session in self._sessions.items()}
         collected = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
@@ -100,7 +100,7 @@ class Devices:
         }
 
     def cost(self) -> dict[str, dict[str, Any]]:
-        """By role: what sampling itself took."""
+        """By role, what sampling itself took."""
         return {
             role: plain(session.ask(messages.GetSamplingCost())) for role, session in self._sessions.items()
         }

@@ -116,7 +116,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
-    """The reply's line to a request, whatever its handler raises short of the end."""
+    """The line that replies to a request, whatever exception its handler raises."""
     op, number = request.pop("op", None), request.pop("id", None)
     if not isinstance(number, (int, str)):
         number = None
@@ -136,7 +136,7 @@ def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A dataclass' fields, for `json.dumps`, which knows no dataclasses. Raises TypeError for what is none."""
+    """A dataclass as the dict that JSON has for it. Raises TypeError for anything else."""
     if not is_dataclass(value):
         raise TypeError(f"a {type(value).__name__} is not JSON")
     return {field.name: getattr(value, field.name) for field in fields(value)}

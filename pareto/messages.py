@@ -431,7 +431,7 @@ class SensorSample:
 
 @dataclass(frozen=True)
 class GetLatestSample(Request[SensorSample | None], op="latest"):
-    """The last sample."""
+    """The newest sample; None before the first."""
 
 
 Columns = Annotated[dict[str, list[Any]], ColumnsOf(SensorSample)]
@@ -451,7 +451,7 @@ class MeasureIdle(Request[Finite | None], op="idle"):
 
 @dataclass(frozen=True)
 class SamplingCost:
-    """What sampling itself takes. late_p99_s: how far samples are behind their time."""
+    """What sampling itself takes. late_p99_s: by how much 99 % of the samples are at most late."""
 
     cpu_percent: Percent
     samples: Count

@@ -117,7 +117,7 @@ class Workers:
         self._sessions.clear()
 
     def facts(self) -> dict[str, Any]:
-        """What each host says of itself, and which sensors it has. Both are to be idle: their power is measured."""
+        """By role, the host's facts and its sensors. The hosts must be idle: their idle power is measured."""
         devices = self._devices.facts() if self._devices is not None else {}
         return {
             name: {**plain(facts), "cuda": facts.cuda and plain(facts.cuda), **devices.get(name, {})}
@@ -125,7 +125,7 @@ class Workers:
         }
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Have the cell's model loaded on all hosts and each link's profile in force, connections warm."""
+        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections."""
         if not self._sessions:
             self.start()
         if cell.model != self._model:
@@ -138,7 +138,7 @@ class Workers:
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
     ) -> tuple[probe.Probed, probe.Span]:
-        """Measure a link now, with the verdict, and the part of its traces that passed meanwhile."""
+        """A reading of the link now with its verdict, and the part of its traces that passed meanwhile."""
         near = self._sessions[link.near.role]
         promised = self._promised(link, profile)
         if promised is not profile:
@@ -173,7 +173,7 @@ class Workers:
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any]], None] | None = None,
     ) -> TrialResult | messages.WrongOutput:
-        """One trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
+        """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
         cell = trial.cell
         split = Split(cell.cuts, cell.batch_size, cell.transport)
         interfaces = {link.near.role: link.near.interface for link in self.links}
@@ -238,11 +238,11 @@ class Workers:
         return TrialResult(report, hosts, percent)
 
     def samples(self) -> dict[str, Series]:
-        """By host: what its sensors told since the last time."""
+        """By role, the sensors' samples since the last call."""
         return self._devices.collect() if self._devices is not None else {}
 
     def sampling(self) -> dict[str, Any] | None:
-        """What sampling cost on each host."""
+        """By role, what sampling itself took."""
         return self._devices.cost() if self._devices is not None else None
 
     def _baselines(self, split: Split) -> dict[str, float | None]:
@@ -266,7 +266,7 @@ class Workers:
         self._network = network
 
     def _rejoin(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Open every connection anew, with the rpc agent that the cell needs: what is compared is of the same age."""
+        """Open all connections anew with the cell's rpc agent: backends are compared at the same age."""
         self._network = None
         self._open(cell)
         for link, profile in zip(self.links, network, strict=True):
@@ -274,7 +274,7 @@ class Workers:
         self._network = network
 
     def _open(self, cell: Cell) -> None:
-        """Open every backend's connections; of the rpc agents, which exclude each other, that of the cell."""
+        """Open every backend's connections; of the rpc agents, which exclude each other, the cell's."""
         self._agent = cell.agent or next(iter(self._agents), "")
         self._opened = [
             backend for backend in self._backends if backend == self._agent or backend not in self._agents
@@ -304,7 +304,7 @@ class Workers:
             self._ask_all(ends, START_TIMEOUT_S)
 
     def _warm(self, link: Link, profile: Profile) -> None:
-        """On each backend, send bulk until it takes what the link needs: no request is to pay for a growing window."""
+        """Send bulk over each backend until it takes only what the link needs: no request pays for a growing window."""
         rate_bps, rtt_s = self._carries(link, profile)
         # Enough to take the window past bandwidth x delay from its initial ten segments.
         window = 2 * rate_bps / 8 * rtt_s if math.isfinite(rate_bps) else MAX_WARM_BYTES
@@ -318,7 +318,7 @@ class Workers:
                     break
 
     def _promised(self, link: Link, profile: Profile) -> Profile:
-        """What the link is held to: the profile, or itself before the run where nothing is emulated on a real one."""
+        """What the link is held to: its profile, or where nothing is emulated, what was measured before the run."""
         beneath = self._bare.get(link.name)
         return own_profile(profile.name, beneath) if beneath is not None and not profile.shaped else profile
 
@@ -327,7 +327,7 @@ class Workers:
         return probe.question(profile, by_tcp=self._tcp.fills)
 
     def _carries(self, link: Link, profile: Profile) -> tuple[float, float]:
-        """Payload away from the edge in bit/s, and the round trip: of the profile, on the link beneath it."""
+        """The payload rate away from the edge in bit/s and the round trip, of the profile on the link beneath it."""
         asked_bps = profile.typical.edge_to_server.rate_bps
         rate_bps = asked_bps * probe.GOODPUT if asked_bps else math.inf
         beneath = self._bare.get(link.name)
@@ -357,7 +357,7 @@ class Workers:
         self._model = prepared.name
 
     def _ask_all(self, requests: Mapping[str, Request[R]], timeout_s: float) -> dict[str, R]:
-        """The reports of these workers, by role, which are asked at the same time."""
+        """By role, the reports of these workers, asked at the same time."""
         pending = {role: self._sessions[role].post(request) for role, request in requests.items()}
         return {role: self._sessions[role].report(each, timeout_s) for role, each in pending.items()}
 

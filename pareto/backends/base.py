@@ -59,7 +59,7 @@ class Stage(Protocol):
 
 
 class Client(Protocol):
-    """One thread may `send` while another `receive`s."""
+    """The sending end. One thread may `send` while another `receive`s."""
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
         """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
@@ -85,7 +85,7 @@ class Client(Protocol):
 class Server(Protocol):
     @property
     def port(self) -> int | None:
-        """Where clients connect to; None: they meet by agents."""
+        """The port that clients connect to; None where hosts meet by agents."""
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
         """Answer requests with `stage` from now on. No request may be in flight.
@@ -97,13 +97,13 @@ class Server(Protocol):
 
 
 class Backend(Protocol):
-    """A backend's module."""
+    """What a backend's module provides: its two ends."""
 
     def serve(self, address: str, token: str) -> Server:
-        """This host's server; it lets in who knows the token."""
+        """Make this host's server, which lets in whoever knows the token."""
 
     def connect(self, address: str, port: int, token: str, variant: str) -> Client:
-        """A client of the server at this port. Raises BackendError."""
+        """Connect a client to the server at this port. Raises BackendError."""
 
 
 class AgentBackend(Protocol):
@@ -131,13 +131,13 @@ class AgentBackend(Protocol):
         """End the agent."""
 
     def reach(self, peer: str) -> Client:
-        """A client of the server of the host whose agent is called so."""
+        """Make a client of the host whose agent has this name."""
 
 
 def fingerprint(
     model_digest: str, graph_digest: str, cuts: Sequence[int], position: int, batch_size: int
 ) -> bytes:
-    """8 bytes that name a stage; each request carries them, so that two different models never talk.
+    """The 8 bytes that name a stage; each request carries them, so that two different models never talk.
 
     cuts: the points at which the model is cut, one for each link. position: of the host in the chain, the edge's is 0.
     """

@@ -1,4 +1,4 @@
-"""Listening, and letting in who proves to know the run's token (`handshake`): whoever does not holds up nobody.
+"""A listening port that lets in whoever proves to know the run's token (`handshake`); nobody else holds it up.
 
 Each connection has a thread. A handshake ends within `ADMIT_S` and a few round trips, however its bytes come; there
 are at most `MOST_WAITING`, and where more come, the address with most of them loses its oldest.
@@ -54,7 +54,7 @@ class Door:
         return self.address[1]
 
     def close(self) -> None:
-        """Let nobody in any more; who is in stays."""
+        """Stop listening; connections that were let in stay."""
         self._closing = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes the rest
@@ -100,7 +100,7 @@ class Door:
         sock.close()
 
     def _make_room(self, why: str) -> None:
-        """The oldest goes, of the address that has most: one that crowds pays for itself."""
+        """Turn away the oldest connection of the address that has most, so that one that crowds pays for itself."""
         with self._guard:
             ((crowding, _),) = Counter(self._waiting.values()).most_common(1) or [("", 0)]
             oldest = next((sock for sock, address in self._waiting.items() if address == crowding), None)
@@ -119,7 +119,7 @@ class Door:
                 self._turned_away, self._say_at = 0, now + SAY_S
 
     def _leave(self, sock: socket.socket) -> str | None:
-        """End a connection that waits, which its thread then closes; its address, if it did wait."""
+        """End a waiting connection, which its thread then closes; its address, or None if it was not waiting."""
         with self._guard:
             address = self._waiting.pop(sock, None)
         if address is not None:
@@ -129,7 +129,7 @@ class Door:
 
 
 def _rtt_s(sock: socket.socket) -> float:
-    """As the kernel measured it when the connection was made; 0 where it does not tell."""
+    """The round trip that the kernel measured when the connection was made; 0 where it reports none."""
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         return float(_RTT_US.unpack_from(info, _RTT_AT)[0]) / 1e6

@@ -29,7 +29,7 @@ _AGAIN_S = 0.05
 
 
 class Place(NamedTuple):
-    """Which one of how many connections this is, of those that carry one another's messages. group: 8 random bytes."""
+    """A connection's number among those that carry messages together. group: the 8 random bytes that they share."""
 
     group: bytes = bytes(8)
     number: int = 0
@@ -65,7 +65,10 @@ def connected(address: str, port: int, token: str, place: Place = ALONE) -> sock
 
 
 def prove(sock: socket.socket, token: str, place: Place, until: float) -> None:
-    """The connecting end, done by `until` of `time.monotonic`. Raises Rejected, EOFError, OSError."""
+    """Prove to the listening end that this one knows the token, by `until` of `time.monotonic`.
+
+    Raises Rejected, EOFError, OSError.
+    """
     tune(sock)
     nonce = exactly(sock, NONCE_BYTES, until)
     sock.sendall(answer(token, nonce, place))
@@ -78,7 +81,10 @@ def prove(sock: socket.socket, token: str, place: Place, until: float) -> None:
 
 
 def challenge(sock: socket.socket, token: str, until: float) -> Place:
-    """The listening end, done by `until` of `time.monotonic`. Raises Rejected, EOFError, OSError."""
+    """Have the connecting end prove that it knows the token, by `until` of `time.monotonic`; returns its place.
+
+    Raises Rejected, EOFError, OSError.
+    """
     tune(sock)
     nonce = secrets.token_bytes(NONCE_BYTES)
     sock.sendall(nonce)  # an empty buffer has room for it
@@ -89,7 +95,7 @@ def challenge(sock: socket.socket, token: str, until: float) -> Place:
 
 
 def answer(token: str, nonce: bytes, place: Place) -> bytes:
-    """What the connecting end says to a nonce."""
+    """The connecting end's answer to a nonce."""
     stated = _PLACE.pack(*place)
     return _proof(token, nonce + stated) + stated
 
@@ -106,7 +112,7 @@ def checked(token: str, nonce: bytes, answer: bytes) -> Place:
 
 
 def tune(sock: socket.socket) -> None:
-    """Nagle's algorithm off, and a limit on how long a peer may be out of reach."""
+    """Switch Nagle's algorithm off, and limit how long a peer may be out of reach."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A peer whose cable was pulled says nothing: by itself TCP would go on trying for a quarter of an hour.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -67,7 +67,7 @@ class Pipeline:
             thread.start()
 
     def put(self, request: Request) -> None:
-        """Begin with a request. Who receives decides how many may wait: nothing is held back here."""
+        """Begin with a request. The receiver decides how many may wait: nothing is held back here."""
         with self._counting:
             alone = not self._begun
             self._begun += 1

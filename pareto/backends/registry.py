@@ -22,7 +22,10 @@ Left out are those that need no network: shared memory (`shm`), another process'
 
 
 class Entry(NamedTuple):
-    """variants: what they match. words: them in a message. has_agent: whether all hosts' agents meet, one a process."""
+    """A backend. variants: the pattern that they match. words: how messages describe them.
+
+    has_agent: whether each host has an agent, one per process, and all agents meet.
+    """
 
     module: str
     variants: str
@@ -54,7 +57,7 @@ class BackendName(NamedTuple):
 
     @property
     def connections(self) -> int:
-        """Of tcp: on how many a tensor goes."""
+        """The number of connections that tcp spreads a tensor over."""
         return int(self.variant or 1)
 
     @property
@@ -64,7 +67,7 @@ class BackendName(NamedTuple):
 
 
 def parse(text: str) -> BackendName:
-    """Raises ValueError for a name that no backend has, which says what there is."""
+    """The parts of a backend's name. Raises ValueError, which says what there is."""
     name, *more = text.split(SEPARATOR)
     if name in BACKENDS:
         variant = more.pop(0) if more and re.fullmatch(BACKENDS[name].variants, more[0]) else ""
@@ -81,10 +84,10 @@ def parse(text: str) -> BackendName:
 
 
 def backend(name: str) -> Backend:
-    """The module of a backend, imported now."""
+    """Import a backend's module."""
     return cast("Backend", import_module(BACKENDS[name].module))
 
 
 def agents(name: str) -> AgentBackend:
-    """That of a backend which has agents."""
+    """Import the module of a backend that has agents."""
     return cast("AgentBackend", import_module(BACKENDS[name].module))

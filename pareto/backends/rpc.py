@@ -42,12 +42,12 @@ _rendezvous: dict[str, Callable[[], Iterator[tuple[TCPStore, int, int]]]] = {}
 
 
 def serve(address: str, token: str) -> RpcServer:
-    """As in `base.AgentBackend`; whoever reaches the agent is let in."""
+    """Make this host's server; it answers whoever reaches the agent."""
     return RpcServer()
 
 
 def reach(peer: str) -> RpcClient:
-    """As in `base.AgentBackend`."""
+    """Make a client of the host whose agent has this name."""
     return RpcClient(peer)
 
 
@@ -113,7 +113,7 @@ def join(
 
 
 def leave() -> None:
-    """End this process's agent, so that it can `join` again. What it was asked is answered before."""
+    """End this process's agent, so that it can `join` again. Requests that have come are answered before."""
     if _server is not None:
         _server.finish()
     rpc.shutdown(graceful=False)
@@ -195,7 +195,7 @@ class RpcServer:
     def take(
         self, fingerprint: bytes, number: int, tensors: Tensors, answered: torch.futures.Future[_Answer]
     ) -> None:
-        """Have a request worked on; `answered` gets its answer."""
+        """Work on a request; `answered` gets its answer."""
         served = self._served
         if served is None or fingerprint != served[0].fingerprint:
             answered.set_result("the request is for another model or point than the one served here")

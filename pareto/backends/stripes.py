@@ -54,7 +54,7 @@ class _Connection:
         return bool(self.left or self._came)
 
     def take(self, parts: Sequence[memoryview]) -> int:
-        """Read so much of the stripe that has begun, as far as it is there; returns how much that was."""
+        """Read into these parts what has come of the stripe that has begun; returns the number of bytes."""
         try:
             came = self.read(parts) or 0
         except EOFError:
@@ -64,7 +64,7 @@ class _Connection:
         return came
 
     def begin(self) -> bool:
-        """Read the next stripe's header; whether it is all there."""
+        """Read the next stripe's header. Returns whether all of it has come."""
         came = self.read([self._head[self._came :]])
         self._came += came or 0
         if self._came < _HEADER.size:
@@ -79,7 +79,7 @@ class _Connection:
 
 
 class Stripes:
-    """As a `Line`, over several connections; sockets that nobody else uses."""
+    """Like a `Line`, over several connections whose sockets nobody else uses."""
 
     def __init__(self, socks: Sequence[socket.socket]) -> None:
         self._connections = {sock.fileno(): _Connection(sock) for sock in socks}
@@ -185,7 +185,7 @@ class Stripes:
             raise BackendError(_CUT) from None
 
     def _fill(self, parts: list[memoryview], start: int) -> None:
-        """Receive into these parts what of the message lies from `start` on: its header, or with that all of it."""
+        """Receive into these parts the message from byte `start` on: its header, or everything after that."""
         left = total = sum(map(len, parts))
         self._unpark()
         while left:
@@ -229,7 +229,7 @@ class Stripes:
             self._park(connection)
 
     def _begin(self, connection: _Connection) -> bool:
-        """Whether a connection has its next stripe's header."""
+        """Read a connection's next stripe header. Returns whether all of it has come."""
         if not connection.begin():
             return False
         if (connection.message, connection.at) in self._begun:
@@ -254,7 +254,7 @@ class Stripes:
 
 
 def _within(parts: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
-    """What lies between two places of these parts one after another."""
+    """The views of what lies from `begin` to `end` in these parts, laid one after another."""
     views = []
     for part in parts:
         if begin < len(part) and end > 0:

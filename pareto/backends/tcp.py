@@ -32,12 +32,12 @@ BUFFERS = 4
 
 
 def serve(address: str, token: str) -> TcpServer:
-    """As in `base.Backend`."""
+    """Make this host's server."""
     return TcpServer(address, token)
 
 
 def connect(address: str, port: int, token: str, variant: str) -> TcpClient:
-    """As in `base.Backend`; the variant is the number of connections."""
+    """Connect a client; the variant is the number of connections."""
     return TcpClient(address, port, token, int(variant or 1))
 
 
@@ -109,7 +109,7 @@ class TcpClient:
 
 
 def _connected(address: str, port: int, token: str, connections: int) -> list[socket.socket]:
-    """So many sockets that belong together, admitted. Raises OSError, Rejected; then none is left open."""
+    """This many sockets that belong together, all let in. Raises OSError, Rejected; then none is left open."""
     group = secrets.token_bytes(8)
 
     def connect(number: int) -> socket.socket:
@@ -146,14 +146,14 @@ class TcpServer:
         self._door.close()
 
     def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
-        """With the last of the connections that belong together the conversation begins."""
+        """Begin the conversation when the last of the connections that belong together has come."""
         if place.of == 1:
             _Conversation(Line(sock), self).run()
         elif socks := self._gathered(sock, place):
             _Conversation(Stripes(socks), self).run()
 
     def _gathered(self, sock: socket.socket, place: handshake.Place) -> list[socket.socket]:
-        """All that belong together, in their order, if this is the last of them; else none yet."""
+        """All sockets that belong together, in their order, if this is the last of them; else an empty list."""
         with self._together:
             if place.group != self._group:
                 for left_over in self._gathering.values():  # whoever began with them did not get through
@@ -169,7 +169,7 @@ class TcpServer:
 
 
 class _Conversation:
-    """With the previous host, until that ends it.
+    """Receives the previous host's requests and answers them, until that host ends it.
 
     A fault is the last thing said. What still comes is thrown away: whoever is in the middle of sending is to hear
     of the fault, and not of a broken connection.
@@ -222,7 +222,7 @@ class _Conversation:
         )
 
     def _take_other(self, header: wire.Header) -> None:
-        """What is not a request for the stage that is served."""
+        """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
         if header.kind is wire.Kind.WARM:
             self._line.discard(header.body_bytes)
             self._say(wire.message(wire.Kind.WARM, 0))

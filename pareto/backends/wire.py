@@ -69,7 +69,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 class Header(NamedTuple):
-    """stages_s, serialize_s: in a reply, as in `base.Reply`."""
+    """The header of a message. stages_s, serialize_s: of a reply, as in `base.Reply`."""
 
     kind: Kind
     request_id: int
@@ -148,7 +148,7 @@ def check_size(header: Header, form: Form) -> None:
 
 
 def reply(form: Form, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
-    """A reply up to its body. Raises BackendError for too many stages."""
+    """The bytes of a reply up to its body. Raises BackendError for too many stages."""
     if len(stages_s) > MAX_STAGES:
         raise BackendError(f"{len(stages_s)} later stages, at most {MAX_STAGES}")
     times = (len(stages_s), *stages_s, *_NO_STAGE[len(stages_s) :], serialize_s)
@@ -162,7 +162,7 @@ def message(kind: Kind, body_bytes: int) -> bytes:
 
 
 class Likeness:
-    """What requests for one stage have in common: all up to the body but their number."""
+    """What all requests for one stage share: everything before the body except their number."""
 
     def __init__(self, fingerprint: bytes, form: Form) -> None:
         """`fingerprint`: 8 bytes; if it is none, there are no such requests."""
@@ -173,11 +173,11 @@ class Likeness:
         self._any = len(fingerprint) == len(_NOBODY)
 
     def numbered(self, number: int) -> bytes:
-        """Such a request up to its body."""
+        """The bytes of such a request up to its body."""
         return self._before + number.to_bytes(8, "big") + self._after + self.form.descriptors
 
     def number(self, head: memoryview) -> int | None:
-        """That of a request, if this is the header of such a one."""
+        """The request's number, if this is the header of such a request."""
         if self._any and head[: _NUMBER.start] == self._before and head[_NUMBER.stop :] == self._after:
             return int.from_bytes(head[_NUMBER], "big")
         return None
@@ -226,7 +226,7 @@ class Line:
         send(self._sock, head, body)
 
     def end(self) -> None:
-        """Nothing more is sent."""
+        """Say that nothing more is sent."""
         self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class Line:
             view = view[came:]
 
     def _take(self, count: int, *, at_start: bool = False) -> memoryview:
-        """So many bytes from the beginning of a message: at most `AHEAD`, good until the next call."""
+        """The next `count` bytes, at most `AHEAD`, good until the next call."""
         begin = self._begin
         if begin == self._end or begin + count > AHEAD:
             left = self._end - begin

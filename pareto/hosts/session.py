@@ -42,7 +42,7 @@ class SessionError(Exception):
 
 
 class SessionLost(Exception):
-    """The program or the way to it is gone, or it speaks nonsense; nothing more can be asked of it."""
+    """The program or the connection to it is gone, or it sends nonsense; no more requests can be made."""
 
 
 R = TypeVar("R")
@@ -140,7 +140,7 @@ class Session:
             self._loss = lost
 
     def check(self) -> None:
-        """Raises SessionLost where that is known already."""
+        """Raise SessionLost if the session is known to be lost."""
         if self._loss is not None:
             raise self._loss
 
@@ -213,7 +213,7 @@ def _excerpt(line: bytes) -> str:
 
 
 def _shown(value: Any, depth: int = 0) -> Any:
-    """The same, with nothing in its texts that would move a terminal. Raises ValueError where it is nested too deep."""
+    """The same value, with texts made safe for a terminal. Raises ValueError where it is nested too deep."""
     if depth > MOST_DEPTH:
         raise ValueError
     if isinstance(value, str):

@@ -29,9 +29,9 @@ class OneWay:
 
     @classmethod
     def of(cls, direction: Direction, nbytes: int, truth: LinkTruth, seen: Span) -> OneWay:
-        """By arithmetic: TCP's goodput of the rate, the delay with its jitter; of a trace, in the part seen.
+        """The times of a message of `nbytes`: by TCP's goodput of the rate, and the delay with its jitter.
 
-        Losses cost nothing.
+        Of a trace, in the part seen. Losses cost nothing.
         """
         if direction.trace is not None:
             line_s = fmean(
@@ -73,7 +73,7 @@ class Path:
 
     @property
     def latency_s(self) -> float:
-        """Of a usual request."""
+        """The latency of a request without noise."""
         links = sum(way.busy_s + sum(way.delay_s) / 2 for way in (*self.out, *self.back))
         return sum(self.stages_s) + links + self.overhead_s
 
@@ -82,7 +82,7 @@ class Path:
         return max((way.busy_s for way in (*self.out, *self.back)), default=0.0)
 
     def alone(self, length: Length, origin_s: float) -> Phase:
-        """One request in flight."""
+        """The requests of a latency phase: one in flight."""
         wanted = max(length[0], math.ceil(length[1] / self.latency_s))
         computed, delays = self._drawn(min(wanted, self.most, MAX_LATENCY_REQUESTS))
         links_s = sum(way.busy_s for way in (*self.out, *self.back)) + self.overhead_s
@@ -96,7 +96,7 @@ class Path:
         return Phase(origin_s, samples, [])
 
     def in_flight(self, length: Length, depth: int, pace_s: float, origin_s: float) -> Phase:
-        """`depth` requests in flight, as many of them as `phases.throughput` makes."""
+        """The requests of a throughput phase with `depth` in flight, as many as `phases.throughput` makes."""
         foreseen = min(MAX_THROUGHPUT_REQUESTS, self.most, math.ceil(length[1] / pace_s))
         count = depth * math.ceil(max(length[0], foreseen) / depth) + 1 + depth
         computed, delays = self._drawn(count)

@@ -49,7 +49,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
 
 
 class _Memory(Store):
-    """Keeps the rows of trials, and nothing else of them."""
+    """A store that keeps the rows of trials in memory, and nothing else."""
 
     def __init__(self) -> None:
         super().__init__(Path(SIMULATED))
@@ -68,7 +68,7 @@ class _Memory(Store):
 
 
 class _Nobody:
-    """Follows no trial."""
+    """A watcher that shows nothing."""
 
     is_live = False
 

@@ -1,4 +1,4 @@
-"""What runs a plan where nothing is real: models, hosts and links of a simulated testbed, and the answers they give."""
+"""A simulated testbed: its models, its hosts, its links, and the workers that make up a trial's reports."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Model:
 
 
 class SimulatedShaper(Shaper):
-    """A link by arithmetic: it keeps where its traces are."""
+    """Shapes nothing; keeps the position of the link's traces."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -120,7 +120,7 @@ class Simulation:
         self.models[name] = Model(outline.name, facts, manifest, (f"{SIMULATED}: {NOTE}",), flops)
 
     def testbed(self, hosts: int) -> Testbed:
-        """A chain of hosts that do not exist. Raises TestbedError for one that the chain has not."""
+        """A chain of hosts that do not exist. Raises TestbedError for a host in the world that the chain lacks."""
         roles, world = chain(hosts), self.world
         for role in (*world.hosts, *world.loads, *filter(None, [world.faults.lost])):
             if role not in roles:
@@ -181,7 +181,7 @@ class Workers:
         return None
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Raises SessionLost and Unreachable as a host that is lost does."""
+        """Put the network's profiles on the links. Raises SessionLost or Unreachable for a simulated fault."""
         self._begun += 1
         faults = self._world.faults
         if faults.lost is not None and self._begun > faults.after:
@@ -262,7 +262,10 @@ class Workers:
         began: float,
         alone_s: Sequence[float],
     ) -> TrialResult:
-        """Of the phases of a trial that began then; `alone_s`: what each stage takes by itself."""
+        """What the hosts report of these phases of a trial that began at `began`.
+
+        alone_s: what each stage takes by itself.
+        """
         requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
         traffic: list[dict[str, Any]] = [
             {
@@ -308,7 +311,7 @@ class Workers:
         return TrialResult(edge, hosts)
 
     def _stages_s(self, trial: Trial, count: int, draws: np.random.Generator) -> list[float]:
-        """Of the first `count` hosts, what a batch takes in this trial, without the noise of each request."""
+        """The seconds of a batch on each of the first `count` hosts in this trial, without each request's noise."""
         noise, of_round = self._world.noise, self._rounds.get(trial.round)
         if of_round is None:
             of_round = noise.factors(
@@ -324,12 +327,12 @@ class Workers:
         ]
 
     def _loaded_s(self, role: str, number: int, seconds: float) -> float:
-        """What a stage takes in a round in which something else may be at work on its host."""
+        """The seconds that a stage takes in this round, with the load that the world puts on its host."""
         load = self._world.loads.get(role)
         return seconds * load.factor if load is not None and number in load.rounds else seconds
 
     def _usual_s(self, cell: Cell) -> list[float]:
-        """Of each host, the seconds of its units for a batch."""
+        """The seconds of each host's units for a batch, without noise."""
         key = cell.model, cell.cuts, cell.batch_size
         if key not in self._usual:
             model = self._models[cell.model]
@@ -348,5 +351,5 @@ class Workers:
 
 
 def _position_s(link: Link) -> float:
-    """Where a link's traces are now."""
+    """The position of a link's traces now."""
     return link.shaper.state().position_s or 0.0

@@ -47,7 +47,7 @@ class Noise(Keys):
     round: Share = 0.01
 
     def factors(self, draws: np.random.Generator, size: float, count: tuple[int, ...]) -> Floats:
-        """So many of them."""
+        """An array of such factors, of shape `count`."""
         if not size:
             return np.ones(count)
         if self.kind == "normal":
@@ -110,12 +110,12 @@ class World(Keys):
         ]
 
     def label(self, roles: Sequence[str]) -> str:
-        """`simulated: edge 5, server 100 GFLOP/s`."""
+        """The testbed in words, as in `simulated: edge 5, server 100 GFLOP/s`."""
         each = ", ".join(f"{role} {self.speed(role).gflops:g}" for role in roles)
         return f"{SIMULATED}: {each} GFLOP/s" + (", times from a file" if self.times else "")
 
     def record(self) -> dict[str, Any]:
-        """For manifests: what decides the figures."""
+        """What decides the figures, for the manifest."""
         times = [[*key, seconds] for key, seconds in sorted(self._times.items())]
         return {**self.model_dump(mode="json", exclude={"times"}), "times": times}
 
@@ -139,7 +139,7 @@ def load(name: str) -> World:
 
 
 def _read_times(path: Path) -> dict[tuple[str, str, int], float]:
-    """Seconds by model, host and unit. Raises TestbedError."""
+    """The seconds in a CSV file, by model, host and unit. Raises TestbedError."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))

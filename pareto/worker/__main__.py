@@ -193,14 +193,14 @@ class Worker:
         )
 
     def _hold(self, resident: ResidentStage, start: int, end: int) -> None:
-        """Have another stage in memory; until it is served, none is, also where this fails."""
+        """Hold another stage in memory, and serve none until that one is served, even if this fails."""
         self._staged = None
         for server in self._servers.values():
             server.serve(ServedStage(self._device, resident, Runs(), NO_REQUEST))
         resident.change(start, end)
 
     def _onward(self, split: Split, position: int) -> Client | None:
-        """To the host behind, for what leaves this one; None where the result is complete here."""
+        """The client that sends this host's outputs to the host behind; None where the result is complete here."""
         model, _ = self._loaded()
         if not split.reaches(position + 1, _last(model)):
             return None
@@ -224,14 +224,14 @@ class Worker:
             connections.set_congestion(self._congestion)
 
     def _warm_up(self, stage: Stage, tensors: Tensors) -> float:
-        """Compute for nothing: first calls allocate memory and choose kernels. Seconds that the last one took."""
+        """Run the stage until memory is allocated and kernels are chosen; the seconds of the last run."""
         for _ in range(self._device.warm_ups):
             started = time.perf_counter()
             self._device.run(stage, tensors)
         return time.perf_counter() - started
 
     def _example(self, takes: Layout, batch_size: int) -> Tensors:
-        """Something for the stage to compute with: on the edge an input, elsewhere zeros."""
+        """An input for a warm-up: on the edge one of the model's, elsewhere zeros."""
         data = self._data.get(batch_size)
         return (data.inputs[0],) if data else tuple(map(torch.zero_, wire.empty(wire.form(takes))))
 
@@ -255,7 +255,7 @@ def _last(model: partitioned.Outline) -> int:
 
 
 def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
-    """The same, with faults that need no traceback as Refused."""
+    """Wrap `answer` so that faults that need no traceback are Refused."""
 
     def guarded(request: Any) -> object:
         try:
@@ -268,7 +268,7 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
 
 
 def answers(worker: Worker) -> messages.Answers:
-    """By request, what answers it."""
+    """The method that answers each kind of request."""
     return {
         messages.GetFacts: worker.facts,
         messages.LoadModel: worker.load,

@@ -45,7 +45,7 @@ class Connection:
 
     @classmethod
     def of(cls, info: bytes, congestion: str) -> Connection:
-        """From TCP_INFO."""
+        """What a TCP_INFO structure says."""
 
         def field(offset: int, kind: str = _U32) -> int | None:
             whole = offset + struct.calcsize(kind) <= len(info)
@@ -106,7 +106,7 @@ def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -
 
 
 def _sum(figures: Iterable[int | None]) -> int | None:
-    """None where none is known."""
+    """The sum of the known figures; None where none is known."""
     known = [figure for figure in figures if figure is not None]
     return sum(known) if known else None
 
@@ -169,6 +169,6 @@ def _sysctl(name: str) -> str:
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """IPv4 is IPv4, also on a socket for both."""
+    """The address, with IPv4 mapped into IPv6 turned back into IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -36,7 +36,7 @@ class Device(Protocol):
         """
 
     def forget(self) -> None:
-        """Let `gpu_s` start anew."""
+        """Forget the runs that `gpu_s` is the median of."""
 
     def gpu_s(self) -> float | None:
         """Median seconds on the GPU a run, copies both ways included; None where no GPU worked."""
@@ -46,7 +46,7 @@ class Device(Protocol):
 
 
 class Cpu:
-    """This host's processor."""
+    """Computes on this host's processor."""
 
     name = "cpu"
     warm_ups = 1
@@ -147,7 +147,7 @@ def refused_out_of_memory() -> Iterator[None]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch has a type of error for accelerators only; its allocator on the CPU raises a RuntimeError."""
+    """Whether memory ran out. torch has an error type for accelerators only; its CPU allocator raises RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
@@ -179,7 +179,7 @@ def _event() -> torch.cuda.Event:
 
 
 def _driver() -> str | None:
-    """The kernel module's version."""
+    """The version of NVIDIA's kernel module."""
     try:
         words = Path("/proc/driver/nvidia/version").read_text()
     except OSError:

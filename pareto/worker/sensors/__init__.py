@@ -1,1 +1,1 @@
-"""What a device can tell about itself, one kind of sensor a file. What has no sensor here is not there."""
+"""What a device can measure about itself, one kind of sensor per module."""
