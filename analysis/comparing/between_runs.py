@@ -1,8 +1,9 @@
 """Two runs against each other, over what both have: points, fronts, settings.
 
 Rounds of two runs do not belong together: the third of one was measured hours from the third of the other, and nothing
-slowed both. So cells are paired and rounds are not: two samples are compared (`significance.rank_sum`,
-`significance.shifts`). That also needs fewer rounds than pairs made up by number: 7 instead of 11 of each for 44 tests.
+slowed both. So cells are paired and rounds are not: two samples are compared (`rank_sum` and
+`shifts` of `analysis.statistics.significance`). That also needs fewer rounds than pairs made up by number: 7 instead of
+11 of each for 44 tests.
 """
 
 from __future__ import annotations
@@ -24,9 +25,19 @@ from analysis.points import CELL, CONDITION, NONE, TRIAL, controls, cuts, pooled
 from analysis.runs.load import load, stages
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED
-from analysis.statistics import significance
 from analysis.statistics.samples import Floats
-from analysis.statistics.significance import shifts
+from analysis.statistics.significance import (
+    ALPHA,
+    MEASURES,
+    can_tell,
+    correct,
+    medians,
+    padded,
+    rank_sum,
+    rounds,
+    rounds_needed,
+    shifts,
+)
 from pareto.errors import UserError
 
 COLUMNS = [
@@ -129,7 +140,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     - latency_difference_s: the median of the differences between every round of the one and every round of the other
       (Hodges & Lehmann), with its 95 % interval; so it may differ a little from that of the medians.
       latency_difference_percent, throughput_difference_percent: the same of ratios. Empty intervals: too few rounds.
-    - latency_p_value, throughput_p_value: `significance.rank_sum`. _p_corrected: by Holm for all `tests`: both
+    - latency_p_value, throughput_p_value: `rank_sum`. _p_corrected: by Holm for all `tests`: both
       measures of every cell. _significant: that is 0.05 or less. rounds_needed: with fewer in each run, no cell can
       be significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for
       few of the other).
@@ -139,42 +150,32 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         for trials in map(pooled, (first, other))
     ]
     rows = _both(*(_cells(side) for side in sides))
-    tables = [_tables(side, rows) for side in sides]
-    (one_s, one_ips), (two_s, two_ips) = tables
-    rows["first_rounds"], rows["other_rounds"] = significance.rounds(one_s), significance.rounds(two_s)
-    for name, (latency, throughput) in zip(("first", "other"), tables, strict=True):
-        rows[f"{name}_latency_s"] = significance.medians(latency)
-        rows[f"{name}_throughput_ips"] = significance.medians(throughput)
-    for column, values in zip(
-        ("latency_difference_s", "latency_low_s", "latency_high_s"), shifts(one_s, two_s), strict=True
-    ):
-        rows[column] = values
-    for measure, one, two in (("latency", one_s, two_s), ("throughput", one_ips, two_ips)):
-        for end, values in zip(("difference", "low", "high"), shifts(_logs(one), _logs(two)), strict=True):
-            rows[f"{measure}_{end}_percent"] = 100 * np.expm1(values)
-        rows[f"{measure}_p_value"] = significance.rank_sum(one, two)
-    p_values = [rows[f"{measure}_p_value"].to_numpy() for measure in ("latency", "throughput")]
-    rows["tests"] = sum(int(np.count_nonzero(~np.isnan(values))) for values in p_values)
-    for measure, corrected in zip(("latency", "throughput"), significance.corrected(*p_values), strict=True):
-        rows[f"{measure}_p_corrected"] = corrected
-        rows[f"{measure}_significant"] = significance.significant(corrected)
-    tests = int(rows["tests"].max()) if len(rows) else 0
-    rows["rounds_needed"] = needed = significance.rounds_needed(tests)
-    enough = significance.can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
+    ones, twos = (_tables(side, rows) for side in sides)
+    rows["first_rounds"], rows["other_rounds"] = rounds(ones["latency"]), rounds(twos["latency"])
+    rows[["latency_difference_s", "latency_low_s", "latency_high_s"]] = np.transpose(
+        shifts(ones["latency"], twos["latency"])
+    )
+    for measure, column in MEASURES.items():
+        one, two = ones[measure], twos[measure]
+        rows[f"first_{column}"], rows[f"other_{column}"] = medians(one), medians(two)
+        percents = [f"{measure}_{end}_percent" for end in ("difference", "low", "high")]
+        rows[percents] = 100 * np.expm1(np.transpose(shifts(_logs(one), _logs(two))))
+        rows[f"{measure}_p_value"] = rank_sum(one, two)
+    tests = correct(rows)
+    for measure in MEASURES:
+        rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= ALPHA
+    rows["rounds_needed"] = needed = rounds_needed(tests)
+    enough = can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
     rows["note"] = np.where(enough, "", f"{TOO_FEW}: needs {needed} in each run")
     return rows.reindex(columns=COLUMNS)
 
 
-def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Latency and throughput: a row a cell, in the order of `rows`, a column a round."""
+def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Floats]:
+    """Each measure's rounds: a row a cell, in the order of `rows`, a column a round."""
     numbered = rows[CELL].assign(cell=np.arange(len(rows)))
-    merged = trials[[*CELL, "latency_s", "throughput_ips"]].merge(numbered, on=CELL, how="inner")
-    numbers = merged["cell"].to_numpy()
-    latency, throughput = (
-        significance.padded(merged[column].to_numpy(), numbers, len(rows))
-        for column in ("latency_s", "throughput_ips")
-    )
-    return latency, throughput
+    merged = trials[[*CELL, *MEASURES.values()]].merge(numbered, on=CELL, how="inner")
+    cells = merged["cell"].to_numpy()
+    return {name: padded(merged[column].to_numpy(), cells, len(rows)) for name, column in MEASURES.items()}
 
 
 def _logs(values: Floats) -> Floats:

@@ -199,26 +199,20 @@ def _add_floor(rows: pd.DataFrame, known: Floors) -> None:
 
 def _judge(rows: pd.DataFrame) -> None:
     """Correct the p-values of all points for how many there are, and count what is left."""
-    p_values = [rows[f"{measure}_p_value"].to_numpy(dtype=float) for measure in ("latency", "throughput")]
-    rows["tests"] = sum(int(np.count_nonzero(~np.isnan(values))) for values in p_values)
-    rows["rounds_needed"] = significance.pairs_needed(int(rows["tests"].iloc[0]))
-    rows["latency_p_corrected"], rows["throughput_p_corrected"] = significance.corrected(*p_values)
-    for column, measure, sign in (
-        ("first_surely_faster", "latency_difference_s", 1),
-        ("other_surely_faster", "latency_difference_s", -1),
-        ("first_surely_more", "throughput_difference_percent", -1),
-        ("other_surely_more", "throughput_difference_percent", 1),
-    ):
+    tests = significance.correct(rows)
+    rows["rounds_needed"] = significance.pairs_needed(tests)
+    # As far out as one of so many differences that nothing but the floor makes seldom is.
+    beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, tests)))
+    counts = ["first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"]
+    shown = ["latency_difference_s"] * 2 + ["throughput_difference_percent"] * 2
+    for column, measure, sign in zip(counts, shown, (1, -1, -1, 1), strict=True):
         of = measure.partition("_")[0]
-        is_sure = significance.significant(rows[f"{of}_p_corrected"].to_numpy())
-        # As far out as one of so many differences that nothing but the floor makes seldom is.
-        beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, int(rows["tests"].iloc[0]))))
+        is_sure = rows[f"{of}_p_corrected"] <= significance.ALPHA
         is_sure &= rows[f"{of}_difference_percent"].abs() > beyond * rows[f"{of}_floor_percent"]
         rows[column] = (is_sure & (rows[measure] * sign > 0)).astype(int)
     of_two = rows.groupby([*CONDITION, "first", "other"], dropna=False, observed=True, sort=False)
-    for column in ("latency_p_corrected", "throughput_p_corrected"):
-        rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform("min"))
-    for column in ("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"):
-        rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform("sum"))
+    p_values = ["latency_p_corrected", "throughput_p_corrected"]
+    for column, of_points in (*((name, "min") for name in p_values), *((name, "sum") for name in counts)):
+        rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform(of_points))
     for measure, more in (("latency", "faster"), ("throughput", "more")):
         rows[f"{measure}_significant"] = (rows[f"first_surely_{more}"] + rows[f"other_surely_{more}"]) > 0

@@ -28,6 +28,7 @@ from analysis.statistics.samples import LEAST_VALUES, Floats, intervals
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
 ALPHA = 0.05
 MOST_EXACT = 50
 """Up to so many rounds p-values are exact; for more, the normal distribution gives them as well."""
@@ -144,15 +145,17 @@ def rank_sum(first: Floats, other: Floats) -> Floats:
     return p_values
 
 
-def corrected(*p_values: Floats) -> list[Floats]:
-    """The p-values of several measures, all one family: corrected over every test of every measure. NaN stays."""
-    together = holm(np.concatenate(p_values))
-    return np.split(together, np.cumsum([len(of_measure) for of_measure in p_values])[:-1])
+def correct(rows: pd.DataFrame) -> int:
+    """Add `<measure>_p_corrected` for each measure's `<measure>_p_value`, and how many `tests` there are; return that.
 
-
-def significant(p_corrected: Floats) -> Bools:
-    """Which p-values are 0.05 or less; a NaN is not."""
-    return np.asarray(p_corrected <= ALPHA)
+    All are one family: corrected over every test of every measure. NaN stays.
+    """
+    columns = [f"{measure}_p_value" for measure in MEASURES]
+    p_values = rows[columns].to_numpy(dtype=float)
+    corrected = holm(p_values.ravel(order="F")).reshape(p_values.shape, order="F")
+    rows[[column.replace("value", "corrected") for column in columns]] = corrected
+    rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
+    return tests
 
 
 def pairs_needed(tests: int) -> int:

@@ -16,7 +16,7 @@ _MS, _MS_PER_MB = 1e3, 1e9
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """Return one table a condition, with a line for each backend, from the frame of `analysis.costs`."""
+    """Return one table a condition, with a line for each backend, from the frame of `analysis.costs.overhead`."""
     tables = []
     for _, group in rows.groupby(CONDITION, dropna=False):
         ordered = by_backend(group, "points")

@@ -103,23 +103,22 @@ def test_so_many_rounds_are_needed(tests: int) -> None:
         for n, is_enough in ((needed, True), (needed - 1, False)):
             p_values = np.ones(tests)
             p_values[0] = least(n)[0]
-            (corrected,) = significance.corrected(p_values)
-            assert significance.significant(corrected)[0] == is_enough
+            assert (holm(p_values)[0] <= significance.ALPHA) == is_enough
     assert significance.pairs_needed(44) == 11
     assert significance.rounds_needed(44) == 7
 
 
 def test_measures_are_one_family_and_missing_tests_do_not_count() -> None:
-    latency, throughput = np.array([0.01, np.nan, 0.04]), np.array([0.02, 0.5, np.nan])
-    one, two = significance.corrected(latency, throughput)
-    np.testing.assert_allclose(one, [0.04, np.nan, 0.08])
-    np.testing.assert_allclose(two, [0.06, 0.5, np.nan])
-    assert significance.significant(np.array([0.05, 0.0501, np.nan])).tolist() == [True, False, False]
+    rows = pd.DataFrame({"latency_p_value": [0.01, np.nan, 0.04], "throughput_p_value": [0.02, 0.5, np.nan]})
+    assert significance.correct(rows) == 4
+    np.testing.assert_allclose(rows["latency_p_corrected"], [0.04, np.nan, 0.08])
+    np.testing.assert_allclose(rows["throughput_p_corrected"], [0.06, 0.5, np.nan])
+    assert rows["tests"].tolist() == [4, 4, 4]
 
 
 def false_positives(p_values: Floats) -> tuple[float, float]:
     """Shares of the runs (rows; columns are their tests) with any significant test, with and without correction."""
-    corrected = [significance.corrected(of_run)[0] for of_run in p_values]
+    corrected = [holm(of_run) for of_run in p_values]
     return float(np.mean([np.any(row <= 0.05) for row in corrected])), float(
         (p_values <= 0.05).any(axis=1).mean()
     )
