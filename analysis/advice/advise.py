@@ -230,7 +230,7 @@ def answers(
             else:
                 lines.append(f"{head}: {_sentence(ranked, objective, network)}")
     left = len(trials[CONDITION].drop_duplicates()) - len(lines)
-    return [*lines, f"and {left} conditions more: report on fewer runs for theirs"] if left > 0 else lines
+    return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
 
 
 def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str]]:

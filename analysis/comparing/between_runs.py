@@ -186,7 +186,7 @@ def _logs(values: Floats) -> Floats:
 def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
     for name, trials in (("A", first), ("B", other)):
         if out := int((trials["status"] != "ok").sum()):
-            yield f"{name}: {out} of {len(trials)} trials are not valid and have no say"
+            yield f"{name}: {out} of {len(trials)} trials are not valid and do not count"
     if again := _again(first, other):
         yield f"{count(again, 'trial')} of A {'are' if again > 1 else 'is'} in B too: that these agree shows nothing"
     else:

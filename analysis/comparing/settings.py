@@ -103,7 +103,7 @@ def _host_lines(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[
     """Each fact with its hosts, as on most testbeds all differ in the same."""
     both = [_reports(manifest, "hosts") for manifest in (first, other)]
     if silent := [name for name, facts in zip("AB", both, strict=True) if not facts]:
-        yield False, f"{' and '.join(silent)}: nothing told of the hosts"
+        yield False, f"{' and '.join(silent)}: nothing recorded of the hosts"
     facts: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for path, one, two in _changed(*both):
         role, _, fact = path.partition(".")

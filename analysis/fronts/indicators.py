@@ -89,7 +89,7 @@ def hypervolumes(
     given = dict(reference or {})
     for name in given:
         if name not in objectives:
-            raise UserError(f"reference: {name!r} is none of the objectives {', '.join(objectives)}")
+            raise UserError(f"reference: {name!r} is not one of the objectives {', '.join(objectives)}")
     trials = pooled(trials)
     every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
     return hypervolume_frame((row for drawn in every for row in hypervolume_rows(drawn, given)), wanted)

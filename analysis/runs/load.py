@@ -60,7 +60,7 @@ def folders(runs: Runs) -> list[Path]:
     """The run folders that are meant, in the order asked for; those of a pattern, or inside a folder, by name.
 
     A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Of a pattern
-    whatever is no run is passed over. Raises `UserError` for what is not there, holds no run, or names one twice.
+    what is no run is skipped. Raises `UserError` for what is not there, holds no run, or names one twice.
     """
     each = [runs] if isinstance(runs, str | Path) else list(runs)
     result = [folder for one in each for folder in _folders_of(one)]
@@ -79,7 +79,7 @@ def _folders_of(given: str | Path) -> list[Path]:
         names = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
         matches = [folder for name in sorted(names) for folder in _runs_in(name)]
         if not matches:
-            raise UserError(f"{given}: no run's folder is called so")
+            raise UserError(f"{given}: no run folder has such a name")
         return matches
     if not path.is_dir():
         raise UserError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")

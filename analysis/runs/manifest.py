@@ -66,7 +66,7 @@ def manifest(run: Path) -> dict[str, Any]:
 
 
 def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
-    """A run's manifest without what is not of its `SHAPE`; and what of it is passed over, a line.
+    """A run's manifest without what is not of its `SHAPE`; and a line about what was skipped.
 
     Empty if it is missing or unreadable, as figures can do without it.
     """
@@ -75,21 +75,21 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
         text = files.read(run, FILE, most_bytes=MOST_BYTES).decode("utf-8")
         content = json.loads(text, parse_constant=_refuse)
         if not isinstance(content, dict):
-            raise ValueError("it is no mapping")
+            raise ValueError("it is not a mapping")
         _check(content)
     except FileNotFoundError:
         return {}, []
     except files.NoPlainFile as error:
-        return {}, [f"{error}: passed over, so nothing is known of how that run was made"]
+        return {}, [f"{error}: skipped, so it is not known how that run was made"]
     except (OSError, ValueError, RecursionError) as error:
-        why = "its values are too deep within each other" if isinstance(error, RecursionError) else str(error)
-        return {}, [f"{path}: {short(why, 100)}: passed over, so nothing is known of how that run was made"]
+        why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return {}, [f"{path}: {short(why, 100)}: skipped, so it is not known how that run was made"]
     faults: list[str] = []
     fitting: dict[str, Any] = _fitting(content, SHAPE, "", faults)
     if not faults:
         return fitting, []
     more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
-    return fitting, [f"{path}: {', '.join(faults[:NAMED])}{more} passed over, as not of its type"]
+    return fitting, [f"{path}: {', '.join(faults[:NAMED])}{more} skipped: not of the expected type"]
 
 
 def within(value: Any, *keys: str) -> Any:
@@ -141,7 +141,7 @@ def directions(manifest: Mapping[str, Any], profile: str) -> tuple[dict[str, Any
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _check(content: dict[str, Any]) -> None:
@@ -155,8 +155,8 @@ def _check(content: dict[str, Any]) -> None:
             if isinstance(value, str) and not value.isascii():
                 value.encode()  # a half of a surrogate pair is no text
             elif isinstance(value, int | float) and not abs(value) <= MOST_NUMBER:
-                raise ValueError("it has a number beyond all measure")
-    raise ValueError("its values are too deep within each other")
+                raise ValueError("it has a number that is too large")
+    raise ValueError("its values are nested too deeply")
 
 
 def _inside(value: Any) -> Iterator[Any]:

@@ -31,10 +31,10 @@ csv.field_size_limit(1 << 24)  # a worker that failed may have had much to say
 
 
 def is_there(folder: Path, table: Table) -> bool:
-    """Whether a run has this file. What is a link or no plain file at all is passed over, and that is logged."""
+    """Whether a run has this file. A link, or what is not a plain file, is skipped, and that is logged."""
     there = files.kind(folder / table.file)
     if there not in ("", "a file"):
-        log.warning("%s is %s, no plain file: passed over", folder / table.file, there)
+        log.warning("%s is %s, not a plain file: skipped", folder / table.file, there)
     return there == "a file"
 
 
@@ -139,7 +139,7 @@ def _check_all(rows: pa.Table) -> None:
         elif rows[column].null_count < len(rows):
             values = rows[column].to_numpy()
             if not _are_measured(column, values[~np.isnan(values)]):
-                raise ValueError(f"column {column} has values that nobody can have measured")
+                raise ValueError(f"column {column} has values that cannot have been measured")
 
 
 def _are_measured(column: str, values: np.ndarray[Any, Any]) -> bool:
@@ -178,13 +178,13 @@ def _check(column: str, text: str) -> None:
         return
     if column in TEXT:
         if len(text) > LONGEST:
-            raise ValueError(f"{len(text)} characters are no name: {LONGEST} at most")
+            raise ValueError(f"a name of {len(text)} characters is too long: {LONGEST} at most")
         if not text.isprintable():
             raise ValueError(f"{short(text, 80)!r} has characters that cannot be seen")
         if column == "status" and text not in STATUSES:
-            raise ValueError(f"{short(text, 80)!r} is none of {', '.join(STATUSES)}")
+            raise ValueError(f"{short(text, 80)!r} is not one of {', '.join(STATUSES)}")
         if column in FORMS and not FORMS[column].fullmatch(text):
-            raise ValueError(f"{short(text, 80)!r} is not of its form")
+            raise ValueError(f"{short(text, 80)!r} has the wrong form")
     elif text or column in WHOLE:
         try:
             if not text.isascii() or "_" in text:  # Python reads what nobody else does
@@ -193,9 +193,9 @@ def _check(column: str, text: str) -> None:
             if column in WHOLE and not text.lstrip("+-").isdecimal():
                 raise ValueError
         except ValueError:
-            raise ValueError(f"{short(text, 80)!r} is no number") from None
+            raise ValueError(f"{short(text, 80)!r} is not a number") from None
         if value == value and not _are_measured(column, np.array([value])):
-            raise ValueError(f"{short(text, 80)} is no value that can have been measured")
+            raise ValueError(f"{short(text, 80)} cannot have been measured")
 
 
 class Columns:

@@ -92,18 +92,18 @@ def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
 def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
     """Every file of requests: by the cell that its name begins with, then by run and round.
 
-    What is a link or no plain file is passed over, and that is logged.
+    A link, or what is not a plain file, is skipped, and that is logged.
     """
     result: dict[str, dict[tuple[str, int], Path]] = {}
     for run, folder in _named(where).items():
         try:
             held = files.listing(folder, "requests")
         except files.NoPlainFile as error:
-            log.warning("%s: passed over", error)
+            log.warning("%s: skipped", error)
             continue
         for name, what in held.items():
             if (called := _NAME.fullmatch(name)) and what != "a file":
-                log.warning("%s is %s, no plain file: passed over", folder / "requests" / name, what)
+                log.warning("%s is %s, not a plain file: skipped", folder / "requests" / name, what)
             elif called:
                 result.setdefault(called[1], {})[run, int(called[2])] = folder / "requests" / name
     return result
@@ -148,7 +148,7 @@ def _latencies_s(file: Path) -> Floats:
         raise UserError(f"{file}: not a file of requests: {short(str(error))}") from error
     values = np.asarray(latencies_s.to_numpy(), dtype=float)
     if not np.all((values > LEAST) & (values < MOST)):
-        raise UserError(f"{file}: not a file of requests: it has latencies that nobody can have measured")
+        raise UserError(f"{file}: not a file of requests: it has latencies that cannot have been measured")
     return values
 
 

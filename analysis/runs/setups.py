@@ -26,7 +26,7 @@ SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 KEY = ["run", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
-NOT_TOLD, NOT_SET = "not told", "not set"
+NOT_TOLD, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick")
 HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
