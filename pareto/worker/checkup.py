@@ -95,7 +95,7 @@ def _read(path: str) -> str:
 
 
 def _run(argv: Sequence[str], timeout_s: float = 10.0) -> subprocess.CompletedProcess[str]:
-    """A program that asks nothing, in English. Raises OSError where it is not there."""
+    """Run a program without input, with English output. Raises OSError where it is not there."""
     return subprocess.run(  # noqa: S603
         list(argv),
         stdin=subprocess.DEVNULL,
@@ -144,7 +144,7 @@ def _system() -> str:
 
 
 def _netem() -> str | None:
-    """loaded, built in, module (there to be loaded) or absent, by the files of the kernel that runs."""
+    """Where sch_netem is, by the running kernel's files: loaded, built in, module (can be loaded) or absent."""
     release = platform.release()
     modules = Path("/lib/modules", release)
     if Path("/sys/module/sch_netem").exists():
@@ -162,7 +162,7 @@ def _netem() -> str | None:
 
 
 def _privileged(launcher: str) -> dict[str, Any]:
-    """digest: what the program says that it is, if it may be started. words: why it may not."""
+    """The privileged program. digest: its own, if it may be started. words: why it may not."""
     has_sudo, installed = shutil.which("sudo") is not None, Path(launcher).exists()
     facts = {"sudo": has_sudo, "installed": installed, "allowed": None, "digest": None, "words": ""}
     if has_sudo and installed and os.geteuid() != 0:
@@ -176,7 +176,7 @@ def _privileged(launcher: str) -> dict[str, Any]:
 
 
 def _netem_supported(launcher: str) -> bool | None:
-    """What the privileged program finds out by trying."""
+    """Whether netem can be used, which the privileged program finds out by trying; None: it cannot be started."""
     if os.geteuid() == 0:
         argv = [sys.executable, "-B", "-m", "pareto.link"]
     elif shutil.which("sudo") and Path(launcher).exists():
@@ -274,7 +274,7 @@ def _route(peer: str) -> dict[str, str | None]:
 
 
 def _listens(address: str) -> bool | str:
-    """True, or why not."""
+    """True if a program can listen on the address, or else why not."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             listener.bind((address, 0))
@@ -308,7 +308,7 @@ def _governors() -> list[str]:
 
 
 def _vcgencmd() -> str:
-    """readable, denied (as to a user who may not open the firmware's mailbox) or absent."""
+    """Whether vcgencmd works: readable, denied (as to a user who may not open the firmware's mailbox) or absent."""
     try:
         return "readable" if "throttled=" in _run(["vcgencmd", "get_throttled"]).stdout else "denied"
     except OSError:
@@ -333,14 +333,14 @@ def _rapl() -> str:
 
 
 def _gpus() -> list[dict[str, str]]:
-    """None where there is no nvidia-smi, empty where it finds no GPU or does not work."""
+    """The GPUs; None where there is no nvidia-smi, empty where it finds none or does not work."""
     done = _run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 30.0)
     rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
     return [dict(zip(("name", "driver", "memory"), row)) for row in rows if len(row) == 3]  # noqa: B905
 
 
 def _cuda() -> dict[str, Any]:
-    """What the driver itself says, as it will to torch, in a process that may hang or crash."""
+    """The devices and the CUDA version that the driver reports, asked in a process that may hang or crash."""
     done = _run([sys.executable, "-c", _ASK_CUDA], 30.0)
     devices, major, minor = (int(word) for word in done.stdout.split())
     return {"devices": devices, "version": f"{major}.{minor}"}

@@ -22,7 +22,7 @@ KEPT_RUNS = 10_000
 
 
 class Device(Protocol):
-    """name: as torch knows it. warm_ups: runs until kernels are chosen and memory is allocated."""
+    """Where stages run. name: as torch knows it. warm_ups: runs until kernels are chosen and memory is allocated."""
 
     name: str
     warm_ups: int

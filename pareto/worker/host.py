@@ -1,4 +1,4 @@
-"""What the operating system tells about this host and this process, without privileges."""
+"""What the operating system reports of this host and this process, without privileges."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PeakMemory:
             self._begun = False
 
     def nbytes(self) -> int | None:
-        """None where the kernel would not begin anew: its figure since the process began is another one."""
+        """The peak in bytes; None where the kernel's figure still counts from the process' start."""
         if not self._begun:
             return None
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -87,7 +87,7 @@ class PeakMemory:
 
 
 def interface_bytes(interface: str) -> tuple[int, int]:
-    """Bytes received and sent. Raises OSError if the interface is not there.
+    """The bytes that an interface received and sent. Raises OSError if the interface is not there.
 
     /proc/net follows the reader's namespace; /sys/class/net would show the one that mounted it.
     """

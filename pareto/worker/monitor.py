@@ -106,7 +106,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class _Session:
-    """What lasts from one `begin` to the next."""
+    """What belongs to one `begin`, until the next."""
 
     sampler: Sampler
     begun_s: float
@@ -155,7 +155,7 @@ class Monitor:
         )
 
     def stop(self) -> None:
-        """Also at the end of the program, so that no `vcgencmd` outlives it."""
+        """Stop sampling, also at the end of the program, so that no `vcgencmd` outlives it."""
         session, self._session = self._session, None
         if session is not None:
             session.sampler.stop()
@@ -167,7 +167,7 @@ class Monitor:
 
 
 def _mean_power_w(samples: list[SensorSample]) -> float | None:
-    """By energy over time, which for a counter is exact whatever happens between two samples."""
+    """The mean power: energy over time, which for a counter is exact whatever happens between two samples."""
     energies = [sample.energy_j for sample in samples if sample.energy_j is not None]
     if len(energies) < max(2, len(samples)):
         return None

@@ -81,7 +81,7 @@ class NoLink:
 
 
 def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: Length) -> Phase:
-    """One request in flight, from input ready to result in hand."""
+    """Measure requests one after another, each from the input being ready to the result being there."""
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
@@ -118,7 +118,7 @@ def throughput(
     pace_s: float,
     depth: int,
 ) -> Phase:
-    """`depth` requests in flight: this thread computes, one sends, one receives.
+    """Measure with `depth` requests in flight: this thread computes, one sends, one receives.
 
     `pace_s` is the foreseen time from one completion to the next and only decides how many requests are made. `length`
     is that of the steady state: the requests that fill the steps, and those that drain them, come on top.
@@ -204,13 +204,13 @@ def steady(phase: Phase) -> Sequence[Sample]:
 
 
 def rate(phase: Phase, batch_size: int) -> float:
-    """Images a second over steady state."""
+    """Images per second over steady state."""
     counted = steady(phase)
     return (len(counted) - 1) * batch_size / (counted[-1].finished_s - counted[0].finished_s)
 
 
 def sequential_rate(samples: Sequence[Sample], batch_size: int) -> float:
-    """Images a second with one request in flight, by the time that the requests took."""
+    """Images per second with one request in flight, by the time that the requests took."""
     return len(samples) * batch_size / sum(sample.latency_s for sample in samples)
 
 
@@ -229,7 +229,7 @@ def loaded(phase: Phase) -> Sequence[Sample]:
 
 
 def p95_s(samples: Sequence[Sample]) -> float | None:
-    """The 95th percentile of the latencies; None of too few to state it."""
+    """The 95th percentile of the latencies; None where they are too few to state it."""
     latencies_s = sorted(sample.latency_s for sample in samples)
     return latencies_s[int(0.95 * len(latencies_s))] if len(latencies_s) >= P95_REQUESTS else None
 

@@ -56,7 +56,7 @@ class Runs:
 
 
 class ServedStage:
-    """A stage behind the edge: whatever is resident, under this fingerprint.
+    """A stage behind the edge: whatever stage is resident, under this fingerprint.
 
     It has no weights of its own: the backends' threads hold on to it until the next request.
     """
@@ -118,7 +118,7 @@ class Waits:
         self._quota = throttling("self")
 
     def clock(self) -> tuple[float, float]:
-        """`time.perf_counter`, and `seconds` until then: read until nothing was waited between the two readings."""
+        """`time.perf_counter` and `seconds`, read again until nothing was waited between the two readings."""
         waited = self.seconds()
         for _ in range(ATTEMPTS):
             now = time.perf_counter()

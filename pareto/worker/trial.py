@@ -44,7 +44,7 @@ class Data:
 def run(
     client: Client, device: Device, stage: Stage, data: Data, request: RunTrial
 ) -> TrialReport | WrongOutput:
-    """Measure, unless the warm-up's results are not the whole model's."""
+    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's."""
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
     peak.begin()
@@ -124,7 +124,7 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
 
 
 def _per_stage(average: Callable[[Iterable[float]], float], phase: Phase) -> list[float]:
-    """Of the edge and each later stage: the average of its computing times."""
+    """The average computing time of the edge and of each later stage."""
     times = ((sample.edge_s, *sample.stages_s) for sample in phase.samples)
     return [average(column) for column in zip(*times, strict=True)]
 

@@ -30,7 +30,7 @@ def answering(gauge: Gauge) -> Gauge | None:
 
 @dataclass(frozen=True)
 class Metered:
-    """None where the source did not answer. A first difference quotient has nothing to be taken from."""
+    """A meter's reading. None: the source did not answer, or there is no earlier reading to derive the power from."""
 
     energy_j: float | None
     power_w: float | None
@@ -80,7 +80,7 @@ class CounterMeter:
 
 
 class PowerMeter:
-    """A source that only tells present power: integrated by the trapezoid rule over the samples' times.
+    """A source that only reports present power: integrated by the trapezoid rule over the samples' times.
 
     Across a reading that is missing the rule goes on from the last one that was there. The sample without it
     has no energy, so that a reader sees that what lies around it was not measured all the time.
@@ -104,7 +104,7 @@ class PowerMeter:
 
 
 def rapl_meters(sysfs: Path) -> list[CounterMeter]:
-    """One for each processor package that can be read, and for its memory where that is a zone of its own.
+    """A meter for each processor package that can be read, and for its memory where that is a zone of its own.
 
     Zones `core` and `uncore` are parts of their package, `psys` holds all packages, and `intel-rapl-mmio`
     is the same packages by another way: each would count energy twice. `dram` lies outside its package.

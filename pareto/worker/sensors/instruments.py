@@ -14,7 +14,10 @@ from pareto.worker.sensors.energy import Gauge, Meter, rapl_meters
 
 
 class Instruments:
-    """Raises psutil.NoSuchProcess. `gpu` is a GPU's UUID, or None; `sysfs` holds the folder `sys`."""
+    """The device's sensors, and a process. `gpu`: a GPU's UUID. `sysfs`: the folder that holds `sys`.
+
+    Raises psutil.NoSuchProcess.
+    """
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)
@@ -59,6 +62,6 @@ class Instruments:
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
-    """None without parts, and where one is missing: the rest would look like less energy, not like a gap."""
+    """The sum; None without parts, and where one is missing: the rest would look like less energy, not like a gap."""
     known = list(parts)
     return sum(part for part in known if part is not None) if known and None not in known else None

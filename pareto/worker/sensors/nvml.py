@@ -17,7 +17,7 @@ _KINDS = ("GPU-", "MIG-")
 
 @dataclass(frozen=True)
 class Gpu:
-    """What one GPU can tell: all of the device, whoever uses it."""
+    """What one GPU can measure: of the whole device, whoever uses it."""
 
     gauges: tuple[Gauge, ...] = ()
     meter: Meter | None = None

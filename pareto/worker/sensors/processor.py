@@ -47,7 +47,7 @@ class CoreUse:
 
 
 class Cores:
-    """Those of a process, which is this one's to look at. Raises psutil.NoSuchProcess."""
+    """The cores that a process may run on. Raises psutil.NoSuchProcess."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         self._process = psutil.Process(pid)
@@ -62,7 +62,7 @@ class Cores:
         self._waited_ns = 0
 
     def use(self) -> CoreUse:
-        """So far."""
+        """What they were used for so far."""
         try:
             times = self._process.cpu_times()
             counters = cores((self._proc / "stat").read_text(), self._cores)
@@ -80,7 +80,7 @@ class Cores:
         )
 
     def _waited_s(self) -> float | None:
-        """Grows with each thread's own count, so that a thread that has ended takes nothing away."""
+        """The sum of what each thread waited, those included that have ended."""
         now: dict[str, int] = {}
         try:
             for task in self._tasks.iterdir():
@@ -124,7 +124,7 @@ def throttling(pid: int | str) -> Path | None:
 
 
 def throttled_s(file: Path | None) -> float | None:
-    """Seconds so far that `cpu.stat` tells of; None where it does not."""
+    """The seconds so far in a `cpu.stat`; None where it does not count them."""
     if file is None:
         return None
     try:
@@ -212,7 +212,7 @@ def _zones(folder: Path) -> list[tuple[str, list[Path]]]:
 
 
 def _hottest_c(inputs: list[Path]) -> float | None:
-    """Both trees give thousandths of a degree."""
+    """The highest of these files, which give thousandths of a degree."""
     return max((x / 1e3 for x in map(integer, inputs) if x is not None), default=None)
 
 
@@ -221,6 +221,6 @@ def _frequency_files(cpus: Path) -> list[Path]:
 
 
 def _mean_hz(files: list[Path]) -> float | None:
-    """The files give kHz."""
+    """The mean of these files, which give kHz."""
     khz = [x for x in map(integer, files) if x is not None]
     return fmean(khz) * 1e3 if khz else None

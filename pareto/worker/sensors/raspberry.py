@@ -69,7 +69,7 @@ def _read_rails_w() -> float | None:
 
 
 def _vcgencmd(command: str) -> str | None:
-    """What it prints; None where it is not there, not allowed (group `video`), too slow or does not know."""
+    """The output of `vcgencmd`; None where it is not there, not allowed (group `video`), too slow or does not know."""
     program = shutil.which("vcgencmd")
     if program is None:
         return None
