@@ -51,7 +51,7 @@ def request(
     *, places: str, netem: str, ways: str, sizes: str, rounds: int | None, seed: int, quick: bool
 ) -> Request:
     """The request that the command line's texts make; lists have commas. Raises UserError."""
-    wanted = _each("--places", places, lambda text: _known("--places", text, PLACES))
+    wanted = _each("--places", places, lambda text: _known(text, PLACES))
     if rounds is not None and not 1 <= rounds <= 1000:
         raise UserError(f"--rounds {rounds}: give a number from 1 to 1000")
     return Request(
@@ -66,40 +66,37 @@ def request(
 
 
 def _each(option: str, text: str, read: Callable[[str], _T]) -> tuple[_T, ...]:
-    """The values of a list's parts, each once, in the order given."""
+    """The values of a list's parts, each once, in the order given. Raises UserError."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise UserError(f"{option} is empty: leave it out, or name at least one")
-    return tuple(dict.fromkeys(read(part) for part in parts))
+    try:
+        return tuple(dict.fromkeys(map(read, parts)))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{option}: {error}") from None
 
 
-def _known(option: str, text: str, known: Sequence[str]) -> str:
+def _known(text: str, known: Sequence[str]) -> str:
     if text not in known:
-        raise UserError(f"{option}: there is no {text!r}: use {', '.join(known)}")
+        raise ValueError(f"there is no {text!r}: use {', '.join(known)}")
     return text
 
 
 def _way(text: str) -> str:
     if text.partition(registry.SEPARATOR)[0] not in registry.BACKENDS:
-        return _known("--ways", text, WAYS)
-    try:
-        backend = registry.parse(text)
-    except ValueError as error:
-        raise UserError(f"--ways: {error}") from None
+        return _known(text, WAYS)
+    backend = registry.parse(text)
     if backend.label:
-        raise UserError(
-            f"--ways: {text!r} has a label, which a benchmark does not take: use {backend.transport}"
-        )
+        raise ValueError(f"{text!r} has a label, which a benchmark does not take: use {backend.transport}")
     return text
 
 
 def _size(text: str) -> int:
-    try:
-        nbytes = units.size_bytes(text, "size")
-    except ValueError as error:
-        raise UserError(f"--sizes: {error}") from None
+    nbytes = units.size_bytes(text, "size")
     if not 1 <= nbytes <= MOST_BYTES:
-        raise UserError(f"--sizes: {text!r} is not from 1B to {MOST_BYTES // 1_000_000}MB")
+        raise ValueError(f"{text!r} is not from 1B to {MOST_BYTES // 1_000_000}MB")
     return nbytes
 
 
