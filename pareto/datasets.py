@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from pareto.errors import UserError
+from pareto.errors import UserError, one_line
 from partitions import torchvision_models  # noqa: F401 - only after it torchvision can be imported
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -88,8 +88,7 @@ def _read(file: Path) -> Image.Image:
         with Image.open(file) as image:
             colour: Image.Image = image.convert("RGB")
     except Exception as error:  # Pillow's decoders raise OSError, ValueError, SyntaxError, TypeError
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"cannot read image {file}: {reason}") from error
+        raise UserError(f"cannot read image {file}: {one_line(error)}") from error
     return colour
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import partitions
 from pareto import feed
-from pareto.errors import UserError
+from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.sweep import AUTO, Sweep
 from pareto.yaml_file import Keys, YamlFile
@@ -132,7 +132,7 @@ def prepare(name: str, sweep: Sweep) -> Prepared:
         with scratch.folder() as folder:
             return _prepare(recipe(name, sweep), sweep, folder)
     except (OSError, SafetensorError) as error:
-        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(
             f"cannot prepare {name}: {why}; its files need room in {os.environ.get('TMPDIR', '/tmp')} for a moment: "  # noqa: S108
             "make some, or name another folder by TMPDIR"

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pareto.errors import UserError
+from pareto.errors import UserError, one_line
 
 from . import registry
 from .seeded import seeded
@@ -91,7 +91,7 @@ class Reader:
                 for key in keys:
                     yield key, self._tensor(file, key)
         except OSError as error:
-            raise UserError(f"cannot read weights from {self._path}: {_one_line(error)}") from error
+            raise UserError(f"cannot read weights from {self._path}: {one_line(error)}") from error
 
     def _tensor(self, file: BinaryIO, key: str) -> Tensor:
         entry = self._entries[key]
@@ -135,7 +135,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             length = int.from_bytes(file.read(8), "little")
             header: dict[str, Any] = json.loads(file.read(length))
     except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"cannot read weights from {path}: {_one_line(error)}") from error
+        raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
     header.pop("__metadata__", None)
     return header, 8 + length
 
@@ -147,7 +147,7 @@ def _pretrained(name: str) -> Mapping[str, Tensor]:
     try:
         return published()
     except (OSError, RuntimeError) as error:  # no network, no such file, a broken download
-        raise UserError(f"no pretrained weights for {name}: {_one_line(error)}") from error
+        raise UserError(f"no pretrained weights for {name}: {one_line(error)}") from error
 
 
 def _from_file(path: Path) -> Mapping[str, Tensor]:
@@ -157,7 +157,7 @@ def _from_file(path: Path) -> Mapping[str, Tensor]:
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise UserError(f"cannot read weights from {path}: {_one_line(error)}") from error
+        raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -247,7 +247,3 @@ def give_back_freed() -> None:
     """
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's; other C libraries have none
         trim(0)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

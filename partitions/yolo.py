@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pareto.errors import UserError
+from pareto.errors import UserError, one_line
 
 from . import scratch
 from .entry import Entry, with_forward
@@ -41,8 +41,7 @@ def _detector(name: str) -> nn.Module:
                 importlib.import_module(f"ultralytics.{name}") for name in ("nn.tasks", "utils.tal")
             )
     except ImportError as error:
-        text = " ".join(str(error).split())
-        raise UserError(f"{name}: ultralytics cannot be imported ({text}): {INSTALL}") from error
+        raise UserError(f"{name}: ultralytics cannot be imported ({one_line(error)}): {INSTALL}") from error
     detector: nn.Module = tasks.DetectionModel(f"{name}.yaml", verbose=False)
     for module in detector.modules():
         if split := getattr(type(module), "forward_split", None):  # chunk() gives a list of unknown length
