@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from pareto.link.profile import Bucket, Direction, Gilbert
+from pareto.link.profile import FREE_RATE_BPS, Bucket, Direction, Gilbert
 from pareto.link.trace import MAX_RATE_BPS
 
 PACKET_BYTES = 1514
@@ -22,7 +22,6 @@ _ALL = (1 << 32) - 1  # every packet
 _GREATEST_RATE = round(MAX_RATE_BPS / 8)
 _MAX_JITTER_S = 2.147  # netem caps it at 31 bits of nanoseconds
 
-_FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
 _SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
@@ -66,7 +65,7 @@ class Netem:
             raise QdiscError(f"jitter {direction.jitter_s:g} s is more than netem can do: {_MAX_JITTER_S} s")
         delay_s = direction.delay_s if delay_s is None else delay_s
         rate_bps = direction.rate_bps
-        in_flight_bytes = (rate_bps or _FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s)
+        in_flight_bytes = (rate_bps or FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s)
         rate_bytes = 0 if rate_bps is None else round(rate_bps / 8)
         if direction.jitter_s and rate_bps is None:
             # Without a rate netem releases packets by their own times, out of order; with any it keeps a queue.

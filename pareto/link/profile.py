@@ -23,6 +23,9 @@ QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
 the first window of a connection needs and home uplinks usually have, and what a gigabit interface's thousand packets
 are in time. docs/emulation.md has the reasons."""
 
+FREE_RATE_BPS = 10e9
+"""What an unlimited link is taken to carry when its queue is sized."""
+
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
 

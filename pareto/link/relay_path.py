@@ -8,10 +8,9 @@ from random import Random
 
 from pareto.link import packets as frames
 from pareto.link.pacing import FULL, Pacing, pacing_for
-from pareto.link.profile import Bucket, Direction, Gilbert
+from pareto.link.profile import FREE_RATE_BPS, Bucket, Direction, Gilbert
 
 NEVER = 1 << 62
-_FREE_RATE_BPS = 10e9  # what an unlimited link is taken to carry when its queue is sized
 _SLACK_BYTES = 64 << 20  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 _MAX_QUEUED_BYTES = 1 << 30
 
@@ -205,4 +204,4 @@ def _in_flight_bytes(direction: Direction) -> int:
         steps = direction.trace.steps
         delay_s = max(step.delay_s for step in steps)
         rate_bps = max(step.rate_bps or 0.0 for step in steps) or None
-    return int((rate_bps or _FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s))
+    return int((rate_bps or FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s))
