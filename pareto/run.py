@@ -36,7 +36,7 @@ from partitions import model as partitioned
 from partitions.registry import canonical as canonical_name
 
 if TYPE_CHECKING:
-    from analysis.statistics.stability import Standing
+    from analysis.statistics.stability import Certainty
 
 
 def run(
@@ -269,13 +269,13 @@ class Job:
         }
 
 
-def _known(folder: Path, within: float) -> Standing:
+def _known(folder: Path, within: float) -> Certainty:
     """What is known of a run's front. The analysis is imported between rounds, not while one is measured."""
     from analysis.fronts.front import front
     from analysis.runs import load
     from analysis.statistics import stability
 
-    return stability.standing(front(load.load([folder])), within)
+    return stability.certainty(front(load.load([folder])), within)
 
 
 def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:

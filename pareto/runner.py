@@ -108,61 +108,51 @@ class Tally:
         return self.wall / self.foreseen if self.foreseen else 1.0
 
 
+@dataclass
 class Runner:
-    """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption."""
+    """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption.
 
-    def __init__(
-        self,
-        workers: AnyWorkers,
-        store: Store,
-        networks: Mapping[str, Sequence[Profile]],
-        tolerance: probe.Tolerance,
-        watcher: Watcher,
-        tally: Tally,
-        now: Callable[[], float] = time.monotonic,
-        slowed: float = SLOWED,
-        seed: int = 0,
-        restart_rounds: int | None = None,
-        starts: int = 0,
-    ) -> None:
-        """networks: by name, the profile of each link. now: seconds on a clock that only goes forward.
+    networks: by name, the profile of each link. now: seconds on a clock that only goes forward. slowed: how many times
+    as long as alone a stage may take in a valid trial. seed: of the chance on the links. restart_rounds: after how many
+    rounds the workers restart; None: never. starts: how often they have started.
+    """
 
-        slowed: how many times as long as alone a stage may take in a valid trial. seed: of the chance on the links.
-        restart_rounds: after how many rounds the workers restart; None: never. starts: how often they started before.
-        """
-        self._workers = workers
-        self._store = store
-        self._networks = networks
-        self._tolerance = tolerance
-        self._slowed = slowed
-        self._watcher = watcher
+    workers: AnyWorkers
+    store: Store
+    networks: Mapping[str, Sequence[Profile]]
+    tolerance: probe.Tolerance
+    watcher: Watcher
+    tally: Tally
+    now: Callable[[], float] = time.monotonic
+    slowed: float = SLOWED
+    seed: int = 0
+    restart_rounds: int | None = None
+    starts: int = 0
+
+    def __post_init__(self) -> None:
+        self.starts += 1
+        self._began = datetime.now(timezone.utc), self.now()
         self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
         self._shaped = ""
-        self._failures = self._rebuilds = 0
-        self._now = now
-        self._seed = seed
-        self._restart_rounds = restart_rounds
-        self._start = starts + 1
         self._round: int | None = None
-        self._began = datetime.now(timezone.utc), now()
-        self.tally = tally
+        self._failures = self._rebuilds = 0
 
     def run(self, plan: Plan) -> None:
         """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
         for trial in plan.trials:
             is_next = self._round not in (None, trial.round)
-            if is_next and starts_anew(self._restart_rounds, trial.round):
+            if is_next and starts_anew(self.restart_rounds, trial.round):
                 self._restart()
             self._round = trial.round
-            self._watcher.started(trial)
+            self.watcher.started(trial)
             row = self._attempt(trial, plan)
-            self._store.append_trial(row)
+            self.store.append_trial(row)
             self.tally.trials += 1
             self.tally.wall += row["wall_s"]
             self.tally.foreseen += trial.estimate_s
             if row["status"] != "ok":
                 self.tally.faulty.append(row)
-            self._watcher.finished(trial, row)
+            self.watcher.finished(trial, row)
             self._failures = self._failures + 1 if row["status"] == "failed" else 0
             if self._failures == MAX_FAILURES_IN_A_ROW:
                 raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
@@ -171,16 +161,16 @@ class Runner:
 
     def _restart(self) -> None:
         """Have the next trial start with fresh workers, newly shaped links and new connections."""
-        self._workers.close()
+        self.workers.close()
         self._last_probes.clear()
         self._shaped = ""
-        self._start += 1
+        self.starts += 1
 
     def _attempt(self, trial: Trial, plan: Plan) -> Row:
         """The trial's row. If the testbed is lost meanwhile, the trial is repeated on a new one."""
         while True:
             row = self._row(trial, plan)
-            lost = self._workers.lost() if row.get("status") == "failed" else ""
+            lost = self.workers.lost() if row.get("status") == "failed" else ""
             if not lost:
                 self._rebuilds = 0
                 return row
@@ -189,33 +179,33 @@ class Runner:
                 return row
             self._rebuilds += 1
             self.tally.rebuilt.append({"at": self._date(), "trial": _id(trial), "reason": lost})
-            self._watcher.rebuilds(lost, self._rebuilds)
+            self.watcher.rebuilds(lost, self._rebuilds)
             self._restart()
 
     def _row(self, trial: Trial, plan: Plan) -> Row:
         """The trial's row, which says so if the trial fails."""
-        began = self._now()
+        began = self.now()
         row = {
-            **_named(trial, self._store.run),
+            **_named(trial, self.store.run),
             "point_name": trial.cell.point_name,
             "started_at": self._date(),
-            "restart": self._start,
+            "restart": self.starts,
         }
         try:
             row |= self._measure(trial, plan)
         except FAULTS as fault:
             row |= {"status": "failed", "reason": str(fault)}
-        row["wall_s"] = self._now() - began
+        row["wall_s"] = self.now() - began
         return row
 
     def _measure(self, trial: Trial, plan: Plan) -> Row:
         """Probe the links, run the trial, probe them again, and store the details. Raises FAULTS."""
-        cell, network = trial.cell, self._networks[trial.cell.netem]
-        self._workers.ready(cell, network)
+        cell, network = trial.cell, self.networks[trial.cell.netem]
+        self.workers.ready(cell, network)
         if cell.netem != self._shaped:
             self._last_probes.clear()  # each link was shaped anew, also one that keeps its profile
             self._shaped = cell.netem
-        links = list(zip(self._workers.links, network, strict=True))
+        links = list(zip(self.workers.links, network, strict=True))
         before = [
             self._recent(link) or self._probe(trial, link, profile, "before") for link, profile in links
         ]
@@ -225,21 +215,21 @@ class Runner:
                 link.shaper.restart(profile.offset_s + plan.part(trial.round) * profile.period_s)
         link_seed = self._seed_links(trial, links)
         begun = [link.shaper.state() for link, _ in links]
-        sampled = self._watcher.sampled if self._watcher.is_live else None
-        began, worked = self._now(), time.process_time()
-        result = self._workers.trial(trial, network, sampled)
-        self.tally.watching += self._now() - began
+        sampled = self.watcher.sampled if self.watcher.is_live else None
+        began, worked = self.now(), time.process_time()
+        result = self.workers.trial(trial, network, sampled)
+        self.tally.watching += self.now() - began
         self.tally.driver_cpu += time.process_time() - worked
         ended = [link.shaper.state() for link, _ in links]
         after = [self._probe(trial, link, profile, "after") for link, profile in links]
-        samples = self._workers.samples()  # now there is one after the end, too
+        samples = self.workers.samples()  # now there is one after the end, too
         seen = [(was.position_s or 0.0, now.position_s or 0.0) for was, now in zip(begun, ended, strict=True)]
-        crossings = self._workers.crossings(cell, network, seen)
+        crossings = self.workers.crossings(cell, network, seen)
         if isinstance(result, TrialResult):
             self.tally.measuring += result.edge.measured_s
             self._store_details(trial, crossings, result, samples)
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        row = trial_row(cell, crossings, result, probes, samples, self._slowed, self._tolerance)
+        row = trial_row(cell, crossings, result, probes, samples, self.slowed, self.tolerance)
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if all(was is not None and now is not None for was, now in dropped):
@@ -252,7 +242,7 @@ class Runner:
     def _seed_links(self, trial: Trial, links: Sequence[tuple[Link, Profile]]) -> int | None:
         """Seed the links for the round, so that each of its cells meets the same chance; None if one takes no seed."""
         ours = [link for link, profile in links if profile.by_chance]
-        seed = seed_of(self._seed, trial.round)
+        seed = seed_of(self.seed, trial.round)
         seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
         return seed if seeded and all(seeded) else None
 
@@ -260,17 +250,17 @@ class Runner:
         self, trial: Trial, crossings: Sequence[Crossing], result: TrialResult, samples: Samples
     ) -> None:
         """Write all but the trial's own row: without that, these do not count."""
-        self._store.write_requests(trial.cell, trial.round, result.request_columns())
+        self.store.write_requests(trial.cell, trial.round, result.request_columns())
         windows = {role: result.hosts[role].usage.trial_window for role in samples}
         series = {
             role: devices.within(samples[role], window)
             for role, window in windows.items()
             if window is not None
         }
-        self._store.write_devices(trial.cell, trial.round, series)
-        named = _named(trial, self._store.run)
+        self.store.write_devices(trial.cell, trial.round, series)
+        named = _named(trial, self.store.run)
         rows = stage_rows(trial.cell, crossings, result, samples)
-        self._store.append_stages({**named, **row} for row in rows)
+        self.store.append_stages({**named, **row} for row in rows)
 
     def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         """A reading of the link. One that is off is taken again: a machine's hiccup passes, a fault stays."""
@@ -281,10 +271,10 @@ class Runner:
         return probed
 
     def _read_link(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
-        began = self._now()
-        probed, span = self._workers.probed(link, profile, self._tolerance)
-        ended = self._now()
-        self._store.append_link(
+        began = self.now()
+        probed, span = self.workers.probed(link, profile, self.tolerance)
+        ended = self.now()
+        self.store.append_link(
             {
                 "at": self._date(),
                 "model": trial.cell.model,
@@ -308,11 +298,11 @@ class Runner:
         if link.name not in self._last_probes:
             return None
         taken, probed = self._last_probes[link.name]
-        return probed if self._now() - taken < RECENT_S * len(self._workers.links) else None
+        return probed if self.now() - taken < RECENT_S * len(self.workers.links) else None
 
     def _date(self) -> str:
         began, then = self._began
-        return (began + timedelta(seconds=self._now() - then)).isoformat(timespec="milliseconds")
+        return (began + timedelta(seconds=self.now() - then)).isoformat(timespec="milliseconds")
 
 
 def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pareto.console import duration
@@ -14,39 +15,33 @@ from pareto.runner import Tally
 from pareto.sweep import Condition, Sweep
 
 if TYPE_CHECKING:
-    from analysis.statistics.stability import Standing
+    from analysis.statistics.stability import Certainty
 
 NAMED = 5
 """Points without a valid trial, or with few, that are named in a line."""
 
 
+@dataclass
 class Stopping:
-    """Adds rounds to a sweep's plan until its `until` or `budget` is reached; without either, the plan is all."""
+    """Adds rounds to a sweep's plan until its `until` or `budget` is reached; without either, the plan is all.
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        last: Mapping[Condition, int],
-        further: Callable[[Mapping[Condition, int]], Plan],
-        look: Callable[[float], Standing],
-        tally: Tally,
-        began: float,
-        say: Callable[[str], None],
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """last: each condition's last planned round. further: the plan of one more round of these conditions, by
-        number. look: what is known so far of the front, and which points are not known within that share. began: `now`
-        when the budget began. say: prints a line for the user.
-        """
-        self._sweep = sweep
-        self._last = dict(last)
-        self._further = further
-        self._look = look
-        self._tally = tally
-        self._began = began
-        self._say = say
-        self._now = now
-        self._known: Standing | None = None
+    last: each condition's last planned round. further: the plan of one more round of these conditions, by number. look:
+    what is known so far of the front, and which points are not known within that share. began: `now` when the budget
+    began. say: prints a line for the user.
+    """
+
+    sweep: Sweep
+    last: Mapping[Condition, int]
+    further: Callable[[Mapping[Condition, int]], Plan]
+    look: Callable[[float], Certainty]
+    tally: Tally
+    began: float
+    say: Callable[[str], None]
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._last = dict(self.last)
+        self._known: Certainty | None = None
         self._ended = "interrupted"
 
     def plans(self, planned: Plan) -> Iterator[Plan]:
@@ -55,7 +50,7 @@ class Stopping:
         An added round has every cell of the conditions that are not sure: a front is of one condition, and its points
         are compared round by round.
         """
-        if self._sweep.until is None and self._sweep.budget is None:
+        if self.sweep.until is None and self.sweep.budget is None:
             self._ended = "done"
             if planned.trials:
                 yield planned
@@ -66,12 +61,12 @@ class Stopping:
                 return
             yield part
         while numbers := self._next():
-            part = self._further(numbers)
+            part = self.further(numbers)
             if not self._fits(part):
                 return
             self._last |= numbers
             if self._known is not None:
-                self._say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
+                self.say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
             yield part
 
     def failed(self) -> None:
@@ -83,7 +78,7 @@ class Stopping:
         """For the manifest: what the user wanted, and what ended the session; None where the plan was all."""
         if self._ended == "done":
             return None
-        record = {"until": self._sweep.until, "budget_s": self._sweep.budget, "ended": self._ended}
+        record = {"until": self.sweep.until, "budget_s": self.sweep.budget, "ended": self._ended}
         if (known := self._known) is None:
             return record
         counts = {"rounds": known.rounds, "points": known.points, "unsure": known.unsure}
@@ -92,12 +87,12 @@ class Stopping:
     def _next(self) -> dict[Condition, int]:
         """The next round's number for each condition that needs one; at the end none, and the reason is printed."""
         wanted = set(self._last)
-        if self._sweep.until is not None:
-            self._known = self._look(self._sweep.until)
+        if self.sweep.until is not None:
+            self._known = self.look(self.sweep.until)
             wanted &= self._known.conditions
             if not wanted:
                 why = "sure" if self._known.points else "lost"
-                self._end(why, _sure(self._known, self._sweep.until))
+                self._end(why, _sure(self._known, self.sweep.until))
                 return {}
         numbers = {condition: self._last[condition] + 1 for condition in sorted(wanted)}
         allowed = {condition: number for condition, number in numbers.items() if number <= MOST_ROUNDS}
@@ -107,41 +102,41 @@ class Stopping:
 
     def _fits(self, part: Plan) -> bool:
         """Whether the round will end within the budget. A session's first round is always measured."""
-        budget_s = self._sweep.budget
-        if budget_s is None or not self._tally.trials:
+        budget_s = self.sweep.budget
+        if budget_s is None or not self.tally.trials:
             return True
-        foreseen_s = part.estimate_s * self._tally.pace
-        if self._now() - self._began + foreseen_s <= budget_s:
+        foreseen_s = part.estimate_s * self.tally.pace
+        if self.now() - self.began + foreseen_s <= budget_s:
             return True
         spent = f"the next round, of about {duration(foreseen_s)}, does not fit into {duration(budget_s)}"
         self._end("budget", self._with_doubts(spent))
         return False
 
     def _with_doubts(self, words: str) -> str:
-        if self._sweep.until is None:
+        if self.sweep.until is None:
             return f"stopped, for {words}"
         known = self._known
         return f"not sure, for {words}: {_unsure(known) if known else 'too few rounds for any interval'}"
 
     def _end(self, why: str, words: str) -> None:
         self._ended = why
-        self._say(words)
+        self.say(words)
 
 
-def _unsure(known: Standing) -> str:
+def _unsure(known: Certainty) -> str:
     """`3 points unsure, widest rpc 14 latency ±8.1 %`."""
     widest = f", widest {known.widest}" if known.widest else ", with too few valid trials to say how much"
     return f"{_points(known.unsure)} unsure{widest}{_lost(known)}"
 
 
-def _sure(known: Standing, within: float) -> str:
+def _sure(known: Certainty, within: float) -> str:
     if not known.points:
         return f"nothing can become sure{_lost(known)}"
     which = f"{_points(known.points)} that may be on a front"
     return f"sure after {known.rounds} rounds: {which} within ±{100 * within:.3g} %{_lost(known)}"
 
 
-def _lost(known: Standing) -> str:
+def _lost(known: Certainty) -> str:
     none = f"; no valid trial of {_some(known.lost)}" if known.lost else ""
     return none + (f"; mostly invalid: {_some(known.mostly_invalid)}" if known.mostly_invalid else "")
 

@@ -154,7 +154,7 @@ def _left_out(row: pd.Series) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Certainty:
     """What is known after some rounds.
 
     rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
@@ -172,7 +172,7 @@ class Standing:
     mostly_invalid: tuple[str, ...] = ()
 
 
-def standing(front: pd.DataFrame, within: float) -> Standing:
+def certainty(front: pd.DataFrame, within: float) -> Certainty:
     """Whether latency and throughput of all that may be on a front are known within a share of their medians.
 
     front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
@@ -190,7 +190,7 @@ def standing(front: pd.DataFrame, within: float) -> Standing:
     is_invalid = (tried[unknown.index] >= FAIR_TRIAL) & (2 * unknown["rounds"] < tried[unknown.index])
     unsure, mostly_invalid = unknown[~is_invalid], unknown[is_invalid]
     keys = unsure[CONDITION[:-1]].itertuples(index=False, name=None)
-    return Standing(
+    return Certainty(
         rounds=int(tried.max()) if len(front) else 0,
         points=len(chosen) - len(mostly_invalid),
         unsure=len(unsure),

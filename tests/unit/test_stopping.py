@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.statistics.stability import Standing
+from analysis.statistics.stability import Certainty
 from pareto import plan, profile_files
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
@@ -30,8 +30,8 @@ CELLS = 3 * 2
 
 def knows(
     *unsure: Condition, points: int = 4, lost: tuple[str, ...] = (), widest: str = "rpc 1 latency ±8.1 %"
-) -> Standing:
-    return Standing(7, points, 2 * len(unsure), widest if unsure else "", frozenset(unsure), lost)
+) -> Certainty:
+    return Certainty(7, points, 2 * len(unsure), widest if unsure else "", frozenset(unsure), lost)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Session:
     """A run in which each trial takes `pace` times what was foreseen, and `looks` tell what is known after a round."""
 
     sweep: Sweep
-    looks: Iterable[Standing] = ()
+    looks: Iterable[Certainty] = ()
     pace: float = 1.0
     done: frozenset[tuple[Cell, int]] = frozenset()
     time_s: float = 0.0
@@ -210,11 +210,11 @@ def test_what_has_no_valid_trial_is_told_and_not_waited_for(snapshot: SnapshotAs
 
 
 def test_what_is_mostly_invalid_is_told_apart_and_not_waited_for(snapshot: SnapshotAssertion) -> None:
-    now = Standing(36, 4, 0, "", frozenset(), ("tcp 0",), ("tcp 3", "rpc 7"))
+    now = Certainty(36, 4, 0, "", frozenset(), ("tcp 0",), ("tcp 3", "rpc 7"))
     session = Session(asked(until="5%"), [now])
     record = session.run().record() or {}
     assert (record["ended"], record["lost"]) == ("sure", ["tcp 0", "tcp 3", "rpc 7"])
-    nothing = Session(asked(until="5%"), [Standing(36, 0, 0, "", frozenset(), (), ("tcp 3",))])
+    nothing = Session(asked(until="5%"), [Certainty(36, 0, 0, "", frozenset(), (), ("tcp 3",))])
     assert (nothing.run().record() or {})["ended"] == "lost"
     assert [*session.said, *nothing.said] == snapshot
 

@@ -20,7 +20,7 @@ from analysis.fronts.indicators import attainment, hypervolumes
 from analysis.points import controls, pooled, short_step, undivided
 from analysis.reporting import report
 from analysis.runs.load import load
-from analysis.statistics.stability import standing
+from analysis.statistics.stability import certainty
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
 from tests.unit.example_run import trials, write
@@ -189,7 +189,7 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
         assert last(written)["latency_s"].tolist() == pytest.approx([one["latency_s"]], rel=1e-8)
     latex = (tmp_path / "out" / "figures" / "front-mobilenetv2-200ms-5mbit.tex").read_text()
     assert len(re.findall(r"any & 21 classifier", latex)) == 1
-    assert standing(found.front, 0.0001).widest.count("tcp 21") == 0
+    assert certainty(found.front, 0.0001).widest.count("tcp 21") == 0
 
 
 def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.points import CONDITION
 from analysis.statistics import drift
-from analysis.statistics.stability import Standing, halves, standing, warnings
+from analysis.statistics.stability import Certainty, certainty, halves, warnings
 
 WIFI = ("m", "wifi", 1, "none", "auto")
 
@@ -144,8 +144,8 @@ def test_an_interval_is_as_wide_as_its_longer_half() -> None:
 LTE = ("m", "lte", 1, "none", "auto")
 
 
-def found(*rows: dict[str, Any], within: float = 0.05) -> Standing:
-    return standing(pd.DataFrame(rows), within)
+def found(*rows: dict[str, Any], within: float = 0.05) -> Certainty:
+    return certainty(pd.DataFrame(rows), within)
 
 
 def test_what_may_be_on_the_front_is_to_be_known() -> None:
@@ -159,7 +159,7 @@ def test_what_may_be_on_the_front_is_to_be_known() -> None:
     assert (now.rounds, now.points, now.unsure) == (6, 3, 2)
     assert now.widest == "rpc 2 throughput ±8.1 %"
     assert now.conditions == {WIFI}
-    assert found(point(0, latency=0.0499), point(1, throughput=0.0499)) == Standing(
+    assert found(point(0, latency=0.0499), point(1, throughput=0.0499)) == Certainty(
         6, 2, 0, "", frozenset(), ()
     )
 
