@@ -1,7 +1,7 @@
 """Text that somebody else may have written, as it is shown in a terminal or opened by a spreadsheet.
 
-HTML is escaped by `analysis.page.markup`, LaTeX by `analysis.tables.latex`; figures have no mathematics in their text
-(`analysis.figures.style`).
+HTML is escaped by the template of `analysis.page`, LaTeX by `analysis.tables.latex`; figures have no mathematics in
+their text (`analysis.figures.style`).
 """
 
 from __future__ import annotations

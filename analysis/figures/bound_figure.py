@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from analysis.figures import style
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import Label, lay_out, place_labels, settle
+from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import Series, entry
 from analysis.naming import cell_name, subject, time_unit
 
@@ -76,7 +76,7 @@ def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     _draw(axes, rows, measure)
     title = f"{measure.name.capitalize()} against bound: {subject(rows.iloc[0])}"
     style.head(axes, title, _legend(rows, [measure]))
-    lay_out(axes)
+    style.root(axes).draw_without_rendering()
     _label(axes, rows, measure)
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import lay_out, settle
+from analysis.figures.labels import settle
 from analysis.figures.plane import (
     OBJECTIVES,
     SURE,
@@ -75,7 +75,7 @@ def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None =
     latency under load. Axes too narrow for all labels have only `COLUMN_LABELS` of them, which are numbers.
     """
     plane, _ = _draw(axes, rows, attainment)
-    lay_out(axes)
+    style.root(axes).draw_without_rendering()
     narrow = axes.bbox.width / style.root(axes).dpi < style.WIDTHS_IN["column"]
     plane.label(COLUMN_LABELS if narrow else None)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.style import SMALL_PT, ink, root
+from analysis.figures.style import SMALL_PT, ink
 from analysis.fronts.dominance import Floats
 
 # Gaps between a point and its label in points of print, and the directions tried at each.
@@ -43,11 +43,6 @@ def settle(figure: Figure) -> None:
     figure.set_layout_engine("none")
 
 
-def lay_out(axes: Axes) -> None:
-    """Make the layout known, but not final: the figure may be the caller's."""
-    root(axes).draw_without_rendering()
-
-
 def place_labels(
     axes: Axes,
     labels: Sequence[Label],
@@ -63,7 +58,8 @@ def place_labels(
     markers: centres (n x 2, data units) of markers of `marker_pt` points (one size, or one each), which are never
     covered, nor is a label once placed; lines: staircases (data units), which are avoided. A thin leader joins a label
     to its point where they are apart. A label without a free place is left out, as an illegible one would tell nothing.
-    Call it last, with limits and layout final (`settle`). Greedy and deterministic: the same input, the same figure.
+    Call it last, with limits and layout final (`settle`; a caller's figure is only drawn, as its layout stays his own).
+    Greedy and deterministic: the same input, the same figure.
     zorder: by default over the staircases and under the markers.
     """
     to_pixels, pt = axes.transData, axes.figure.dpi / 72

@@ -78,12 +78,9 @@ def link_asked_drawings(
             name = [str(run)] if links["run"].nunique() > 1 else []
             name += [str(number)] if len(parts) > 1 else []
             text = caption(*_sentences(shown, str(manifest.get("testbed") or "")))
-            made.append(Drawing("link-asked", functools.partial(_drawn, shown), shown, text, tuple(name)))
+            draw = functools.partial(link_asked_figure, shown)
+            made.append(Drawing("link-asked", draw, shown, text, tuple(name)))
     return made
-
-
-def _drawn(data: pd.DataFrame, width: str) -> Figure:
-    return link_asked_figure(data, width=width)
 
 
 def link_asked_data(probes: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
@@ -92,7 +89,7 @@ def link_asked_data(probes: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.Dat
     return bands(numbered, manifest).reset_index(drop=True)
 
 
-def link_asked_figure(data: pd.DataFrame, *, width: str = "page") -> Figure:
+def link_asked_figure(data: pd.DataFrame, width: str = "page") -> Figure:
     """Draw a line of panels for each profile (and link, in a chain): round trip (ms), rates (Mbit/s of payload).
 
     `data`: of `link_asked_data`. To the right the number of the probe; the line is what was asked, the band what the

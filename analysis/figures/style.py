@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import re
@@ -263,11 +264,8 @@ def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0)
     corner = {"bbox_to_anchor": (-0.01, 1.0), "bbox_transform": axes.transAxes + above}
     legend_pt = 0.0
     if entries:
-        legend = _folded(
-            lambda **columns: axes.legend(handles=entries, loc="lower left", **corner, **columns),
-            len(entries),
-            room,
-        )
+        make = functools.partial(axes.legend, handles=entries, loc="lower left", **corner)
+        legend = _folded(make, len(entries), room)
         legend_pt = legend.get_window_extent().height * 72 / figure.dpi
         # The title above it reserves its height; its width would be taken from the axes, though there is room.
         legend.set_in_layout(False)
@@ -278,19 +276,15 @@ def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0)
 def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
     """Write title and legend above a figure with several columns of axes. Returns their height (inches)."""
     room = figure.bbox.width - _PAD_PT * figure.dpi / 72
-    look: dict[str, Any] = {
-        "loc": "outside upper left",
-        "title": wrapped(title, room * 72 / figure.dpi),
-        "title_fontproperties": {"weight": "bold", "size": matplotlib.rcParams["axes.titlesize"]},
-        "alignment": "left",
-    }
-    legend = _folded(
-        lambda **columns: figure.legend(handles=entries, **look, **columns),
-        len(entries),
-        room,
-        figure.legends,
+    make = functools.partial(
+        figure.legend,
+        handles=entries,
+        loc="outside upper left",
+        title=wrapped(title, room * 72 / figure.dpi),
+        title_fontproperties={"weight": "bold", "size": matplotlib.rcParams["axes.titlesize"]},
+        alignment="left",
     )
-    return legend.get_window_extent().height / figure.dpi
+    return _folded(make, len(entries), room, figure.legends).get_window_extent().height / figure.dpi
 
 
 def figure_title(figure: Figure, text: str) -> None:
