@@ -134,7 +134,7 @@ class Pair(StandIn):
                     with contextlib.suppress(OSError):
                         one.close()
 
-        return Here({**handlers(proxied), "probe": worker.probe}, end)
+        return Here(handlers(proxied), end)
 
 
 class Bench:
