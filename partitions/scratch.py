@@ -31,27 +31,24 @@ def folder() -> Iterator[Path]:
 
 def left() -> list[Path]:
     """This user's folders whose process has ended."""
-    paths = []
-    for path in _all():
-        if (lock := _lock(path)) is not None:
-            os.close(lock)
-            paths.append(path)
-    return paths
+    return list(_each_left())
 
 
 def remove_left() -> list[Path]:
     """Remove the folders that `left` names; returns their paths."""
     removed = []
-    for path in _all():
-        if (lock := _lock(path)) is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
-            removed.append(path)
+    for path in _each_left():
+        shutil.rmtree(path, ignore_errors=True)
+        removed.append(path)
     return removed
 
 
-def _all() -> list[Path]:
-    return sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+def _each_left() -> Iterator[Path]:
+    """Each of them, locked while it is the current one."""
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        if (lock := _lock(path)) is not None:
+            yield path
+            os.close(lock)
 
 
 def _locked() -> tuple[Path, int]:
