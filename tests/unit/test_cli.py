@@ -142,8 +142,8 @@ def test_what_is_about_to_run_is_said_before_anything_heavy_is_imported() -> Non
 
 
 def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    asked = "--model squeezenet1_1 --netem 200ms-5mbit --points 0,12 --dry-run"
-    done = command(*asked.split(), "--out", str(tmp_path))
+    wanted = "--model squeezenet1_1 --netem 200ms-5mbit --points 0,12 --dry-run"
+    done = command(*wanted.split(), "--out", str(tmp_path))
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 80

@@ -32,7 +32,7 @@ def test_what_help_says_of_defaults_that_stand_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "wanted",
     [
         {"model": "resnet18,alexnet", "netem": "wifi+lte,80ms-20mbit", "backend": "tcp:a,tcp:b", "hosts": 3},
         {
@@ -69,8 +69,8 @@ def test_what_help_says_of_defaults_that_stand_elsewhere() -> None:
         {"model": "a", "budget": "95s", "trials": 1, "until": "10%", "quick": True},
     ],
 )
-def test_command_asks_for_the_same_sweep_again(asked: dict[str, Any]) -> None:
-    sweep = make_sweep(asked)
+def test_command_asks_for_the_same_sweep_again(wanted: dict[str, Any]) -> None:
+    sweep = make_sweep(wanted)
     words = shlex.split(command(sweep.model_dump(mode="json")))
     assert words[0] == "./pareto.sh"
     run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]

@@ -23,15 +23,15 @@ def sweep(**fields: object) -> Sweep:
     return make_sweep({"model": "a,b", "netem": "none,20ms-20mbit", "trials": 4, **fields})
 
 
-def make(asked: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
-    models = {name: MODELS[name] for name in asked.models}
-    return plan.make(asked, models, {name: [profile_files.load(name)] for name in asked.netems}, done)
+def make(wanted: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
+    models = {name: MODELS[name] for name in wanted.models}
+    return plan.make(wanted, models, {name: [profile_files.load(name)] for name in wanted.netems}, done)
 
 
 def test_every_round_has_every_cell_once() -> None:
-    asked = sweep()
-    counted = Counter((trial.cell, trial.round) for trial in make(asked).trials)
-    cells = plan.cells(asked, MODELS, asked.netems)
+    wanted = sweep()
+    counted = Counter((trial.cell, trial.round) for trial in make(wanted).trials)
+    cells = plan.cells(wanted, MODELS, wanted.netems)
     assert len(cells) == (3 + 2) * 2 * 2  # points x backends x profiles
     assert counted == Counter((cell, number) for cell in cells for number in (1, 2, 3, 4))
 
@@ -65,10 +65,10 @@ def test_a_round_changes_model_or_link_as_rarely_as_it_can() -> None:
 def test_a_round_changes_the_rpc_agent_once_and_keeps_every_cell() -> None:
     """Joining anew takes longer than many a trial. Which comes first is chance, and the others are among both."""
     variants = ("tcp", "tcp:4", "rpc", "rpc:basic:a", "rpc:basic:b")
-    asked = sweep(model="a", netem="none", backend=",".join(variants), trials=20)
-    cells, firsts, places = plan.cells(asked, {"a": MODELS["a"]}, ["none"]), [], []
+    wanted = sweep(model="a", netem="none", backend=",".join(variants), trials=20)
+    cells, firsts, places = plan.cells(wanted, {"a": MODELS["a"]}, ["none"]), [], []
     for number in range(1, 21):
-        round_ = [trial.cell for trial in make(asked).trials if trial.round == number]
+        round_ = [trial.cell for trial in make(wanted).trials if trial.round == number]
         assert Counter(round_) == Counter(cells)
         agents = [cell.agent for cell in round_ if cell.agent]
         assert sum(a != b for a, b in itertools.pairwise(agents)) == 1
@@ -97,33 +97,33 @@ def test_rounds_divide_a_trace_evenly_and_those_added_begin_between_them() -> No
 
 def test_a_round_that_is_added_has_the_order_of_its_number() -> None:
     """Whether a round was planned or added, by whichever session: the same trials in the same order."""
-    asked = sweep(trials=2)
-    networks = {name: [profile_files.load(name)] for name in asked.netems}
-    conditions = {cell.condition for cell in plan.cells(asked, MODELS, asked.netems)}
-    added = plan.further(asked, MODELS, networks, dict.fromkeys(conditions, 4))
+    wanted = sweep(trials=2)
+    networks = {name: [profile_files.load(name)] for name in wanted.netems}
+    conditions = {cell.condition for cell in plan.cells(wanted, MODELS, wanted.netems)}
+    added = plan.further(wanted, MODELS, networks, dict.fromkeys(conditions, 4))
     assert added.trials == tuple(t for t in make(sweep(trials=4)).trials if t.round == 4)
     assert added.rounds == 2
     some = sorted(conditions)[:2]
-    part = plan.further(asked, MODELS, networks, dict.fromkeys(some, 4))
+    part = plan.further(wanted, MODELS, networks, dict.fromkeys(some, 4))
     assert part.trials == tuple(t for t in added.trials if t.cell.condition in some)
 
 
 def test_of_an_added_round_that_was_begun_the_rest_is_planned() -> None:
-    asked, longer = sweep(trials=2), make(sweep(trials=3))
+    wanted, longer = sweep(trials=2), make(sweep(trials=3))
     begun = next(t for t in longer.trials if t.round == 3)
     done = frozenset((t.cell, t.round) for t in longer.trials if t.round < 3) | {(begun.cell, 3)}
-    rest = make(asked, done).trials
+    rest = make(wanted, done).trials
     of_its_condition = [t for t in longer.trials if t.round == 3 and t.cell.condition == begun.cell.condition]
     assert list(rest) == [t for t in of_its_condition if t != begun]
-    last = plan.last_rounds(asked, MODELS, asked.netems, done)
+    last = plan.last_rounds(wanted, MODELS, wanted.netems, done)
     assert last.pop(begun.cell.condition) == 3
     assert set(last.values()) == {2}
 
 
 def test_a_cell_is_named_by_its_cuts() -> None:
-    asked = sweep(model="a", backend="tcp", netem="none")
+    wanted = sweep(model="a", backend="tcp", netem="none")
     chain = {"a": replace(MODELS["a"], splits=((0, 1), (1, 2)))}
-    assert [(cell.point, cell.point_name, cell.id) for cell in plan.cells(asked, chain, asked.netems)] == [
+    assert [(cell.point, cell.point_name, cell.id) for cell in plan.cells(wanted, chain, wanted.netems)] == [
         ("0+1", "input+mid", "a-k00+01-tcp-none-b1"),
         ("1+2", "mid+output", "a-k01+02-tcp-none-b1"),
     ]
@@ -151,9 +151,9 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
 
 
 def test_a_trial_lasts_until_every_image_was_seen() -> None:
-    asked = sweep(model="a", backend="tcp", netem="200ms-5mbit", batch_size="1,4", trials=1)
+    wanted = sweep(model="a", backend="tcp", netem="200ms-5mbit", batch_size="1,4", trials=1)
     models = {"a": replace(MODELS["a"], images=10, splits=((0,),))}
-    made = plan.make(asked, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
+    made = plan.make(wanted, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
     efforts = {trial.cell.batch_size: trial.effort.throughput[0] for trial in made.trials}
     assert efforts == {1: 10, 4: 3}
     transfer_s = 8 * 600_000 / 5e6
@@ -162,8 +162,8 @@ def test_a_trial_lasts_until_every_image_was_seen() -> None:
 
 def test_phases_follow_the_link() -> None:
     """A cell lasts as long as its least requests need, and never under the phases' seconds."""
-    asked = sweep(model="a", netem="none,200ms-5mbit", backend="tcp", trials=1)
-    estimate = {(t.cell.netem, *t.cell.cuts): t.estimate_s for t in make(asked).trials}
+    wanted = sweep(model="a", netem="none,200ms-5mbit", backend="tcp", trials=1)
+    estimate = {(t.cell.netem, *t.cell.cuts): t.estimate_s for t in make(wanted).trials}
     transfer_s = 600_000 * 8 / 5e6
     least = plan.THOROUGH.latency[0] * (transfer_s + 0.2) + plan.THOROUGH.throughput[0] * transfer_s
     assert estimate["200ms-5mbit", 0] > least
@@ -178,8 +178,8 @@ def test_phases_follow_the_link() -> None:
 def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     netem: str, proven: bool, requests: int
 ) -> None:
-    asked = sweep(model="a", netem=netem, backend="tcp", trials=1)
-    (trial,) = (trial for trial in make(asked).trials if trial.cell.cuts == (0,))
+    wanted = sweep(model="a", netem=netem, backend="tcp", trials=1)
+    (trial,) = (trial for trial in make(wanted).trials if trial.cell.cuts == (0,))
     assert trial.warmup_requests(proven) == requests
 
 
@@ -190,17 +190,17 @@ def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
     models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
     networks = {"200ms-5mbit": [profile_files.load("200ms-5mbit")]}
     for options, limit_s in (({}, 15 * 60), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
-        asked = make_sweep({"model": "m", "netem": "200ms-5mbit", **options})
-        assert plan.make(asked, models, networks).estimate_s < limit_s
+        wanted = make_sweep({"model": "m", "netem": "200ms-5mbit", **options})
+        assert plan.make(wanted, models, networks).estimate_s < limit_s
 
 
 def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such() -> None:
     """One in flight goes at the pace of the latency, many at that of the slowest step."""
-    asked = make_sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
+    wanted = make_sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
     models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),), images=30)}
-    made = plan.make(asked, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
+    made = plan.make(wanted, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
     estimates = {trial.cell.in_flight: trial.estimate_s for trial in made.trials}
-    assert len({trial.cell for trial in made.trials}) == 3 * len(asked.backends)
+    assert len({trial.cell for trial in made.trials}) == 3 * len(wanted.backends)
     assert estimates["1"] > estimates["8"] + 30 * 0.2 * 0.7
     assert estimates["1"] > estimates["auto"] + 30 * 0.2 * 0.7
 

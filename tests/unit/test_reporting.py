@@ -35,8 +35,8 @@ def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
 
 def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
     out = str(tmp_path)
-    asked = ("report", str(EXAMPLE), "--figures", "none", "--out", out, "--where", "backend == rpc")
-    done = command(*asked)
+    wanted = ("report", str(EXAMPLE), "--figures", "none", "--out", out, "--where", "backend == rpc")
+    done = command(*wanted)
     assert done.code == 0
     fronts = done.out.partition(": overhead ")[0]
     assert " rpc " in fronts
@@ -89,11 +89,11 @@ def test_a_run_given_twice_counts_once_and_what_is_none_is_told(
 ) -> None:
     console = Console(file=io.StringIO(), width=300)
     assert run_folders(console, [EXAMPLE, tmp_path / ".." / EXAMPLE, tmp_path], tmp_path) == [EXAMPLE]
-    told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert str(tmp_path) in told
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert str(tmp_path) in printed
     with pytest.raises(StoreError) as refused:
         run_folders(console, [tmp_path, tmp_path.parent], tmp_path)
-    assert [told, str(refused.value)] == snapshot
+    assert [printed, str(refused.value)] == snapshot
 
 
 def test_a_run_without_a_manifest_is_one(tmp_path: Path) -> None:

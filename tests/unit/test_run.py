@@ -82,13 +82,13 @@ class Linked:
         return {"edge-server": self.link}
 
 
-def told(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
+def bare_links(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
     networks = {name: (profile_files.load(name),) for name in ("none", *sweep.netems)}
     return run._bare_links(out, cast(Workers, Linked(link)), sweep, networks)
 
 
 def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep, snapshot: SnapshotAssertion) -> None:
-    kept = told(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
+    kept = bare_links(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
     assert kept == {"edge-server": {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}}
     assert said(out) == snapshot
 
@@ -96,7 +96,7 @@ def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep, snapshot: 
 def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(
     out: Console, sweep: Sweep, snapshot: SnapshotAssertion
 ) -> None:
-    told(out, sweep, Reading(0.03, 3e6, 3e6))
+    bare_links(out, sweep, Reading(0.03, 3e6, 3e6))
     _, *told_of = said(out)
     assert len(told_of) == 2
     assert all("200ms-5mbit" in line for line in told_of)
@@ -104,7 +104,7 @@ def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(
 
 
 def test_the_tolerance_that_was_asked_for_counts(out: Console, sweep: Sweep) -> None:
-    told(out, sweep.model_copy(update={"tolerance": 0.5, "rtt_tolerance": 0.5}), Reading(0.03, 3e6, 3e6))
+    bare_links(out, sweep.model_copy(update={"tolerance": 0.5, "rtt_tolerance": 0.5}), Reading(0.03, 3e6, 3e6))
     assert len(said(out)) == 1
 
 

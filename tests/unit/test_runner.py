@@ -340,12 +340,12 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
     Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Tally(), seed=3).run(plan)
     first, again, second, _ = workers.seeds
     assert first == again != second
-    told = [row["link_seed"] for row in store.rows()]
+    reports = [row["link_seed"] for row in store.rows()]
     if takes_seeds:
-        assert told[0] == told[1] != told[2] == told[3]
-        assert all(told)
+        assert reports[0] == reports[1] != reports[2] == reports[3]
+        assert all(reports)
     else:
-        assert told == [""] * 4
+        assert reports == [""] * 4
     other = Seeded()
     its = Store.create(tmp_path, "other", {})
     Runner(cast(AnyWorkers, other), its, network, Tolerance(), Follower(False), Tally(), seed=4).run(plan)

@@ -104,7 +104,7 @@ def row_of(plan: str, title: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
+    ("wanted", "shown"),
     [
         ({}, ""),
         ({"initial_window": 100}, ""),
@@ -112,22 +112,22 @@ def row_of(plan: str, title: str) -> str:
         ({"slow_start_after_idle": True}, "slow start after idle"),
     ],
 )
-def test_the_plan_tells_what_was_asked_of_tcp(out: Console, asked: dict[str, Any], shown: str) -> None:
-    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
+def test_the_plan_tells_what_was_asked_of_tcp(out: Console, wanted: dict[str, Any], shown: str) -> None:
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **wanted})
     networks = {"wifi": profiles("wifi", 1)}
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
     assert row_of(text(out), "TCP") == shown
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "wanted",
     [{"until": "5%"}, {"budget": "20min"}, {"until": "2.5%", "budget": "90s"}],
     ids=["until", "budget", "both"],
 )
 def test_the_plan_of_a_run_that_grows_says_how_far(
-    out: Console, asked: dict[str, Any], snapshot: SnapshotAssertion
+    out: Console, wanted: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
-    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **asked})
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **wanted})
     networks = {"wifi": profiles("wifi", 1)}
     screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
     shown = text(out)

@@ -75,7 +75,7 @@ class Session:
         return [sorted({trial.round for trial in part.trials}) for part in self.parts]
 
 
-def asked(**options: Any) -> Sweep:
+def wanted(**options: Any) -> Sweep:
     return make_sweep({"model": "m", "netem": ",".join(NETEMS), "trials": 2, **options})
 
 
@@ -84,18 +84,18 @@ def round_s(sweep: Sweep) -> float:
 
 
 def test_without_either_the_plan_is_all() -> None:
-    session = Session(asked())
+    session = Session(wanted())
     assert session.run().record() is None
     assert session.numbers == [[1, 2]]
     assert session.said == []
     everything = frozenset((t.cell, t.round) for t in session.parts[0].trials)
-    nothing = Session(asked(), done=everything)
+    nothing = Session(wanted(), done=everything)
     nothing.run()
     assert nothing.parts == []
 
 
 def test_rounds_are_added_until_all_is_sure(snapshot: SnapshotAssertion) -> None:
-    session = Session(asked(until="5%"), [knows(A, B), knows(A, B), knows()])
+    session = Session(wanted(until="5%"), [knows(A, B), knows(A, B), knows()])
     record = session.run().record()
     assert session.numbers == [[1], [2], [3], [4]]
     assert {len(part.trials) for part in session.parts} == {2 * CELLS}
@@ -113,7 +113,7 @@ def test_rounds_are_added_until_all_is_sure(snapshot: SnapshotAssertion) -> None
 
 
 def test_only_the_conditions_that_are_unsure_are_measured_again_and_whole() -> None:
-    session = Session(asked(until="5%"), [knows(A, B), knows(B), knows()])
+    session = Session(wanted(until="5%"), [knows(A, B), knows(B), knows()])
     session.run()
     assert session.numbers == [[1], [2], [3], [4]]
     again = session.parts[-1].trials
@@ -123,10 +123,10 @@ def test_only_the_conditions_that_are_unsure_are_measured_again_and_whole() -> N
 
 def test_each_condition_goes_on_with_its_own_next_round() -> None:
     """A second session asks for more: the rounds that A has not are no gap."""
-    first = Session(asked(until="5%"), [knows(B), knows(B), knows()])
+    first = Session(wanted(until="5%"), [knows(B), knows(B), knows()])
     first.run()
     done = frozenset((t.cell, t.round) for part in first.parts for t in part.trials)
-    second = Session(asked(until="2%"), [knows(A, B), knows()], done=done)
+    second = Session(wanted(until="2%"), [knows(A, B), knows()], done=done)
     second.run()
     (part,) = second.parts
     assert {(t.cell.condition, t.round) for t in part.trials} == {(A, 3), (B, 5)}
@@ -134,7 +134,7 @@ def test_each_condition_goes_on_with_its_own_next_round() -> None:
 
 
 def test_a_run_that_was_interrupted_completes_its_round_first() -> None:
-    sweep = asked(netem="none", until="5%")
+    sweep = wanted(netem="none", until="5%")
     whole = Session(sweep, [knows(A), knows(A), knows()])
     whole.run()
     trials = [t for part in whole.parts for t in part.trials]
@@ -145,7 +145,7 @@ def test_a_run_that_was_interrupted_completes_its_round_first() -> None:
 
 
 def test_a_run_that_is_sure_needs_no_testbed() -> None:
-    sweep = asked(until="5%")
+    sweep = wanted(until="5%")
     done = frozenset((t.cell, t.round) for t in plan.make(sweep, MODELS, NETWORKS).trials)
     session = Session(sweep, [knows()], done=done)
     assert (session.run().record() or {})["ended"] == "sure"
@@ -153,8 +153,8 @@ def test_a_run_that_is_sure_needs_no_testbed() -> None:
 
 
 def test_a_budget_is_spent_on_whole_rounds(snapshot: SnapshotAssertion) -> None:
-    sweep = asked()
-    session = Session(asked(budget=4.5 * round_s(sweep)))
+    sweep = wanted()
+    session = Session(wanted(budget=4.5 * round_s(sweep)))
     assert (session.run().record() or {}) == {
         "until": None,
         "budget_s": pytest.approx(4.5 * round_s(sweep)),
@@ -166,67 +166,67 @@ def test_a_budget_is_spent_on_whole_rounds(snapshot: SnapshotAssertion) -> None:
 
 def test_a_budget_counts_the_pace_there_is() -> None:
     """Twice as slow as foreseen: half as many rounds."""
-    session = Session(asked(budget=5.5 * round_s(asked())), pace=2.0)
+    session = Session(wanted(budget=5.5 * round_s(wanted())), pace=2.0)
     session.run()
     assert session.numbers == [[1], [2]]
-    assert session.time_s <= 5.5 * round_s(asked())
+    assert session.time_s <= 5.5 * round_s(wanted())
 
 
 def test_a_budget_that_fits_nothing_gets_one_round(snapshot: SnapshotAssertion) -> None:
-    session = Session(asked(budget=0.1, until="5%"))
+    session = Session(wanted(budget=0.1, until="5%"))
     assert (session.run().record() or {})["ended"] == "budget"
     assert session.numbers == [[1]]
     assert session.said == snapshot
 
 
 def test_whichever_comes_first_ends_it(snapshot: SnapshotAssertion) -> None:
-    budget = 4.5 * round_s(asked())
-    unsure = Session(asked(until="5%", budget=budget), itertools.repeat(knows(A, B)))
+    budget = 4.5 * round_s(wanted())
+    unsure = Session(wanted(until="5%", budget=budget), itertools.repeat(knows(A, B)))
     record = unsure.run().record() or {}
     assert (record["ended"], record["unsure"], record["widest"]) == ("budget", 4, "rpc 1 latency ±8.1 %")
     assert unsure.numbers == [[1], [2], [3], [4]]
     assert unsure.said[-1] == snapshot
-    sure = Session(asked(until="5%", budget=budget), [knows(A), knows()])
+    sure = Session(wanted(until="5%", budget=budget), [knows(A), knows()])
     assert (sure.run().record() or {})["ended"] == "sure"
 
 
 def test_nothing_is_measured_for_ever(snapshot: SnapshotAssertion) -> None:
-    session = Session(asked(until="5%"), itertools.repeat(knows(A)))
+    session = Session(wanted(until="5%"), itertools.repeat(knows(A)))
     assert (session.run().record() or {})["ended"] == "limit"
     assert session.numbers[-1] == [MOST_ROUNDS]
     assert session.said[-1] == snapshot
-    by_budget = Session(asked(budget="24h"))
+    by_budget = Session(wanted(budget="24h"))
     assert (by_budget.run().record() or {})["ended"] in ("limit", "budget")
     assert by_budget.numbers[-1][0] <= MOST_ROUNDS
 
 
 def test_what_has_no_valid_trial_is_told_and_not_waited_for(snapshot: SnapshotAssertion) -> None:
     lost = tuple(f"tcp {n}" for n in range(7))
-    session = Session(asked(until="5%"), [knows(lost=lost)])
+    session = Session(wanted(until="5%"), [knows(lost=lost)])
     assert (session.run().record() or {})["lost"] == list(lost)
-    nothing = Session(asked(until="5%"), [knows(points=0, lost=lost[:1])])
+    nothing = Session(wanted(until="5%"), [knows(points=0, lost=lost[:1])])
     assert (nothing.run().record() or {})["ended"] == "lost"
     assert [*session.said, *nothing.said] == snapshot
 
 
 def test_what_is_mostly_invalid_is_told_apart_and_not_waited_for(snapshot: SnapshotAssertion) -> None:
     now = Certainty(36, 4, 0, "", frozenset(), ("tcp 0",), ("tcp 3", "rpc 7"))
-    session = Session(asked(until="5%"), [now])
+    session = Session(wanted(until="5%"), [now])
     record = session.run().record() or {}
     assert (record["ended"], record["lost"]) == ("sure", ["tcp 0", "tcp 3", "rpc 7"])
-    nothing = Session(asked(until="5%"), [Certainty(36, 0, 0, "", frozenset(), (), ("tcp 3",))])
+    nothing = Session(wanted(until="5%"), [Certainty(36, 0, 0, "", frozenset(), (), ("tcp 3",))])
     assert (nothing.run().record() or {})["ended"] == "lost"
     assert [*session.said, *nothing.said] == snapshot
 
 
 def test_an_end_from_outside_is_told_as_such() -> None:
-    session = Session(asked(until="5%"), itertools.repeat(knows(A)))
+    session = Session(wanted(until="5%"), itertools.repeat(knows(A)))
     record = session.run(most=4).record() or {}
     assert (record["ended"], record["unsure"]) == ("interrupted", 2)
 
 
 def test_a_session_that_broke_was_not_interrupted() -> None:
-    broken = Session(asked(until="5%"), [knows(A)]).run(most=1)
+    broken = Session(wanted(until="5%"), [knows(A)]).run(most=1)
     assert (broken.record() or {})["ended"] == "interrupted"
     broken.failed()
     assert (broken.record() or {})["ended"] == "failed"

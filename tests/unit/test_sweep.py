@@ -17,12 +17,12 @@ from pareto.sweep import Sweep, make_sweep, networks_of, networks_to_check, prof
 
 
 def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
-    asked = make_sweep({"model": "mobilenetv2, resnet18", "netem": "200ms-5mbit,none", "points": "0,7"})
-    assert asked.models == ("mobilenetv2", "resnet18")
-    assert asked.netems == ("200ms-5mbit", "none")
-    assert asked.points == ("0", "7")
-    assert asked.backends == ("tcp", "rpc")
-    assert asked.trials == 6
+    wanted = make_sweep({"model": "mobilenetv2, resnet18", "netem": "200ms-5mbit,none", "points": "0,7"})
+    assert wanted.models == ("mobilenetv2", "resnet18")
+    assert wanted.netems == ("200ms-5mbit", "none")
+    assert wanted.points == ("0", "7")
+    assert wanted.backends == ("tcp", "rpc")
+    assert wanted.trials == 6
 
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -92,8 +92,8 @@ def test_unknown_profile_is_refused_before_anything_starts() -> None:
 def test_a_file_gives_options_and_the_command_line_overrides_them(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text("model: [alexnet, vgg16]\nnetem: none\ntrials: 5\n")
-    asked = requested_sweep(file, {"trials": 2})
-    assert (asked.models, asked.trials) == (("alexnet", "vgg16"), 2)
+    wanted = requested_sweep(file, {"trials": 2})
+    assert (wanted.models, wanted.trials) == (("alexnet", "vgg16"), 2)
 
 
 def test_quick_means_one_round_unless_told_otherwise() -> None:
@@ -102,9 +102,9 @@ def test_quick_means_one_round_unless_told_otherwise() -> None:
 
 
 def test_when_to_stop_is_a_share_and_a_time() -> None:
-    asked = make_sweep({"model": "m", "until": "5%", "budget": "20min"})
-    assert (asked.until, asked.budget) == (0.05, 1200)
-    assert make_sweep(asked.model_dump(mode="json")) == asked
+    wanted = make_sweep({"model": "m", "until": "5%", "budget": "20min"})
+    assert (wanted.until, wanted.budget) == (0.05, 1200)
+    assert make_sweep(wanted.model_dump(mode="json")) == wanted
     assert [make_sweep({"model": "m", "budget": text}).budget for text in ("90s", "1.5h")] == [90, 5400]
     assert (make_sweep({"model": "m"}).until, make_sweep({"model": "m"}).budget) == (None, None)
 
@@ -116,17 +116,17 @@ def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> 
     assert requested_sweep(None, {"model": "m", "budget": "1h"}).trials == 6
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\nuntil: 5%\nbudget: 20min\n")
-    asked = requested_sweep(file, {})
-    assert (asked.trials, asked.until, asked.budget) == (6, 0.05, 1200)
+    wanted = requested_sweep(file, {})
+    assert (wanted.trials, wanted.until, wanted.budget) == (6, 0.05, 1200)
 
 
 def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
     begun = make_sweep({"model": "alexnet", "until": "5%"})
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
     assert resumed_sweep(tmp_path, {}) == begun
-    asked = resumed_sweep(tmp_path, {"until": "2%", "budget": "1h"})
-    assert asked == begun.model_copy(update={"until": 0.02, "budget": 3600})
-    assert asked.trials == begun.trials == 6
+    wanted = resumed_sweep(tmp_path, {"until": "2%", "budget": "1h"})
+    assert wanted == begun.model_copy(update={"until": 0.02, "budget": 3600})
+    assert wanted.trials == begun.trials == 6
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,10 @@ def test_the_papers_sweep_is_valid_and_found_from_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = requested_sweep(Path("sweeps/paper.yaml"), {})
-    assert len(asked.models) == 6
-    assert set(asked.netems) == {"none", "200ms-5mbit"}
-    assert asked.trials == 5
+    wanted = requested_sweep(Path("sweeps/paper.yaml"), {})
+    assert len(wanted.models) == 6
+    assert set(wanted.netems) == {"none", "200ms-5mbit"}
+    assert wanted.trials == 5
 
 
 def test_each_link_has_a_profile(snapshot: SnapshotAssertion) -> None:
@@ -183,8 +183,8 @@ def test_points_may_be_numbers_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_check_makes_as_many_hosts_as_the_profiles_need() -> None:
-    asked = make_sweep({"model": "m", "netem": "wifi,wifi+lte"})
-    assert [[it.name for it in network] for network in networks_to_check(asked)] == [
+    wanted = make_sweep({"model": "m", "netem": "wifi,wifi+lte"})
+    assert [[it.name for it in network] for network in networks_to_check(wanted)] == [
         ["wifi", "wifi"],
         ["wifi", "lte"],
     ]
@@ -201,8 +201,8 @@ def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> Non
 
 
 def test_what_is_asked_for_twice_is_measured_once() -> None:
-    asked = make_sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
-    assert (asked.backends, asked.batch_sizes, asked.netems) == (("tcp",), (1, 8), ("wifi",))
+    wanted = make_sweep({"model": "m", "backend": "tcp,tcp", "batch_size": "1,8,1", "netem": "wifi,wifi"})
+    assert (wanted.backends, wanted.batch_sizes, wanted.netems) == (("tcp",), (1, 8), ("wifi",))
 
 
 def test_requests_in_flight_are_numbers_however_they_are_written() -> None:
@@ -212,22 +212,22 @@ def test_requests_in_flight_are_numbers_however_they_are_written() -> None:
 
 
 def test_a_backend_under_several_names_is_one_transport() -> None:
-    asked = make_sweep({"model": "m", "backend": "tcp:a,rpc,tcp:b"})
-    assert asked.backends == ("tcp:a", "rpc", "tcp:b")
-    assert asked.transports == ("tcp", "rpc")
+    wanted = make_sweep({"model": "m", "backend": "tcp:a,rpc,tcp:b"})
+    assert wanted.backends == ("tcp:a", "rpc", "tcp:b")
+    assert wanted.transports == ("tcp", "rpc")
 
 
 def test_a_variant_is_a_transport_of_its_own() -> None:
-    asked = make_sweep({"model": "m", "backend": "tcp,tcp:4:a,rpc:basic,tcp:4:b,rpc"})
-    assert asked.transports == ("tcp", "tcp:4", "rpc:basic", "rpc")
+    wanted = make_sweep({"model": "m", "backend": "tcp,tcp:4:a,rpc:basic,tcp:4:b,rpc"})
+    assert wanted.transports == ("tcp", "tcp:4", "rpc:basic", "rpc")
 
 
 def test_of_tcps_settings_what_is_not_asked_is_as_ever() -> None:
     assert make_sweep({"model": "m"}).tcp == TcpSettings()
-    asked = make_sweep(
+    wanted = make_sweep(
         {"model": "m", "congestion": "bbr", "initial_window": 10, "slow_start_after_idle": True}
     )
-    assert asked.tcp == TcpSettings("bbr", 10, slow_start_after_idle=True)
+    assert wanted.tcp == TcpSettings("bbr", 10, slow_start_after_idle=True)
     assert make_sweep({"model": "m", "testbed": "lab.yaml", "congestion": "reno"}).tcp == TcpSettings("reno")
 
 
@@ -301,8 +301,8 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_networks_are_told_apart_by_their_profiles_in_order() -> None:
-    asked = make_sweep({"model": "m", "netem": "wifi,wifi+lte,lte+lte", "hosts": 3})
-    networks = networks_of(asked, 2)
+    wanted = make_sweep({"model": "m", "netem": "wifi,wifi+lte,lte+lte", "hosts": 3})
+    networks = networks_of(wanted, 2)
     assert {name: [it.name for it in network] for name, network in networks.items()} == {
         "wifi": ["wifi", "wifi"],
         "wifi+lte": ["wifi", "lte"],
@@ -313,8 +313,8 @@ def test_networks_are_told_apart_by_their_profiles_in_order() -> None:
 def test_profiles_of_one_name_must_be_one(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     file = tmp_path / "wifi.yaml"
     file.write_text("edge_to_server: {delay: 9ms}\n")
-    asked = make_sweep({"model": "m", "netem": f"wifi,{file}"})
+    wanted = make_sweep({"model": "m", "netem": f"wifi,{file}"})
     with pytest.raises(UserError) as refused:
-        networks_of(asked, 1)
+        networks_of(wanted, 1)
     assert str(file) in str(refused.value)
     assert str(refused.value) == snapshot

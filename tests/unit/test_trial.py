@@ -34,7 +34,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "serialize_s": [0.0005] * 6,
         "stages_s": [[0.015]] * 6,
     }
-    told: dict[str, Any] = {
+    reports: dict[str, Any] = {
         "latency_s": 0.4,
         "latency_p95_s": None,
         "loaded_latency_s": 0.6,
@@ -60,13 +60,13 @@ def report(**changes: Any) -> dict[str, Any]:
         "rss_bytes": 4 << 20,
         "requests": {"latency": requests, "throughput": copy.deepcopy(requests)},
     }
-    return told | changes
+    return reports | changes
 
 
-def row(told: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
+def row(reports: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
     first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
-    crossed = [CROSSING] if told.get("stages_s") else []
-    result = result_of({"edge": told, "server": USAGE})
+    crossed = [CROSSING] if reports.get("stages_s") else []
+    result = result_of({"edge": reports, "server": USAGE})
     return trial_row(CELL, crossed, result, {"edge-server": (first, last)})
 
 
@@ -152,10 +152,10 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
 
 
 def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
-    told = {"edge": report(edge_s=0.036, work_s=0.051, latency_s=0.42), "server": USAGE}
+    reports = {"edge": report(edge_s=0.036, work_s=0.051, latency_s=0.42), "server": USAGE}
     probes = {"edge-server": (Probed(GOOD, ""),) * 2}
-    assert trial_row(CELL, [CROSSING], result_of(told), probes, slowed=4.1)["status"] == "ok"
-    assert trial_row(CELL, [CROSSING], result_of(told), probes, slowed=3.9)["status"] == "invalid"
+    assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=4.1)["status"] == "ok"
+    assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=3.9)["status"] == "invalid"
 
 
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
@@ -169,12 +169,12 @@ def test_a_gpu_that_clocks_down_between_requests_is_not_disturbed() -> None:
 
 
 def test_the_server_is_judged_as_the_edge_is() -> None:
-    told = {
+    reports = {
         "edge": report(stages_s=[0.05], work_s=0.06, latency_s=0.42),
         "server": {**USAGE, "baseline_s": 0.015},
     }
     good = Probed(GOOD, "")
-    made = trial_row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)})
+    made = trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (good, good)})
     assert made["status"] == "invalid"
     assert "the server's stage" in made["reason"]
     assert made["server_slowdown"] == pytest.approx(50 / 15)
@@ -183,8 +183,8 @@ def test_the_server_is_judged_as_the_edge_is() -> None:
 def test_a_throughput_just_over_its_bound_was_no_steady_state() -> None:
     most = row(report())["throughput_bound_ips"]
     for length_s, status in ((0.2, "ok"), (0.4, "ok"), (2.0, "invalid")):
-        told = report(throughput_ips=1.07 * most, throughput_window=[3.0, 3.0 + length_s])
-        assert row(told)["status"] == status
+        reports = report(throughput_ips=1.07 * most, throughput_window=[3.0, 3.0 + length_s])
+        assert row(reports)["status"] == status
     assert row(report(throughput_ips=1.02 * most))["status"] == "ok"
     assert row(report(throughput_ips=1.05 * most))["status"] == "invalid"
 
@@ -210,22 +210,22 @@ def test_where_nothing_crosses_nothing_is_invented() -> None:
 
 def test_the_network_time_is_the_median_of_what_remains_of_each_request() -> None:
     """Two kinds of requests, long on one host each: of medians taken apart less than nothing would remain."""
-    told = report()
+    reports = report()
     long, short = [0.2] * 4 + [0.01] * 2, [0.01] * 2 + [0.2] * 4
-    told["requests"]["latency"] |= {"edge_s": long, "stages_s": [[seconds] for seconds in short]}
-    told |= {"edge_s": 0.2, "stages_s": [0.2], "latency_s": 0.4}
-    made = row(told)
+    reports["requests"]["latency"] |= {"edge_s": long, "stages_s": [[seconds] for seconds in short]}
+    reports |= {"edge_s": 0.2, "stages_s": [0.2], "latency_s": 0.4}
+    made = row(reports)
     assert made["latency_s"] - made["edge_s"] - made["server_s"] - made["serialize_s"] < 0
     assert made["network_s"] == pytest.approx(0.4 - 0.01 - 0.2 - 0.0005)
 
 
 def test_a_request_shorter_than_its_parts_makes_the_trial_invalid(snapshot: SnapshotAssertion) -> None:
-    told = report()
-    told["requests"]["latency"]["stages_s"] = [[0.015]] * 5 + [[0.4]]
-    made = row(told)
+    reports = report()
+    reports["requests"]["latency"]["stages_s"] = [[0.015]] * 5 + [[0.4]]
+    made = row(reports)
     assert (made["status"], made["reason"]) == ("invalid", snapshot)
-    told["requests"]["latency"]["stages_s"] = [[0.4 - 0.010 - 0.0005 + 1e-9]] * 6  # sums round
-    assert row(told)["status"] == "ok"
+    reports["requests"]["latency"]["stages_s"] = [[0.4 - 0.010 - 0.0005 + 1e-9]] * 6  # sums round
+    assert row(reports)["status"] == "ok"
 
 
 STEADY = {"throughput_window": (1.0, 3.0), "throughput_window_requests": 10}
@@ -233,17 +233,17 @@ STEADY = {"throughput_window": (1.0, 3.0), "throughput_window_requests": 10}
 
 def test_the_busiest_step_is_not_what_sets_the_bound() -> None:
     """5 requests a second keep the link busy for 80 % of the time, and the edge for 90 %."""
-    told = report(**STEADY, throughput_busy_s=1.8, throughput_ips=5.0)
+    reports = report(**STEADY, throughput_busy_s=1.8, throughput_ips=5.0)
     usage = {**USAGE, **STEADY, "throughput_busy_s": 0.2}
     probed = Probed(GOOD, "")
     made = trial_row(
-        CELL, [CROSSING], result_of({"edge": told, "server": usage}), {"edge-server": (probed, probed)}
+        CELL, [CROSSING], result_of({"edge": reports, "server": usage}), {"edge-server": (probed, probed)}
     )
     assert (made["bound_by"], made["busiest"]) == ("edge-server out", "edge")
     assert made["busiest_utilization"] == pytest.approx(0.9)
-    told["throughput_busy_s"] = 1.4
+    reports["throughput_busy_s"] = 1.4
     made = trial_row(
-        CELL, [CROSSING], result_of({"edge": told, "server": usage}), {"edge-server": (probed, probed)}
+        CELL, [CROSSING], result_of({"edge": reports, "server": usage}), {"edge-server": (probed, probed)}
     )
     assert (made["busiest"], made["busiest_utilization"]) == (
         "edge-server out",
@@ -266,7 +266,7 @@ SECOND = {"sent_bytes": 10**6, "received_bytes": 10**6, "retransmits": 3}
 def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) -> dict[str, Any]:
     """A trial of three hosts; `off`: what is wrong with the second link after it."""
     chained = {"stages_s": [[0.02, 0.015]] * 6, "finished_s": [0.5 * i + 0.6 for i in range(6)]}
-    told = {
+    reports = {
         "edge": report(
             **{"stages_s": [0.02, 0.015], "work_s": 0.045, "latency_s": 0.6}
             | {"requests": {phase: {**of, **chained} for phase, of in report()["requests"].items()}}
@@ -278,7 +278,7 @@ def chain_row(second: dict[str, Any] = SECOND, off: str = "", **changes: Any) ->
     second_link = Probed(Reading(0.05, 0.95e6, None), ""), Probed(GOOD, off)
     readings = {"edge-middle1": (Probed(GOOD, ""), Probed(GOOD, "")), "middle1-server": second_link}
     cell = Cell(CELL.model, (7, 9), "features.6+features.8", "tcp", "x", 1)
-    return trial_row(cell, CHAIN, result_of(told), readings)
+    return trial_row(cell, CHAIN, result_of(reports), readings)
 
 
 def test_a_chains_times_add_up_over_all_of_it() -> None:
@@ -294,8 +294,8 @@ def test_a_chains_times_add_up_over_all_of_it() -> None:
 
 
 def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> None:
-    told = report()
-    for phase in told["requests"].values():
+    reports = report()
+    for phase in reports["requests"].values():
         phase["stages_s"] = [[0.2, 0.01, 0.0]] * 3 + [[0.01, 0.1, 0.0]] * 3
     usage = USAGE | SECOND
     roles = {"middle1": usage, "middle2": usage, "server": usage}
@@ -304,7 +304,7 @@ def test_the_middles_time_is_the_median_of_what_its_hosts_took_together() -> Non
         CROSSING,
         *[Crossing(name, Profile("x"), 1, 1) for name in ("middle1-middle2", "middle2-server")],
     ]
-    edge = {**told, "stages_s": [0.105, 0.055, 0.0]}
+    edge = {**reports, "stages_s": [0.105, 0.055, 0.0]}
     made = trial_row(
         cell, crossings, result_of({"edge": edge, **roles}), {"edge-middle1": (Probed(GOOD, ""),) * 2}
     )
@@ -358,8 +358,8 @@ WINDOWS = {
 
 def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
     good = Probed(GOOD, "")
-    told = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
-    return trial_row(cell, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)
+    reports = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
+    return trial_row(cell, [CROSSING], result_of(reports), {"edge-server": (good, good)}, samples)
 
 
 def test_the_sensors_columns_are_each_hosts_own() -> None:
@@ -379,8 +379,8 @@ def test_a_full_core_is_named_where_the_throughput_falls_short() -> None:
 
     def named(throughput_ips: float, samples: dict[str, Any]) -> Any:
         good = Probed(GOOD, "")
-        told = {"edge": report(**WINDOWS, throughput_ips=throughput_ips), "server": {**USAGE, **WINDOWS}}
-        return trial_row(CELL, [CROSSING], result_of(told), {"edge-server": (good, good)}, samples)[
+        reports = {"edge": report(**WINDOWS, throughput_ips=throughput_ips), "server": {**USAGE, **WINDOWS}}
+        return trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (good, good)}, samples)[
             "full_cores"
         ]
 
@@ -464,18 +464,18 @@ ON_WIRE_S = 8 * 100_352 / (5e6 * GOODPUT)
 def test_a_link_that_is_right_when_probed_and_slow_under_load(
     backend: str, slower: float, invalid: bool, snapshot: SnapshotAssertion
 ) -> None:
-    told = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001), "server": USAGE}
+    reports = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001), "server": USAGE}
     exact = Reading(0.2, 5e6 * GOODPUT, None)
     probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
     it = replace(CELL, backend=backend)
-    made = trial_row(it, [CROSSING], result_of(told), probes)
+    made = trial_row(it, [CROSSING], result_of(reports), probes)
     assert (made["status"] == "invalid") is invalid, made["reason"]
     assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT / (1 + slower), rel=0.01)
     if invalid:
         assert "during the trial" in made["reason"]
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
-    assert "during the trial" not in trial_row(it, [lossy], result_of(told), probes)["reason"]
+    assert "during the trial" not in trial_row(it, [lossy], result_of(reports), probes)["reason"]
 
 
 def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
@@ -485,9 +485,9 @@ def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
         (0.08, 0.0, Tolerance(rate_fraction=0.08)),
         (0.0, 0.02, Tolerance(rtt_floor_s=0.02)),
     ):
-        told = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s), "server": USAGE}
-        assert "during the trial" in trial_row(CELL, [CROSSING], result_of(told), probes)["reason"]
-        assert not trial_row(CELL, [CROSSING], result_of(told), probes, tolerance=tolerance)["reason"]
+        reports = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s), "server": USAGE}
+        assert "during the trial" in trial_row(CELL, [CROSSING], result_of(reports), probes)["reason"]
+        assert not trial_row(CELL, [CROSSING], result_of(reports), probes, tolerance=tolerance)["reason"]
 
 
 def test_a_short_transfer_tells_no_rate() -> None:
@@ -501,10 +501,10 @@ def test_a_short_transfer_tells_no_rate() -> None:
 
 def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
     """1.5 % faster than asked is within the probe's tolerance: the latency of such a link is no fault."""
-    told = {"edge": took(0.2 + ON_WIRE_S * GOODPUT / 1.015), "server": USAGE}
+    reports = {"edge": took(0.2 + ON_WIRE_S * GOODPUT / 1.015), "server": USAGE}
     slow, fast = (Reading(0.2, 5e6 * share * GOODPUT, None) for share in (1.0, 1.015))
     rows = [
-        trial_row(CELL, [CROSSING], result_of(told), {"edge-server": (Probed(it, ""), Probed(it, ""))})
+        trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (Probed(it, ""), Probed(it, ""))})
         for it in (slow, fast)
     ]
     assert rows[0]["latency_bound_s"] == rows[1]["latency_bound_s"]
