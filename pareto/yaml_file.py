@@ -72,12 +72,17 @@ def quantity(read: Callable[[str, str], float], *, plain: bool = False) -> Befor
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
+_MOST_NODES = 100_000
+"""Of a file with its aliases written out: more is none that somebody wrote."""
+
+
 class YamlFile:
     """One file. `what` says what it holds, `error` is raised for each fault in it."""
 
     def __init__(self, path: Path, what: str, error: type[Exception] = UserError) -> None:
         self.path = path
         self._error = error
+        self._nodes = 0
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
@@ -90,6 +95,8 @@ class YamlFile:
         except yaml.reader.ReaderError as fault:
             line = text.count("\n", 0, fault.position) + 1
             raise error(f"{path}:{line}: not YAML: a character that is not text") from None
+        except RecursionError:
+            raise error(f"{path}: is nested too deep") from None
 
     def read(self, model: type[_Model], example: str) -> _Model:
         """What the file says, as `model`. An empty file is a fault, whose message shows the `example`."""
@@ -114,6 +121,9 @@ class YamlFile:
 
     def _plain(self, node: yaml.Node) -> Any:
         """The node as dicts, lists and text."""
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise self._fault(node, "the file says too much: is something in it repeated by aliases?")
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(each) for each in node.value]
         if not isinstance(node, yaml.MappingNode):

@@ -281,6 +281,18 @@ def test_a_wrong_trace_is_named_with_both_lines(
     assert str(caught.value) == snapshot
 
 
+@pytest.mark.parametrize("text", ["[" * 5000, "&a {edge_to_server: *a}\n", "&a [*a]\n"])
+def test_a_file_without_end_is_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"mine\.yaml: is nested too deep"):
+        read(write(tmp_path, text))
+
+
+def test_a_file_that_multiplies_itself_is_one_line(tmp_path: Path) -> None:
+    levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]" for level in range(1, 12)]
+    with pytest.raises(UserError, match="aliases"):
+        read(write(tmp_path, "\n".join(["l0: &l0 x", *levels]) + "\n"))
+
+
 def test_a_profile_that_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     messages = []
