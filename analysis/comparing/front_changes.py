@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import draws
-from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
-from analysis.fronts.draws import Draws
+from analysis.fronts.draws import Draws, prepared
 from analysis.fronts.front import probabilities
 from analysis.fronts.indicators import BEYOND_WORST, volume
-from analysis.fronts.objectives import DEFAULT, Objective, chosen
-from analysis.fronts.where import Where
+from analysis.fronts.objectives import DEFAULT, Objective
 from analysis.naming import cell_names
-from analysis.points import CONDITION, pooled
-from analysis.statistics.noise import floors
+from analysis.points import CONDITION
 from analysis.statistics.samples import LEAST_VALUES
 from analysis.statistics.significance import ALPHA
 
@@ -53,14 +49,10 @@ def changes(
 
     Raises `UserError` for objectives or a constraint that can't be read.
     """
-    wanted, constraint = chosen(objectives), Where.parse(where)
-    sides = []
-    for number, measured in enumerate((first, other)):
-        known = floors(measured, [objective.column for objective in wanted])
-        trials = pooled(measured)
-        rows = cells(trials)
-        rows["feasible"] = constraint.holds(rows)
-        sides.append(draws.conditions(trials, rows, wanted, constraint, resamples, seed + number, known))
+    sides = (
+        prepared(trials, objectives, where, resamples, seed + number, with_floor=True).draws
+        for number, trials in enumerate((first, other))
+    )
     changed = [
         one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
     ]

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts import energy
-from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS
+from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, cells
 from analysis.fronts.dominance import Bools, Floats
-from analysis.fronts.objectives import Objective
+from analysis.fronts.objectives import Objective, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends
-from analysis.points import CONDITION, NONE, order, order_backends
+from analysis.points import CONDITION, NONE, order, order_backends, pooled
 from analysis.statistics import posterior
-from analysis.statistics.noise import Floors, floor_of, spread_of_runs
+from analysis.statistics.noise import Floors, floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
 
 Ints = npt.NDArray[np.int64]
@@ -109,6 +109,38 @@ class Draws:
         return int(rounds[share >= min(FAIR_CHANCE, share.max())].min()) if on_front.any() else 0
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Trials as their cells (`analysis.fronts.cells.cells`), with the draws of one condition after another."""
+
+    rows: pd.DataFrame
+    objectives: tuple[Objective, ...]
+    where: Where
+    draws: Iterator[Draws]
+
+
+def prepared(
+    trials: pd.DataFrame,
+    objectives: Sequence[str],
+    where: str,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    *,
+    with_floor: bool = False,
+) -> Prepared:
+    """The cells of trials and the draws of each condition, by the names of objectives and the text of a constraint.
+
+    with_floor: the draws of what is true, which probabilities are made of, hold the noise floor. Raises `UserError` for
+    objectives or a constraint that can't be read.
+    """
+    wanted, constraint = chosen(objectives), Where.parse(where)
+    known = floors(trials, [objective.column for objective in wanted]) if with_floor else {}
+    trials = pooled(trials)
+    rows = cells(trials)
+    every = conditions(trials, rows, wanted, constraint, resamples, seed, known)
+    return Prepared(rows, wanted, constraint, every)
+
+
 def conditions(
     trials: pd.DataFrame,
     rows: pd.DataFrame,
@@ -116,9 +148,9 @@ def conditions(
     where: Where,
     resamples: int,
     seed: int,
-    floors: Floors | None = None,
+    known: Floors | None = None,
 ) -> Iterator[Draws]:
-    """The draws of each condition of these trials; `rows` are their cells. floors: what is known of the noise floor.
+    """The draws of each condition of these trials; `rows` are their cells. known: the noise floors.
 
     Objectives and the columns of the constraint are computed of the same resample, where they are medians or made of
     them; all else in a constraint (a name, an interval, a number of rounds) is the same in every resample.
@@ -150,7 +182,7 @@ def conditions(
             in_rounds,
             partial(_may_hold, where, members, constants, measured, seed),
             np.hypot(
-                floor_of(floors or {}, members.iloc[0]).of([objective.column for objective in objectives]),
+                floor_of(known or {}, members.iloc[0]).of([objective.column for objective in objectives]),
                 spread_of_runs(np.log(np.where(in_rounds > 0, in_rounds, np.nan)), result.run),
             ),
             seed,
@@ -170,10 +202,8 @@ def _may_hold(
         name: posterior.alone(measured[name], count, seed + number)
         for number, name in enumerate(sorted(where.columns & set(measured)))
     }
-    cells = len(next(iter(measured.values())).T)
-    return np.broadcast_to(
-        where.within(where.over_backends(members, dict(constants) | drawn)), (count, cells)
-    )
+    holds = where.within(where.over_backends(members, dict(constants) | drawn))
+    return np.broadcast_to(holds, (count, len(members)))
 
 
 def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str]) -> dict[str, Floats]:

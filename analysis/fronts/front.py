@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import draws, energy, indicators
-from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, cells
+from analysis.fronts import energy, indicators
+from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS
 from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
-from analysis.fronts.draws import Draws
+from analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
-from analysis.fronts.where import Where
 from analysis.naming import backends, cell_names
-from analysis.points import CELL, CONDITION, NONE, pooled
-from analysis.statistics.noise import floors
+from analysis.points import CELL, CONDITION, NONE
 from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
 
@@ -52,7 +50,7 @@ def front(
     trials: pd.DataFrame,
     objectives: Sequence[str] = DEFAULT,
     where: str = "",
-    resamples: int = draws.RESAMPLES,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
@@ -93,12 +91,8 @@ def front(
     The same trials, `resamples` and `seed` give the same result, whatever other conditions are there. Raises
     `UserError` for objectives or a constraint that can't be read.
     """
-    wanted, constraint = chosen(objectives), Where.parse(where)
-    known = floors(trials, [objective.column for objective in wanted])
-    trials = pooled(trials)
-    rows = cells(trials)
-    every = draws.conditions(trials, rows, wanted, constraint, resamples, seed, known)
-    return _judged(rows, wanted, constraint, map(_certainty, every))
+    ready = prepared(trials, objectives, where, resamples, seed, with_floor=True)
+    return _judged(ready, map(_certainty, ready.draws))
 
 
 def _certainty(drawn: Draws) -> pd.DataFrame:
@@ -108,13 +102,11 @@ def _certainty(drawn: Draws) -> pd.DataFrame:
     return pd.DataFrame(columns, index=drawn.rows.index)
 
 
-def _judged(
-    rows: pd.DataFrame, objectives: Sequence[Objective], where: Where, certain: Iterable[pd.DataFrame]
-) -> pd.DataFrame:
-    """The frame of `front`, of the cells and, of each condition that has a valid trial, what `_certainty` says."""
-    frame = rows.assign(feasible=where.holds(rows))
-    frame["on_fronts_of"] = _fronts_of(frame, objectives)
-    frame["on_front"] = _on_front(frame, objectives)
+def _judged(ready: Prepared, certain: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """The frame of `front`, from the cells and what `_certainty` says of each condition that has a valid trial."""
+    frame = ready.rows.assign(feasible=ready.where.holds(ready.rows))
+    frame["on_fronts_of"] = _fronts_of(frame, ready.objectives)
+    frame["on_front"] = _on_front(frame, ready.objectives)
     # A point without a backend, where there is no other, is on no backend's front but on that of all.
     frame["on_backend_front"] = frame["on_fronts_of"].ne("") | (frame["on_front"] & frame["backend"].eq(NONE))
     frame["on_energy_front"] = _on_energy_front(frame)
@@ -167,23 +159,20 @@ def fronts(
     The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
     held at a time. Raises `UserError` as the three do.
     """
-    wanted, constraint = chosen(objectives), Where.parse(where)
-    is_plane = wanted == chosen(DEFAULT)
-    known = floors(trials, [objective.column for objective in wanted])
-    trials = pooled(trials)
-    rows = cells(trials)
+    ready = prepared(trials, objectives, where, seed=seed, with_floor=True)
+    is_plane = tuple(objectives) == DEFAULT
     certain: list[pd.DataFrame] = []
     volumes: list[dict[str, Any]] = []
     corners: list[pd.DataFrame] = []
-    for drawn in draws.conditions(trials, rows, wanted, constraint, draws.RESAMPLES, seed, known):
+    for drawn in ready.draws:
         certain.append(_certainty(drawn))
         volumes += indicators.hypervolume_rows(drawn, {})
         if is_plane:
             corners += indicators.attainment_rows(drawn.first(indicators.BAND_RESAMPLES))
     return Fronts(
-        _judged(rows, wanted, constraint, certain),
-        indicators.hypervolume_frame(volumes, wanted),
-        indicators.attainment_frame(corners, wanted)
+        _judged(ready, certain),
+        indicators.hypervolume_frame(volumes, ready.objectives),
+        indicators.attainment_frame(corners, ready.objectives)
         if is_plane
         else indicators.attainment(trials, where=where, seed=seed),
     )

@@ -9,13 +9,10 @@ import moocore
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import draws
-from analysis.fronts.cells import cells
 from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
-from analysis.fronts.draws import Draws, Ints
-from analysis.fronts.objectives import DEFAULT, Objective, chosen
-from analysis.fronts.where import Where
-from analysis.points import CONDITION, pooled
+from analysis.fronts.draws import RESAMPLES, Draws, Ints, prepared
+from analysis.fronts.objectives import DEFAULT, Objective
+from analysis.points import CONDITION
 from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
 from pareto.errors import UserError
 
@@ -62,7 +59,7 @@ def hypervolumes(
     objectives: Sequence[str] = DEFAULT,
     where: str = "",
     reference: Mapping[str, float] | None = None,
-    resamples: int = draws.RESAMPLES,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """One row per condition and backend, and one for all of them together (backend `all`).
@@ -85,14 +82,12 @@ def hypervolumes(
 
     Raises `UserError` for objectives, a constraint or a reference that can't be read.
     """
-    wanted, constraint = chosen(objectives), Where.parse(where)
-    given = dict(reference or {})
+    ready, given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
     for name in given:
         if name not in objectives:
             raise UserError(f"reference: {name!r} is not one of the objectives {', '.join(objectives)}")
-    trials = pooled(trials)
-    every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
-    return hypervolume_frame((row for drawn in every for row in hypervolume_rows(drawn, given)), wanted)
+    rows = (row for drawn in ready.draws for row in hypervolume_rows(drawn, given))
+    return hypervolume_frame(rows, ready.objectives)
 
 
 def hypervolume_rows(drawn: Draws, given: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -173,12 +168,11 @@ def attainment(
     No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
     where none is feasible. Raises `UserError` for other than two objectives, or what can't be read.
     """
-    wanted, constraint = chosen(objectives), Where.parse(where)
-    if len(wanted) != 2:
-        raise UserError(f"attainment: two objectives make a band, not {len(wanted)}")
-    trials = pooled(trials)
-    every = draws.conditions(trials, cells(trials), wanted, constraint, resamples, seed)
-    return attainment_frame((corners for drawn in every for corners in attainment_rows(drawn)), wanted)
+    ready = prepared(trials, objectives, where, resamples, seed)
+    if len(ready.objectives) != 2:
+        raise UserError(f"attainment: two objectives make a band, not {len(ready.objectives)}")
+    corners = (rows for drawn in ready.draws for rows in attainment_rows(drawn))
+    return attainment_frame(corners, ready.objectives)
 
 
 def attainment_rows(drawn: Draws) -> Iterator[pd.DataFrame]:
