@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.dominance import Floats
 from analysis.points import CELL, CONDITION, TRIAL, cuts, hosts, pooled
 from analysis.runs.manifest import directions, section, within
+from analysis.statistics.samples import Floats
 from pareto.constants import GOODPUT
 
 MIN_PAYLOADS = 4

@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.advice.network import Network
-from analysis.fronts.dominance import Floats
 from analysis.naming import backends
 from analysis.points import CONDITION, order, pooled
+from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
 
-Ints = npt.NDArray[np.int64]
 _TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """What is the same for all points that advice chooses from; the network is what it is about."""
@@ -85,7 +83,7 @@ class Observed:
         return [name for name in dict.fromkeys(self.places) if name in self.networks]
 
     @property
-    def present(self) -> npt.NDArray[np.bool_]:
+    def present(self) -> Bools:
         """Which were measured at all: rounds x cells."""
         return np.asarray(np.any(~np.isnan(self.latency_s), axis=1))
 

@@ -23,11 +23,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.advice.network import Network, networks
-from analysis.advice.observed import Ints, Observed, medians, observe, together, workloads
+from analysis.advice.observed import Observed, medians, observe, together, workloads
 from analysis.costs import MIN_PAYLOADS, slope
-from analysis.fronts.dominance import Floats
 from analysis.points import cuts
 from analysis.statistics.noise import Floor, Floors, floor_of
+from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT, MOST_IN_FLIGHT
 from pareto.errors import UserError
 
@@ -123,7 +123,7 @@ class Predictor:
         throughput = throughput_ips / scaled.throughput_ips(**conditions)
         return replace(scaled, throughput_scale=np.where(known, throughput, 1.0))
 
-    def only(self, kept: Ints | npt.NDArray[np.bool_]) -> Predictor:
+    def only(self, kept: Ints | Bools) -> Predictor:
         """The predictor of these cells."""
         arrays: dict[str, Any] = {
             name: value[..., kept] for name, value in vars(self).items() if isinstance(value, np.ndarray)

@@ -13,11 +13,10 @@ import numpy.typing as npt
 from analysis.advice.network import Network
 from analysis.advice.observed import KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
-from analysis.fronts.dominance import Floats
 from analysis.fronts.where import Where
 from analysis.naming import count
 from analysis.statistics import posterior
-from analysis.statistics.samples import interval
+from analysis.statistics.samples import Bools, Floats, interval
 from analysis.wording import EDGE, SERVER, doing, duration, order, place, sent
 from pareto.errors import UserError
 
@@ -252,7 +251,7 @@ def best_shares(costs: Floats) -> Floats:
     return np.asarray((least / least.sum(axis=1, keepdims=True)).mean(axis=0))
 
 
-def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> npt.NDArray[np.bool_]:
+def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> Bools:
     """Which cells satisfy the constraint."""
     frame = central.cells.drop(columns=[name for name in KEPT if central.cells[name].isna().all()])
     latency_s, throughput_ips = central.latency_s(**conditions), central.throughput_ips(**conditions)
@@ -263,7 +262,7 @@ def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -
 def _choices(
     central: Predictor,
     by_round: Predictor,
-    present: npt.NDArray[np.bool_],
+    present: Bools,
     conditions: Mapping[str, float],
     shares: Floats,
     input_type: str,
@@ -296,7 +295,7 @@ def _choices(
 def crossovers(
     central: Predictor,
     by_round: Predictor,
-    present: npt.NDArray[np.bool_],
+    present: Bools,
     network: Network,
     objective: str,
     measured: Sequence[Network],
@@ -336,7 +335,7 @@ def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tu
     if mine.all():
         return None
 
-    def beaten(costs: Floats) -> npt.NDArray[np.bool_]:
+    def beaten(costs: Floats) -> Bools:
         return np.asarray(costs[..., ~mine].min(axis=-1) < costs[..., mine].min(axis=-1) * (1 - _TINY))
 
     places = np.geomspace(here, end, STEPS)
@@ -351,7 +350,7 @@ def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tu
 
 
 def _crossover_interval(
-    pair: Cost, kept: npt.NDArray[np.bool_], at: float, ends: tuple[float, float], upwards: bool
+    pair: Cost, kept: Bools, at: float, ends: tuple[float, float], upwards: bool
 ) -> tuple[float, float]:
     """The interval of where the second of two cells becomes better, in each round at the place nearest to `at`."""
     places = np.geomspace(*ends, STEPS)[:: 1 if upwards else -1]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
+from analysis.fronts.dominance import nondominated, nondominated_in_each
 from analysis.fronts.draws import Draws, prepared
 from analysis.fronts.front import probabilities
 from analysis.fronts.indicators import BEYOND_WORST, volume
 from analysis.fronts.objectives import DEFAULT, Objective
 from analysis.naming import cell_names
 from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES
+from analysis.statistics.samples import LEAST_VALUES, Bools, Floats
 from analysis.statistics.significance import ALPHA
 
 CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]

@@ -27,8 +27,8 @@ from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.log_scale import Scale
 from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
-from analysis.fronts.dominance import Floats
 from analysis.naming import family, place, transport
+from analysis.statistics.samples import Floats
 from pareto.errors import UserError
 
 Cell = tuple[str, str]

@@ -16,8 +16,8 @@ from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import Series, entry
 from analysis.fronts import energy
-from analysis.fronts.dominance import Floats
 from analysis.naming import subject, time_unit
+from analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5
 COLUMN_LABELS = 8

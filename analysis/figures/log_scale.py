@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.fronts.dominance import Floats
+from analysis.statistics.samples import Floats
 
 STRIP = 0.09
 """The share of the axis that a strip takes."""

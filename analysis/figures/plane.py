@@ -13,9 +13,10 @@ from matplotlib.patches import Polygon, Rectangle
 
 from analysis.figures.labels import Label, place_labels
 from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, fit_axis, scattered, series
-from analysis.fronts.dominance import Floats, staircase
+from analysis.fronts.dominance import staircase
 from analysis.naming import point_label, time_unit
 from analysis.points import CONDITION, NONE, cuts, undivided
+from analysis.statistics.samples import Floats
 
 MARKER_PT = 5.0
 UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi

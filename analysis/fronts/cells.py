@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts import energy
 from analysis.points import CELL, CONDITION, sorted_cells
-from analysis.statistics.samples import LEAST_VALUES, flagged, interval
-
-Ints = npt.NDArray[np.int64]
+from analysis.statistics.samples import LEAST_VALUES, Ints, flagged, interval
 
 MEDIANS = [
     *(

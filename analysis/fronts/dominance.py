@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import moocore
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from analysis.statistics.samples import Bools, Floats
 
 AT_ONCE = 4_000_000
 """Pairs of points compared at once: some 10 MB."""

@@ -17,7 +17,6 @@ import pandas as pd
 
 from analysis.fronts import energy
 from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, cells
-from analysis.fronts.dominance import Bools, Floats
 from analysis.fronts.objectives import Objective, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends
@@ -25,8 +24,7 @@ from analysis.points import CONDITION, NONE, order, order_backends, pooled
 from analysis.statistics import posterior
 from analysis.statistics.noise import Floors, floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
-
-Ints = npt.NDArray[np.int64]
+from analysis.statistics.samples import Bools, Floats, Ints
 
 RESAMPLES = 2000
 TRUTHS = 1000

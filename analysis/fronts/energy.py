@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.dominance import Floats
 from analysis.points import TRIAL, hosts
 from analysis.runs.manifest import sessions, within
+from analysis.statistics.samples import Floats
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
 WHOLE, ACTIVE = "energy_j", "active_energy_j"

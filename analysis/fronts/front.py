@@ -11,13 +11,13 @@ import pandas as pd
 
 from analysis.fronts import energy, indicators
 from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS
-from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each
+from analysis.fronts.dominance import nondominated, nondominated_in_each
 from analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.naming import backends, cell_names
 from analysis.points import CELL, CONDITION, NONE
 from analysis.statistics.posterior import FAIR_CHANCE
-from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
+from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats
 
 MIN_ROUNDS = 3
 """With fewer rounds their spread is not known. With 3 it is calibrated where the noise is small, as simulation

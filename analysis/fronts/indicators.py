@@ -9,11 +9,11 @@ import moocore
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.dominance import Bools, Floats, nondominated_in_each
-from analysis.fronts.draws import RESAMPLES, Draws, Ints, prepared
+from analysis.fronts.dominance import nondominated_in_each
+from analysis.fronts.draws import RESAMPLES, Draws, prepared
 from analysis.fronts.objectives import DEFAULT, Objective
 from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES, OUTSIDE
+from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 from pareto.errors import UserError
 
 BEYOND_WORST = 1.1

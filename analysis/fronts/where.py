@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.points import CONDITION, NONE
+from analysis.statistics.samples import Bools, Floats
 from pareto.errors import UserError
 
-Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[Any]]
 Verdict = tuple[Bools, Bools]
 """Where a condition holds, and where it fails: neither where a figure is missing (Kleene's three values)."""
@@ -108,7 +108,7 @@ class Where:
         return np.asarray(self.check(columns)[0])
 
 
-def _mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _mean(values: Floats) -> Floats:
     """The mean of what is known along the last axis, which stays with a length of 1."""
     known = ~np.isnan(values)
     sums = np.where(known, values, 0.0).sum(axis=-1, keepdims=True)

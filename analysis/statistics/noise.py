@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.naming import count, transport
 from analysis.points import CELL, CONDITION
 from analysis.runs.load import Runs
 from analysis.runs.requests import spread_within
-from analysis.statistics.samples import Floats
-
-Ints = npt.NDArray[np.int64]
+from analysis.statistics.samples import Floats, Ints
 
 OF = ["model", "setup"]
 MEASURES = {"latency_s": "latency", "throughput_ips": "throughput"}

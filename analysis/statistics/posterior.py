@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
-from analysis.statistics.samples import Floats
+from analysis.statistics.samples import Bools, Floats, Ints
 
 SPREADS = 0.002 * 2.0 ** np.arange(11)
 """Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less
@@ -45,8 +45,6 @@ NO_CHANCE = 0.001
 _TINY = 1e-12
 _ANYWHERE = 1e2
 """Variance of where all cells of a condition lie: nobody knows."""
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Draws:
     error: Floats
     freedom: float
 
-    def of(self, cells: npt.NDArray[np.bool_]) -> Draws:
+    def of(self, cells: Bools) -> Draws:
         """The draws of these cells alone."""
         return Draws(self.values[:, cells], self.error[cells], self.freedom)
 

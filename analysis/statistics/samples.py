@@ -11,6 +11,8 @@ import numpy.typing as npt
 from scipy.stats import binom, nbinom
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 OUTSIDE = 0.025
 """What may lie beyond each end of a 95 % interval."""
@@ -83,7 +85,7 @@ def quantile(values: Sequence[float] | Floats, q: float, confidence: float = 0.9
     return float(np.quantile(known, q)) if len(known) >= needed(q, confidence) else math.nan
 
 
-def flagged(values: Sequence[float] | Floats) -> npt.NDArray[np.bool_]:
+def flagged(values: Sequence[float] | Floats) -> Bools:
     """Which values are outliers, with a modified z-score over 3.5; none of fewer than `LEAST_VALUES`. They are reported
     and never dropped.
 

@@ -18,15 +18,11 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import binom
 from scipy.stats import mannwhitneyu, wilcoxon
 
-from analysis.statistics.samples import LEAST_VALUES, Floats, intervals
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from analysis.statistics.samples import LEAST_VALUES, Bools, Floats, Ints, intervals
 
 MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
 ALPHA = 0.05

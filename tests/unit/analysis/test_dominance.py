@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.fronts import dominance
-from analysis.fronts.dominance import Bools, Floats, nondominated, nondominated_in_each, staircase
+from analysis.fronts.dominance import nondominated, nondominated_in_each, staircase
+from analysis.statistics.samples import Bools, Floats
 
 
 def brute_force(*figures: Floats, maximise: Sequence[bool] = (False, True, False)) -> Bools:

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 from analysis.fronts import draws
-from analysis.fronts.dominance import Bools, Floats, nondominated
+from analysis.fronts.dominance import nondominated
 from analysis.fronts.front import COLUMNS, front, fronts
 from analysis.fronts.indicators import attainment, hypervolumes
 from analysis.fronts.objectives import OBJECTIVES, chosen
 from analysis.runs.load import load
-from analysis.statistics.samples import interval
+from analysis.statistics.samples import Bools, Floats, interval
 from pareto.errors import UserError
 from tests.unit import example_chain
 from tests.unit.analysis.test_dominance import brute_force

@@ -9,11 +9,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts import draws
 from analysis.fronts.cells import cells
-from analysis.fronts.dominance import Floats
 from analysis.fronts.indicators import COLUMNS, PERCENT, attainment, hypervolumes, volume, volumes_of_each
 from analysis.fronts.objectives import chosen
 from analysis.fronts.where import Where
 from analysis.points import CONDITION
+from analysis.statistics.samples import Floats
 from pareto.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 from analysis.advice.network import Network
-from analysis.advice.observed import Ints, Observed, observe
+from analysis.advice.observed import Observed, observe
 from analysis.advice.predict import best_on_grid, predictor, predictors, validate
 from analysis.runs.load import load
-from analysis.statistics.samples import intervals
+from analysis.statistics.samples import Ints, intervals
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 
