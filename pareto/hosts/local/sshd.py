@@ -6,14 +6,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
-
 from pareto.hosts.local import rights
 from pareto.hosts.local.network import HostSpace
 from pareto.jsonlines import Refused
@@ -77,10 +69,10 @@ def start(
         raise Refused("no sshd on this machine")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
     folder.mkdir(mode=0o755)
-    key = Ed25519PrivateKey.generate()
-    key_file = folder / "host_key"
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    key = folder / "host_key"
+    make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)]
+    # Its standard streams are the builder's own, which are the driver's.
+    subprocess.run(make_key, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)  # noqa: S603
     (folder / "authorized_keys").write_text(client_key + "\n")
     config = folder / "sshd_config"
     config.write_text(
@@ -104,10 +96,9 @@ def start(
         *[program, "-D", "-e", "-f", str(config)],
     ]
     log = folder / "sshd.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: S603
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    return Server(process, public, log)
+    with log.open("wb") as output:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
+    return Server(process, key.with_suffix(".pub").read_text().strip(), log)
 
 
 def bound_to_parent(namespace: str) -> list[str]:
