@@ -125,8 +125,8 @@ sys.exit(cli.main())
 def impatient(tmp_path: Path) -> tuple[str, ...]:
     """The command, but that its hosts give a peer that falls silent a few seconds, not a minute."""
     copy = tmp_path / "repository"
-    for file in shipping._files():
-        (at := copy / file.relative_to(REPOSITORY)).parent.mkdir(parents=True, exist_ok=True)
+    for name, file in shipping.files(REPOSITORY, shipping._TRAVELS).items():
+        (at := copy / name).parent.mkdir(parents=True, exist_ok=True)
         at.write_bytes(file.read_bytes())
     handshake = copy / "pareto/backends/handshake.py"
     waits = f"PEER_TIMEOUT_S = {PEER_TIMEOUT_S}"

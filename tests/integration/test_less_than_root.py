@@ -47,7 +47,7 @@ from pareto.hosts.local_testbed import open_local
 code = "import time; t, c = time.perf_counter(), time.process_time()\\nwhile time.perf_counter() - t < 0.5: pass\\n" \\
     "print((time.process_time() - c) / (time.perf_counter() - t))"
 with closing(open_local(edge_cpu=0.25)) as bed:
-    print(bed.remotes["edge"].way.run(f'{sys.executable} -c "{code}"').out)
+    print(bed.remotes["edge"].connection.run(f'{sys.executable} -c "{code}"').out)
 """
 
 

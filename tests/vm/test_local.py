@@ -53,7 +53,7 @@ def test_each_link_of_a_chain_has_its_own_netem(bed: Testbed) -> None:
         ("edge", "server"): 0.6,
     }.items():
         connect = REFUSED.format(bed.remotes[later].host.data_address)
-        said = bed.remotes[role].way.run(f"bash -c {shlex.quote(f'{connect}; {connect}')}").out
+        said = bed.remotes[role].connection.run(f"bash -c {shlex.quote(f'{connect}; {connect}')}").out
         took_s = min(map(int, said.split())) / 1e6
         assert asked_s - 0.001 < took_s < 1.2 * asked_s + 0.025, (role, later)
 
