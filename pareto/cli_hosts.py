@@ -35,8 +35,9 @@ def add(
 ) -> None:
     """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
     from pareto.hosts import pairing
+    from pareto.hosts.inventory import HostEntry
 
-    wanted = pairing.Wanted(target, role, name, port, user, key, device)
+    wanted = HostEntry(name, role, target, "", port=port, user=user, key=key, device=device)
     here = sys.stdin.isatty()
     pairing.add(
         wanted, testbed, pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)

@@ -56,21 +56,11 @@ class Terminal:
     ask: Callable[[str], str] | None = None
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the user says about the new host. target: as for ssh, or `local`. key: a private key's file."""
+def add(wanted: HostEntry, testbed: Path, terminal: Terminal) -> HostEntry:
+    """Pair with a host and write it into the testbed file. Raises TestbedError with what stands in the way.
 
-    target: str
-    role: str
-    name: str = ""
-    port: int | None = None
-    user: str = ""
-    key: Path | None = None
-    device: str = "cpu"
-
-
-def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> HostEntry:
-    """Pair with a host and write it into the testbed file. Raises TestbedError with what stands in the way."""
+    wanted: what the user says about it; the name may be empty, and the addresses are chosen here.
+    """
     file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
     wanted = _checked(wanted, file)
     try:
@@ -88,7 +78,7 @@ def add(wanted: Wanted, testbed: Path, terminal: Terminal) -> HostEntry:
     return entry
 
 
-def _checked(wanted: Wanted, file: Inventory) -> Wanted:
+def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:
     """The same with the key's path in full. Raises TestbedError for what is wrong in any case."""
     if wanted.role not in PARTS:
         raise TestbedError(f"role {wanted.role!r}: use {EDGE}, {MIDDLE} or {SERVER}")
@@ -115,9 +105,9 @@ def _check_free(name: str, file: Inventory) -> None:
         raise TestbedError(f"{file.path} has a host {name} already: give another --name")
 
 
-def _connected(wanted: Wanted, terminal: Terminal) -> Connection:
+def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
     """A connection by a key of the user's, which is put over where none is. Raises TestbedError, Unreachable."""
-    if wanted.target == THIS_MACHINE:
+    if wanted.is_this_machine:
         return ThisMachine()
     who, keyring = _resolved(wanted), Keyring.own(terminal.ask)
     try:
@@ -128,15 +118,15 @@ def _connected(wanted: Wanted, terminal: Terminal) -> Connection:
     else:
         terminal.say(f"{who}: logged in with a key of yours")
         return connection
-    _put_over(who, wanted.target, _public_key(who, keyring, terminal), terminal)
+    _put_over(who, wanted.ssh, _public_key(who, keyring, terminal), terminal)
     connection = SshConnection(_resolved(wanted), keyring)  # the key may be a new one
     terminal.say(f"{who}: logged in with it")
     return connection
 
 
-def _resolved(wanted: Wanted) -> Login:
+def _resolved(wanted: HostEntry) -> Login:
     return login.resolve(
-        wanted.name or wanted.target, wanted.target, port=wanted.port, user=wanted.user, key=wanted.key
+        wanted.name or wanted.ssh, wanted.ssh, port=wanted.port, user=wanted.user, key=wanted.key
     )
 
 
@@ -204,7 +194,7 @@ def _line(public: bytes) -> str:
     return f"{kind} {b64encode(public).decode()} {getpass.getuser()}@{socket.gethostname()}"
 
 
-def _described(connection: Connection, wanted: Wanted, file: Inventory, terminal: Terminal) -> HostEntry:
+def _described(connection: Connection, wanted: HostEntry, file: Inventory, terminal: Terminal) -> HostEntry:
     """The new host as the file will have it. Raises TestbedError, Unreachable."""
     name = wanted.name or _name(connection, wanted)
     _check_free(name, file)
@@ -221,16 +211,11 @@ def _described(connection: Connection, wanted: Wanted, file: Inventory, terminal
         if following.reaches and following.address != address:
             onward = following.address
             terminal.say(f"{name}: next address {onward} on {onward.interface} ({following.why})")
-    return HostEntry(
-        name,
-        wanted.role,
-        wanted.target,
-        str(address),
-        address.interface,
-        wanted.port,
-        wanted.user,
-        wanted.key,
-        wanted.device,
+    return replace(
+        wanted,
+        name=name,
+        data_address=str(address),
+        data_interface=address.interface,
         next_address=str(onward) if onward else "",
         next_interface=onward.interface if onward else "",
     )
@@ -245,9 +230,9 @@ def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry
     return before[-1] if before else None, after[0] if after else None
 
 
-def _name(connection: Connection, wanted: Wanted) -> str:
+def _name(connection: Connection, wanted: HostEntry) -> str:
     """The host's name in its target, unless that is an address; else what the host calls itself."""
-    target = wanted.target.rpartition("@")[2].partition(".")[0]
+    target = wanted.ssh.rpartition("@")[2].partition(".")[0]
     for name in (target, connection.run("uname -n").out.strip().partition(".")[0]):
         if NAME.fullmatch(name) and not name.isdigit() and name != THIS_MACHINE:
             return name

@@ -26,7 +26,7 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
 from pareto.hosts.packages import REQUIREMENTS
-from pareto.hosts.pairing import Terminal, Wanted
+from pareto.hosts.pairing import Terminal
 from pareto.hosts.session import Session, SessionError
 from tests.lab import Lab, LabHost, open_lab
 from tests.lab.wiring import MANAGEMENT
@@ -237,7 +237,7 @@ class TestAdding:
         monkeypatch.setenv("SSH_ASKPASS", str(answer))
         monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force")
         lines.clear()
-        wanted = Wanted(f"{host.user}@{host.address}", "edge", port=host.port)
+        wanted = HostEntry("", "edge", f"{host.user}@{host.address}", "", port=host.port)
         terminal = Terminal(lines.append, confirm=lambda question: True, ask=lambda prompt: "")
         try:
             return pairing.add(wanted, lab.folder / "added.yaml", terminal)
@@ -296,7 +296,7 @@ class TestAdding:
 
     def test_without_a_terminal(self, lab: Lab, lines: list[str]) -> None:
         host = lab.host("pi")
-        wanted = Wanted(f"{host.user}@{host.address}", "edge", port=host.port)
+        wanted = HostEntry("", "edge", f"{host.user}@{host.address}", "", port=host.port)
         with pytest.raises(TestbedError, match=r"ssh-keyscan .*known_hosts; there is no terminal"):
             pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))
         lab.know_hosts()

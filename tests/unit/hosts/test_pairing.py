@@ -6,6 +6,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -13,9 +14,10 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts import inventory, pairing
 from pareto.hosts.connection import Outcome, ThisMachine
 from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login
-from pareto.hosts.pairing import Terminal, Wanted
+from pareto.hosts.pairing import Terminal
 from tests.unit.example_host import ExampleHost, example_host
 
 WIRED, AIR, DOCKER, LOOPBACK = "192.168.7.2/24", "192.168.1.20/24", "172.17.0.1/16", "127.0.0.1/8"
@@ -26,6 +28,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleHost:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return example_host(tmp_path, monkeypatch)
+
+
+def new(target: str, role: str, name: str = "", **more: Any) -> HostEntry:
+    """What the user says about a host."""
+    return HostEntry(name, role, target, "", **more)
 
 
 def has(host: ExampleHost, **of: str) -> None:
@@ -105,7 +112,7 @@ def test_a_host_without_a_usable_address(host: ExampleHost, snapshot: SnapshotAs
 def test_this_machine_needs_no_login(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
     has(host, lo=LOOPBACK, eth0=WIRED)
     path = host.home / "lab.yaml"
-    member = pairing.add(Wanted("local", "server", "gpu", device="cuda:0"), path, Terminal(host.lines.append))
+    member = pairing.add(new("local", "server", "gpu", device="cuda:0"), path, Terminal(host.lines.append))
     assert inventory.load(path).hosts == (member,)
     assert (member.name, member.ssh, member.data_address, member.data_interface, member.device) == (
         *("gpu", "local", "192.168.7.2", "eth0", "cuda:0"),
@@ -136,7 +143,7 @@ def test_a_host_in_the_middle_has_an_address_towards_each_side(
     has(host, lo=LOOPBACK, wlan0=AIR, eth0=WIRED, eth1="192.168.8.2/24")
     path = host.home / "lab.yaml"
     path.write_text(before)
-    member = pairing.add(Wanted("local", role, "new"), path, Terminal(host.lines.append))
+    member = pairing.add(new("local", role, "new"), path, Terminal(host.lines.append))
     assert inventory.load(path).hosts[-1] == member
     own, onward = addresses
     assert f"{member.data_address} {member.data_interface}" == own
@@ -149,24 +156,24 @@ def test_a_chain_that_is_full(host: ExampleHost, snapshot: SnapshotAssertion) ->
     more = [f"  m{i}: {{role: middle, ssh: m{i}, data_address: 192.168.7.{10 + i}}}\n" for i in range(6)]
     path.write_text(BENCH + SERVER + "".join(more))
     with pytest.raises(TestbedError, match=f"{path} .* 8 ") as refused:
-        pairing.add(Wanted("local", "middle", "new"), path, Terminal(host.lines.append))
+        pairing.add(new("local", "middle", "new"), path, Terminal(host.lines.append))
     assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
     ("wanted", "named"),
     [
-        (Wanted("pi@10.0.0.3", "edgy"), "edgy"),
-        (Wanted("pi@10.0.0.3", "server"), "role server"),
-        (Wanted("pi@10.0.0.3", "edge", "gpu"), "host gpu"),
-        (Wanted("pi@10.0.0.3", "edge", "my pi"), "--name 'my pi'"),
-        (Wanted("pi@10.0.0.3", "edge", device="gpu"), "--device gpu"),
-        (Wanted("pi@10.0.0.3", "edge", key=Path("/nowhere/key.pub")), "/nowhere/key"),
+        (new("pi@10.0.0.3", "edgy"), "edgy"),
+        (new("pi@10.0.0.3", "server"), "role server"),
+        (new("pi@10.0.0.3", "edge", "gpu"), "host gpu"),
+        (new("pi@10.0.0.3", "edge", "my pi"), "--name 'my pi'"),
+        (new("pi@10.0.0.3", "edge", device="gpu"), "--device gpu"),
+        (new("pi@10.0.0.3", "edge", key=Path("/nowhere/key.pub")), "/nowhere/key"),
     ],
     ids=["role", "role that is taken", "name that is taken", "name", "device", "key"],
 )
 def test_bad_input_is_one_line_before_anything_is_done(
-    host: ExampleHost, wanted: Wanted, named: str, snapshot: SnapshotAssertion
+    host: ExampleHost, wanted: HostEntry, named: str, snapshot: SnapshotAssertion
 ) -> None:
     path = host.home / "lab.yaml"
     path.write_text("hosts:\n  gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}\n")
@@ -191,7 +198,7 @@ def test_bad_input_is_one_line_before_anything_is_done(
 )
 def test_a_host_is_called_what_it_is_called(host: ExampleHost, target: str, own: str, name: str) -> None:
     host.program("uname", f"echo {own}")
-    assert pairing._name(ThisMachine(), Wanted(target, "edge")) == name
+    assert pairing._name(ThisMachine(), new(target, "edge")) == name
 
 
 class TestPuttingOver:
