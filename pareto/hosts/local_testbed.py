@@ -130,13 +130,15 @@ def open_local(
                 shaper=shaper,
                 tcp=asdict(tcp or TcpSettings()),
             )
-            logins = {role: _login(role, made, builder.inside) for role, made in built["hosts"].items()}
-            for role, made in built["hosts"].items():
-                remotes[role] = Remote(_host(role, made, threads), SshConnection(logins[role], keyring))
+            facts, made = built["facts"], built["logins"]
+            logins = {role: _login(role, login, builder.inside) for role, login in made.items()}
+            for role, login in made.items():
+                host = _host(role, login["cache"], facts["hosts"][role], threads)
+                remotes[role] = Remote(host, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
             def root_on(role: str) -> Remote:
-                space = f"--net=/run/netns/{built['hosts'][role]['namespace']}"
+                space = f"--net=/run/netns/{made[role]['namespace']}"
                 connection: Connection
                 if builder.inside:
                     connection = ThisMachine([*builder.inside, "nsenter", space, "--"])
@@ -145,16 +147,16 @@ def open_local(
                 undo.callback(connection.close)
                 return Remote(remotes[role].host, connection)
 
-            links = _links(built, builder.session, root_on, heartbeat, shape_at, undo)
+            links = _links(facts, builder.session, root_on, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
-        cores = sorted({made["core"] for made in built["hosts"].values()})
+        cores = sorted({host["core"] for host in facts["hosts"].values()})
         return LocalTestbed(
             remotes,
             links,
             heartbeat,
-            _label(built),
-            _facts(built) | {"rights": may.kind},
+            _label(facts),
+            facts | {"rights": may.kind},
             is_local=True,
             undo=undo.pop_all(),
             builder=builder.session,
@@ -228,20 +230,13 @@ def _login(role: str, made: dict[str, Any], inside: Sequence[str]) -> Login:
     return Login(role, *there, made["user"], made["host_key"], proxy_command=proxy)
 
 
-def _host(role: str, made: dict[str, Any], threads: int) -> Host:
-    return Host(
-        role,
-        made["data_address"],
-        made["data_interface"],
-        made["cache"],
-        sys.executable,
-        threads=threads,
-        core=made["core"],
-    )
+def _host(role: str, folder: str, facts: dict[str, Any], threads: int) -> Host:
+    address, interface = facts["data_address"], facts["data_interface"]
+    return Host(role, address, interface, folder, sys.executable, threads=threads, core=facts["core"])
 
 
 def _links(
-    built: dict[str, Any],
+    facts: dict[str, Any],
     builder: Session,
     root_on: Callable[[str], Remote],
     heartbeat: Heartbeat,
@@ -249,10 +244,10 @@ def _links(
     undo: ExitStack,
 ) -> tuple[Link, ...]:
     """`root_on`: a host by its role, logged in to as root."""
-    ends = [(End(**link["near"]), End(**link["far"])) for link in built["links"]]
-    if built["shaper"] == "none":
+    ends = [(End(**link["near"]), End(**link["far"])) for link in facts["links"]]
+    if facts["shaper"] == "none":
         return tuple(Link(near, far, Shaper()) for near, far in ends)
-    if built["shaper"] == "relay":
+    if facts["shaper"] == "relay":
         if shape_at != "both":
             raise TestbedError(
                 f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
@@ -271,24 +266,9 @@ def _links(
     return tuple(links)
 
 
-def _facts(built: dict[str, Any]) -> dict[str, Any]:
-    kept = ("data_address", "data_interface", "core", "cpu_share")
-    return {
-        "kind": "local",
-        "shaper": built["shaper"],
-        "on_one_core": built["on_one_core"],
-        "relay_cores": built["relay_cores"],
-        "congestion_control": built["congestion_control"],
-        "initial_window_segments": built["initial_window_segments"],
-        "sysctls": built["sysctls"],
-        "hosts": {role: {key: made[key] for key in kept} for role, made in built["hosts"].items()},
-        "links": built["links"],
-    }
-
-
-def _label(built: dict[str, Any]) -> str:
-    count = ("two", "three", "four", "five", "six", "seven", "eight")[len(built["hosts"]) - 2]
-    slow = built["hosts"][EDGE]["cpu_share"]
+def _label(facts: dict[str, Any]) -> str:
+    count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
+    slow = facts["hosts"][EDGE]["cpu_share"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
-    shaper = "nothing shapes the links" if built["shaper"] == "none" else built["shaper"]
+    shaper = "nothing shapes the links" if facts["shaper"] == "none" else facts["shaper"]
     return f"local: {count} namespaces on one machine, {shaper}{edge}"

@@ -5,7 +5,8 @@ the driver has put it. It speaks `pareto.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
 - `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay|none,
-  tcp: a TcpSettings' fields} -> hosts, links with their two ends, shaper, TCP's settings in force, what was swept
+  tcp: a TcpSettings' fields} -> logins: how to reach each host, as which user, and where it keeps files; facts: hosts,
+  links, shaper and TCP's settings in force, for the manifest
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
   `restart`, `seed` and `stats` {link}: the relay's own requests
 - `check`: fails where a part of the testbed is gone
@@ -104,7 +105,8 @@ class Builder:
     def _build(self, request: dict[str, Any]) -> dict[str, Any]:
         tcp = TcpSettings(**request["tcp"])
         congestion = network.congestion_control(tcp.congestion)
-        swept = [*journal.sweep(), *link_journal.repair()]
+        journal.sweep()
+        link_journal.repair()
         self._journal = journal.acquire()
         wanted = request["hosts"]
         names = [host["name"] for host in wanted]
@@ -115,7 +117,7 @@ class Builder:
         net = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
         user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
-        hosts = {}
+        logins, hosts = {}, {}
         placed = cpu.placement(len(wanted))
         for host, entry, core in zip(net.hosts, wanted, placed.hosts, strict=True):
             share = entry["cpu_share"]
@@ -129,15 +131,17 @@ class Builder:
                 group,
             )
             self._parts.append(Part(f"the sshd of {host.name}", server.process, server.log))
-            hosts[host.name] = {
+            logins[host.name] = {
                 "address": host.management_address,
                 "port": accounts.port,
                 "user": user.pw_name,
                 "namespace": host.namespace,
                 "host_key": server.host_key,
+                "cache": str(self._cache(host.name, user)),
+            }
+            hosts[host.name] = {
                 "data_address": host.ends[0].address,
                 "data_interface": host.ends[0].interface,
-                "cache": str(self._cache(host.name, user)),
                 "core": core,
                 "cpu_share": share,
             }
@@ -149,17 +153,18 @@ class Builder:
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
         self._watches = net.watches()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
-        return {
-            "hosts": hosts,
-            "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
+        facts = {
+            "kind": "local",
             "shaper": shaper,
             "on_one_core": [[names[number] for number in those] for those in placed.together],
             "relay_cores": list(placed.rest),
             "congestion_control": congestion,
             "initial_window_segments": tcp.initial_window,
             "sysctls": network.sysctls(tcp),
-            "swept": swept,
+            "hosts": hosts,
+            "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
         }
+        return {"logins": logins, "facts": facts}
 
     def shape(self, request: dict[str, Any]) -> Any:
         """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
