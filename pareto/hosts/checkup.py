@@ -16,7 +16,7 @@ from pareto import COMMAND
 from pareto.hosts import packages, privileged, shipping
 from pareto.hosts.connection import Connection
 from pareto.hosts.finding import RED_HATS, Case, Finding
-from pareto.hosts.host import TestbedError
+from pareto.hosts.host import TestbedError, is_virtual
 from pareto.hosts.inventory import HostEntry, Side
 from pareto.worker.sensors.raspberry import SINCE_BOOT, throttled_words
 
@@ -34,7 +34,6 @@ MOST_CLOCK_OFF_S = 5.0
 
 _LOW_VOLTAGE = 1 | 1 << SINCE_BOOT
 _DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armmp"}
-_NO_CARDS = ("lo", "docker", "veth", "br-", "virbr", "ifb", "dummy")
 
 _ASK = """
 chosen=
@@ -288,7 +287,7 @@ def _owners(facts: Mapping[str, Any], address: str) -> list[str]:
 
 def _likely(case: Case, named: str) -> str:
     """The interface that is meant: the one in the file, else a wired card, best one that has no address yet."""
-    cards = [each for each in case["interfaces"] or () if not each["name"].startswith(_NO_CARDS)]
+    cards = [each for each in case["interfaces"] or () if not is_virtual(each["name"])]
     cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))
     return named or (cards[0]["name"] if cards else "eth0")
 

@@ -23,6 +23,14 @@ class TestbedError(UserError):
     __test__ = False  # not a test, whatever pytest makes of the name
 
 
+def is_virtual(interface: str) -> bool:
+    """Whether an interface joins containers or virtual machines, which leads to no other host."""
+    return interface == "lo" or interface.startswith(_VIRTUAL)
+
+
+_VIRTUAL = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lxcbr", "lxdbr", "podman", "ifb", "dummy")
+
+
 @dataclass(frozen=True)
 class End:
     """Where a link meets a host."""

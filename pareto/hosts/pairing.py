@@ -8,7 +8,6 @@ from __future__ import annotations
 import getpass
 import ipaddress
 import json
-import re
 import socket
 import subprocess
 import tempfile
@@ -24,7 +23,7 @@ import paramiko
 from pareto import COMMAND
 from pareto.hosts import inventory, keys, login
 from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
+from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError, is_virtual
 from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
@@ -32,8 +31,6 @@ from pareto.hosts.ssh import SshConnection
 
 _NEW_KEY = "id_ed25519"
 
-# Interfaces of containers and virtual machines lead to no other host.
-_VIRTUAL = re.compile(r"lo|(docker|br-|veth|virbr|cni|flannel|lxcbr|lxdbr|podman).*")
 _LIST_ADDRESSES = """
 ip -j addr || exit 1
 for each in /sys/class/net/*; do
@@ -302,7 +299,7 @@ def _addresses(connection: Connection) -> tuple[list[Address], str]:
         own: list[dict[str, Any]] = link.get("addr_info", [])
         if any(each["local"] == ssh_address for each in own):
             ssh_interface = name
-        if not _VIRTUAL.fullmatch(name):
+        if not is_virtual(name):
             networks = (f"{each['local']}/{each['prefixlen']}" for each in own if each["family"] == "inet")
             addresses += [
                 Address(name, ipaddress.IPv4Interface(network), *cards.get(name, (False, -1)))
