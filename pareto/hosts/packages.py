@@ -366,7 +366,7 @@ class _Progress:
     def __init__(self, say: Say, doing: str, *, is_cpu: bool = False) -> None:
         self._say = say
         self._doing = doing
-        self._is_cpu = is_cpu
+        self._warn_of_cuda = is_cpu
         self._since_s = self._spoke_s = time.monotonic()
         self.error = self.unanswered = ""
         self.unpacking = False
@@ -380,8 +380,8 @@ class _Progress:
             cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed? ?out|certificate[^'\")]*", detail)
             self.unanswered = cause[0] if cause else detail[:120]
             words = "asking again: the package index does not answer"
-        elif self._is_cpu and re.match(r"Collecting (nvidia-(?!ml-py)|cuda-)", line):
-            self._is_cpu = False  # once
+        elif self._warn_of_cuda and re.match(r"Collecting (nvidia-(?!ml-py)|cuda-)", line):
+            self._warn_of_cuda = False  # once is enough
             words = _NO_USE
         elif re.match(
             r"Collecting |Processing |\s*Downloading (?!\S*\.metadata)|Building wheel|Installing ", line
