@@ -40,7 +40,7 @@ ON_START = ("load", "connect", "shape", "warm")
 MADE = {"namespace": 3, "interface": 2}
 """What is there of one testbed, and nothing of another."""
 
-_send = Session.send
+_send = Session._send
 
 
 class Bench:
@@ -58,8 +58,8 @@ class Bench:
         self.workers.close()
         self.bed.close()
 
-    def send(self, session: Session, op: str, **fields: Any) -> int:
-        number = _send(session, op, **fields)
+    def send(self, session: Session, op: str, *request: Any) -> int:
+        number = _send(session, op, *request)
         self.sent(op)
         return number
 
@@ -67,7 +67,7 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with closing(Bench(tmp_path_factory.mktemp("results"))) as bench:
-        with patch.object(Session, "send", lambda session, op, **fields: bench.send(session, op, **fields)):
+        with patch.object(Session, "_send", lambda session, op, *request: bench.send(session, op, *request)):
             yield bench
         bench.harness.resume()
 
