@@ -224,40 +224,36 @@ class Store:
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Write every request of a trial, in order: requests/<cell>-r<round>.parquet."""
-        import pyarrow as pa
-
-        schema = _arrow_schema(REQUESTS)
-        tables = [
-            pa.table({"phase": [phase] * len(columns["started_s"]), **columns}, schema=schema)
-            for phase, columns in phases.items()
-        ]
-        self._write_table("requests", trial_name(cell.id, number), pa.concat_tables(tables))
+        self._write_parquet(REQUESTS, cell, number, phases)
 
     def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Write each host's sensor readings during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
 
         A column that a host has no sensor for may be left out. Nothing is written if no host has any.
         """
+        if series:
+            self._write_parquet(DEVICES, cell, number, series)
+
+    def _write_parquet(
+        self, table: Table, cell: Cell, number: int, parts: Mapping[str, Mapping[str, list[Any]]]
+    ) -> None:
+        """parts: columns by what is in the table's first column; its second column is in each of them."""
         import pyarrow as pa
+        from pyarrow import parquet
 
-        if not series:
-            return
-        schema = _arrow_schema(DEVICES)
+        types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
+        schema = pa.schema([(each.name, types.get(each.kind, pa.float64())) for each in table.described])
+        first, second = table.columns[:2]
         tables = []
-        for role, columns in series.items():
-            if unknown := set(columns) - set(schema.names):
+        for name, columns in parts.items():
+            if unknown := set(columns).difference(table.columns):
                 raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
-            samples = len(columns["at_s"])
-            absent = dict.fromkeys(schema.names, [None] * samples)
-            tables.append(pa.table({**absent, "host": [role] * samples, **columns}, schema=schema))
-        self._write_table("devices", trial_name(cell.id, number), pa.concat_tables(tables))
-
-    def _write_table(self, folder: str, name: str, table: Any) -> None:
-        from pyarrow import BufferOutputStream, parquet
-
-        content = BufferOutputStream()
-        parquet.write_table(table, content)
-        path = self.folder / folder / f"{name}.parquet"
+            rows = len(columns[second])
+            absent = dict.fromkeys(table.columns, [None] * rows)
+            tables.append(pa.table({**absent, first: [name] * rows, **columns}, schema=schema))
+        content = pa.BufferOutputStream()
+        parquet.write_table(pa.concat_tables(tables), content)
+        path = self.folder / table.file / f"{trial_name(cell.id, number)}.parquet"
         with plain_files.written(path):
             path.parent.mkdir(exist_ok=True)
         plain_files.replace(path, content.getvalue(), durable=False)
@@ -296,13 +292,6 @@ class Store:
 
 def _trial(row: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(row[column] for column in (*CELL, "round"))
-
-
-def _arrow_schema(table: Table) -> Any:
-    import pyarrow as pa
-
-    types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
-    return pa.schema([(column.name, types.get(column.kind, pa.float64())) for column in table.described])
 
 
 def _cell(row: Mapping[str, str]) -> Cell:
