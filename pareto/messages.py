@@ -408,7 +408,7 @@ class SensorSample:
 
     at_s: on the host's `time.monotonic`. cpu_percent: of one core since the previous sample. energy_j: since the
     first sample. throttled: the bits of `vcgencmd get_throttled`. What follows gpu_clock_hz is counted by the kernel,
-    in seconds since some fixed time, as `sensors.processor.CoreUse` has it.
+    in seconds since some fixed time, as `sensors.processor.WatchedProcess` has it.
     """
 
     at_s: Finite

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ class Instruments:
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)
-        self._cores = processor.Cores(pid)
         device = nvml.Gpu() if gpu is None else nvml.gpu(gpu, nvml.load())
         gauges = (
             processor.temperature(sysfs),
@@ -47,14 +45,12 @@ class Instruments:
 
     def sample(self) -> SensorSample:
         at_s = time.monotonic()
-        cpu_percent, rss_bytes = self._process.sample(at_s)
+        of_process = self._process.sample(at_s)
         metered = [meter.sample(at_s) for meter in self._meters]
         values: dict[str, Any] = {gauge.field: gauge.read() for gauge in self._gauges}
         return SensorSample(
             at_s=at_s,
-            cpu_percent=cpu_percent,
-            rss_bytes=rss_bytes,
-            **asdict(self._cores.use()),
+            **of_process,
             energy_j=_sum(each.energy_j for each in metered),
             power_w=_sum(each.power_w for each in metered),
             **values,

@@ -9,10 +9,10 @@ sensor of the machine each time: a disk's takes a command to it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import psutil
 
@@ -30,54 +30,56 @@ _ZONES = ("cpu-thermal", "cpu_thermal", "soc-thermal", "soc_thermal", "CPU-therm
 """Types under /sys/class/thermal, for kernels that show none of these under hwmon."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoreUse:
-    """Means over the cores, in seconds since some fixed time. None: the kernel does not tell.
+class WatchedProcess:
+    """A process, and the cores that it may run on. Raises psutil.NoSuchProcess."""
 
-    busy_s: of all that ran there. others_s: of programs that are not the process; interrupts, which no program has to
-    answer for, are not in it. steal_s: taken by a hypervisor for other machines. waited_s: that the process' threads
-    were ready to run and had no core, summed over the threads. throttled_s: that a CPU quota held the process back.
-    """
-
-    busy_s: float | None = None
-    others_s: float | None = None
-    steal_s: float | None = None
-    waited_s: float | None = None
-    throttled_s: float | None = None
-
-
-class Cores:
-    """The cores that a process may run on. Raises psutil.NoSuchProcess."""
-
-    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
+    def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
-        self._proc = proc
-        self._tasks = proc / str(pid) / "task"
+        self._tasks = Path(f"/proc/{pid}/task")
         self._quota = throttling(pid)
         try:
             self._cores = os.sched_getaffinity(pid)
         except ProcessLookupError:
             raise psutil.NoSuchProcess(pid) from None
+        self._last: tuple[float, float] | None = None
         self._waits: dict[str, int] = {}
         self._waited_ns = 0
 
-    def use(self) -> CoreUse:
-        """What they were used for so far."""
+    def sample(self, at_s: float) -> dict[str, Any]:
+        """Fields of a SensorSample; nothing once the process is gone, which a zombie is.
+
+        cpu_percent is since the previous sample. Seconds are means over the cores, since some fixed time. busy_s: of
+        all that ran there. others_s: of programs that are not the process; interrupts, which no program has to answer
+        for, are not in it. steal_s: taken by a hypervisor for other machines. waited_s: that the process' threads were
+        ready to run and had no core, summed over the threads. throttled_s: that a CPU quota held the process back.
+        """
         try:
-            times = self._process.cpu_times()
-            counters = cores((self._proc / "stat").read_text(), self._cores)
+            if not self._process.is_running():  # nor is it if its number is another's now
+                return {}
+            with self._process.oneshot():
+                if self._process.status() == psutil.STATUS_ZOMBIE:
+                    return {}
+                times = self._process.cpu_times()
+                resident = int(self._process.memory_info().rss)
+            counters = cores(Path("/proc/stat").read_text(), self._cores)
         except (psutil.Error, OSError):
-            return CoreUse()
+            return {}
+        used_s = times.user + times.system
+        percent = None
+        if self._last is not None and at_s > self._last[0]:
+            percent = (used_s - self._last[1]) / (at_s - self._last[0]) * 100
+        self._last = (at_s, used_s)
         programs_s = sum(of[_USER] + of[_NICE] + of[_SYSTEM] for of in counters) / _TICKS
         interrupts_s = sum(of[_INTERRUPT] + of[_SOFT_INTERRUPT] for of in counters) / _TICKS
-        count = len(counters)
-        return CoreUse(
-            busy_s=(programs_s + interrupts_s) / count,
-            others_s=(programs_s - times.user - times.system) / count,
-            steal_s=sum(of[_STEAL] for of in counters) / _TICKS / count,
-            waited_s=self._waited_s(),
-            throttled_s=throttled_s(self._quota),
-        )
+        return {
+            "cpu_percent": percent,
+            "rss_bytes": resident,
+            "busy_s": (programs_s + interrupts_s) / len(counters),
+            "others_s": (programs_s - used_s) / len(counters),
+            "steal_s": sum(of[_STEAL] for of in counters) / _TICKS / len(counters),
+            "waited_s": self._waited_s(),
+            "throttled_s": throttled_s(self._quota),
+        }
 
     def _waited_s(self) -> float | None:
         """The sum of what each thread waited, those included that have ended."""
@@ -134,36 +136,6 @@ def throttled_s(file: Path | None) -> float | None:
     if "throttled_usec" in counted:  # cgroup v2
         return int(counted["throttled_usec"]) / 1e6
     return int(counted["throttled_time"]) / 1e9 if "throttled_time" in counted else None
-
-
-class WatchedProcess:
-    """CPU time and memory of `pid` and its threads. Raises psutil.NoSuchProcess if there is no such process."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-        self._last: tuple[float, float] | None = None
-
-    def sample(self, at_s: float) -> tuple[float | None, int | None]:
-        """Percent of one core since the previous sample, and resident bytes; None once it is gone.
-
-        A zombie is gone too, and so is one whose number another process has now.
-        """
-        try:
-            if not self._process.is_running():
-                return None, None
-            with self._process.oneshot():
-                if self._process.status() == psutil.STATUS_ZOMBIE:
-                    return None, None
-                times = self._process.cpu_times()
-                resident = int(self._process.memory_info().rss)
-        except psutil.Error:
-            return None, None
-        used_s = times.user + times.system
-        percent = None
-        if self._last is not None and at_s > self._last[0]:
-            percent = (used_s - self._last[1]) / (at_s - self._last[0]) * 100
-        self._last = (at_s, used_s)
-        return percent, resident
 
 
 def temperature(sysfs: Path) -> Gauge | None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from pareto.worker.sensors import processor
-from pareto.worker.sensors.processor import Cores, cores
+from pareto.worker.sensors.processor import WatchedProcess, cores
 
 STAT = """\
 cpu  30 3 33 300 9 0 6 12 0 0
@@ -70,12 +71,12 @@ def test_what_others_take_of_a_core_and_what_a_process_waits_for_it(
     with subprocess.Popen([sys.executable, "-c", LOOP, str(core)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        found = Cores(watched.pid)
-        before, begun = found.use(), used(watched)
+        found = WatchedProcess(watched.pid)
+        before, begun = found.sample(time.monotonic()), used(watched)
         until_it_has_worked(watched)
-        after, worked_s = found.use(), used(watched) - begun
+        after, worked_s = found.sample(time.monotonic()), used(watched) - begun
         other.kill()
-    rise = {name: getattr(after, name) - getattr(before, name) for name in ("busy_s", "others_s", "waited_s")}
+    rise = {name: after[name] - before[name] for name in ("busy_s", "others_s", "waited_s")}
     assert rise["others_s"] > 0.5 * worked_s
     assert rise["waited_s"] > 0.5 * worked_s
     assert rise["busy_s"] == pytest.approx(rise["others_s"] + worked_s, rel=0.2)
@@ -83,23 +84,23 @@ def test_what_others_take_of_a_core_and_what_a_process_waits_for_it(
 
 def test_a_thread_that_has_ended_keeps_what_it_waited(core: int) -> None:
     """The pipeline's threads end with each phase."""
-    found = Cores(os.getpid())
+    found = WatchedProcess(os.getpid())
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
             sum(range(1000))
 
-    before = found.use().waited_s
+    before = found.sample(time.monotonic())["waited_s"]
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while (during := found.use().waited_s) == before:
+    while (during := found.sample(time.monotonic())["waited_s"]) == before:
         pass
     stop.set()
     for thread in threads:
         thread.join()
-    after = found.use().waited_s
+    after = found.sample(time.monotonic())["waited_s"]
     assert before is not None
     assert during is not None
     assert after is not None
@@ -107,17 +108,12 @@ def test_a_thread_that_has_ended_keeps_what_it_waited(core: int) -> None:
 
 
 def test_a_process_that_is_gone_has_nothing_to_tell(watched: subprocess.Popen[bytes]) -> None:
-    found = Cores(watched.pid)
+    found = WatchedProcess(watched.pid)
     watched.kill()
     watched.wait()
-    assert set(vars_of(found)) == {None}
+    assert found.sample(time.monotonic()) == {}
     with pytest.raises(psutil.NoSuchProcess):
-        Cores(watched.pid)
-
-
-def vars_of(found: Cores) -> list[float | None]:
-    use = found.use()
-    return [use.busy_s, use.others_s, use.steal_s, use.waited_s]
+        WatchedProcess(watched.pid)
 
 
 def chip(sysfs: Path, number: int, name: str, **files: object) -> None:
