@@ -24,7 +24,7 @@ COMMAND = f"sudo -n {LAUNCHER}"
 """How a driver starts it. As root it starts `pareto.link` in the code that was shipped, and nothing is installed."""
 _OURS = (
     *("pareto/__init__.py", "pareto/constants.py", "pareto/errors.py", "pareto/jsonlines.py"),
-    *("pareto/validation.py", "pareto/link"),
+    *("pareto/messages.py", "pareto/validation.py", "pareto/link"),
 )
 
 # What sudoers takes for a user as it is; all capitals would be an alias there, `%` a group, `#` a number.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pareto import COMMAND
 from pareto.hosts.host import End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.jsonlines import SILENCE_LIMIT_S
-from pareto.link.profile import Profile, seed_of
+from pareto.link.profile import Direction, Profile, seed_of
+from pareto.link.requests import Apply, Restart, Seed, Stats, Supported
+from pareto.messages import R, Request
 
 DRAIN_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
@@ -135,40 +137,40 @@ class NetemShaper(Shaper):
 
     def apply(self, profile: Profile) -> dict[str, Any]:
         sent = dict(zip(self._ends, profile.with_queues().directions, strict=True))
-        bucket = asdict(profile.bucket) if profile.bucket else None
 
-        def fields(role: str) -> dict[str, Any]:
+        def request(role: str, interface: str) -> Apply:
             peer = self._peer(role)
-            return {
-                "address": self._ends[role].address,
-                "peer": self._ends[peer].address if self._filtered else None,
-                "egress": sent[role].to_dict(),
-                "ingress": {} if peer in self._sessions else sent[peer].to_dict(),
-                "filtered": self._filtered,
-                "patience_s": self._patience_s,
-                "bucket": bucket,
-                "offset_s": profile.offset_s,
-            }
+            return Apply(
+                interface,
+                self._ends[role].address,
+                egress=sent[role],
+                ingress=Direction() if peer in self._sessions else sent[peer],
+                bucket=profile.bucket,
+                peer=self._ends[peer].address if self._filtered else None,
+                filtered=self._filtered,
+                offset_s=profile.offset_s,
+                patience_s=self._patience_s,
+            )
 
-        applied = self._each("apply", fields, ANSWER_TIMEOUT_S + self._patience_s)
+        applied = self._each(request, ANSWER_TIMEOUT_S + self._patience_s)
         self._patience_s = 0.0
         return applied
 
     def restart(self, position_s: float) -> None:
-        self._each("restart", lambda role: {"position_s": position_s})
+        self._each(lambda _, interface: Restart(interface, position_s))
 
     def seed(self, seed: int) -> bool:
         """By the kernel since Linux 6.6; an older one takes no seed, and says so by none that is read back."""
         near, far = self._ends
         seeds = {near: seed_of(seed, "edge_to_server"), far: seed_of(seed, "server_to_edge")}
-        replies = self._each("seed", lambda role: {"egress": seeds[role], "ingress": seeds[self._peer(role)]})
-        self._seeded = all(reply["seeded"] for reply in replies.values())
+        reports = self._each(lambda role, interface: Seed(interface, seeds[role], seeds[self._peer(role)]))
+        self._seeded = all(report.seeded for report in reports.values())
         return self._seeded
 
     def state(self) -> LinkState:
-        stats = self._each("stats", lambda role: {}).values()
-        positions = [each["position_s"] for each in stats if each["position_s"] is not None]
-        return LinkState(sum(each["dropped"] for each in stats), max(positions, default=None))
+        counts = self._each(lambda _, interface: Stats(interface)).values()
+        positions = [each.position_s for each in counts if each.position_s is not None]
+        return LinkState(sum(each.dropped for each in counts), max(positions, default=None))
 
     def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"at": list(self._starts)}
@@ -177,7 +179,7 @@ class NetemShaper(Shaper):
     def revive(self) -> None:
         for role, session in list(self._sessions.items()):
             try:
-                session.request("supported", ANSWER_TIMEOUT_S)
+                session.ask(Supported(), ANSWER_TIMEOUT_S)
             except (SessionError, SessionLost, TimeoutError):
                 self._stop(session)
                 self._start(role)
@@ -198,9 +200,9 @@ class NetemShaper(Shaper):
         for role in roles:
             session = self._sessions[role] = self._starts[role]()
             self._heartbeat.add(session)
-            sent[session] = session.send("supported")
-        for session, number in sent.items():
-            if not session.wait(number, 3 * ANSWER_TIMEOUT_S)["netem"]:
+            sent[session] = session.post(Supported())
+        for session, pending in sent.items():
+            if not session.report(pending, 3 * ANSWER_TIMEOUT_S).netem:
                 raise TestbedError(
                     f"{session.name}: its kernel has no sch_netem; {COMMAND} doctor tells how to get it"
                 )
@@ -209,12 +211,10 @@ class NetemShaper(Shaper):
         self._heartbeat.remove(session)
         session.close()
 
-    def _each(
-        self, op: str, fields: Callable[[str], dict[str, Any]], timeout_s: float = 30.0
-    ) -> dict[str, Any]:
-        """Send a request to all helpers at the same time; returns their replies by role."""
-        numbers = {
-            role: session.send(op, interface=self._ends[role].interface, **fields(role))
+    def _each(self, request: Callable[[str, str], Request[R]], timeout_s: float = 30.0) -> dict[str, R]:
+        """Send all helpers a request at the same time, made of role and interface; returns their reports by role."""
+        posted = {
+            role: session.post(request(role, self._ends[role].interface))
             for role, session in self._sessions.items()
         }
-        return {role: self._sessions[role].wait(number, timeout_s) for role, number in numbers.items()}
+        return {role: self._sessions[role].report(pending, timeout_s) for role, pending in posted.items()}

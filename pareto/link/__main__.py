@@ -23,7 +23,7 @@
   the driver (`jsonlines.SILENCE_LIMIT_S`), a line that is no request, and whatever ends or hangs the process that
   works: another one waits for that (`pareto.link.guard`).
 
-`pareto.link.interface` declares the fields of each, their types and bounds; what is not as declared is refused.
+`pareto.link.requests` declares the fields of each, their types and bounds; what is not as declared is refused.
 
 ``python -m pareto.link --repair`` undoes what helpers that were killed left behind, and says what it did. So does the
 next ``apply``.
@@ -36,21 +36,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto import jsonlines, validation
 from pareto.errors import UserError
 from pareto.link import guard, journal, qdisc
-from pareto.link.interface import Apply, Interface, Nothing, Restart, Seed, Stats
+from pareto.link.interface import Interface
 from pareto.link.netem import QdiscError
+from pareto.link.requests import Apply, Counts, Restart, Restore, Seed, Seeded, Stats, Support, Supported
+from pareto.messages import Request
 
 RETRY_S = 0.2
 SETTLED_S = 1.0
 """Another helper that starts just now may still be putting back what a dead one left."""
-
-_Wanted = TypeVar("_Wanted")
 
 
 class Helper:
@@ -61,8 +61,8 @@ class Helper:
         self._interfaces: dict[str, Interface] = {}
         self._lock = threading.Lock()
 
-    def supported(self, _: Nothing) -> dict[str, bool]:
-        return {"netem": qdisc.supported()}
+    def supported(self, _: Supported) -> Support:
+        return Support(qdisc.supported())
 
     def apply(self, wanted: Apply) -> dict[str, Any]:
         deadline = time.monotonic() + max(wanted.patience_s, SETTLED_S)
@@ -82,16 +82,16 @@ class Helper:
             self._of(wanted.interface).play(wanted.position_s)
         return {}
 
-    def seed(self, wanted: Seed) -> dict[str, bool]:
+    def seed(self, wanted: Seed) -> Seeded:
         with self._lock:
-            return {"seeded": self._of(wanted.interface).seed(wanted.egress, wanted.ingress)}
+            return Seeded(self._of(wanted.interface).seed(wanted.egress, wanted.ingress))
 
-    def stats(self, wanted: Stats) -> dict[str, Any]:
+    def stats(self, wanted: Stats) -> Counts:
         with self._lock:
             interface = self._of(wanted.interface)
-            return {"dropped": interface.drops(), "position_s": interface.position_s}
+            return Counts(interface.drops(), interface.position_s)
 
-    def restore(self, _: Nothing) -> dict[str, Any]:
+    def restore(self, _: Restore) -> dict[str, list[str]]:
         with self._lock:
             left, failed = self._restored()
         if failed:
@@ -100,35 +100,34 @@ class Helper:
 
     def handlers(self) -> dict[str, jsonlines.Handler]:
         """The handler of each request, by its name."""
-        return {
-            "supported": self._handler(Nothing, self.supported),
-            "apply": self._handler(Apply, self.apply),
-            "restart": self._handler(Restart, self.restart),
-            "seed": self._handler(Seed, self.seed),
-            "stats": self._handler(Stats, self.stats),
-            "restore": self._handler(Nothing, self.restore, in_a_fault=True),
+        answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
+            Supported: self.supported,
+            Apply: self.apply,
+            Restart: self.restart,
+            Seed: self.seed,
+            Stats: self.stats,
+            Restore: self.restore,
         }
+        return {kind.op: self._handler(kind, answer) for kind, answer in answers.items()}
 
-    def _handler(
-        self, declared: type[_Wanted], handler: Callable[[_Wanted], Any], *, in_a_fault: bool = False
-    ) -> jsonlines.Handler:
+    def _handler(self, kind: type[Request[Any]], answer: Callable[[Any], Any]) -> jsonlines.Handler:
         """Refuses without a traceback what the user can act on, and all requests until a trace's fault is reported."""
 
         def handle(request: dict[str, Any]) -> Any:
             fault = self.faults()
             try:
-                wanted = validation.read(declared, request)
+                wanted = validation.read(kind, request)
             except ValueError as error:
                 raise jsonlines.Refused(f"the request cannot be: {error}") from None
             try:
-                answer = handler(wanted) if not fault or in_a_fault else None
+                report = answer(wanted) if not fault or kind is Restore else None
             except NetlinkError as error:
                 raise jsonlines.Refused(f"the kernel refused: {qdisc.in_words(error)}") from None
             except (UserError, QdiscError, OSError) as error:
                 raise jsonlines.Refused(str(error)) from None
             if fault:
                 raise jsonlines.Refused(fault)
-            return answer
+            return report
 
         return handle
 

@@ -1,88 +1,22 @@
-"""One interface of this host: what may be asked of the privileged helper about it, and how that is done and undone."""
+"""One interface of this host: what leaves it and what arrives at it shaped as asked, and put back."""
 
 from __future__ import annotations
 
-import ipaddress
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 from pyroute2 import IPRoute
 
-from pareto.errors import UserError
 from pareto.link import journal, netem, offload, player, qdisc, steering
 from pareto.link.journal import Journal
 from pareto.link.netem import Layer, Netem, Prio, QdiscError, Tbf
 from pareto.link.player import Player, Track
-from pareto.link.profile import NETEM, NETEM_TBF, Bucket, Direction
+from pareto.link.profile import NETEM, NETEM_TBF, Direction
 from pareto.link.qdisc import TrafficControl
+from pareto.link.requests import Apply, parse
 from pareto.link.steering import Scope
-from pareto.link.trace import POSITION
-from pareto.validation import Bounds, Text
 
-_INTERFACE = Annotated[str, Text("[!-.0-~]{1,15}", "interface's name")]
-_ADDRESS = Annotated[str, Text("[0-9A-Fa-f.:]{2,45}(%[!-.0-~]{1,15})?", "IP address")]
-_SEED = Annotated[int, Bounds(0, (1 << 64) - 1)]
-_MAX_PATIENCE_S = 120.0
 _IFF_LOOPBACK = 0x8  # linux/if.h
-
-
-# The requests
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """A request whose name says it all."""
-
-
-@dataclass(frozen=True)
-class Apply:
-    """How an interface, which carries that data address of this host, is to be shaped."""
-
-    interface: _INTERFACE
-    address: _ADDRESS
-    egress: Direction = field(default_factory=Direction)
-    ingress: Direction = field(default_factory=Direction)
-    bucket: Bucket | None = None
-    peer: _ADDRESS | None = None
-    filtered: bool = False
-    offset_s: POSITION = 0.0
-    patience_s: Annotated[float, Bounds(0, _MAX_PATIENCE_S, unit="s")] = 0.0
-
-    def __post_init__(self) -> None:
-        for address in (self.address, self.peer):
-            if address is not None:
-                _parse(address)
-
-    @property
-    def shaped(self) -> bool:
-        return self.egress.shaped or self.ingress.shaped
-
-
-@dataclass(frozen=True)
-class Restart:
-    """The interface's traces begin anew at a position."""
-
-    interface: _INTERFACE
-    position_s: POSITION
-
-
-@dataclass(frozen=True)
-class Seed:
-    """Chance begins anew in both directions."""
-
-    interface: _INTERFACE
-    egress: _SEED
-    ingress: _SEED
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What was dropped on an interface, and where its traces are."""
-
-    interface: _INTERFACE
-
-
-# What is done of them
 
 
 class Interface:
@@ -275,20 +209,12 @@ def _refuse_unless_it_carries(name: str, address: str) -> None:
             f"{name} is this host's loopback, which is not shaped, for everything here uses it: give the host a data "
             "address on the link to the other one"
         )
-    if _parse(address) not in {_parse(each) for each in carried if each}:
+    if parse(address) not in {parse(each) for each in carried if each}:
         has = ", ".join(carried) or "none"
         raise QdiscError(
             f"{name} does not carry the data address {address} (it has {has}) and is not shaped: name the interface "
             "that does, or none"
         )
-
-
-def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address without its zone. Raises UserError."""
-    try:
-        return ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        raise UserError(f"{address!r} is no IP address") from None
 
 
 def _without_effect(wanted: Apply) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,13 @@ from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError
 from pareto.hosts.shaping import LinkState, NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.jsonlines import SILENCE_LIMIT_S
-from pareto.link.interface import Apply, Nothing, Restart, Seed, Stats
 from pareto.link.profile import Bucket, Direction, Profile
+from pareto.link.requests import Apply, Restart, Seed, Stats, Supported
 from pareto.validation import read
 from tests.unit.far_end import HOSTS, FarEnd
 
 OUT, BACK = Direction(0.2, 5e6), Direction(0.03, None)
+QUEUED = replace(OUT, queue_bytes=287_500)
 PROFILE = Profile("200ms-5mbit", OUT, BACK)
 NEAR, FAR = (End(role, host.data_address, host.data_interface) for role, host in HOSTS.items())
 
@@ -42,7 +43,7 @@ class Helpers:
 
     def start(self, role: str) -> Session:
         answers: dict[type[Any], Any] = {
-            Nothing: {"netem": self.netem[role]},
+            Supported: {"netem": self.netem[role]},
             Apply: {"shaper": "netem", "by": role},
             Stats: self.stats[role],
             Restart: {},
@@ -54,14 +55,16 @@ class Helpers:
             read(declared, {key: value for key, value in request.items() if key != "op"})
             return answers[declared]
 
-        names = {"supported": Nothing, "apply": Apply, "stats": Stats, "restart": Restart, "seed": Seed}
-        end = FarEnd({op: partial(answer, declared) for op, declared in names.items()})
+        end = FarEnd({declared.op: partial(answer, declared) for declared in answers})
         self.of[role].append(end)
         return Session(HOSTS[role].name, end)
 
     def shaper(self, *roles: str, filtered: bool = True) -> NetemShaper:
         starts = {role: partial(self.start, role) for role in roles}
         return NetemShaper(NEAR, FAR, starts, self.heartbeat, filtered=filtered)
+
+    def applied(self, role: str) -> list[Apply]:
+        return [read(Apply, fields) for fields in self.asked(role, "apply")]
 
     def asked(self, role: str, op: str) -> list[dict[str, Any]]:
         """Of the newest helper on that host."""
@@ -78,39 +81,23 @@ def helpers() -> Iterator[Helpers]:
 def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
     told = helpers.shaper(EDGE, SERVER).apply(PROFILE)
     assert told == {EDGE: {"shaper": "netem", "by": EDGE}, SERVER: {"shaper": "netem", "by": SERVER}}
-    shared = {"ingress": {}, "filtered": True, "patience_s": 0.0, "bucket": None, "offset_s": 0.0}
-    assert helpers.asked(EDGE, "apply") == [
-        {
-            "interface": "eth0",
-            "address": "192.168.7.2",
-            "peer": "192.168.7.1",
-            "egress": {"delay_s": 0.2, "rate_bps": 5e6, "queue_bytes": 287_500},
-            **shared,
-        }
+    assert helpers.applied(EDGE) == [
+        Apply("eth0", "192.168.7.2", egress=QUEUED, peer="192.168.7.1", filtered=True)
     ]
-    assert helpers.asked(SERVER, "apply") == [
-        {
-            "interface": "enp3s0",
-            "address": "192.168.7.1",
-            "peer": "192.168.7.2",
-            "egress": {"delay_s": 0.03},
-            **shared,
-        }
+    assert helpers.applied(SERVER) == [
+        Apply("enp3s0", "192.168.7.1", egress=BACK, peer="192.168.7.2", filtered=True)
     ]
 
 
 @pytest.mark.parametrize(
-    ("role", "egress", "ingress"),
-    [(EDGE, OUT.to_dict(), BACK.to_dict()), (SERVER, BACK.to_dict(), OUT.to_dict())],
+    ("role", "egress", "ingress"), [(EDGE, QUEUED, BACK), (SERVER, BACK, QUEUED)], ids=[EDGE, SERVER]
 )
 def test_alone_a_host_shapes_what_arrives_too(
-    helpers: Helpers, role: str, egress: dict[str, Any], ingress: dict[str, Any]
+    helpers: Helpers, role: str, egress: Direction, ingress: Direction
 ) -> None:
     assert list(helpers.shaper(role).apply(PROFILE)) == [role]
-    (asked,) = helpers.asked(role, "apply")
-    queued = {"queue_bytes": 287_500, **OUT.to_dict()}
-    expected = tuple(queued if way == OUT.to_dict() else way for way in (egress, ingress))
-    assert (asked["egress"], asked["ingress"]) == expected
+    (applied,) = helpers.applied(role)
+    assert (applied.egress, applied.ingress) == (egress, ingress)
     assert helpers.shaper(role).facts() == {"netem": {"at": [role]}}
 
 
@@ -190,12 +177,12 @@ def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: p
     shaper.revive()
     timeouts_s: list[float] = []
 
-    def in_vain(self: Session, number: int, timeout_s: float = 30.0) -> None:
+    def in_vain(self: Session, pending: object, timeout_s: float = 30.0) -> None:
         timeouts_s.append(timeout_s)
         raise SessionError("pi: another program shapes eth0")
 
     with monkeypatch.context() as refused:
-        refused.setattr(Session, "wait", in_vain)
+        refused.setattr(Session, "report", in_vain)
         with pytest.raises(SessionError):
             shaper.apply(PROFILE)
     shaper.apply(PROFILE)

@@ -19,6 +19,7 @@ from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import NetemShaper, Shaper
+from pareto.jsonlines import plain
 from pareto.link.profile import Direction, Profile
 from tests.unit import checkup_facts
 from tests.unit.far_end import FarEnd
@@ -144,7 +145,7 @@ def test_a_host_at_which_nothing_is_shaped_needs_nothing_to_shape_with(
         assert isinstance(link.shaper, NetemShaper)
         link.shaper.apply(Profile("delayed", Direction(0.2)))
         (asked,) = bench.helpers["pi"].of("apply")
-        assert (asked["interface"], asked["egress"]) == ("eth0", {"delay_s": 0.2})
+        assert (asked["interface"], asked["egress"]) == ("eth0", plain(Direction(0.2)))
         assert bed.facts["shaper"] == "netem"
     assert list(bench.helpers) == ["pi"]
     assert bench.helpers["pi"].closed
@@ -259,7 +260,8 @@ def test_in_a_chain_each_link_is_shaped_where_it_begins(
     ):
         (asked,) = chain.helpers[name].of("apply")
         assert (asked["interface"], asked["peer"], asked["filtered"]) == (interface, peer, True)
-        assert (asked["egress"], asked["ingress"]) == ({"delay_s": delay_s}, {"delay_s": 2 * delay_s})
+        assert asked["egress"] == plain(Direction(delay_s))
+        assert asked["ingress"] == plain(Direction(2 * delay_s))
         assert chain.helpers[name].closed
     assert chain.asked == [
         ("pi", ["192.168.7.3"]),

@@ -15,9 +15,10 @@ import pytest
 from pareto import jsonlines
 from pareto.link import interface, player, qdisc
 from pareto.link.__main__ import Helper
-from pareto.link.interface import Apply, Interface, Nothing, Restart, Seed, Stats
+from pareto.link.interface import Interface
 from pareto.link.netem import Netem
 from pareto.link.player import Track
+from pareto.link.requests import Apply, Restart, Restore, Seed, Stats, Supported
 from pareto.link.trace import MAX_POSITION_S
 from pareto.validation import read
 
@@ -260,7 +261,7 @@ def test_fuzzed_lines_are_answered_by_one_line_or_end_the_program(
     assert set(outcomes) >= {"ended", "refused", *handlers}, "each way is taken"
 
 
-@pytest.mark.parametrize("declared", [Nothing, Apply, Restart, Seed, Stats])
+@pytest.mark.parametrize("declared", [Supported, Apply, Restart, Seed, Stats, Restore])
 def test_what_is_declared_is_all_that_is_taken(declared: type[Any]) -> None:
     with pytest.raises(ValueError, match=r"speed is 1: it should not be there|is missing"):
         read(declared, {"speed": 1})
