@@ -112,7 +112,7 @@ def test_the_link_between_hosts_that_are_fine(lab: Lab) -> None:
 
 
 def test_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a network between each two neighbours: what it lacks, and that the commands mend it."""
+    """With a network between each two neighbours: what it lacks, and that the commands put it right."""
     with open_lab(tmp_path, middle="cables") as lab:
         monkeypatch.setenv("HOME", str(lab.home))
         code, lines = doctor(lab.testbed())
