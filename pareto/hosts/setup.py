@@ -29,8 +29,8 @@ Connect = Callable[[HostEntry], Connection]
 
 
 @dataclass
-class Site:
-    """A host that was reached. ready: nothing is missing so far; changed: something was put there."""
+class ReachedHost:
+    """A host that is logged in to. ready: nothing is missing so far; changed: something was put there."""
 
     entry: HostEntry
     connection: Connection
@@ -125,11 +125,11 @@ def _state(host: HostEntry, connect: Connect, requirements: Path) -> tuple[bool,
     return True, "reachable, set up" if ready else "reachable, not set up"
 
 
-def look(entry: HostEntry, connection: Connection, say: Say) -> Site:
+def look(entry: HostEntry, connection: Connection, say: Say) -> ReachedHost:
     """Who is logged in there. Raises Unreachable."""
     folder = shipping.absolute(connection, entry.folder)
     number, _, user = connection.run("id -u; id -un").out.strip().partition("\n")
-    return Site(entry, connection, say, folder, user, is_root=number == "0")
+    return ReachedHost(entry, connection, say, folder, user, is_root=number == "0")
 
 
 def side_by_side(
@@ -161,7 +161,7 @@ def side_by_side(
     return list(results)
 
 
-def _reach(host: HostEntry, connect: Connect, say: Say) -> Site | None:
+def _reach(host: HostEntry, connect: Connect, say: Say) -> ReachedHost | None:
     try:
         connection = connect(host)
         try:
@@ -174,7 +174,7 @@ def _reach(host: HostEntry, connect: Connect, say: Say) -> Site | None:
         return None
 
 
-def _contained(site: Site, step: Callable[[], None]) -> None:
+def _contained(site: ReachedHost, step: Callable[[], None]) -> None:
     """Do a step; where it fails that is said, and the other hosts go on."""
     try:
         step()
@@ -182,12 +182,12 @@ def _contained(site: Site, step: Callable[[], None]) -> None:
         site.fail(str(error))
 
 
-def _provide_packages(site: Site, requirements: Path) -> None:
+def _provide_packages(site: ReachedHost, requirements: Path) -> None:
     if packages.provide(site.connection, site.entry, site.folder, site.say, requirements):
         site.changed = True
 
 
-def _provide_helper(site: Site, ask: Callable[[str], str] | None) -> None:
+def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None:
     """Install the program that shapes the link. Raises TestbedError, Unreachable."""
     if _helper_is_current(site):
         return
@@ -229,10 +229,10 @@ def _provide_helper(site: Site, ask: Callable[[str], str] | None) -> None:
     site.changed = True
 
 
-def _helper_is_current(site: Site) -> bool:
+def _helper_is_current(site: ReachedHost) -> bool:
     """Whether the program that shapes the link can be started there, in the version that is here."""
     return site.is_root or _helper_digest(site).out.strip() == privileged.digest()
 
 
-def _helper_digest(site: Site) -> Outcome:
+def _helper_digest(site: ReachedHost) -> Outcome:
     return site.connection.run(f"LC_ALL=C {privileged.COMMAND} --digest")
