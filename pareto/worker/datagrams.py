@@ -5,8 +5,9 @@ at the link's rate. The TCP connection of the probe, which has proved to know th
 when all is sent, and what came; without the cookie that it gives out, a datagram is neither counted nor answered.
 
 All times are taken on one clock, as in `probe`: an echo carries how long it was kept waiting, by the clock of its host.
-A time is the kernel's own stamp, taken when a packet reaches the host, however long the process then waits for a core:
-all are of CLOCK_REALTIME, and only differences are used.
+A time is the kernel's own stamp, taken when a packet reaches the host, however long the process then waits for a core.
+The kernel stamps by CLOCK_REALTIME; the stamp's age is taken from CLOCK_MONOTONIC when the packet is read, so that
+nothing moves when somebody sets the clock.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ def stamp(sock: socket.socket) -> None:
 
 
 def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, int]:
-    """Receive into a buffer: bytes, and when the last of them came, in nanoseconds. Raises OSError."""
+    """Receive into a buffer: bytes, and when the last came, in nanoseconds of CLOCK_MONOTONIC. Raises OSError."""
     size, ancillary, _, _ = sock.recvmsg_into([buffer], _ANCILLARY_BYTES)
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) in _STAMPS:
             seconds, nanoseconds = _STAMPS[len(data)].unpack(data)
-            return size, seconds * 1_000_000_000 + nanoseconds
-    return size, time.time_ns()
+            age_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
+            return size, time.monotonic_ns() - max(0, age_ns)
+    return size, time.monotonic_ns()
 
 
 def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float | None:
@@ -192,7 +194,7 @@ class End:
             if gap_s:  # to a deadline: an oversleep does not add up
                 self._listen(started + number * gap_s)
             _HEADER.pack_into(datagram, 0, self._cookie, kind, number)
-            sent.append(time.time_ns())
+            sent.append(time.monotonic_ns())
             self._put(datagram)
         return sent
 
@@ -236,7 +238,7 @@ class End:
                 held_ns = _HELD.unpack_from(self._buffer, _HEADER.size)[0] if size == _PING_BYTES else 0
                 self.expected[kind].add(number, now_ns, held_ns)
             elif kind == PING and size == _PING_BYTES:  # who does not wait for echoes gives them
-                _HELD.pack_into(self._buffer, _HEADER.size, max(0, time.time_ns() - now_ns))
+                _HELD.pack_into(self._buffer, _HEADER.size, max(0, time.monotonic_ns() - now_ns))
                 self._put(self._buffer[:size])
 
     def _put(self, datagram: bytearray | memoryview) -> None:

@@ -70,7 +70,7 @@ def _answer(sock: socket.socket) -> None:
         sock.settimeout(TIMEOUT_S)
         (what, nbytes, skip), came_ns = _receive(sock)
         if what == b"p":
-            sock.sendall(_ASK.pack(b"p", nbytes, max(0, time.time_ns() - came_ns)))
+            sock.sendall(_ASK.pack(b"p", nbytes, max(0, time.monotonic_ns() - came_ns)))
         elif what in (b"o", b"v"):
             sock.sendall(_RATE.pack(_rate_bps(_sink(sock, nbytes), skip, constant=what == b"o")))
         elif what == b"b":
@@ -143,7 +143,7 @@ class ProbeClient:
     def _ask(self, sent_ns: list[int], question: Question) -> None:
         with contextlib.suppress(OSError):  # the listening thread will find the connection gone
             for number in range(question.pings + 1):
-                sent_ns.append(time.time_ns())
+                sent_ns.append(time.monotonic_ns())
                 self._sock.sendall(_ASK.pack(b"p", number, 0))
                 time.sleep(question.ping_gap_s)
             if question.bulk_out:

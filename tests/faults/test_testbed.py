@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -111,7 +110,9 @@ def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None
         ("removed", "the journal's folder"): lambda: shutil.rmtree(journal.ROOT / "0"),
         ("nothing for 10 s", "the link"): lambda: threading.Timer(10.0, black_hole()).start(),
         ("nothing for good", "the link"): lambda: repairs.append(black_hole()),
-        ("out of memory", "the worker of server"): lambda: starve(program("pareto.worker", SERVER)),
+        ("out of memory", "the worker of server"): lambda: repairs.append(
+            starve(program("pareto.worker", SERVER))
+        ),
     }
     if (act := acts.get((fault.what, fault.whom))) is not None:
         return act
@@ -171,7 +172,12 @@ def black_hole() -> Callable[[], None]:
     return lambda: ip(f"{change} {mac}")
 
 
-def starve(process: psutil.Process) -> None:
-    """It gets no more memory than it has now."""
-    now = process.memory_info().vms
-    process.rlimit(resource.RLIMIT_AS, (now, now))
+def starve(process: psutil.Process) -> Callable[[], None]:
+    """The kernel gives it no more memory, and kills it once it needs a page; returns what takes its group away."""
+    old = Path("/sys/fs/cgroup/memory")
+    root, limit = (old, "memory.limit_in_bytes") if old.is_dir() else (old.parent, "memory.max")
+    group = root / f"pareto-test-{os.getpid()}"
+    group.mkdir()
+    (group / limit).write_text("4096")
+    (group / "cgroup.procs").write_text(str(process.pid))
+    return group.rmdir

@@ -61,9 +61,9 @@ def test_a_link_is_checked_thing_by_thing(tmp_path: Path) -> None:
 def test_each_link_of_a_chain_is_checked(tmp_path: Path) -> None:
     said = io.StringIO()
     network = [load("20ms-20mbit"), load("5ms-50mbit")]
-    assert netem_check.check(Console(file=said, width=80), [network], 1.0, LOOSE, tmp_path, "local", "both"), (
-        said.getvalue()
-    )
+    assert netem_check.check(
+        Console(file=said, width=80), [network], 1.0, LOOSE, tmp_path, "local", "both"
+    ), said.getvalue()
     tables = said.getvalue().split("edge-middle1: 20ms-20mbit on local: three namespaces")[1]
     first, second = tables.split("middle1-server: 5ms-50mbit on local: three namespaces")
     for table, asked_ms in ((first, 20), (second, 5)):

@@ -230,7 +230,7 @@ class TestAdding:
         asked, answer = lab.folder / "asked", lab.folder / "answer"
         asked.write_text("")
         answer.write_text(
-            f"#!/bin/sh\necho \"$1\" >>{asked}\n"
+            f'#!/bin/sh\necho "$1" >>{asked}\n'
             f"case $1 in *yes/no*) echo {confirm} ;; *) echo {password} ;; esac\n"
         )
         answer.chmod(0o755)
@@ -266,7 +266,9 @@ class TestAdding:
         assert PASSWORD not in "\n".join(lines)
         path.unlink()
         self.add(lab, lines, monkeypatch, password="unused")  # noqa: S106
-        assert not any("'s password:" in line for line in lines), "neither the key nor the host is strange any more"
+        assert not any("'s password:" in line for line in lines), (
+            "neither the key nor the host is strange any more"
+        )
         assert len(host.run("cat .ssh/authorized_keys", host.user).splitlines()) == 1
         path.unlink()
 

@@ -104,7 +104,9 @@ def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(
 
 
 def test_the_tolerance_that_was_asked_for_counts(out: Console, sweep: Sweep) -> None:
-    bare_links(out, sweep.model_copy(update={"tolerance": 0.5, "rtt_tolerance": 0.5}), Reading(0.03, 3e6, 3e6))
+    bare_links(
+        out, sweep.model_copy(update={"tolerance": 0.5, "rtt_tolerance": 0.5}), Reading(0.03, 3e6, 3e6)
+    )
     assert len(said(out)) == 1
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -14,6 +16,7 @@ from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
 from tests.integration.own_machine import left_behind
+from tests.less_than_root import container
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 
@@ -65,3 +68,34 @@ def test_both_directions_can_be_shaped_on_the_edge_alone(bed: Testbed) -> None:
         asked = question(profile)
         faults = [probers.probed(link, profile, SLOW, asked)[0].fault for _ in range(3)]
     assert "" in faults, faults
+
+
+ROOTLESS = f"""
+import shlex
+import subprocess
+import sys
+from contextlib import closing
+from pareto.hosts.local_testbed import open_local
+from pareto.link.profile import Direction, Profile
+with closing(open_local()) as bed:
+    bed.links[0].shaper.apply(Profile("near", Direction(0.1), Direction(0.2)))
+    connect = {REFUSED!r}.format(bed.remotes["server"].host.data_address)
+    times = bed.remotes["edge"].connection.run(f"bash -c {{shlex.quote(connect + '; ' + connect)}}").out
+    print(bed.facts["shaper"], min(map(int, times.split())))
+"""
+
+
+def test_a_container_without_privileges_gets_netem_in_its_own_user_namespace() -> None:
+    before = left_behind()
+    done = subprocess.run(
+        [*container(), sys.executable, "-c", ROOTLESS],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shaper, took_us = done.stdout.split()
+    assert shaper == "netem"
+    assert 0.299 < int(took_us) / 1e6 < 0.4
+    assert left_behind() <= before

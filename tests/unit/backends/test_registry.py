@@ -50,7 +50,11 @@ def test_what_no_backend_is_called_is_refused(text: str) -> None:
 
 def test_connections_and_agents_follow_from_the_name() -> None:
     assert [registry.parse(text).connections for text in ("tcp", "tcp:a", "tcp:16:a")] == [1, 1, 16]
-    assert [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")] == ["", "rpc", "rpc:basic"]
+    assert [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")] == [
+        "",
+        "rpc",
+        "rpc:basic",
+    ]
     assert registry.parse(f"tcp:{MOST_CONNECTIONS}").connections == MOST_CONNECTIONS
 
 
