@@ -74,12 +74,12 @@ __all__ = ["compare", "figures", "front", "hypervolumes", "load", "paired", "rep
 
 
 def __getattr__(name: str) -> Any:
-    """A function is imported when it is first asked for: the package itself costs nothing to import."""
+    """Import a function when it is first used: the package itself costs nothing to import."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, function = _WHERE[name].partition(":")
-    found = import_module(module)
-    globals()[name] = getattr(found, function) if function else found
+    imported = import_module(module)
+    globals()[name] = getattr(imported, function) if function else imported
     return globals()[name]
 
 
