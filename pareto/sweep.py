@@ -37,6 +37,8 @@ MOST_IMAGES = 100_000
 MOST_LISTED = 1000
 """Of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
+OF_LOCAL_TESTBED = ("edge_cpu", "threads", "hosts", "initial_window", "slow_start_after_idle")
+"""Options that a testbed file takes the place of."""
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
@@ -245,11 +247,10 @@ def make_sweep(fields: Mapping[str, Any]) -> Sweep:
 
 def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
     """The sweep of a file, if there is one, with the options that the user typed over it. Raises UserError."""
-    fields = {} if file is None else read_file(file)
+    fields: dict[str, Any] = {}
     if file is not None:
-        parse_sweep(
-            {"model": "any", **fields}, str(file)
-        )  # a message about the file's own fault names the file
+        fields = read_file(file)
+        parse_sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is reported as such
     fields |= options
     if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
         fields.setdefault("trials", QUICK_TRIALS)
@@ -275,25 +276,18 @@ def check_sweep(sweep: Sweep) -> Sweep:
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"
         )
     if sweep.testbed != THIS_MACHINE and not sweep.simulated:
-        for option, given in (
-            ("--edge-cpu", sweep.edge_cpu < 1),
-            ("--threads", sweep.threads is not None),
-            ("--hosts", sweep.hosts is not None),
-            ("--initial-window", sweep.initial_window is not None),
-            ("--slow-start-after-idle", sweep.slow_start_after_idle),
-        ):
-            if given:
+        for name in OF_LOCAL_TESTBED:
+            if getattr(sweep, name) != OPTIONS[name].default:
                 raise UserError(
-                    f"{option} is for the local testbed: leave it out, {sweep.testbed} says what there is"
+                    f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
                 )
     return sweep
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
-    """The profile of each link: `wifi+lte` names them in order, a single one is every link's.
+    """The profile of each link: `wifi+lte` names them in order; a single one is for every link.
 
-    links: how many there are; None where that is not known yet. Raises UserError, also where the profiles are not as
-    many.
+    links: how many there are; None where that is not known yet. Raises UserError, also for another number of profiles.
     """
     names = [netem] if Path(netem).exists() else netem.split(ALONG)
     loaded = tuple(profile_files.load(name) for name in names)
@@ -336,15 +330,15 @@ def networks_of(sweep: Sweep, links: int) -> Networks:
 
 
 def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
-    """Each network's profiles, one a link. Where nobody said how many hosts, there are as many as the longest needs.
+    """Each network's profiles, one a link. Without `hosts`, the local testbed has as many links as the longest needs.
 
-    Raises as `links_of` and `profiles`.
+    Raises UserError, TestbedError.
     """
     if sweep.testbed == THIS_MACHINE and sweep.hosts is None:
-        many = max(len(profiles(name)) for name in sweep.netems)
+        links = max(len(profiles(name)) for name in sweep.netems)
     else:
-        many = links_of(sweep)
-    return [profiles(name, many) for name in sweep.netems]
+        links = links_of(sweep)
+    return [profiles(name, links) for name in sweep.netems]
 
 
 def read_file(path: Path) -> dict[str, Any]:
