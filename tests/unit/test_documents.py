@@ -72,6 +72,14 @@ def test_commands_have_the_options_that_pages_show(page: Path) -> None:
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known | {"--help"}, line
 
 
+def test_the_layout_names_modules_that_exist() -> None:
+    for folder, text in re.findall(r"^\| `(\w[\w/]*/)` \| (.*) \|$", guide(), re.MULTILINE):
+        for name in re.findall(r"`(\w+)/?`", text):
+            assert [*(REPOSITORY / folder).rglob(f"{name}.py"), *(REPOSITORY / folder).rglob(f"{name}/")], (
+                name
+            )
+
+
 def test_the_guide_has_room_for_every_package() -> None:
     packages = [
         path for name in ("pareto", "analysis") for path in (REPOSITORY / name).iterdir() if path.is_dir()
