@@ -41,7 +41,18 @@ if TYPE_CHECKING:
     from analysis.figures.notebook import utilization as utilization
 
 __all__ = [
-    *("attribution", "bound", "cuts", "energy", "example", "front", "fronts", "paired", "payload", "pipelining"),
+    *(
+        "attribution",
+        "bound",
+        "cuts",
+        "energy",
+        "example",
+        "front",
+        "fronts",
+        "paired",
+        "payload",
+        "pipelining",
+    ),
     "utilization",
 ]
 

@@ -105,7 +105,9 @@ def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if len(cuts(rows["point"].iloc[0])) == 1 or every <= MOST_SPLITS:
         return rows, ""
     whole = rows.loc[undivided(rows), "point"].unique()
-    front = rows.loc[rows["on_backend_front"], ["point", "latency_s"]].sort_values("latency_s")["point"].unique()
+    front = (
+        rows.loc[rows["on_backend_front"], ["point", "latency_s"]].sort_values("latency_s")["point"].unique()
+    )
     others = [point for point in front if point not in whole]
     kept = {*whole, *style.evenly(others, MOST_SPLITS - len(whole))}
     text = f"Shown: {len(kept)} of {every} splits, those on a backend's front and those of one host alone"

@@ -205,7 +205,9 @@ def _legend(winners: pd.DataFrame) -> list[Any]:
     ):  # fmt: skip
         if (winners["prediction"] == prediction).any():
             colour, thick, line = _EDGES[prediction]
-            entries.append(Patch(facecolor="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words))
+            entries.append(
+                Patch(facecolor="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words)
+            )
     return entries
 
 

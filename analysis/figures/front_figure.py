@@ -43,14 +43,18 @@ LEAST_SHARE = 0.3
 _HEIGHT_IN = {"column": 2.35, "page": 3.75}
 _PANEL_IN = {"column": 1.45, "page": 1.95}
 _MARKER_PT = {"column": 3.0, "page": 4.0}
-_SPREAD = [f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")]
+_SPREAD = [
+    f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")
+]
 DATA = [
     *(*POINT, "latency_s", "throughput_ips", "loaded_latency_s", *_SPREAD),
     *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
 ]
 
 
-def front_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
+def front_figure(
+    rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page"
+) -> Figure:
     """Draw the points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` does.
 
     `attainment`: of `analysis.fronts.indicators.attainment`, for the band behind each staircase.
@@ -100,7 +104,9 @@ def front_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame 
     )
 
 
-def fronts_figure(rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
+def fronts_figure(
+    rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page"
+) -> Figure:
     """Draw a panel for each profile (and batch size, and depth), from rows of `analysis.front` of one model.
 
     Panels are in order of their points' median latency. They are drawn as `front_figure` is, and numbered are a few
@@ -174,7 +180,9 @@ def _key(rows: pd.DataFrame, attainment: pd.DataFrame | None, *, loaded: bool) -
         )
     if (rows["backend"] == NONE).any():
         yield "Where nothing crosses, all backends are the same: one point, and a corner of each staircase"
-    excluded = ~rows["feasible"].astype(bool) & (rows["rounds"] > 0) if "feasible" in rows else pd.Series(dtype=bool)
+    excluded = (
+        ~rows["feasible"].astype(bool) & (rows["rounds"] > 0) if "feasible" in rows else pd.Series(dtype=bool)
+    )
     if excluded.any():
         yield f"{excluded.sum()} points do not meet the condition that was set; they are drawn as dominated"
     if rows["probability"].isna().all():

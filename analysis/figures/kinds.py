@@ -85,7 +85,9 @@ def _of_conditions(
     manifest = findings.runs[0].manifest if findings.runs else {}
     for key, rows in shown.groupby(FIGURE, dropna=False):
         if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
-            frames = [_of(frame, key) for frame in (medians, findings.attainment, findings.paired, findings.trials)]
+            frames = [
+                _of(frame, key) for frame in (medians, findings.attainment, findings.paired, findings.trials)
+            ]
             for drawing in _of_condition(rows, *frames, testbed=testbed, manifest=manifest):
                 if drawing is not None:
                     yield replace(drawing, name=figure_name(rows, front))

@@ -91,7 +91,9 @@ def place_labels(
         text.set(ha="center", va="center_baseline", position=to_pixels.inverted().transform(centres[best]))
         if gap[best] >= _LEADER_FROM_PT * pt:
             end = np.clip(point, boxes[best, :2], boxes[best, 2:])
-            axes.plot(*to_pixels.inverted().transform([point, end]).T, color="0.45", linewidth=0.4, zorder=2.2)
+            axes.plot(
+                *to_pixels.inverted().transform([point, end]).T, color="0.45", linewidth=0.4, zorder=2.2
+            )
             leaders = np.vstack([leaders, np.linspace(point, end, 12)])
 
 

@@ -167,7 +167,9 @@ def _several(df: pd.DataFrame, alike: list[str]) -> pd.DataFrame:
     for column in alike:
         if rows[column].nunique() > 1:
             values = ", ".join(sorted(map(str, rows[column].unique())))
-            raise UserError(f"one {column} in a figure, not {values}: filter first, df[df[{column!r}] == ...]")
+            raise UserError(
+                f"one {column} in a figure, not {values}: filter first, df[df[{column!r}] == ...]"
+            )
     if rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
         raise UserError("nothing to draw: no valid trial")
     return rows

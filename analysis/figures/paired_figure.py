@@ -117,7 +117,9 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
                 fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
             )  # fmt: skip
         label_points(below, points, width)
-        versus = f"{first['other']} against {first['first']}" if len(pairs) == 1 else "Backends against each other"
+        versus = (
+            f"{first['other']} against {first['first']}" if len(pairs) == 1 else "Backends against each other"
+        )
         style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
         style.footnote(figure, counted)
     return figure
@@ -200,7 +202,9 @@ def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
         for measure, column in ((LATENCY, "latency_s"), (THROUGHPUT, "throughput_percent")):
             ends[f"{measure.low}_range"] = by_point[column].min()
             ends[f"{measure.high}_range"] = by_point[column].max()
-        ranges.append(pd.DataFrame(ends).reset_index().assign(**{str(key): value for key, value in named.items()}))
+        ranges.append(
+            pd.DataFrame(ends).reset_index().assign(**{str(key): value for key, value in named.items()})
+        )
     names = trials.groupby([*CONDITION, "point"], dropna=False)["point_name"].max().reset_index()
     return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=[*CONDITION, "point"])
 

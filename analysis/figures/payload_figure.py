@@ -88,7 +88,11 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
         title = f"Payload and compute by point: {first['model']}"
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
-        style.head(above, title, [entries[label] for label in (*(name for name in entries if name not in last), *last)])
+        style.head(
+            above,
+            title,
+            [entries[label] for label in (*(name for name in entries if name not in last), *last)],
+        )
         style.footnote(figure, rows)
     return figure
 
@@ -128,7 +132,9 @@ def _input_bytes(known: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> fl
     sent = known.loc[known["point"].map(lambda point: not any(cuts(point))), "payload_bytes"]
     if len(sent):
         return float(sent.median())
-    return float(known["batch_size"].iloc[0] * points[0].get("payload_bytes", math.nan)) if points else math.nan
+    return (
+        float(known["batch_size"].iloc[0] * points[0].get("payload_bytes", math.nan)) if points else math.nan
+    )
 
 
 def _flops_shares(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
@@ -252,7 +258,10 @@ def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, input_bytes: int) -> No
         x[least], kib[least], "o", markersize=9, markerfacecolor="none", markeredgecolor="black",
         markeredgewidth=0.9, label="smallest payload", zorder=4,
     )  # fmt: skip
-    for bytes_, line, label in ((input_bytes, "--", "input, float32"), (input_bytes // 4, ":", "input, uint8")):
+    for bytes_, line, label in (
+        (input_bytes, "--", "input, float32"),
+        (input_bytes // 4, ":", "input, uint8"),
+    ):
         axes.axhline(bytes_ / 1024, color="0.3", linestyle=line, linewidth=0.9, label=label, zorder=1)
     _label_kib(axes)
 

@@ -55,7 +55,10 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for axes, one in zip(panels, drawn, strict=True):
             _draw(axes, one, points)
             if len(points) <= NAMED[width]:
-                at, gains = list(places(one.rows, points)), [_gain(gain) for gain in one.rows["pipeline_gain"]]
+                at, gains = (
+                    list(places(one.rows, points)),
+                    [_gain(gain) for gain in one.rows["pipeline_gain"]],
+                )
                 strip_pt = max(strip_pt, strip(axes, at, gains, len(points), width))
             axes.set_ylabel(f"{one.label}\nimages/s")
         style.fit_axis(panels[0], "y", every, room=0.06)

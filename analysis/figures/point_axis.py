@@ -44,7 +44,9 @@ def label_points(axes: Axes, points: pd.Series, width: str) -> None:
     numbers = (_CHAIN_NUMBERS if is_chain else _NUMBERS)[width]
     # A chain's points have a name for each cut, for which a column has no room.
     bare = is_chain and width == "column"
-    name_points(axes, points.map(lambda name: "" if bare else name), NAMED[width], round_step(len(points), numbers))
+    name_points(
+        axes, points.map(lambda name: "" if bare else name), NAMED[width], round_step(len(points), numbers)
+    )
 
 
 def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:

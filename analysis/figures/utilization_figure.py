@@ -100,7 +100,9 @@ def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, li
         for line, step in enumerate(lines):
             if step in of_point.index:
                 _bar(axes, column, line, of_point.loc[step], bounds=step == row["bound_by"])
-    heads = [f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()]
+    heads = [
+        f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()
+    ]
     axes.xaxis.tick_top()
     axes.set_xticks([column + _LENGTH / 2 for column in range(len(heads))], heads)
     axes.set_yticks(range(len(lines)), [_named(step) for step in lines])
@@ -120,7 +122,9 @@ def _bar(axes: Axes, left: float, line: int, step: Any, *, bounds: bool) -> None
     if pd.isna(share):
         text = "not measured"
     else:
-        axes.barh(line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look)
+        axes.barh(
+            line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look
+        )
         text = f"{share:.0%}" + (f" · {_duration(step['idle_s'])}" if host else "")
     if bounds:
         axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)

@@ -113,7 +113,11 @@ def _rows(columns: Sequence[Column]) -> Iterator[Iterator[tuple[str, str]]]:
 
 def _question(findings: Findings) -> dict[str, str]:
     models = _named(findings.front["model"], "models")
-    title = f"{models} at {_named(findings.front['netem'], 'profiles')}: where to cut" if models else "Where to cut"
+    title = (
+        f"{models} at {_named(findings.front['netem'], 'profiles')}: where to cut"
+        if models
+        else "Where to cut"
+    )
     models = models or "the model"
     if findings.simulated:
         models += f" ({SIMULATED})"

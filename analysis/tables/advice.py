@@ -36,7 +36,10 @@ def _table(advice: Advice) -> Table:
     unit, scale = time_unit(max(choice.latency_s for choice in shown))
     has_intervals = any(not math.isnan(choice.latency_low_s) for choice in shown)
     digits = 3 if unit == "s" else 2
-    times = [[value * scale for value in (each.latency_s, each.latency_low_s, each.latency_high_s)] for each in shown]
+    times = [
+        [value * scale for value in (each.latency_s, each.latency_low_s, each.latency_high_s)]
+        for each in shown
+    ]
     ends = [span(low, high, digits) for _, low, high in times]
     rates = [span(each.throughput_low_ips, each.throughput_high_ips, 2) for each in shown]
     columns = [

@@ -63,7 +63,9 @@ def by_backend(rows: pd.DataFrame, then: str) -> pd.DataFrame:
     """Return the rows in the order of all tables: backend by backend, then by a column, points by their cuts."""
     places = {backend: place for place, backend in enumerate(backends(rows))}
     keys = {"backend": lambda column: column.map(places), "point": order}
-    return rows.sort_values(["backend", then], key=lambda column: keys.get(column.name, lambda same: same)(column))
+    return rows.sort_values(
+        ["backend", then], key=lambda column: keys.get(column.name, lambda same: same)(column)
+    )
 
 
 def starts(values: pd.Series) -> list[bool]:
@@ -76,7 +78,9 @@ def once(values: pd.Series) -> list[str]:
     return [str(value) if start else "" for value, start in zip(values, starts(values), strict=True)]
 
 
-def framed(columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()) -> Table:
+def framed(
+    columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()
+) -> Table:
     """Return the columns as a table of the terminal, with the notes below it.
 
     groups: which rows begin a group, as `starts` finds them: a little room is left above these.

@@ -123,4 +123,6 @@ def _judged(rows: pd.DataFrame, measure: str) -> list[str]:
     """Return the differences in percent, with an exclamation mark where they are significant."""
     cells = figures(rows[f"{measure}_difference_percent"], 1)
     marks = rows[f"{measure}_significant"]
-    return [f"{cell}{'!' if is_significant else ' '}" for cell, is_significant in zip(cells, marks, strict=True)]
+    return [
+        f"{cell}{'!' if is_significant else ' '}" for cell, is_significant in zip(cells, marks, strict=True)
+    ]

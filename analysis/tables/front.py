@@ -98,7 +98,11 @@ def _columns(points: pd.DataFrame, has: set[str], which: str, chain: int) -> lis
     columns = {
         "": [
             Column("backend", once(points["backend"].map(backend_name)), look=whole),
-            Column("point", [f"{of}{star}" for of, star in zip(points["point"], stars, strict=True)], kind="point"),
+            Column(
+                "point",
+                [f"{of}{star}" for of, star in zip(points["point"], stars, strict=True)],
+                kind="point",
+            ),
             Column("name", names, look={"min_width": 4, "overflow": "ellipsis"}),
             number("latency", points["latency_s"] * scale, digits, unit),
             number("bound", points["latency_bound_s"] * scale, digits, unit),

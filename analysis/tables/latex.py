@@ -57,7 +57,9 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     chain = hosts(str(points["point"].iloc[0]))
     names = [
         escaped(point_label(point, name, limit=24)) + "*" * bool(on_front)
-        for point, name, on_front in zip(points["point"], points["point_name"], points["on_front"], strict=True)
+        for point, name, on_front in zip(
+            points["point"], points["point_name"], points["on_front"], strict=True
+        )
     ]
     columns = [
         Column("Backend", _once(points["backend"].map(backend_name))),
@@ -107,7 +109,9 @@ def paired_latex(paired: pd.DataFrame) -> str:
         _number("Latency", unit, _marked(pairs, "latency", _signed(pairs["latency_difference_s"] * scale))),
         _number(_95, unit, _spans(pairs, "latency_low_s", "latency_high_s", scale)),
         _number("Latency", r"\%", _signed(pairs["latency_difference_percent"])),
-        _number("Throughput", r"\%", _marked(pairs, "throughput", _signed(pairs["throughput_difference_percent"]))),
+        _number(
+            "Throughput", r"\%", _marked(pairs, "throughput", _signed(pairs["throughput_difference_percent"]))
+        ),
         _number(_95, r"\%", _spans(pairs, "throughput_low_percent", "throughput_high_percent", 1)),
     ]
     over = " and ".join(sorted(set(pairs.loc[pairs["point"] == ALL, "interval_over"]) - {""}))

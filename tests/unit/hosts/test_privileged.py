@@ -162,7 +162,10 @@ def test_nothing_travels_that_the_link_does_not_need() -> None:
         assert {info.mode for info in tar} == {0o644}
         assert {(info.uid, info.gid, info.mtime) for info in tar} == {(0, 0, 0)}
     tops = {"/".join(name.split("/")[:2]) for name in names if name.startswith("pareto/")}
-    code = {f"pareto/{name}.py" for name in ("__init__", "constants", "errors", "jsonlines", "messages", "validation")}
+    code = {
+        f"pareto/{name}.py"
+        for name in ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
+    }
     assert tops == code | {"pareto/link"}
     assert {name.split("/")[0] for name in names} == {"pareto", "pyroute2"}
     assert "pareto/link/__main__.py" in names

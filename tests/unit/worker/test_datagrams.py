@@ -277,7 +277,9 @@ def test_what_sending_takes_is_no_part_of_the_gap(monkeypatch: pytest.MonkeyPatc
             now_s += 1 / 1024
 
     monkeypatch.setattr(
-        datagrams, "time", SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: round(now_s * 1e9))
+        datagrams,
+        "time",
+        SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: round(now_s * 1e9)),
     )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         sent = Slow(udp, ("127.0.0.1", 9), bytes(16), {}).send(SAMPLE, 51, 100, gap_s=1 / 512)
