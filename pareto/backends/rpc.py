@@ -34,6 +34,8 @@ WORKER_THREADS = constants.DEFAULT_NUM_WORKER_THREADS
 """As many as torch takes by itself."""
 INIT_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 300.0
+ENDED = "EOF: ", "ENOTCONN: "
+"""How libuv begins its words for a connection that the other end has closed."""
 
 _server: RpcServer | None = None
 """Who answers the requests that this process' agent gets."""
@@ -164,6 +166,8 @@ class RpcClient:
 
     def _fault(self, error: Exception) -> BackendError:
         words, _, _ = str(error).strip().splitlines()[-1].partition(" (this error originated at")
+        if words.startswith(ENDED):
+            words = "it closed the connection"
         return BackendError(f"rpc to {self._peer}: {words}")
 
 
