@@ -51,6 +51,8 @@ _BATCH = 256  # datagrams read before looking whether time is up
 _SO_TIMESTAMPNS = 35  # linux/asm-generic/socket.h; the ancillary message has the same number
 _STAMPS = {struct.calcsize(layout): struct.Struct(layout) for layout in ("=qq", "=ii")}
 _ANCILLARY_BYTES = 64
+_MOST_AGE_NS = 1_000_000_000
+"""Nothing waits longer to be read, unless somebody set the clock meanwhile."""
 _MOST_POINTS = 64
 """Of which all pairs are looked at: 2016 take 2 ms."""
 
@@ -72,7 +74,7 @@ def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, i
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) in _STAMPS:
             seconds, nanoseconds = _STAMPS[len(data)].unpack(data)
             age_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
-            return size, time.monotonic_ns() - max(0, age_ns)
+            return size, time.monotonic_ns() - (age_ns if 0 < age_ns < _MOST_AGE_NS else 0)
     return size, time.monotonic_ns()
 
 
