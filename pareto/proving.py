@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, fx
 
+from pareto.errors import one_line
 from partitions import model as partitioned
 from partitions import points, proof, scratch, weights
 from partitions.graph import propagate
@@ -78,7 +79,7 @@ def _proved(model: PartitionedModel, shape: Shape) -> str:
                 worst, words = point.error, word(point)
         return f"{words}, {shape[1]} px"
     except _FAULTS as error:
-        return f"{NO}: {' '.join(str(error).split())}"
+        return f"{NO}: {one_line(error)}"
 
 
 def word(proven: PointProof) -> str:

@@ -23,7 +23,7 @@ from analysis.schema import cell_name
 from pareto import DATA, profile_files
 from pareto.backends import registry
 from pareto.constants import MOST_IN_FLIGHT
-from pareto.errors import UserError
+from pareto.errors import UserError, one_line
 from pareto.hosts.host import MAX_HOSTS, TcpSettings
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link import units
@@ -349,7 +349,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read the sweep {path}: {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path} is not YAML: {one_line(error)}") from None
     if not isinstance(fields, dict):
         raise UserError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
     return fields

@@ -65,7 +65,7 @@ def _symbolic(module: nn.Module) -> fx.Graph:
     try:
         graph = _Tracer().trace(module, options or None)
     except Exception as error:  # whatever a model's own code makes of values that are not there
-        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {_one_line(error)}") from error
+        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {_first_line(error)}") from error
     for node in [node for node in graph.nodes if node.op == "placeholder"][1:]:
         if node.args:
             for user in list(node.users):  # fx asserts that the option is as it was
@@ -160,7 +160,7 @@ def analyse(
             for batch in (1, 2)
         )
     except Exception as error:  # whatever an operator makes of values that are not there
-        raise UntraceableModel(f"{name} cannot be traced: {_one_line(error)}") from error
+        raise UntraceableModel(f"{name} cannot be traced: {_first_line(error)}") from error
     results = tuple(node for node in returned if isinstance(one[node], Tensor))
     if not results or not isinstance(one[inputs[0]], Tensor):
         raise UntraceableModel(f"{name} does not map one tensor to tensors")
@@ -252,6 +252,6 @@ def _state_of(module: nn.Module, node: fx.Node) -> Iterable[Tensor]:
     return [] if target is None else [target]
 
 
-def _one_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line of an error's message."""
     return next(iter(str(error).split("\n")), "").strip() or type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -294,15 +295,7 @@ def test_a_file_that_multiplies_itself_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_profile_that_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    messages = []
-    for name in ("missing.yaml", "binary.yaml", "."):
-        with pytest.raises(UserError) as caught:
-            read(tmp_path / name)
-        assert str(tmp_path / name) in str(caught.value)
-        assert "\n" not in str(caught.value)
-        messages.append(str(caught.value))
-    assert messages == snapshot
+    assert unreadable(read, tmp_path, "missing.yaml", "binary.yaml") == snapshot
 
 
 # A trace's file
@@ -468,12 +461,17 @@ def test_wrong_times_are_named_with_their_line(
 
 
 def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    assert unreadable(read_trace, tmp_path, "missing", "binary") == snapshot
+
+
+def unreadable(read: Callable[[Path], object], folder: Path, missing: str, binary: str) -> list[str]:
+    """What is said of a file that is missing, of one that is no text, and of a folder: each names it, in one line."""
+    (folder / binary).write_bytes(b"\xff\xfe\x00")
     messages = []
-    for name in ("missing", "binary", "."):
+    for name in (missing, binary, "."):
         with pytest.raises(UserError) as caught:
-            read_trace(tmp_path / name)
-        assert str(tmp_path / name) in str(caught.value)
+            read(folder / name)
+        assert str(folder / name) in str(caught.value)
         assert "\n" not in str(caught.value)
         messages.append(str(caught.value))
-    assert messages == snapshot
+    return messages
