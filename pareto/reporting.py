@@ -16,8 +16,8 @@ from pareto.link import units
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
-    from analysis.advice.network import Network
     from analysis.findings import Options
+    from analysis.prediction.network import Network
 
 MOST_TABLES = 12
 """Of more conditions than these nobody reads a table each in a terminal."""
@@ -96,7 +96,7 @@ def compare(
 
 def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Network:
     """The network that options describe. Raises UserError."""
-    from analysis.advice.network import Network
+    from analysis.prediction.network import Network
 
     try:
         return Network(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice.network import Network, networks
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Ensemble, Validation, advisable, validate
 from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
 from analysis.naming import in_flight
 from analysis.points import CONDITION, cuts
+from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
 from analysis.statistics.noise import floors
 from analysis.wording import EDGE, SERVER, interval, more, percent, rate

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.network import Network
 from analysis.advice.predict import Predictor
 from analysis.points import cuts
+from analysis.prediction.network import Network
 
 SAME, CLOSE, OTHER = "same", "close", "other"
 """A prediction names the point measured best; another whose interval overlaps or is not known; another."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.network import Network
 from analysis.naming import backends
 from analysis.points import CONDITION, order, pooled
+from analysis.prediction.network import Network
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
 

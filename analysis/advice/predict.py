@@ -1,9 +1,6 @@
 """What each point would take in a network where it was not measured: stages as measured, the network by arithmetic.
 
-    latency    = stages + serialization + delays out and back + payload / rate out + result / rate back + a + b x bytes
-    throughput = batch / max(slowest stage, payload / rate out, result / rate back, latency / requests in flight)
-
-Rates are what TCP carries of them, 1448 bytes in 1514 (`pareto.constants.GOODPUT`). The idea of predicting a
+The arithmetic is `analysis.prediction.formula`; what the backend adds is a + b x bytes. The idea of predicting a
 split's time from its stages and the network is that of Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are
 measured, not modelled, and so is what the backend adds (a, b). How well predictions do is tested where the truth was
 measured (`validate`).
@@ -22,19 +19,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.advice.network import Network, networks
 from analysis.advice.observed import Observed, medians, observe, together, workloads
 from analysis.costs import MIN_PAYLOADS, slope
 from analysis.points import cuts
+from analysis.prediction import formula
+from analysis.prediction.formula import Conditions, Payloads, Values
+from analysis.prediction.network import Network, networks
 from analysis.statistics.noise import Floor, Floors, floor_of
 from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.constants import GOODPUT, MOST_IN_FLIGHT
+from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 
 PAIRS = 20_000_000
 """Slopes that are in memory at once."""
-
-Values = float | Floats
 
 
 @dataclass(frozen=True)
@@ -66,12 +63,10 @@ class Predictor:
         Conditions are one-way delays (s) and rates on the wire (bit/s), numbers or arrays that go together; for a
         resampled predictor those arrays end in an axis of length 1.
         """
-        delay_s, rate_bps, delay_back_s, rate_back_bps = (
-            np.asarray(value)[..., None] for value in (delay_s, rate_bps, delay_back_s, rate_back_bps)
+        carried_s = formula.carrying_s(
+            self._payloads, _one_link(delay_s, rate_bps, delay_back_s, rate_back_bps)
         )
-        transfers_s = 8 / GOODPUT * (self.payload_bytes / rate_bps + self.result_bytes / rate_back_bps)
-        carried_s = delay_s + delay_back_s + transfers_s + self.overhead_s
-        network_s = np.where(self.payload_bytes > 0, carried_s, 0.0)
+        network_s = np.where(self.payload_bytes > 0, carried_s + self.overhead_s, 0.0)
         return np.asarray(self.latency_scale * (self.work_s + network_s))
 
     def throughput_ips(
@@ -79,16 +74,18 @@ class Predictor:
     ) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
         link_s = self._link_s(rate_bps, rate_back_bps)
-        waiting_s = self.latency_s(delay_s, rate_bps, delay_back_s, rate_back_bps) / self.in_flight
-        # Stages that all run on the edge never wait for the network.
-        crossing_s = np.where(self.payload_bytes > 0, np.maximum(link_s, waiting_s), 0.0)
-        return np.asarray(self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s))
+        latency_s = self.latency_s(delay_s, rate_bps, delay_back_s, rate_back_bps)
+        period_s = formula.period_s(self._payloads, self.stage_s, link_s, latency_s, self.in_flight)
+        return np.asarray(self.throughput_scale * self.batch_size / period_s)
 
     def _link_s(self, rate_bps: Values, rate_back_bps: Values) -> Floats:
         """How long a request occupies the slower direction."""
-        out, back = (np.asarray(rate)[..., None] for rate in (rate_bps, rate_back_bps))
-        slower = np.maximum(self.payload_bytes / out, self.result_bytes / back)
-        return np.asarray(slower * 8 / GOODPUT / self.filling)
+        conditions = _one_link(0.0, rate_bps, 0.0, rate_back_bps)
+        return np.asarray(formula.occupied_s(self._payloads, conditions) / self.filling)
+
+    @property
+    def _payloads(self) -> Payloads:
+        return Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
         """What is to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
@@ -129,6 +126,11 @@ class Predictor:
             name: value[..., kept] for name, value in vars(self).items() if isinstance(value, np.ndarray)
         }
         return replace(self, cells=self.cells.loc[kept].reset_index(drop=True), **arrays)
+
+
+def _one_link(*values: Values) -> Conditions:
+    """Conditions of the one link between two hosts, from numbers or arrays of them."""
+    return Conditions(*(np.asarray(value)[..., None, None] for value in values))
 
 
 def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:

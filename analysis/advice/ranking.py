@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.network import Network
 from analysis.advice.observed import KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
 from analysis.fronts.where import Where
 from analysis.naming import count
+from analysis.prediction.network import Network
 from analysis.statistics import posterior
 from analysis.statistics.samples import Bools, Floats, interval
 from analysis.wording import EDGE, SERVER, doing, duration, order, place, sent

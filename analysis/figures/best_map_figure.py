@@ -18,7 +18,6 @@ from scipy import ndimage
 
 from analysis.advice import predict
 from analysis.advice.best import CLOSE, OTHER, SAME, best
-from analysis.advice.network import Network, networks
 from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
@@ -28,6 +27,7 @@ from analysis.figures.log_scale import Scale
 from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
 from analysis.naming import family, place, transport
+from analysis.prediction.network import Network, networks
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
 
@@ -81,7 +81,7 @@ def best_map_drawing(
 ) -> Drawing | None:
     """Return the map of one model, batch size, codec and depth, over the profiles of one or several runs.
 
-    `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.advice.network.networks`; `predictor`: of
+    `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.prediction.network.networks`; `predictor`: of
     `analysis.advice.predict`, for the same. None for a chain, and where fewer than two networks are known and nothing
     is predicted.
     """

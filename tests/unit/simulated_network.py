@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.network import Network
+from analysis.prediction.network import Network
 from pareto.constants import GOODPUT
 
 EDGE_S = np.array([0.0, 0.010, 0.025, 0.040, 0.060])

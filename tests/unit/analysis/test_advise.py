@@ -18,7 +18,7 @@ from rich.console import Console
 
 from analysis.advice import advise as advise_module
 from analysis.advice.advise import Advice, advise, answers, sentence
-from analysis.advice.network import Network
+from analysis.prediction.network import Network
 from analysis.runs.load import load, stages
 from analysis.tables.advice import advice_table
 from analysis.wording import duration, rate

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from analysis.advice.best import CLOSE, OTHER, SAME, best
-from analysis.advice.network import Network
+from analysis.prediction.network import Network
 
 NETWORKS = {"near": Network(0.01, 100e6, 0.002), "far": Network(0.2, 5e6), "bare": Network(0.0, math.inf)}
 HALF = 20e6

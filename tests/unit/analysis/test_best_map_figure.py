@@ -13,12 +13,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.advice.best import CLOSE, SAME, best
-from analysis.advice.network import Network
 from analysis.advice.predict import best_on_grid
 from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
 from analysis.figures.drawing import Drawing
 from analysis.findings import Findings
 from analysis.fronts.front import front
+from analysis.prediction.network import Network
 from analysis.runs.load import Run
 from tests.unit import drawn
 from tests.unit import simulated_network as simulated

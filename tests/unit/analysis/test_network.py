@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.advice.network import Network, networks
+from analysis.prediction.network import Network, networks
 from pareto.constants import GOODPUT
 from pareto.errors import UserError
 from tests.unit import simulated_network as world

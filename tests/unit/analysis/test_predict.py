@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice.network import Network
 from analysis.advice.observed import Observed, observe
 from analysis.advice.predict import best_on_grid, predictor, predictors, validate
+from analysis.prediction.network import Network
 from analysis.runs.load import load
 from analysis.statistics.samples import Ints, intervals
 from tests.unit import example_run

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.advice.network import Network
 from analysis.advice.observed import MEASURES, Observed, observe
 from analysis.advice.predict import Ensemble, predictor
 from analysis.advice.ranking import RATES_BPS, Crossover, best_shares, crossovers, ranking
+from analysis.prediction.network import Network
 from pareto.constants import GOODPUT
 from tests.unit import simulated_network as world
 
