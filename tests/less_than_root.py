@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from pareto.hosts.local import rights
+from pareto.hosts.local import cpu, rights
+from tests import REPOSITORY
 
 OF_DOCKER = (
     *(
@@ -30,6 +34,15 @@ OF_DOCKER = (
     *("net_bind_service", "sys_chroot", "kill", "audit_write"),
 )
 NOBODY = 65534
+SPIN = """\
+import sys
+from contextlib import closing
+from pareto.hosts.local_testbed import open_local
+code = "import time; t, c = time.perf_counter(), time.process_time()\\nwhile time.perf_counter() - t < 0.5: pass\\n" \\
+    "print((time.process_time() - c) / (time.perf_counter() - t))"
+with closing(open_local(edge_cpu=0.25)) as bed:
+    print(bed.remotes["edge"].connection.run(f'{sys.executable} -c "{code}"').out)
+"""
 
 
 def _makes_networks() -> bool:
@@ -87,3 +100,39 @@ def user(uid: int = NOBODY) -> list[str]:
 def _closed(path: Path) -> Path | None:
     """The outermost folder on the way there that is not everybody's to enter."""
     return next((it for it in reversed(path.parents) if not it.stat().st_mode & 0o001), None)
+
+
+@contextmanager
+def delegated_cgroup() -> Iterator[list[str]]:
+    """A cgroup that is NOBODY's: the argv prefix that enters it. Nothing may be left in it but the group entered."""
+    parent, version = cpu._cpu_controller()
+    delegated = parent / "pareto-test-delegated"
+    delegated.mkdir()
+    try:
+        inner = delegated / "of-the-user"
+        if version == 2:
+            for group in (parent, delegated):
+                (group / "cgroup.subtree_control").write_text("+cpu")
+        inner.mkdir()
+        for group in (delegated, inner):
+            for path in (group, group / "cgroup.procs"):
+                os.chown(path, NOBODY, NOBODY)
+        yield ["sh", "-c", f'echo $$ > {inner}/cgroup.procs && exec "$@"', "sh"]
+        assert [path.name for path in delegated.iterdir() if path.is_dir()] == ["of-the-user"]
+    finally:
+        for group in (*delegated.glob("*/"), delegated):
+            group.rmdir()
+
+
+def share_of_a_quarter(who: list[str]) -> float:
+    """The share of a core that an edge with `--edge-cpu 0.25` gets, on a testbed that `who` builds."""
+    done = subprocess.run(
+        [*who, sys.executable, "-B", "-c", SPIN],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)

@@ -14,10 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts.local import cpu
 from pareto.hosts.local.rights import OWN
 from tests import REPOSITORY
-from tests.less_than_root import NOBODY, container, needs_networks, user
+from tests.less_than_root import (
+    NOBODY,
+    container,
+    delegated_cgroup,
+    needs_networks,
+    share_of_a_quarter,
+    user,
+)
 from tests.program import LENIENT, descendants, ended, started, wait_until
 
 pytestmark = [
@@ -39,15 +45,6 @@ bed = open_local()
 bed.remotes["edge"].ship(b"weights", "blob")
 print("ready", flush=True)
 time.sleep(600)
-"""
-SPIN = """\
-import sys
-from contextlib import closing
-from pareto.hosts.local_testbed import open_local
-code = "import time; t, c = time.perf_counter(), time.process_time()\\nwhile time.perf_counter() - t < 0.5: pass\\n" \\
-    "print((time.process_time() - c) / (time.perf_counter() - t))"
-with closing(open_local(edge_cpu=0.25)) as bed:
-    print(bed.remotes["edge"].connection.run(f'{sys.executable} -c "{code}"').out)
 """
 
 
@@ -125,31 +122,8 @@ def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: s
 
 
 def test_a_share_of_a_core_where_a_cgroup_is_delegated(folder: Path) -> None:
-    parent, version = cpu._cpu_controller()
-    delegated = parent / "pareto-test-delegated"
-    delegated.mkdir()
-    try:
-        inner = delegated / "of-the-user"
-        if version == 2:
-            (delegated / "cgroup.subtree_control").write_text("+cpu")
-        inner.mkdir()
-        for group in (delegated, inner):
-            for path in (group, group / "cgroup.procs"):
-                os.chown(path, NOBODY, NOBODY)
-        enter = ["sh", "-c", f'echo $$ > {inner}/cgroup.procs && exec "$@"', "sh"]
-        done = subprocess.run(
-            [*enter, *user(), sys.executable, "-B", "-c", SPIN],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert float(done.stdout or "1") < 0.35, done.stderr
-        assert [path.name for path in delegated.iterdir() if path.is_dir()] == ["of-the-user"]
-    finally:
-        for group in (*delegated.glob("*/"), delegated):
-            group.rmdir()
+    with delegated_cgroup() as enter:
+        assert share_of_a_quarter([*enter, *user()]) < 0.35
 
 
 def test_without_one_it_is_said_in_one_line(folder: Path) -> None:

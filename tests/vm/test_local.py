@@ -16,7 +16,7 @@ from pareto.link.probe import Tolerance, question
 from pareto.link.profile import Direction, Profile
 from pareto.probing import Probers
 from tests.integration.own_machine import left_behind
-from tests.less_than_root import container
+from tests.less_than_root import container, delegated_cgroup, share_of_a_quarter, user
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
 
@@ -98,4 +98,12 @@ def test_a_container_without_privileges_gets_netem_in_its_own_user_namespace() -
     shaper, took_us = done.stdout.split()
     assert shaper == "netem"
     assert 0.299 < int(took_us) / 1e6 < 0.4
+    assert left_behind() <= before
+
+
+def test_an_ordinary_user_gets_a_share_of_a_core_where_a_cgroup_of_version_2_is_delegated() -> None:
+    before = left_behind()
+    with delegated_cgroup() as enter:
+        assert "/sys/fs/cgroup" in enter[2]
+        assert share_of_a_quarter([*enter, *user()]) < 0.35
     assert left_behind() <= before

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from analysis import files
 from analysis.findings import Options, find
+from analysis.fronts.objectives import DEFAULT
 from analysis.reporting import report
 from analysis.runs import load
 from analysis.runs.load import joined
 from analysis.runs.requests import request_latencies
+from pareto import reporting
 from pareto.errors import UserError
 from tests.program import command
 from tests.unit.analysis import hostile
 
 ALL = sorted(hostile.ATTACKS)
-READ, ANALYSED = 3, 60
-"""Of all attacks, every third is read in each run of the suite, and every sixtieth analysed; with `--cases` all."""
+READ, ANALYSED, COMPARED = 3, 60, 200
+"""Of all attacks, each run of the suite reads every third, analyses every 60th and compares every 200th; with `--cases`
+all."""
 USUAL = 10_000
 SHOWN = (
     *("reason escapes", "manifest escapes", "unknown column with escapes", "model escapes"),
@@ -82,6 +88,32 @@ def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, case
                 "\n" in line for line in (*found.answers, *found.warnings, *found.verdicts, *found.notes)
             )
         shutil.rmtree(run.parent)
+
+
+def test_some_are_compared_and_advised_on_or_refused_in_a_line(
+    base: Path, tmp_path: Path, cases: int
+) -> None:
+    network, answers = reporting.network("20ms", "20mbit", "0ms", ""), 0
+    for number, name in enumerate(ALL[:: COMPARED if cases <= USUAL else 1]):
+        run = copied(base, tmp_path / str(number), name)
+        for ask in (
+            partial(reporting.compare, first=base, second=run, objectives=DEFAULT, where="", out=run.parent),
+            partial(reporting.compare, first=run, second=base, objectives=DEFAULT, where="", out=run.parent),
+            partial(reporting.advise, folders=[run], network=network, best="latency", where="", model=""),
+        ):
+            screen = io.StringIO()
+            try:
+                ask(Console(file=screen, width=200))
+            except UserError as error:
+                assert_is_a_line(str(error), run)
+            except Exception as error:
+                raise AssertionError(f"{name}: {error!r}") from error
+            else:
+                answers += 1
+            assert all(character.isprintable() for character in screen.getvalue().replace("\n", "")), name
+        assert (run.parent / "victim").read_text() == "mine", name
+        shutil.rmtree(run.parent)
+    assert answers > 0
 
 
 def copied(base: Path, folder: Path, name: str) -> Path:
