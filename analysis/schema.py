@@ -367,8 +367,66 @@ DEVICES = _table(
     """,
 )
 
+PROFILE = _table(
+    "profile.csv",
+    """
+    name: host
+        `edge`, `middle1`, ..., `server`
+    name: device
+        `cpu` or `cuda:0`
+    whole: batch_size threads
+        images in a run, and compute threads
+    positive: cpu
+        the share of a core that the host gets: 1 but on a local testbed with `--edge-cpu`
+    whole: unit
+        counts from 1; 0 is the row of all units run as one stage, without marks between them
+    name: unit_name
+        the point at which the unit ends; `whole` in the row of all
+    not negative: median_s
+        the median time of the unit, by marks between units within a run of all of them: on a processor by its clock,
+        on a GPU by CUDA events. Under `--edge-cpu` it is processor time over the share of a core
+    not negative: low_s high_s
+        the median's 95 % interval
+    not negative: least_s
+        the 5 % quantile: what a bound is made of
+    not negative: outside_s
+        in the row of all: what a run takes besides its units: copies to and from a GPU
+    not negative: flops
+        floating-point operations for one image: of convolutions, matrix products and attention, two for each
+        multiply-add
+    not negative: parameters parameter_bytes
+        how many numbers the unit has as parameters, and their size
+    not negative: activation_bytes
+        size of all tensors that the unit makes from one image
+    not negative: payload_bytes
+        tensor bytes that cross a link after the unit, for one image
+    not negative: peak_bytes
+        the most memory in use while the unit ran: of the process, or of the GPU's allocator
+    not negative: energy_j
+        in the row of all: energy of a run, by the device's own sensor. It includes idle power
+    """,
+)
+BACKENDS = _table(
+    "backends.csv",
+    """
+    name: link
+        `edge-server`, `edge-middle1`, ...
+    name: backend
+        `tcp`, `rpc` or a variant
+    not negative: payload_bytes
+        size of the tensor that went over the link
+    positive: trip_s
+        the median round trip: the tensor there, four bytes back
+    not negative: link_s
+        what of it the link's own delays and rate take, as probed; 0 on the local testbed's unshaped link
+    """,
+)
+PROFILE_TABLES = (PROFILE, BACKENDS)
+
 KINDS: dict[str, Kind] = {
-    column.name: column.kind for table in (TRIALS, STAGES, LINKS) for column in table.described
+    column.name: column.kind
+    for table in (TRIALS, STAGES, LINKS, *PROFILE_TABLES)
+    for column in table.described
 }
 """By column of a CSV file: what it may hold, in whichever of them."""
 
@@ -410,7 +468,7 @@ README = Path(__file__).resolve().parents[1] / "results" / "README.md"
 
 def documented(text: str) -> str:
     """A text in which each table between `<!-- columns: FILE -->` and `<!-- end -->` is as the schema says."""
-    for table in (TRIALS, STAGES, LINKS, REQUESTS, DEVICES):
+    for table in (TRIALS, STAGES, LINKS, REQUESTS, DEVICES, *PROFILE_TABLES):
         mark = f"<!-- columns: {table.file} -->\n"
         before, found, rest = text.partition(mark)
         if found:

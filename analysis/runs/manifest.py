@@ -70,26 +70,44 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
 
     Empty if it is missing or unreadable, as figures can do without it.
     """
-    path = run / FILE
     try:
-        text = files.read(run, FILE, most_bytes=MOST_BYTES).decode("utf-8")
-        content = json.loads(text, parse_constant=_refuse)
-        if not isinstance(content, dict):
-            raise ValueError("it is not a mapping")
-        _check(content)
+        content = read_json(run / FILE)
     except FileNotFoundError:
         return {}, []
     except files.NoPlainFile as error:
         return {}, [f"{error}: skipped, so it is not known how that run was made"]
-    except (OSError, ValueError, RecursionError) as error:
-        why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return {}, [f"{path}: {short(why, 100)}: skipped, so it is not known how that run was made"]
-    faults: list[str] = []
-    fitting: dict[str, Any] = _fitting(content, SHAPE, "", faults)
+    except (OSError, ValueError) as error:
+        return {}, [
+            f"{run / FILE}: {short(str(error), 100)}: skipped, so it is not known how that run was made"
+        ]
+    fit, faults = fitting(content, SHAPE)
     if not faults:
-        return fitting, []
+        return fit, []
     more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
-    return fitting, [f"{path}: {', '.join(faults[:NAMED])}{more} skipped: not of the expected type"]
+    return fit, [f"{run / FILE}: {', '.join(faults[:NAMED])}{more} skipped: not of the expected type"]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file that anybody may have made: of bounded size, depth and numbers.
+
+    Raises ValueError, `files.NoPlainFile`, OSError.
+    """
+    text = files.read(path.parent, path.name, most_bytes=MOST_BYTES).decode("utf-8")
+    try:
+        content = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("it is not a mapping")
+    _check(content)
+    return content
+
+
+def fitting(content: dict[str, Any], shape: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The mapping without what is not of its shape, whose form is that of `SHAPE`; and the paths of that."""
+    faults: list[str] = []
+    fit: dict[str, Any] = _fitting(content, shape, "", faults)
+    return fit, faults
 
 
 def within(value: Any, *keys: str) -> Any:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from analysis.schema import DEVICES, KINDS, LINKS, README, REQUESTS, STAGES, TRIALS, documented
+from analysis.schema import (
+    DEVICES,
+    KINDS,
+    LINKS,
+    PROFILE_TABLES,
+    README,
+    REQUESTS,
+    STAGES,
+    TRIALS,
+    documented,
+)
 
-TABLES = (TRIALS, STAGES, LINKS, REQUESTS, DEVICES)
+TABLES = (TRIALS, STAGES, LINKS, REQUESTS, DEVICES, *PROFILE_TABLES)
 
 
 def test_the_readme_is_up_to_date() -> None:
@@ -20,6 +30,6 @@ def test_every_column_is_declared_once_and_explained() -> None:
         assert len(set(table.columns)) == len(table.columns)
         assert table.described[0].meaning
         assert set(table.needed) <= set(table.columns)
-    for table in (TRIALS, STAGES, LINKS):
+    for table in (TRIALS, STAGES, LINKS, *PROFILE_TABLES):
         for column in table.described:
             assert KINDS[column.name] is column.kind, "a column of several files is of one kind"

@@ -1,0 +1,333 @@
+"""A model profile: what each unit of a model takes on each device, and what each backend adds on each link.
+
+`./pareto.sh profile` makes one, in a folder of its own: `profile.csv`, `backends.csv`, and the rest in `profile.json`.
+A network profile is another thing: delay and rate of a link.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+from scipy.optimize import nnls
+
+from analysis import files
+from analysis.escaping import spreadsheet
+from analysis.runs import reading
+from analysis.runs.manifest import fitting, read_json
+from analysis.schema import BACKENDS, PROFILE
+from pareto.errors import UserError, one_line
+
+Floats = npt.NDArray[np.float64]
+Quartet = tuple[float, float, float, float]
+"""Median, its 95 % interval (low, high), and the 5 % quantile."""
+
+FACTS = "profile.json"
+WHOLE = "whole"
+"""The name in the row of all units run as one stage."""
+TIMES = ("median_s", "low_s", "high_s", "least_s")
+OF_UNITS = ("flops", "parameters", "parameter_bytes", "activation_bytes")
+_SHAPE: dict[str, Any] = {
+    **dict.fromkeys(("model", "graph_digest", "granularity", "input", "made_at"), str),
+    "input_bytes": float,
+    "result_bytes": float,
+    "hosts": {"*": {"threads": float, "peak_flops": float, "peak_bytes_s": float}},
+}
+_NEEDED = ("model", "graph_digest", "granularity", "input", "made_at", "input_bytes", "result_bytes", "hosts")
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTimes:
+    """How long each unit takes on one device, at one batch size. Seconds a batch.
+
+    cpu: the share of a core that the device gets (1: all it has). With less than 1, times are processor time over that
+    share: a run that ends within what the quota allows at once is quicker. median_s, low_s, high_s: the median with its
+    95 % interval. least_s: the 5 % quantile. whole_s: the same four of all units run as one stage, by the host's clock
+    (a GPU's: by its events), without marks. outside_s: what a run takes besides: a GPU's copies and waits; 0 on a CPU.
+    peak_bytes: memory in use, of each unit; NaN: not known. energy_j: of a run of the whole; NaN: no sensor.
+    """
+
+    role: str
+    device: str
+    batch_size: int
+    threads: int
+    cpu: float
+    median_s: Floats
+    low_s: Floats
+    high_s: Floats
+    least_s: Floats
+    whole_s: Quartet
+    outside_s: float = 0.0
+    peak_bytes: Floats = field(default_factory=lambda: np.empty(0))
+    energy_j: float = float("nan")
+
+    @property
+    def difference(self) -> float:
+        """By how much the sum of the units is off the stage run whole, as a share of the latter."""
+        return float(self.median_s.sum() / self.whole_s[0] - 1) if self.whole_s[0] else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class BackendCost:
+    """What a backend adds to a request that crosses a link, beyond its delays and bytes over goodput: a + b x bytes.
+
+    payload_bytes, trip_s, link_s: of each payload that was probed its size, its median round trip, and what of that the
+    link itself takes.
+    """
+
+    link: str
+    backend: str
+    payload_bytes: Floats
+    trip_s: Floats
+    link_s: Floats
+
+    @property
+    def fixed_s(self) -> float:
+        """a, in seconds a request."""
+        return self._line[0]
+
+    @property
+    def per_byte_s(self) -> float:
+        """b, in seconds a byte."""
+        return self._line[1]
+
+    @property
+    def residual(self) -> float:
+        """The root of the mean square of log(round trip / what a, b and the link say of it)."""
+        fixed_s, per_byte_s = self._line
+        said_s = np.maximum(self.link_s + fixed_s + per_byte_s * self.payload_bytes, 1e-12)
+        return float(np.sqrt(np.mean(np.log(self.trip_s / said_s) ** 2)))
+
+    @property
+    def _line(self) -> tuple[float, float]:
+        """The line of least squares of the relative errors, neither term below 0."""
+        terms = np.column_stack([np.ones_like(self.payload_bytes), self.payload_bytes])
+        scale = np.array([1.0, max(float(self.payload_bytes.max()), 1.0)])  # terms of like size
+        rest_s = np.maximum(self.trip_s - self.link_s, 0.0)
+        solved, _ = nnls(terms / scale / self.trip_s[:, None], rest_s / self.trip_s)
+        return float(solved[0]), float(solved[1] / scale[1])
+
+
+@dataclass(frozen=True, eq=False)
+class ModelProfile:
+    """What is known of a model on the devices of a testbed, without any trial.
+
+    points: name and payload bytes for one image of each point, so one more than there are units. input_bytes,
+    result_bytes: for one image. flops, parameters, parameter_bytes, activation_bytes: of each unit, for one image.
+    hosts: by role, the device's facts, with what it reaches at best (`peak_flops` a second, `peak_bytes_s`).
+    made_at: ISO 8601, UTC.
+    """
+
+    model: str
+    graph_digest: str
+    granularity: str
+    input: str
+    points: tuple[tuple[str, int], ...]
+    result_bytes: int
+    flops: Floats
+    parameters: Floats
+    parameter_bytes: Floats
+    activation_bytes: Floats
+    times: tuple[UnitTimes, ...]
+    backends: tuple[BackendCost, ...]
+    hosts: Mapping[str, Mapping[str, Any]]
+    made_at: str
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The name of each unit: of the point at which it ends."""
+        return tuple(name for name, _ in self.points[1:])
+
+    @property
+    def payload_bytes(self) -> Floats:
+        """Of each point, for one image."""
+        return np.array([nbytes for _, nbytes in self.points], dtype=np.float64)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The hosts with times, in the order of the chain."""
+        return tuple(dict.fromkeys(times.role for times in self.times))
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({times.batch_size for times in self.times}))
+
+    def of(self, role: str, batch_size: int) -> UnitTimes:
+        """The times of a host at a batch size. Raises UserError."""
+        for times in self.times:
+            if (times.role, times.batch_size) == (role, batch_size):
+                return times
+        there = ", ".join(f"{times.role} at batch size {times.batch_size}" for times in self.times)
+        raise UserError(
+            f"the profile of {self.model} has no times of {role} at batch size {batch_size}: {there}"
+        )
+
+    def cost(self, link: str, backend: str) -> BackendCost:
+        """What a backend adds on a link. Raises UserError."""
+        for cost in self.backends:
+            if (cost.link, cost.backend) == (link, backend):
+                return cost
+        there = ", ".join(f"{cost.backend} on {cost.link}" for cost in self.backends) or "nothing"
+        raise UserError(f"the profile of {self.model} has no cost of {backend} on {link}: it has {there}")
+
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Write the three files into an existing folder, each whole or not at all; their paths. Raises UserError."""
+        facts = {
+            "model": self.model,
+            "graph_digest": self.graph_digest,
+            "granularity": self.granularity,
+            "input": self.input,
+            "made_at": self.made_at,
+            "input_bytes": self.points[0][1],
+            "result_bytes": self.result_bytes,
+            "hosts": {role: dict(each) for role, each in self.hosts.items()},
+        }
+        try:
+            return (
+                _write_table(folder / PROFILE.file, PROFILE.columns, self._unit_rows()),
+                _write_table(folder / BACKENDS.file, BACKENDS.columns, self._backend_rows()),
+                files.write(folder / FACTS, json.dumps(facts, indent=1) + "\n"),
+            )
+        except OSError as error:
+            raise UserError(f"cannot write the profile into {folder}: {error.strerror}") from None
+
+    def _unit_rows(self) -> Iterator[dict[str, Any]]:
+        totals = {name: getattr(self, name).sum() for name in OF_UNITS}
+        for times in self.times:
+            known = {name: getattr(times, name) for name in ("device", "batch_size", "threads", "cpu")}
+            same = {"host": times.role, **known}
+            whole = dict(zip(TIMES, times.whole_s, strict=True))
+            peak = float(times.peak_bytes.max()) if len(times.peak_bytes) else float("nan")
+            yield {
+                **same,
+                "unit": 0,
+                "unit_name": WHOLE,
+                **whole,
+                **totals,
+                "outside_s": times.outside_s,
+                "peak_bytes": peak,
+                "energy_j": times.energy_j,
+            }
+            for number, (name, payload_bytes) in enumerate(self.points[1:]):
+                yield {
+                    **same,
+                    "unit": number + 1,
+                    "unit_name": name,
+                    **{column: getattr(times, column)[number] for column in TIMES},
+                    **{column: getattr(self, column)[number] for column in OF_UNITS},
+                    "payload_bytes": payload_bytes,
+                    "peak_bytes": times.peak_bytes[number] if len(times.peak_bytes) else float("nan"),
+                }
+
+    def _backend_rows(self) -> Iterator[dict[str, Any]]:
+        for cost in self.backends:
+            for nbytes, trip_s, link_s in zip(cost.payload_bytes, cost.trip_s, cost.link_s, strict=True):
+                yield dict(
+                    zip(BACKENDS.columns, (cost.link, cost.backend, nbytes, trip_s, link_s), strict=True)
+                )
+
+
+def _write_table(path: Path, columns: Sequence[str], rows: Iterator[dict[str, Any]]) -> Path:
+    """Write rows as CSV with every digit: counts of operations have more than nine."""
+    table = spreadsheet(pd.DataFrame(list(rows), columns=list(columns)))
+    return files.write(path, table.to_csv(index=False, lineterminator="\n"))
+
+
+def read(folder: Path) -> ModelProfile:
+    """The model profile in a folder, which anybody may have made. Raises UserError, one line."""
+    path = folder / FACTS
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        raise UserError(f"{folder} is not a model profile: there is no {FACTS}") from None
+    except files.NoPlainFile:
+        raise
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or one_line(error)
+        raise UserError(f"{path} is not a model profile: {why}") from None
+    facts, faults = fitting(content, _SHAPE)
+    if missing := [name for name in _NEEDED if facts.get(name) is None]:
+        raise UserError(
+            f"{path} is not a model profile: {(faults or missing)[0]} is missing, or not what it must be"
+        )
+    for name in ("model", "graph_digest", "granularity", "input", "made_at"):
+        if not facts[name].isprintable():
+            raise UserError(f"{path}: {name} has characters that cannot be seen")
+    rows, _ = reading.read(folder, PROFILE)
+    units = _frame(rows)
+    if units.empty:
+        raise UserError(f"{folder / PROFILE.file} has no rows")
+    groups = [
+        (key, group.sort_values("unit")) for key, group in units.groupby(["host", "batch_size"], sort=False)
+    ]
+    first = groups[0][1]
+    for (role, batch_size), group in groups:
+        if list(group["unit"]) != list(range(len(first))) or len(first) < 2:
+            raise UserError(
+                f"{folder / PROFILE.file}: {role} at batch size {batch_size} must have each unit once, from 0 on"
+            )
+        if list(group["unit_name"]) != list(first["unit_name"]):
+            raise UserError(f"{folder / PROFILE.file}: its hosts have different units")
+        unmeasured = group[list(TIMES)].isna().any(axis=None)
+        if unmeasured or first[[*OF_UNITS]].isna().any(axis=None):
+            raise UserError(
+                f"{folder / PROFILE.file}: {role} at batch size {batch_size} lacks figures of a unit"
+            )
+    of_units = first.iloc[1:]
+    payloads = of_units["payload_bytes"].fillna(0)
+    points = (
+        (("input", int(facts["input_bytes"]))),
+        *zip(of_units["unit_name"], payloads.astype(int), strict=True),
+    )
+    return ModelProfile(
+        model=facts["model"],
+        graph_digest=facts["graph_digest"],
+        granularity=facts["granularity"],
+        input=facts["input"],
+        points=tuple((str(name), int(nbytes)) for name, nbytes in points),
+        result_bytes=int(facts["result_bytes"]),
+        **{name: of_units[name].to_numpy(dtype=np.float64) for name in OF_UNITS},
+        times=tuple(_times(group) for _, group in groups),
+        backends=tuple(_costs(folder)),
+        hosts=facts["hosts"],
+        made_at=facts["made_at"],
+    )
+
+
+def _times(rows: pd.DataFrame) -> UnitTimes:
+    whole, units = rows.iloc[0], rows.iloc[1:]
+    peak = units["peak_bytes"].to_numpy(dtype=np.float64)
+    return UnitTimes(
+        role=str(whole["host"]),
+        device=str(whole["device"]),
+        batch_size=int(whole["batch_size"]),
+        threads=int(whole["threads"]),
+        cpu=float(whole["cpu"]),
+        **{name: units[name].to_numpy(dtype=np.float64) for name in TIMES},
+        whole_s=tuple(float(whole[name]) for name in TIMES),  # type: ignore[arg-type]
+        outside_s=float(np.nan_to_num(whole["outside_s"])),
+        peak_bytes=np.empty(0) if np.isnan(peak).all() else peak,
+        energy_j=float(whole["energy_j"]),
+    )
+
+
+def _costs(folder: Path) -> Iterator[BackendCost]:
+    rows, _ = reading.read(folder, BACKENDS)
+    frame = _frame(rows)
+    if frame[["payload_bytes", "trip_s", "link_s"]].isna().any(axis=None):
+        raise UserError(f"{folder / BACKENDS.file}: a payload lacks a figure")
+    for (link, backend), group in frame.groupby(["link", "backend"], sort=False):
+        figures = (group[name].to_numpy(dtype=np.float64) for name in ("payload_bytes", "trip_s", "link_s"))
+        yield BackendCost(str(link), str(backend), *figures)
+
+
+def _frame(rows: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = rows.to_pandas()
+    return frame

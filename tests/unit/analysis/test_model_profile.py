@@ -1,0 +1,180 @@
+"""Model profiles in folders: written, read again, and refused in a line where they are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.model_profile import FACTS, BackendCost, ModelProfile, UnitTimes, read
+from analysis.schema import BACKENDS, PROFILE
+from pareto.errors import UserError
+
+SIZES = np.array([1e3, 1e4, 1e5, 1e6])
+MEDIANS = np.array([0.002, 0.0034567891234, 0.001])
+
+
+def times(role: str, batch_size: int = 1) -> UnitTimes:
+    median_s = MEDIANS * batch_size
+    figures = (median_s, 0.9 * median_s, 1.1 * median_s, 0.8 * median_s)
+    whole = tuple(1.02 * float(each.sum()) for each in figures)
+    return UnitTimes(role, "cpu", batch_size, 1, 0.25 if role == "edge" else 1.0, *figures, whole)  # type: ignore[arg-type]
+
+
+def profile() -> ModelProfile:
+    return ModelProfile(
+        model="small",
+        graph_digest="ab" * 32,
+        granularity="block",
+        input="uint8",
+        points=(("input", 150_528), ("stem", 802_816), ("body", 4_000), ("output", 0)),
+        result_bytes=4_000,
+        flops=np.array([12_345_678_901.0, 2e6, 0.0]),
+        parameters=np.array([864.0, 100.0, 0.0]),
+        parameter_bytes=np.array([3456.0, 400.0, 0.0]),
+        activation_bytes=np.array([1e6, 2e6, 4000.0]),
+        times=(times("edge"), times("server"), times("edge", 8), times("server", 8)),
+        backends=(
+            BackendCost("edge-server", "tcp", SIZES, 1e-4 + 1e-9 * SIZES, np.zeros(4)),
+            BackendCost("edge-server", "rpc", SIZES, 0.01 + 7e-4 + 2e-9 * SIZES, np.full(4, 0.01)),
+        ),
+        hosts={"edge": {"cpu": "one", "peak_flops": 5e10}, "server": {"cpu": "one", "threads": 1}},
+        made_at="2026-11-22T16:00:00+00:00",
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    profile().write(tmp_path)
+    return tmp_path
+
+
+def test_what_is_written_is_read_again(folder: Path) -> None:
+    before, after = profile(), read(folder)
+    for name in (
+        "model",
+        "graph_digest",
+        "granularity",
+        "input",
+        "points",
+        "result_bytes",
+        "hosts",
+        "made_at",
+    ):
+        assert getattr(after, name) == getattr(before, name)
+    for name in ("flops", "parameters", "parameter_bytes", "activation_bytes"):
+        assert np.array_equal(getattr(after, name), getattr(before, name)), "with every digit"
+    for was, now in zip(before.times, after.times, strict=True):
+        for name in ("role", "device", "batch_size", "threads", "cpu", "whole_s", "outside_s"):
+            assert getattr(now, name) == getattr(was, name)
+        for name in ("median_s", "low_s", "high_s", "least_s"):
+            assert np.array_equal(getattr(now, name), getattr(was, name))
+        assert not len(now.peak_bytes)
+        assert np.isnan(now.energy_j)
+    assert [(cost.link, cost.backend) for cost in after.backends] == [
+        ("edge-server", "tcp"),
+        ("edge-server", "rpc"),
+    ]
+    assert after.units == ("stem", "body", "output")
+    assert after.roles == ("edge", "server")
+    assert after.batch_sizes == (1, 8)
+
+
+def test_what_the_device_uses_is_optional(tmp_path: Path) -> None:
+    made = profile()
+    with_peaks = UnitTimes(
+        **{**vars(made.times[0]), "peak_bytes": np.array([1e6, 3e6, 2e6]), "energy_j": 0.5, "outside_s": 1e-4}
+    )
+    ModelProfile(**{**vars(made), "times": (with_peaks,)}).write(tmp_path)
+    (after,) = read(tmp_path).times
+    assert after.peak_bytes.tolist() == [1e6, 3e6, 2e6]
+    assert (after.energy_j, after.outside_s) == (0.5, 1e-4)
+
+
+def test_the_units_beside_the_whole() -> None:
+    assert times("edge").difference == pytest.approx(1 / 1.02 - 1)
+
+
+def test_a_backend_costs_a_fixed_time_and_one_for_each_byte() -> None:
+    tcp, rpc = profile().backends
+    assert (tcp.fixed_s, tcp.per_byte_s) == (pytest.approx(1e-4), pytest.approx(1e-9))
+    assert tcp.residual == pytest.approx(0, abs=1e-6)
+    assert (rpc.fixed_s, rpc.per_byte_s) == (pytest.approx(7e-4), pytest.approx(2e-9)), "beyond the link"
+    noisy = BackendCost(
+        "edge-server", "tcp", SIZES, (1e-4 + 1e-9 * SIZES) * [1.1, 0.9, 1.1, 0.9], np.zeros(4)
+    )
+    assert 0.05 < noisy.residual < 0.15
+
+
+def test_neither_term_of_a_backend_is_negative() -> None:
+    falling = BackendCost("edge-server", "tcp", SIZES, np.array([2.0, 1.9, 1.8, 1.7]), np.zeros(4))
+    assert falling.per_byte_s == 0
+    assert falling.fixed_s > 0
+    quicker_than_the_link = BackendCost("edge-server", "tcp", SIZES, SIZES / 1e6, np.full(4, 2.0))
+    assert (quicker_than_the_link.fixed_s, quicker_than_the_link.per_byte_s) == (0, 0)
+
+
+def test_what_is_not_profiled_is_refused() -> None:
+    with pytest.raises(UserError, match="batch size 4: edge at batch size 1, server"):
+        profile().of("edge", 4)
+    with pytest.raises(UserError, match="no cost of tcp:4 on edge-server: it has tcp on edge-server, rpc"):
+        profile().cost("edge-server", "tcp:4")
+    assert profile().of("server", 8).batch_size == 8
+    assert profile().cost("edge-server", "rpc").backend == "rpc"
+
+
+def _without(key: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        facts = json.loads((folder / FACTS).read_text())
+        del facts[key]
+        (folder / FACTS).write_text(json.dumps(facts))
+
+    return damage
+
+
+def _edited(file: str, old: str, new: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        text = (folder / file).read_text()
+        assert old in text
+        (folder / file).write_text(text.replace(old, new))
+
+    return damage
+
+
+def _linked(folder: Path) -> None:
+    (folder / PROFILE.file).rename(folder / "other")
+    (folder / PROFILE.file).symlink_to("other")
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda folder: (folder / FACTS).unlink(), "there is no profile.json"),
+        (lambda folder: (folder / FACTS).write_text("{"), "is not a model profile: "),
+        (lambda folder: (folder / FACTS).write_text("[" * 10_000), "nested too deeply"),
+        (_without("hosts"), "hosts"),
+        (_edited(FACTS, '"result_bytes": 4000', '"result_bytes": "many"'), "result_bytes"),
+        (_edited(FACTS, '"model": "small"', '"model": "\\u001b[2Jsmall"'), "cannot be seen"),
+        (_linked, "is a link"),
+        (lambda folder: (folder / BACKENDS.file).unlink(), "No such file"),
+        (_edited(PROFILE.file, ",2,body,", ",3,body,"), "each unit once"),
+        (_edited(PROFILE.file, "cpu,8,1,1.0,1,stem", "cpu,8,1,1.0,1,root"), "different units"),
+        (_edited(PROFILE.file, "0.0034567891234,", ","), "lacks figures"),
+        (_edited(PROFILE.file, "0.0034567891234,", "-1,"), "median_s"),
+        (_edited(PROFILE.file, "edge,cpu", "nobody,cpu"), "wrong form"),
+        (_edited(BACKENDS.file, "0.000101,", ","), "lacks a figure"),
+        (lambda folder: (folder / PROFILE.file).write_text(",".join(PROFILE.columns) + "\n"), "has no rows"),
+    ],
+)
+def test_a_folder_of_somebody_else_is_refused_in_a_line(
+    folder: Path, damage: Callable[[Path], None], named: str
+) -> None:
+    damage(folder)
+    with pytest.raises(UserError) as refused:
+        read(folder)
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "\x1b" not in str(refused.value)
