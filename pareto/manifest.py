@@ -17,7 +17,7 @@ from typing import Any
 from pareto import COMMAND, __version__, profile_files
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.options import OLDER, OPTIONS
+from pareto.options import OPTIONS
 from pareto.store import MANIFEST, Store, StoreError, read_manifest
 from pareto.sweep import ALONG, Networks, Sweep, check_sweep, parse_sweep
 
@@ -135,7 +135,7 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
     that the options do not name too.
     """
     source = str(folder / MANIFEST)
-    recorded = parse_sweep(OLDER | read_manifest(folder)["sweep"], source)
+    recorded = parse_sweep(read_manifest(folder)["sweep"], source)
     elsewhere = _elsewhere(recorded)
     if missing := [name for name in elsewhere if name not in options]:
         which = " and ".join(OPTIONS[name].typed for name in missing)

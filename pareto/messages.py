@@ -63,7 +63,7 @@ class Request(Generic[R]):
 # The worker: what it is, and what it has loaded
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cuda:
     """A GPU. index: as CUDA counts. uuid: by which NVML knows it."""
 
@@ -79,7 +79,7 @@ class Cuda:
     tf32: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class Facts:
     """What a reader of the results needs to know about a host."""
 
@@ -103,18 +103,18 @@ class Facts:
     cuda: Cuda | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class GetFacts(Request[Facts], op="facts"):
     """What this host is, and where it computes."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loaded:
     graph_digest: str
     rss_bytes: Count
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadModel(Request[Loaded], op="load"):
     """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
 
@@ -127,7 +127,7 @@ class LoadModel(Request[Loaded], op="load"):
     data: list[str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listen(Request[dict[str, Port]], op="listen"):
     """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`."""
 
@@ -135,7 +135,7 @@ class Listen(Request[dict[str, Port]], op="listen"):
     token: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Connect(Request[None], op="connect"):
     """Every host but the last: open new connections to the host behind, one for each of these backends and the probe.
 
@@ -148,14 +148,14 @@ class Connect(Request[None], op="connect"):
     backends: list[str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenRendezvous(Request[Port], op="rendezvous"):
     """The last host: the port of a new store at which all hosts' agents can meet."""
 
     address: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class JoinAgents(Request[None], op="join"):
     """Every host: its agent of this backend meets the others', anew if they had met. hosts: roles, the edge first."""
 
@@ -167,7 +167,7 @@ class JoinAgents(Request[None], op="join"):
     interface: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class WarmUp(Request[Seconds], op="warm"):
     """Every host but the last: the seconds that sending so many bytes to the host behind takes."""
 
@@ -175,7 +175,7 @@ class WarmUp(Request[Seconds], op="warm"):
     nbytes: Positive
 
 
-@dataclass(frozen=True)
+@dataclass
 class Split:
     """How the chain divides a model: `cuts[i]` of its units run before link i."""
 
@@ -197,7 +197,7 @@ class Split:
         return f"point {cuts} at batch size {self.batch_size} over {self.backend}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class StageLoaded:
     """run_s: of the last warm-up run."""
 
@@ -206,7 +206,7 @@ class StageLoaded:
     run_s: Seconds
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadStage(Request[StageLoaded], op="stage"):
     """Hold this host's stage of a split and no other, and serve it from now on.
 
@@ -218,7 +218,7 @@ class LoadStage(Request[StageLoaded], op="stage"):
     interface: str | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class MeasureBaseline(Request[Duration | None], op="baseline"):
     """The seconds that a run of the stage takes when this host has nothing else to do; None: it has no unit."""
 
@@ -229,7 +229,7 @@ class MeasureBaseline(Request[Duration | None], op="baseline"):
 # The worker: a trial
 
 
-@dataclass(frozen=True)
+@dataclass
 class Length:
     """How long a phase lasts: at least `requests` measured ones, and at least `seconds`."""
 
@@ -237,7 +237,7 @@ class Length:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Requests:
     """Every request of a phase, a column each. stages_s: of the hosts behind the edge, in the order of the chain."""
 
@@ -254,13 +254,13 @@ class Requests:
             raise ValueError("its requests went through different numbers of stages")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Phases:
     latency: Requests
     throughput: Requests
 
 
-@dataclass(frozen=True)
+@dataclass
 class TcpConnection:
     """What the kernel says of the connections on which a trial's requests went.
 
@@ -276,7 +276,7 @@ class TcpConnection:
     tcp_delivery_rate_bps: LineRate | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Usage:
     """What a host used in a trial.
 
@@ -305,7 +305,7 @@ class Usage:
             raise ValueError("its throughput_window ends before it begins")
 
 
-@dataclass(frozen=True)
+@dataclass
 class GetUsage(Request[Usage], op="usage"):
     """Every host but the edge: what it used since `LoadStage`; CPU time since the last such request.
 
@@ -316,7 +316,7 @@ class GetUsage(Request[Usage], op="usage"):
     steady: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class WrongOutput:
     """A trial that measured nothing, because the split's results are not the whole model's."""
 
@@ -324,7 +324,7 @@ class WrongOutput:
     tolerance: Finite
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TrialReport(Usage):
     """What the edge measured in a trial. Times and rates of the two phases, medians unless the name says otherwise.
 
@@ -369,7 +369,7 @@ class TrialReport(Usage):
                 raise ValueError("its stages_s are not as many as those of its requests")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
     """The edge: one trial. interface, peer: lead to the host behind, and its address.
 
@@ -390,7 +390,7 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
 # The monitor
 
 
-@dataclass(frozen=True)
+@dataclass
 class BeginSampling(Request[dict[str, str]], op="begin"):
     """Watch a process and sample every `interval_s`, anew if it did already; by field, where its figure comes from.
 
@@ -429,7 +429,7 @@ class SensorSample:
     throttled_s: Finite | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class GetLatestSample(Request[SensorSample | None], op="latest"):
     """The newest sample; None before the first."""
 
@@ -437,19 +437,19 @@ class GetLatestSample(Request[SensorSample | None], op="latest"):
 Columns = Annotated[dict[str, list[Any]], ColumnsOf(SensorSample)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class CollectSamples(Request[Columns], op="collect"):
     """The samples since the last such request, and the last one of that, a column for each field."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class MeasureIdle(Request[Finite | None], op="idle"):
     """The mean power over so many seconds, in watts; None: a source did not answer, or two samples were not taken."""
 
     seconds: Seconds
 
 
-@dataclass(frozen=True)
+@dataclass
 class SamplingCost:
     """What sampling itself takes. late_p99_s: by how much 99 % of the samples are at most late."""
 
@@ -458,7 +458,7 @@ class SamplingCost:
     late_p99_s: Seconds | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class GetSamplingCost(Request[SamplingCost], op="cost"):
     """What the monitor takes since `BeginSampling`."""
 

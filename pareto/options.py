@@ -27,8 +27,7 @@ class Option:
 
     field: of a `Sweep`, and in a manifest. name: in a sweep file, and of the option, with hyphens; else as the field.
     shown: what `--help` says of the default; else the default itself. type: of what is typed. switch: how it is typed
-    where it takes no value. unit: in which a number is written: ms, min or %. older: what a run was made with that is
-    older than the option.
+    where it takes no value. unit: in which a number is written: ms, min or %.
     """
 
     field: str
@@ -40,7 +39,6 @@ class Option:
     switch: str = ""
     metavar: str = ""
     unit: str = ""
-    older: Any = None
 
     @property
     def key(self) -> str:
@@ -119,7 +117,6 @@ _OPTIONS = (
         False,
         type=bool,
         switch="--only",
-        older=True,
     ),
     Option("granularity", "Which cuts are points: those between blocks (block), or all (op).", "block"),
     Option("live_tensors", "The most tensors that may cross at a point.", 1, type=int),
@@ -136,7 +133,6 @@ _OPTIONS = (
         "What the edge gets: images as bytes, as from a camera (uint8), or normalised (float32).",
         "auto",
         "auto: uint8 for images",
-        older="float32",
     ),
     Option("trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", type=int),
     Option(
@@ -204,7 +200,6 @@ OPTIONS = {option.key: option for option in _OPTIONS}
 """By their names, in the order in which they are told."""
 FIELDS = {option.field: option for option in _OPTIONS}
 """The same, by the sweep's fields."""
-OLDER = {option.field: option.older for option in _OPTIONS if option.older is not None}
 
 
 def command(sweep: Mapping[str, Any]) -> str:
@@ -212,9 +207,7 @@ def command(sweep: Mapping[str, Any]) -> str:
 
     Options are left out whose value is the default.
     """
-    # `only` means nothing where all points are asked for.
-    older = OLDER if sweep.get("points", ["all"]) != ["all"] else OLDER | {"only": False}
-    return " ".join(map(shlex.quote, ["./pareto.sh", *_words(older | dict(sweep))]))
+    return " ".join(map(shlex.quote, ["./pareto.sh", *_words(sweep)]))
 
 
 def _words(sweep: Mapping[str, Any]) -> Iterator[str]:

@@ -33,7 +33,6 @@ MOST_LETTERS = 2000
 """Of a reason: a host may have said a page."""
 _TABLES = {table.file: table for table in (TRIALS, STAGES, LINKS)}
 Row = dict[str, Any]
-csv.field_size_limit(1 << 24)  # runs from before `MOST_LETTERS` have reasons of any length
 
 
 class _Manifest(BaseModel):

@@ -81,9 +81,3 @@ def test_command_asks_for_the_same_sweep_again(wanted: dict[str, Any]) -> None:
         if value is not None and name not in ("out", "dry_run", "figures")
     }
     assert requested_sweep(None, options) == sweep
-
-
-def test_a_run_older_than_an_option_is_made_again_as_it_was() -> None:
-    older = {"models": ["a"], "points": ["2", "4"]}
-    assert command(older) == "./pareto.sh --model a --points 2,4 --only --input float32"
-    assert command({"models": ["a"]}) == "./pareto.sh --model a --input float32"
