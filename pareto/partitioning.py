@@ -13,11 +13,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pareto import prepare, proving
+from pareto import prepare
 from pareto.errors import UserError
 from pareto.splits import fold_note
 from pareto.sweep import Sweep
-from partitions import model, registry, weights
+from partitions import model, proof, registry, weights
 from partitions.costs import Cost, before_points
 from partitions.model import Outline
 from partitions.points import Point, find
@@ -62,18 +62,18 @@ def run(
 
 def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
     outline = model.outline(recipe)
-    proofs = proving.each(recipe) if prove else []
+    proofs = proof.each(recipe) if prove else []
     running = before_points(outline)
     about = headline(outline, running[-1])
     out.print(about, markup=False)
-    out.print(points_table(outline, running, [proving.word(proof) for proof in proofs]))
+    out.print(points_table(outline, running, [proof.word(each) for each in proofs]))
     for note in _notes(outline):
         out.print(note, markup=False)
     for path in draw(outline, running, folder, about):
         out.print(str(path), soft_wrap=True, markup=False)
-    failed = [proof for proof in proofs if proving.word(proof) == proving.NO]
+    failed = [each for each in proofs if proof.word(each) == proof.NO]
     if failed:
-        why = proving.fault(outline.points[failed[0].point], failed[0])
+        why = proof.fault(outline.points[failed[0].point], failed[0])
         out.print(f"{len(failed)} of {len(proofs)} points are not proved: {why}", markup=False)
     return not failed
 
@@ -211,7 +211,7 @@ def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: 
         if row.fault:
             out.print(row.fault, markup=False)
     out.print(NOTE, markup=False)
-    return not any(row.cells and row.cells[-1].startswith(f"{proving.NO}:") for row in rows)
+    return not any(row.cells and row.cells[-1].startswith(f"{proof.NO}:") for row in rows)
 
 
 def _row(recipe: Recipe, *, prove: bool) -> Row:
@@ -219,7 +219,7 @@ def _row(recipe: Recipe, *, prove: bool) -> Row:
         outline = model.outline(recipe)
     except UserError as error:
         return Row(recipe.name, fault=str(error))
-    proof = proving.all_at_once(recipe) if prove else "not proved"
+    proved = proof.all_at_once(recipe) if prove else "not proved"
     traced = outline.traced
     folded = [find(traced, Cuts("op", tensors)) for tensors in TENSORS]
     counts = [
@@ -228,7 +228,7 @@ def _row(recipe: Recipe, *, prove: bool) -> Row:
     least = smallest(folded[-1])
     share = _percent(least.payload_bytes, float32_bytes(outline))
     sent = (_kib(least.payload_bytes), share, least.name)
-    return Row(outline.name, (outline.traced_by, *map(str, counts), *sent, proof))
+    return Row(outline.name, (outline.traced_by, *map(str, counts), *sent, proved))
 
 
 def write(rows: Iterable[Row], document: Path) -> None:

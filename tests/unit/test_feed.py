@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pareto.datasets import Labelled
 from pareto.errors import UserError
-from pareto.feed import AHEAD, INPUTS, THREADS, Crop, Noise, Pictures, ahead, crop_for
+from pareto.feed import AHEAD, INPUTS, THREADS, Crop, Labelled, Noise, Pictures, ahead, crop_for
 from partitions.torchvision_models import models
 from tests.unit import example_images
 

@@ -10,10 +10,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
 from analysis.figures.payload_figure import partitions_figure
-from pareto import partitioning, proving
+from pareto import partitioning
 from pareto.errors import UserError
 from pareto.sweep import make_sweep
-from partitions import costs, registry
+from partitions import costs, proof, registry
 from partitions import model as partitioned
 from partitions.recipe import Cuts, Recipe
 
@@ -182,18 +182,18 @@ def test_proofs_of_several(net, tmp_path):
 
 
 def test_proofs_take_the_smallest_images_that_the_graph_takes():
-    assert proving.all_at_once(Recipe("squeezenet1_1")) == "bitwise, 64 px"
+    assert proof.all_at_once(Recipe("squeezenet1_1")) == "bitwise, 64 px"
 
 
 def test_what_fails_with_small_images_is_tried_with_the_models_own(net):
     recipe = Recipe(registry.canonical(f"{net}:Picky"), file=net, attribute="Picky")
-    assert proving.all_at_once(recipe) == "bitwise, 80 px"
+    assert proof.all_at_once(recipe) == "bitwise, 80 px"
 
 
 def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
-    monkeypatch.setattr(proving, "LIMIT_S", 0.0)
+    monkeypatch.setattr(proof, "LIMIT_S", 0.0)
     recipe = Recipe(registry.canonical(f"{net}:Net"), file=net, attribute="Net")
-    assert proving.all_at_once(recipe).startswith("not proved: ")
+    assert proof.all_at_once(recipe).startswith("not proved: ")
 
 
 @pytest.mark.parametrize("model", ["mobilnetv2", "fasterrcnn_resnet50_fpn"])

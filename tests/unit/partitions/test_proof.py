@@ -187,3 +187,11 @@ class Sharing(PartitionedModel):
 def test_what_two_stages_share_is_seen(loaded):
     found = proved(loaded(kind=Sharing))
     assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(3e-7, "within 1e-6"), (1e-6, "within 1e-6"), (0.0, "equal"), (0.5, proof.NO)]
+)
+def test_an_error_is_stated_no_closer_than_it_is(error: float, said: str) -> None:
+    found = proof.PointProof(1, parted=True, bitwise=False, error=error)
+    assert proof.word(found) == said

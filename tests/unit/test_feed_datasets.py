@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from PIL import Image
 
-from pareto.datasets import Dataset, Labelled, cifar10, folder, match
 from pareto.errors import UserError
+from pareto.feed import Dataset, Labelled, cifar10, folder, match
 from tests.unit import example_images
 
 
