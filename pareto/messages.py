@@ -118,7 +118,7 @@ class Loaded:
 class LoadModel(Request[Loaded], op="load"):
     """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
 
-    weights: a file with that digest. data: files.
+    recipe: the fields of a `partitions.recipe.Recipe`. weights: a file with that digest. data: files.
     """
 
     recipe: dict[str, Any]

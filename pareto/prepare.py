@@ -76,14 +76,10 @@ class Prepared:
 
 def canonical(sweep: Sweep) -> Sweep:
     """The sweep with the full name of each model once; a user's own model has its file's path. Raises UserError."""
-    names = dict.fromkeys(_lasting(registry.canonical(name)) for name in sweep.models)
-    return sweep.model_copy(update={"models": tuple(names)})
-
-
-def _lasting(name: str) -> str:
-    """A name under which another process finds the model, too."""
-    file, attribute = registry.source(name)
-    return f"{file.resolve()}:{attribute}" if file else name
+    names = [registry.canonical(name) for name in sweep.models]
+    # Names under which another process finds the models, too.
+    lasting = {":".join(filter(None, registry.source(name))) or name: None for name in names}
+    return sweep.model_copy(update={"models": tuple(lasting)})
 
 
 def recipe(name: str, sweep: Sweep) -> Recipe:
@@ -99,12 +95,12 @@ class _Points(Keys):
     chain: tuple[_Name, ...] = ()
 
 
-def chosen_points(name: str, file: Path | None) -> Handmade | None:
+def chosen_points(name: str, file: str) -> Handmade | None:
     """The points that somebody chose in <name>.yaml, which lies in `partitions/`, or beside `file`, a user's own model.
 
     None where there is no such file. Raises UserError: one line with the file and the line in it.
     """
-    path = (file.parent if file else FOLDER) / f"{name}.yaml"
+    path = (Path(file).parent if file else FOLDER) / f"{name}.yaml"
     if not path.exists():
         return None
     points_file = YamlFile(path, "points file")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 from pareto import messages
@@ -341,9 +340,9 @@ class Workers:
         for role, remote in self._testbed.remotes.items():
             recipe, data = prepared.recipe, prepared.data.values() if role == EDGE else ()
             if prepared.code is not None:
-                recipe = recipe.at(Path(_ship(remote, prepared.code, ".py")))
+                recipe = replace(recipe, file=_ship(remote, prepared.code, ".py"))
             requests[role] = messages.LoadModel(
-                recipe.to_dict(),
+                asdict(recipe),
                 _ship(remote, prepared.weights),
                 prepared.weights.digest,
                 [_ship(remote, artifact) for artifact in data],

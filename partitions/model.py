@@ -136,8 +136,7 @@ class ResidentStage:
 @functools.lru_cache(maxsize=4)  # tracing is most of what a sweep's start takes
 def outline(recipe: Recipe) -> Outline:
     """The model without any weights. Raises UserError, UntraceableModel."""
-    if recipe.file is not None:
-        registry.adopt(recipe)
+    registry.adopt(recipe)
     name = registry.canonical(recipe.name)
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
     mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" else None

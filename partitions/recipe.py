@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -38,34 +35,13 @@ class Handmade:
 class Recipe:
     """A model, where its code is, and how it is cut; the same recipe gives the same graph and points on every host.
 
-    name: the registry's. file, attribute: for a user's own model, the Python file and the builder's name in it.
+    name: the registry's. file, attribute: for a user's own model, the Python file's path and the builder's name in it.
     handmade: None where the points come from the graph. input: dtype of the images; the first unit normalises 'uint8'.
     """
 
     name: str
     cuts: Cuts = Cuts()
-    file: Path | None = None
+    file: str = ""
     attribute: str = ""
     handmade: Handmade | None = None
     input: str = "float32"
-
-    def at(self, file: Path) -> Recipe:
-        """The same recipe with the model's code in another file."""
-        return replace(self, file=file)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "file": str(self.file) if self.file else None}
-
-    @classmethod
-    def of_dict(cls, fields: Mapping[str, Any]) -> Recipe:
-        """The recipe that `to_dict` made a dictionary of, after JSON."""
-        handmade = fields["handmade"]
-        return cls(
-            fields["name"],
-            Cuts(**fields["cuts"]),
-            Path(fields["file"]) if fields["file"] else None,
-            fields["attribute"],
-            Handmade(tuple(handmade["points"]), tuple(handmade["chain"])) if handmade else None,
-            fields["input"],
-        )

@@ -61,16 +61,16 @@ def entry(name: str) -> Entry:
     return yolo.entry(name) if name in yolo.NAMES else torchvision_models.entry(name)
 
 
-def source(name: str) -> tuple[Path | None, str]:
-    """The file of a user's own model and the builder's name in it; (None, '') for other models. Raises UserError."""
+def source(name: str) -> tuple[str, str]:
+    """The file of a user's own model and the builder's name in it; ('', '') for other models. Raises UserError."""
     known = entry(name)
-    return known.file, known.attribute
+    return str(known.file or ""), known.attribute
 
 
 def adopt(recipe: Recipe) -> None:
     """Make a user's own model known by the name that it has on other hosts. Raises UserError."""
-    if recipe.file is not None:
-        _adopted[recipe.name] = user_file.read(recipe.file, recipe.attribute, recipe.name)
+    if recipe.file:
+        _adopted[recipe.name] = user_file.read(Path(recipe.file), recipe.attribute, recipe.name)
 
 
 def _adopt(new: Entry) -> str:

@@ -20,6 +20,7 @@ from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, 
 from pareto.jsonlines import Refused, serve
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
+from pareto.validation import read
 from pareto.worker import connections, device, host, trial
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
@@ -70,7 +71,7 @@ class Worker:
         self._model = self._resident = None
         self._data.clear()
         gc.collect()  # graphs and their modules refer to each other
-        model = partitioned.outline(Recipe.of_dict(request.recipe))
+        model = partitioned.outline(read(Recipe, request.recipe))
         self._resident = ResidentStage(model, path, self._device.name)
         self._model = model
         self._digest = request.digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +225,7 @@ def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepare
     remote = workers._testbed.remotes["edge"]
     path = remote.ship(damaged, "damaged.safetensors")
     with pytest.raises(SessionError, match="arrived damaged"):
-        workers._sessions["edge"].ask(LoadModel(prepared.recipe.to_dict(), path, prepared.weights.digest, []))
+        workers._sessions["edge"].ask(LoadModel(asdict(prepared.recipe), path, prepared.weights.digest, []))
 
 
 def test_estimates_are_of_the_right_size(workers: Workers, prepared: Prepared) -> None:

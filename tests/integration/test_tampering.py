@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -201,7 +201,7 @@ def load_stale(workers: Workers, prepared: Prepared, stale: Prepared, *roles: st
         remote = workers._testbed.remotes[role]
         path = remote.ship(stale.weights.path, f"{stale.weights.digest}.safetensors")
         data = [remote.ship(each.path, f"{each.digest}.safetensors") for each in prepared.data.values()]
-        request = LoadModel(stale.recipe.to_dict(), path, stale.weights.digest, data if role == EDGE else [])
+        request = LoadModel(asdict(stale.recipe), path, stale.weights.digest, data if role == EDGE else [])
         workers._sessions[role].ask(request, LOAD_TIMEOUT_S)
 
 

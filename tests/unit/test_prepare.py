@@ -187,7 +187,7 @@ def test_nothing_is_left_on_disk_but_the_users_own_file(own, tmp_path, monkeypat
     it = made(own)
     assert list(tmp_path.iterdir()) == []
     assert it.code is not None and it.code.path.read_text() == MODULE
-    assert it.recipe.file is not None and it.recipe.file.read_text() == MODULE
+    assert Path(it.recipe.file).read_text() == MODULE
     for artifact in (it.weights, it.code, it.data[1]):
         assert artifact.path.readlink().name.endswith(" (deleted)")
         assert weights.file_digest(artifact.path) == artifact.digest

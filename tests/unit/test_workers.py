@@ -148,7 +148,7 @@ def workers_of(
     backends: tuple[str, ...] = ("tcp",),
 ) -> Workers:
     weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
-    recipe = Recipe("alexnet", file=Path("net.py") if code else None, attribute="build")
+    recipe = Recipe("alexnet", file="net.py" if code else "", attribute="build")
     prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {})
     return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
 
@@ -231,8 +231,8 @@ def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, en
     loads = {role: ends.worker(role).of("load")[0] for role in CHAIN}
     assert [len(loads[role]["data"]) for role in CHAIN] == [1, 0, 0]
     for role, host in CHAIN.items():
-        recipe = Recipe.of_dict(loads[role]["recipe"])
-        assert (recipe.file, recipe.attribute) == (Path(f"{host.folder}/c.py"), "build")
+        recipe = loads[role]["recipe"]
+        assert (recipe["file"], recipe["attribute"]) == (f"{host.folder}/c.py", "build")
         assert loads[role]["weights"] == f"{host.folder}/w.safetensors"
 
 

@@ -77,7 +77,7 @@ def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
     )
     assert (len(entry.classes), entry.classes[0], entry.classes[-1]) == (1000, "tench", "toilet tissue")
     assert entry.pretrained is not None
-    assert registry.source("mobilenet_v2") == (None, "")
+    assert registry.source("mobilenet_v2") == ("", "")
     assert registry.entry("efficientnet_v2_l").mean == (0.5, 0.5, 0.5)
     assert registry.entry("ssdlite320_mobilenet_v3_large").std == (0.5, 0.5, 0.5)
     assert registry.entry("fcn_resnet50").classes == ()

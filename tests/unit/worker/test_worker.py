@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     labels[1] += 1  # one in two is wrong
     save_file({"inputs": inputs, "reference0": references, "labels": labels}, folder / "data")
     return {
-        "recipe": RECIPE.to_dict(),
+        "recipe": asdict(RECIPE),
         "weights": str(made.path),
         "digest": made.digest,
         "data": [str(folder / "data")],
@@ -341,7 +342,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     save_file({key: torch.zeros(tensor.shape) for key, tensor in structure.items()}, folder / "weights")
     save_file({"inputs": torch.ones(1, 1, 3, 8, 8), "reference0": torch.zeros(1, 1, 10)}, folder / "data")
     return {
-        "recipe": Recipe(name, Cuts(), *registry.source(name)).to_dict(),
+        "recipe": asdict(Recipe(name, Cuts(), *registry.source(name))),
         "weights": str(folder / "weights"),
         "digest": weights.file_digest(folder / "weights"),
         "data": [str(folder / "data")],
