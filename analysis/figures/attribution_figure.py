@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.figures.axes import name_points
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.point_axis import name_points
 from analysis.figures.style import COLOURS, Series
 from analysis.naming import subject, time_unit
 from analysis.points import cuts, order, undivided
@@ -49,9 +49,7 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     shown, _ = _selected(rows)
     count = len(list(style.series(shown)))
     named = shown["point"].nunique() <= NAMED_POINTS[width]
-    with style.styled(width):
-        figure = style.blank(width, 0.4 + 0.6 * named + (1.75 if width == "page" else 1.3) * count)
-        style.footnote(figure, rows)
+    with style.blank(width, 0.4 + 0.6 * named + (1.75 if width == "page" else 1.3) * count, rows) as figure:
         panels = figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0]
         title = f"Latency by part: {subject(rows.iloc[0])}"
         style.grow(figure, draw_attribution(list(panels), shown, title, NAMED_POINTS[width]))

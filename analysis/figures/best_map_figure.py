@@ -21,9 +21,9 @@ from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
+from analysis.figures.axes import Scale
 from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.log_scale import Scale
 from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
 from analysis.naming import family, place, transport
@@ -121,8 +121,8 @@ def best_map_figure(
     page = width == "page"
     maps = {objective: areas(predictor, delays, rates, objective) for objective in _TITLES if predictor}
     colours = colours_of([cell for one in maps.values() for cell in one.cells])
-    with style.styled(width):
-        figure = style.blank(width, 3.6 if page else 5.4)
+    shown = rows[rows["netem"].isin(winners["netem"])]
+    with style.blank(width, 3.6 if page else 5.4, shown) as figure:
         panels = figure.subplots(*((1, 2) if page else (2, 1)), sharex=True, sharey=True)
         unnamed, titled = set[Cell](), set[Cell]()
         marks = []
@@ -147,7 +147,6 @@ def best_map_figure(
             Patch(facecolor=colours[cell], hatch=hatch(cell), label=cell_name(cell), **_THIN)
             for cell in sorted(unnamed - titled, key=list(colours).index)
         ]
-        style.footnote(figure, rows[rows["netem"].isin(winners["netem"])])
         style.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
         settle(figure)
         for axes, here, dots in marks:

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.figures import style
+from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.style import Series, entry
+from analysis.figures.style import entry
 from analysis.naming import cell_name, subject, time_unit
 
 MARKER_PT = 4.5
@@ -52,13 +53,11 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
     A point on the diagonal is at its bound; the dashed line is 90 % of what is possible. A point beyond its bound,
     which cannot be, is ringed and numbered, as are the `WORST` farthest from it. Both scales of a panel are the same,
-    logarithmic if the figures differ by more than `style.LOG_RANGE`.
+    logarithmic if the figures differ by more than `axes.LOG_RANGE`.
     """
     shown = [measure for measure in MEASURES if len(known(rows, measure))]
     side_by_side = width == "page"
-    with style.styled(width):
-        figure = style.blank(width, 3.2 if side_by_side else 2.6 * len(shown))
-        style.footnote(figure, rows)
+    with style.blank(width, 3.2 if side_by_side else 2.6 * len(shown), rows) as figure:
         shape = (1, len(shown)) if side_by_side else (len(shown), 1)
         panels = figure.subplots(*shape, squeeze=False).ravel()
         for axes, measure in zip(panels, shown, strict=True):
@@ -133,7 +132,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     scaled, unit = _scaled(rows, measure)
     both = pd.concat([scaled["x"], scaled["y"]])
     for name in ("x", "y"):
-        style.fit_axis(axes, name, both, 0.08)
+        fit_axis(axes, name, both, 0.08)
     axes.grid(True)
     axes.set_xlabel(f"bound ({unit})")
     axes.set_ylabel(f"{measure.name} ({unit})")
@@ -144,7 +143,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     axes.plot(ends, ends * measure.nine_tenths, "--", color="0.45", linewidth=0.8, zorder=1.5)
     axes.set(xlim=ends, ylim=ends)
     for one in style.scattered(scaled, rows):
-        axes.plot(one.rows["x"], one.rows["y"], **_look(one), zorder=3)
+        axes.plot(one.rows["x"], one.rows["y"], **one.mark(MARKER_PT, markerfacecolor="none"), zorder=3)
     those = scaled[beyond(scaled, measure)]
     axes.plot(those["x"], those["y"], **_RING, zorder=4)
 
@@ -156,16 +155,9 @@ _RING: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _look(one: Series) -> dict[str, Any]:
-    return {
-        "linestyle": "", "marker": one.marker, "color": one.colour, "markerfacecolor": "none",
-        "markeredgewidth": 0.9, "markersize": MARKER_PT,
-    }  # fmt: skip
-
-
 def _legend(rows: pd.DataFrame, shown: Sequence[Measure]) -> list[Artist]:
     return [
-        *(entry(one.label, **_look(one)) for one in style.scattered(rows)),
+        *(entry(one.label, **one.mark(MARKER_PT, markerfacecolor="none")) for one in style.scattered(rows)),
         entry("bound", color="0.25", linewidth=0.9, linestyle="-"),
         entry("90 % of it", color="0.45", linewidth=0.8, linestyle="--"),
         Patch(**_IMPOSSIBLE, label="cannot be"),

@@ -17,8 +17,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
 from analysis.figures import style
+from analysis.figures.axes import LOG_RANGE, mark_decades
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.style import LOG_RANGE, SMALL_PT, WIDTHS_IN, Series
+from analysis.figures.style import SMALL_PT, WIDTHS_IN, Series
 from analysis.naming import subject
 from analysis.points import cuts, hosts, link_number
 
@@ -41,10 +42,8 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     columns = min(len(drawn), 2) if width == "page" else 1
     lines = -(-len(drawn) // columns)
     cell_in = _cell_in(rows, width)
-    with style.styled(width):
-        bar_in = 0.45 if width == "column" else 0
-        figure = style.blank(width, 0.45 + bar_in + (cell_in * len(first_cuts) + 0.55) * lines)
-        style.footnote(figure, rows)
+    height_in = 0.45 + (0.45 if width == "column" else 0) + (cell_in * len(first_cuts) + 0.55) * lines
+    with style.blank(width, height_in, rows) as figure:
         panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
         measured = rows["throughput_ips"].dropna()
         norm = _norm(float(measured.min()), float(measured.max()))
@@ -89,7 +88,7 @@ def _bar(figure: Figure, panels: list[Axes], norm: Normalize, *, beside: bool) -
     bar = figure.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=panels, location=where, **look)
     bar.set_label("throughput (images/s)")
     if isinstance(norm, LogNorm):
-        style.mark_decades(bar.ax, "y" if beside else "x")
+        mark_decades(bar.ax, "y" if beside else "x")
 
 
 def _norm(low: float, high: float) -> Normalize:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import Series, entry
@@ -43,9 +44,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
     drawn = list(style.scattered(measured))
-    with style.styled(width):
-        figure = style.blank(width, 5.1 if width == "page" else 3.7)
-        style.footnote(figure, rows)
+    with style.blank(width, 5.1 if width == "page" else 3.7, rows) as figure:
         plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
         # A column shares its horizontal axis and a row its vertical one, so that a point is found again.
         plane.sharex(by_latency)
@@ -56,10 +55,10 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         by_throughput.set_xlabel(energies)
         plane.set_ylabel("throughput (images/s)")
         by_latency.set_ylabel(energies)
-        style.fit_axis(plane, "y", measured["throughput_ips"])
-        style.fit_axis(by_latency, "x", measured["latency"])
-        style.fit_axis(by_latency, "y", measured["energy_j"])
-        style.fit_axis(by_throughput, "x", measured["energy_j"])
+        fit_axis(plane, "y", measured["throughput_ips"])
+        fit_axis(by_latency, "x", measured["latency"])
+        fit_axis(by_latency, "y", measured["energy_j"])
+        fit_axis(by_throughput, "x", measured["energy_j"])
 
         logarithmic = by_latency.get_yscale() == "log"
         diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.figures.axes import LOG_RANGE, fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import settle
 from analysis.figures.plane import (
@@ -59,9 +60,7 @@ def front_figure(
 
     `attainment`: of `analysis.fronts.indicators.attainment`, for the band behind each staircase.
     """
-    with style.styled(width):
-        figure = style.blank(width, _HEIGHT_IN[width])
-        style.footnote(figure, rows)
+    with style.blank(width, _HEIGHT_IN[width], rows) as figure:
         plane, head_in = _draw(figure.add_subplot(), rows, attainment)
         style.grow(figure, head_in)
         settle(figure)
@@ -118,9 +117,7 @@ def fronts_figure(
     measured = _measured(rows)
     columns = min(COLUMNS[width], len(groups))
     lines = -(-len(groups) // columns)
-    with style.styled(width):
-        figure = style.blank(width, 0.35 + _PANEL_IN[width] * lines)
-        style.footnote(figure, rows)
+    with style.blank(width, 0.35 + _PANEL_IN[width] * lines, rows) as figure:
         grid = figure.subplots(lines, columns, squeeze=False)
         # Of the quickest panel: seconds would make nothing but zeros of it.
         unit = time_unit(min(float(group["latency_s"].max()) for _, group in groups if len(_measured(group))))
@@ -135,7 +132,7 @@ def fronts_figure(
             plane = Plane(axes, own, measured, unit)
             for name, words, of in OBJECTIVES:
                 scale = plane.scale if name == "x" else 1
-                style.fit_axis(axes, name, extent(measured if common[name] else own, words, of) * scale)
+                fit_axis(axes, name, extent(measured if common[name] else own, words, of) * scale)
             plane.draw(attainment, marker_pt=_MARKER_PT[width], fit=False)
             planes.append(plane)
         _frame(grid, len(groups), len(planes), common)
@@ -238,7 +235,7 @@ def shared(rows: pd.DataFrame, figure: str, unit: str) -> bool:
     measured = _measured(rows)
     column = f"{figure}_{unit}"
     every = measured[column]
-    logarithmic = every.min() > 0 and every.max() / every.min() > style.LOG_RANGE
+    logarithmic = every.min() > 0 and every.max() / every.min() > LOG_RANGE
     spans = [_span(_measured(group)[column], logarithmic=logarithmic) for _, group in panels(measured)]
     spans = [span for span in spans if span > 0]
     return not spans or min(spans) / _span(every, logarithmic=logarithmic) >= LEAST_SHARE

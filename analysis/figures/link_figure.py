@@ -97,8 +97,7 @@ def link_asked_figure(data: pd.DataFrame, width: str = "page") -> Figure:
     """
     rows = list(data.groupby(_KEY, sort=False))
     shown = [QUANTITIES[0], *(one for one in QUANTITIES[1:] if data[one.asked].notna().any())]
-    with style.styled(width):
-        figure = style.blank(width, 0.75 + (1.05 if width == "page" else 1.0) * len(rows))
+    with style.blank(width, 0.75 + (1.05 if width == "page" else 1.0) * len(rows)) as figure:
         grid = figure.subplots(len(rows), len(shown), sharex=True, squeeze=False)
         for line, ((netem, link), probes) in zip(grid, rows, strict=True):
             for axes, quantity in zip(line, shown, strict=True):
@@ -237,8 +236,7 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
     directions beside `asked_rate_bps` and `asked_rate_back_bps`. Seconds and bit/s; None where nothing is known.
     """
     at = np.array(rows["at_s"], dtype=float)
-    with style.styled():
-        figure = style.blank("page", 3.4)
+    with style.blank("page", 3.4) as figure:
         above, below = figure.subplots(2, sharex=True)
         least, most = (1e3 * _values(rows[f"asked_rtt_{which}_s"]) for which in ("least", "most"))
         above.fill_between(at, least, most, color="0.85", linewidth=0)

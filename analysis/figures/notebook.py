@@ -20,7 +20,7 @@ from analysis.figures.front_figure import draw_front, front_figure, fronts_figur
 from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
-from analysis.figures.style import series, styled
+from analysis.figures.style import check_width, series, styled
 from analysis.figures.utilization_figure import utilization_figure
 from analysis.findings import FIGURE
 from analysis.fronts.front import front as front_of
@@ -41,7 +41,7 @@ def front(
     >>> front(example()).axes[0].get_xlabel()
     'latency (ms)'
     """
-    rows = _one(df)
+    rows = _one(df, width)
     if ax is None:
         return front_figure(rows, attainment=attainment, width=width)
     with styled(width):
@@ -57,7 +57,7 @@ def fronts(df: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: s
     >>> [axes.get_title(loc="left") for axes in fronts(pd.concat([slow, example()])).axes]
     ['wifi', 'lte']
     """
-    return fronts_figure(_several(df, ["model"]), attainment=attainment, width=width)
+    return fronts_figure(_several(df, ["model"], width), attainment=attainment, width=width)
 
 
 def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", width: str = "page") -> Any:
@@ -70,7 +70,7 @@ def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", 
     >>> len(attribution(example(), backend="rpc").axes)
     1
     """
-    rows = _one(df)
+    rows = _one(df, width)
     if backend:
         rows = rows[rows["backend"].isin([backend, NONE])]
         if backend not in set(rows["backend"]):
@@ -94,7 +94,7 @@ def bound(df: pd.DataFrame, ax: Axes | None = None, *, measure: str = "latency",
     >>> len(bound(example()).axes)
     2
     """
-    rows = _one(df)
+    rows = _one(df, width)
     measures = {each.name: each for each in bounded.MEASURES if len(bounded.known(rows, each))}
     if not measures or (ax is not None and measure not in measures):
         raise UserError(f"bound: no bound is known of {measure if ax is not None else 'any point'}")
@@ -107,7 +107,7 @@ def bound(df: pd.DataFrame, ax: Axes | None = None, *, measure: str = "latency",
 
 def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:
     """Latency, throughput and energy, each against each. Raises `UserError` where no energy is known."""
-    charged = _one(df).dropna(subset=["energy_j"])
+    charged = _one(df, width).dropna(subset=["energy_j"])
     if charged.empty:
         raise UserError("energy: no device's energy is known of every point")
     return energy_figure(charged, width=width)
@@ -115,7 +115,7 @@ def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
     """Of a chain of three hosts: the throughput of every pair of cuts, and the step that sets its bound there."""
-    rows = _one(df)
+    rows = _one(df, width)
     if len(cuts_of(str(rows["point"].iloc[0]))) != 2:
         raise UserError("cuts: for points of two cuts only, of a chain of three hosts")
     return cuts_figure(rows, width=width)
@@ -123,7 +123,7 @@ def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 def utilization(df: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
     """How busy each host and link is at the points on the front. `df`: trials; `stages`: of `analysis.stages`."""
-    return utilization_figure(_one(df), stage_medians(stages, df), width=width)
+    return utilization_figure(_one(df, width), stage_medians(stages, df), width=width)
 
 
 def paired(df: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -131,7 +131,7 @@ def paired(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
     Raises `UserError` without two backends that have valid trials in one round.
     """
-    _one(df)
+    _one(df, width)
     return _drawn("paired", paired_drawing(pairs(df), df), width)
 
 
@@ -148,21 +148,22 @@ def payload(
     """
     nothing = pd.DataFrame(columns=[*CELL, "position", "host", *FIGURES])
     staged = nothing if stages is None else stage_medians(stages, df)
-    return _drawn("payload", payload_drawing(_one(df), staged, manifest), width)
+    return _drawn("payload", payload_drawing(_one(df, width), staged, manifest), width)
 
 
 def pipelining(df: pd.DataFrame, *, width: str = "page") -> Figure:
     """Images a second with one request in flight, and with many."""
-    return _drawn("pipelining", pipelining_drawing(_one(df)), width)
+    return _drawn("pipelining", pipelining_drawing(_one(df, width)), width)
 
 
-def _one(df: pd.DataFrame) -> pd.DataFrame:
-    """Return the front of one condition. Raises `UserError` if nothing was measured."""
-    return _several(df, FIGURE)
+def _one(df: pd.DataFrame, width: str) -> pd.DataFrame:
+    """Return the front of one condition. Raises `UserError` if nothing was measured, or there is no such width."""
+    return _several(df, FIGURE, width)
 
 
-def _several(df: pd.DataFrame, alike: list[str]) -> pd.DataFrame:
-    """Return the front. Raises `UserError` if one of these columns has several values, or if nothing was measured."""
+def _several(df: pd.DataFrame, alike: list[str], width: str) -> pd.DataFrame:
+    """Return the front. Raises `UserError` if one of these columns has several values, and as `_one` does."""
+    check_width(width)
     rows = front_of(df) if "status" in df else df
     for column in alike:
         if rows[column].nunique() > 1:

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 
 from analysis.comparing.paired import ALL, MIN_BLOCKS, compared
 from analysis.figures import style
+from analysis.figures.axes import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.point_axis import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
-from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, entry
+from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, Series, entry
 from analysis.naming import subject, time_unit
 from analysis.points import CELL, CONDITION
 
@@ -93,14 +93,13 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
     pairs = list(_pairs(data))
     unit, scale = time_unit(float(data[[LATENCY.middle, LATENCY.low, LATENCY.high]].abs().max(axis=None)))
     first = data.iloc[0]
-    with style.styled(width):
-        figure = style.blank(width, 4.6 if width == "page" else 4.2)
+    with style.blank(width, 4.6 if width == "page" else 4.2, counted) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(4, 3))
         for axes, measure, factor in ((above, LATENCY, scale), (below, THROUGHPUT, 1.0)):
             axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
-            for place, (look, rows) in enumerate(pairs):
+            for place, pair in enumerate(pairs):
                 shift = 0.5 * (place - (len(pairs) - 1) / 2) / len(pairs)
-                _draw(axes, look, rows.assign(x=places(rows, points) + shift), measure, factor)
+                _draw(axes, pair, places(pair.rows, points) + shift, measure, factor)
             axes.grid(True, axis="y")
             axes.margins(y=0.08)
             if len(pairs) == 1:
@@ -121,53 +120,45 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
             f"{first['other']} against {first['first']}" if len(pairs) == 1 else "Backends against each other"
         )
         style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
-        style.footnote(figure, counted)
     return figure
 
 
-@dataclass(frozen=True)
-class _Look:
-    label: str
-    colour: str
-    marker: str
-
-
-def _pairs(data: pd.DataFrame) -> Iterator[tuple[_Look, pd.DataFrame]]:
+def _pairs(data: pd.DataFrame) -> Iterator[Series]:
+    """Yield each pair of backends, codec by codec."""
     codecs = data["codec"].nunique() > 1
     for number, (_, rows) in enumerate(data.groupby(["codec", "first", "other"], sort=False, dropna=False)):
         first = rows.iloc[0]
         label = f"{first['other']} − {first['first']}" + (f", {first['codec']}" if codecs else "")  # noqa: RUF001
         # The first two colours are the backends' own.
-        yield _Look(label, COLOURS[(number + 2) % len(COLOURS)], MARKERS[number % len(MARKERS)]), rows
+        colour, marker = COLOURS[(number + 2) % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        yield Series(label, rows, colour, marker, "-")
 
 
-def _draw(axes: Axes, look: _Look, rows: pd.DataFrame, measure: Measure, factor: float) -> None:
-    for kind, those in rows.groupby(f"{measure.name}_mark"):
+def _draw(axes: Axes, pair: Series, x: pd.Series, measure: Measure, factor: float) -> None:
+    for kind, those in pair.rows.groupby(f"{measure.name}_mark"):
         _, is_filled, line = MARKS[str(kind)]
         middle = those[measure.middle] * factor
         ends = np.vstack([middle - those[measure.low] * factor, those[measure.high] * factor - middle])
         bars = axes.errorbar(
-            those["x"], middle, yerr=ends.clip(min=0), linestyle="", elinewidth=0.9,
-            capsize=0 if line == ":" else 1.6, zorder=3, **_style(look, is_filled, 4 if len(rows) <= MANY else 2),
+            x[those.index], middle, yerr=ends.clip(min=0), elinewidth=0.9, capsize=0 if line == ":" else 1.6, zorder=3,
+            **_mark(pair, is_filled, 4 if len(pair.rows) <= MANY else 2),
         )  # fmt: skip
         for bar in bars[2]:
             bar.set_linestyle(line)
 
 
-def _style(look: _Look, is_filled: bool, size: float = 4) -> dict[str, Any]:
-    face = look.colour if is_filled else "white"
-    shape = {"marker": look.marker, "markersize": size, "markeredgewidth": 0.9}
-    return {**shape, "color": look.colour, "markerfacecolor": face}
+def _mark(pair: Series, is_filled: bool, size: float = 4) -> dict[str, Any]:
+    return pair.mark(size, markerfacecolor=pair.colour if is_filled else "white")
 
 
-def _legend(data: pd.DataFrame, pairs: Sequence[tuple[_Look, pd.DataFrame]]) -> list[Line2D]:
+def _legend(data: pd.DataFrame, pairs: Sequence[Series]) -> list[Line2D]:
     several = len(pairs) > 1
-    entries = [entry(look.label, **_style(look, True)) for look, _ in pairs] if several else []
-    look = _Look("", "0.3", "o") if several else pairs[0][0]
+    entries = [entry(pair.label, **_mark(pair, True)) for pair in pairs] if several else []
+    pair = Series("", data, "0.3", "o", "-") if several else pairs[0]
     present = _marks(data)
     for kind, (label, is_filled, line) in MARKS.items():
         if kind in present:
-            entries.append(entry(label, linestyle=line, linewidth=0.9, **_style(look, is_filled)))
+            entries.append(entry(label, **_mark(pair, is_filled) | {"linestyle": line, "linewidth": 0.9}))
     return entries
 
 

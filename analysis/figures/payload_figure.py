@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, PercentFormatter
 
 from analysis.figures import style
+from analysis.figures.axes import (
+    MANY,
+    in_order,
+    label_points,
+    name_points,
+    places,
+    round_step,
+    tick_logarithmic,
+)
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.point_axis import MANY, in_order, label_points, name_points, places, round_step
 from analysis.figures.style import COLOURS, LINES, MARKERS
 from analysis.points import cuts, hosts
 from analysis.runs.manifest import within
@@ -79,8 +88,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
     """
     points = in_order(data)
     first = data.iloc[0]
-    with style.styled(width):
-        figure = style.blank(width, 4.6 if width == "page" else 3.8)
+    with style.blank(width, 4.6 if width == "page" else 3.8, rows) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
         _payloads(above, data)
         _shares(below, data, places(data, points))
@@ -93,7 +101,6 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
             title,
             [entries[label] for label in (*(name for name in entries if name not in last), *last)],
         )
-        style.footnote(figure, rows)
     return figure
 
 
@@ -176,7 +183,7 @@ def _payloads(axes: Axes, data: pd.DataFrame) -> None:
 
 
 def _label_kib(axes: Axes) -> None:
-    style.tick_logarithmic(axes.yaxis, LogLocator(subs=(1, 2, 5)))
+    tick_logarithmic(axes.yaxis, LogLocator(subs=(1, 2, 5)))
     axes.set_ylabel("payload (KiB)")
     axes.grid(True, axis="y")
 
@@ -230,8 +237,7 @@ def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Figure
     it is, beside the image as float32 and as bytes. Below: the share of FLOPs and of parameters before each point.
     """
     named = len(rows) <= NAMED_POINTS
-    with style.styled():
-        figure = style.blank("page", 5.0 if named else 4.4)
+    with style.blank("page", 5.0 if named else 4.4) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
         _payloads_by_tensors(above, rows, input_bytes)
         _counted(below, rows)
@@ -239,7 +245,9 @@ def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Figure
         name_points(below, points, NAMED_POINTS, round_step(len(points), NUMBERS))
         title = f"What crosses at each point: {rows['model'].iloc[0]}"
         style.head(above, title, above.get_legend_handles_labels()[0])
-        style.add_caption(figure, text)
+        figure.supxlabel(
+            textwrap.fill(text, 136), x=0.01, ha="left", fontsize=7, color="0.25", linespacing=1.3
+        )
     return figure
 
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
+from analysis.figures.axes import MANY, NAMED, fit_axis, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.point_axis import MANY, NAMED, in_order, label_points, places, strip
 from analysis.figures.style import Series, entry
 from analysis.naming import subject
 from analysis.points import CELL
@@ -48,8 +48,7 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     points = in_order(rows)
     drawn = list(style.series(measured))
     every = pd.concat([measured[column] for column in _DRAWN[:3]]).dropna()
-    with style.styled(width):
-        figure = style.blank(width, 1.25 + (1.6 if width == "page" else 1.45) * len(drawn))
+    with style.blank(width, 1.25 + (1.6 if width == "page" else 1.45) * len(drawn), rows) as figure:
         panels = figure.subplots(len(drawn), sharex=True, sharey=True, squeeze=False)[:, 0]
         strip_pt = 0.0
         for axes, one in zip(panels, drawn, strict=True):
@@ -61,13 +60,12 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
                 )
                 strip_pt = max(strip_pt, strip(axes, at, gains, len(points), width))
             axes.set_ylabel(f"{one.label}\nimages/s")
-        style.fit_axis(panels[0], "y", every, room=0.06)
+        fit_axis(panels[0], "y", every, room=0.06)
         if panels[0].get_yscale() == "linear":
             panels[0].set_ylim(bottom=0)
         label_points(panels[-1], points, width)
         title = f"Pipelined against sequential: {subject(rows.iloc[0])}"
         style.head(panels[0], title, _legend(), strip_pt)
-        style.footnote(figure, rows)
     return figure
 
 
@@ -75,13 +73,12 @@ def _draw(axes: Axes, one: Series, points: pd.Series) -> None:
     x = places(one.rows, points)
     sequential, pipelined = one.rows["sequential_ips"], one.rows["throughput_ips"]
     size = 4.2 if len(points) <= MANY else 1.8
-    look: dict[str, Any] = {"color": one.colour, "linestyle": "", "markersize": size, "markeredgewidth": 0.9}
     axes.vlines(x, sequential, pipelined, color=one.colour, linewidth=0.4 * size, alpha=0.55, zorder=2)
     axes.plot(
         x, one.rows["throughput_bound_ips"], linestyle="", zorder=3, **_BOUND | {"markersize": 1.7 * size}
     )
-    axes.plot(x, pipelined, one.marker, zorder=4, **look)
-    axes.plot(x, sequential, one.marker, markerfacecolor="white", zorder=5, **look)
+    axes.plot(x, pipelined, **one.mark(size), zorder=4)
+    axes.plot(x, sequential, **one.mark(size, markerfacecolor="white"), zorder=5)
     axes.grid(True, axis="y")
 
 

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon, Rectangle
 
+from analysis.figures.axes import fit_axis
 from analysis.figures.labels import Label, place_labels
-from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, fit_axis, scattered, series
+from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, scattered, series
 from analysis.fronts.dominance import staircase
 from analysis.naming import point_label, time_unit
 from analysis.points import CONDITION, NONE, cuts, undivided
@@ -234,14 +235,11 @@ def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
 
 def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
     """Return how a backend's points of one state are drawn: full, half, hollow."""
-    look: dict[str, Any] = {
-        "linestyle": "", "marker": one.marker, "color": one.colour, "markeredgewidth": 0.9, "markersize": marker_pt,
-    }  # fmt: skip
     if state == "unsure":
-        return look | {"fillstyle": "left", "markerfacecoloralt": "white"}
+        return one.mark(marker_pt, fillstyle="left", markerfacecoloralt="white")
     if state == "dominated":
-        return look | {"markerfacecolor": "none", "markersize": 0.8 * marker_pt, "alpha": 0.5}
-    return look
+        return one.mark(0.8 * marker_pt, markerfacecolor="none", alpha=0.5)
+    return one.mark(marker_pt)
 
 
 def _load_look(colour: str) -> dict[str, Any]:

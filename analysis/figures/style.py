@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import matplotlib
 import pandas as pd
 from fontTools import subset
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
@@ -50,11 +46,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
 NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
 """How points that are of no backend are named and drawn."""
-
-_TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
-"""The room that a number at an axis takes."""
-LOG_RANGE = 20
-"""An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
 
 _RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
@@ -92,19 +83,26 @@ SMALL_PT = 6.0
 """The smallest letters, as printed: labels at points, the footnote."""
 
 
-def styled(width: str = "page") -> AbstractContextManager[None]:
-    """Return a context with the settings for a figure of that width; the caller's own come back afterwards.
-
-    Raises `UserError` if there is no such width.
-    """
+def check_width(width: str) -> None:
+    """Raise `UserError` if there is no such width of a figure."""
     if width not in WIDTHS_IN:
         raise UserError(f"no width {width!r} of a figure: one of {', '.join(WIDTHS_IN)}")
+
+
+def styled(width: str = "page") -> AbstractContextManager[None]:
+    """Return a context with the settings for a figure of that width; the caller's own come back afterwards."""
+    check_width(width)
     return matplotlib.rc_context(_RC | (_COLUMN_RC if width == "column" else {}))
 
 
-def blank(width: str, height_in: float) -> Figure:
-    """An empty figure; make it within `styled(width)`."""
-    return Figure(figsize=(WIDTHS_IN[width], height_in), layout="constrained")
+@contextmanager
+def blank(width: str, height_in: float, rows: pd.DataFrame | None = None) -> Iterator[Figure]:
+    """Give an empty figure, to be drawn on in this context, as it is `styled`; with the footnote of these rows."""
+    with styled(width):
+        figure = Figure(figsize=(WIDTHS_IN[width], height_in), layout="constrained")
+        if rows is not None:
+            _footnote(figure, rows)
+        yield figure
 
 
 @dataclass(frozen=True)
@@ -116,6 +114,11 @@ class Series:
     colour: str
     marker: str
     line: Any
+
+    def mark(self, size_pt: float, **look: Any) -> dict[str, Any]:
+        """Return the look of its marks, with no line between them."""
+        own = {"marker": self.marker, "color": self.colour, "markeredgewidth": 0.9, "markersize": size_pt}
+        return {"linestyle": "", **own, **look}
 
 
 def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
@@ -190,42 +193,6 @@ def ink(colour: str) -> tuple[float, ...]:
     return tuple(0.7 * part for part in to_rgb(colour))
 
 
-def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12) -> None:
-    """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
-    low, high = float(values.min()), float(values.max())
-    if low > 0 and high / low > LOG_RANGE:
-        margin = (high / low) ** room
-        low, high = low / margin, high * margin
-        axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
-        mark_decades(axes, name)
-    else:
-        margin = room * (high - low or high or 1)
-        axes.set(**{f"{name}lim": (low - margin, high + margin)})
-
-
-def mark_decades(axes: Axes, name: Literal["x", "y"]) -> None:
-    """Ticks at 1, 2, 5, 10 on a logarithmic axis with limits; fewer where their labels would touch."""
-    axis = axes.xaxis if name == "x" else axes.yaxis
-    low, high = axis.get_view_interval()
-    length_pt = (axes.bbox.width if name == "x" else axes.bbox.height) / (axes.figure.dpi / 72)
-    most = length_pt / (_TICK_WIDTH_PT if name == "x" else _TICK_HEIGHT_PT)
-    decades = math.log10(high / low)
-    subs = next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
-    tick_logarithmic(axis, LogLocator(subs=subs, numticks=max(int(most), 2)))
-
-
-def tick_logarithmic(axis: Axis, locator: Locator) -> None:
-    """Write plain numbers at these ticks of a logarithmic axis, and none between them."""
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def add_caption(figure: Figure, text: str) -> None:
-    """Set `text` under the figure, wrapped to its width."""
-    figure.supxlabel(textwrap.fill(text, 136), x=0.01, ha="left", fontsize=7, color="0.25", linespacing=1.3)
-
-
 def left_out(rows: pd.DataFrame) -> str:
     """Return `5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
     excluded, tried = rows["excluded"], rows["excluded"] + rows["rounds"]
@@ -233,7 +200,7 @@ def left_out(rows: pd.DataFrame) -> str:
     return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
-def footnote(figure: Figure, rows: pd.DataFrame) -> None:
+def _footnote(figure: Figure, rows: pd.DataFrame) -> None:
     """Write under the figure that trials are simulated or left out: a picture may be shown without its caption."""
     setups = rows.get("setup", pd.Series(dtype=str)).astype(str)
     simulated = "Simulated: nothing was measured" if setups.str.startswith(SIMULATED).any() else ""

@@ -38,9 +38,7 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
     drawn = [one for one in style.series(rows) if len(shown[one.label])]
     every = steps(pd.concat(shown.values()).drop_duplicates(CELL), stages)
     lines = _lines(every)
-    with style.styled(width):
-        figure = style.blank(width, (0.235 * len(lines) + 0.5) * len(drawn) - 0.35)
-        style.footnote(figure, rows)
+    with style.blank(width, (0.235 * len(lines) + 0.5) * len(drawn) - 0.35, rows) as figure:
         panels = figure.subplots(len(drawn), squeeze=False)[:, 0]
         most = max(len(shown[one.label]) for one in drawn)
         for axes, one in zip(panels, drawn, strict=True):

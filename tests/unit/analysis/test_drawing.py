@@ -16,9 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.figures.drawing import Drawing, conditions, save, save_all
 from analysis.figures.style import (
     blank,
-    footnote,
     left_out,
-    styled,
 )
 
 
@@ -33,10 +31,8 @@ def drawing(excluded: int = 0) -> Drawing:
     data = rows(excluded=[excluded, 0], latency_s=[1 / 3, 2e-9])
 
     def draw(width: str) -> Figure:
-        with styled(width):
-            figure = blank(width, 2)
+        with blank(width, 2, data) as figure:
             figure.add_subplot().plot(data["latency_s"])
-            footnote(figure, data)
         return figure
 
     return Drawing("front", draw, data, "A sentence. Another.", ("my_net", "200ms/5mbit"))

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import matplotlib
-import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -18,8 +13,6 @@ from analysis.figures.style import (
     blank,
     evenly,
     figure_head,
-    fit_axis,
-    footnote,
     grow,
     head,
     series,
@@ -32,10 +25,8 @@ from tests.unit.analysis.test_drawing import rows
 
 @pytest.mark.parametrize("width", WIDTHS_IN)
 def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str) -> None:
-    with styled(width):
-        figure = blank(width, 2)
+    with blank(width, 2, rows(excluded=[1, 0])) as figure:
         axes = figure.add_subplot()
-        footnote(figure, rows(excluded=[1, 0]))
         head(axes, "A title", [Line2D([], [], label="entry")])
     figure.draw_without_rendering()
     assert figure.get_size_inches()[0] == WIDTHS_IN[width]
@@ -69,8 +60,7 @@ def test_a_long_title_is_folded_between_parts_of_names() -> None:
 @pytest.mark.parametrize("panels", [1, 2])
 def test_title_and_legend_stay_within_the_figure(width: str, panels: int) -> None:
     entries = [Line2D([], [], label=f"backend:{'x' * (5 * number)}") for number in range(6)]
-    with styled(width):
-        figure = blank(width, 1.5)
+    with blank(width, 1.5) as figure:
         axes = figure.subplots(1, panels, squeeze=False)[0]
         axes[0].set_ylabel("throughput\n(images/s)")
         grow(figure, figure_head(figure, LONG, entries) if panels > 1 else head(axes[0], LONG, entries))
@@ -86,27 +76,6 @@ def test_title_and_legend_stay_within_the_figure(width: str, panels: int) -> Non
     assert axes[0].bbox.height / figure.dpi > 0.8
     assert axes[0].bbox.width * panels / figure.dpi > 0.6 * WIDTHS_IN[width]
     assert len(figure.legends) <= 1, "those that did not fit are gone"
-
-
-@pytest.mark.parametrize("decades", [1.5, 3, 6, 12])
-@pytest.mark.parametrize("width_in", [1.2, 3, 6])
-def test_numbers_at_a_logarithmic_axis_never_touch(decades: float, width_in: float) -> None:
-    with styled("column"):
-        figure = Figure(figsize=(width_in, width_in))
-        axes = figure.add_subplot()
-        values = pd.Series(0.003 * np.logspace(0, decades, 20))
-        for name in ("x", "y"):
-            fit_axis(axes, name, values)  # type: ignore[arg-type]
-    figure.draw_without_rendering()
-    for axis, side in ((axes.xaxis, 0), (axes.yaxis, 1)):
-        boxes = [
-            text.get_window_extent().get_points()[:, side]
-            for text in axis.get_ticklabels()
-            if text.get_text()
-        ]
-        shown = sorted(map(tuple, boxes))
-        assert len(shown) >= 2
-        assert all(one[1] <= other[0] for one, other in pairwise(shown))
 
 
 def test_a_backend_looks_the_same_in_every_panel() -> None:
@@ -127,8 +96,7 @@ def test_a_backend_looks_the_same_in_every_panel() -> None:
 
 @pytest.mark.parametrize("letters", [60, 98, 102])
 def test_a_wide_legend_does_not_narrow_the_axes(letters: int) -> None:
-    with styled("page"):
-        figure = blank("page", 2)
+    with blank("page", 2) as figure:
         axes = figure.add_subplot()
         head(axes, "A title", [Line2D([], [], label="x" * letters)])
     figure.draw_without_rendering()

@@ -1,0 +1,196 @@
+"""Axes: fitted to what they show, logarithmic where it spans much; of a model's points, in the same order and under the
+same names in every figure; of what may be nothing or without limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
+
+from analysis.figures.style import SMALL_PT
+from analysis.naming import point_label
+from analysis.points import order
+from analysis.statistics.samples import Floats
+
+LOG_RANGE = 20
+"""An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
+_TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
+"""The room that a number at an axis takes."""
+
+NAMED = {"column": 22, "page": 32}
+"""Up to this many points are named; if there are more, some are numbered."""
+MANY = 60
+"""With more points than this, marks are small and bars become lines."""
+STRIP_PT = 5.0
+"""How far above the axes a strip stands: over half the topmost number beside them."""
+_STEPS: list[int] = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
+_NUMBERS = {"column": 12, "page": 30}
+_CHAIN_NUMBERS = {"column": 9, "page": 22}
+"""Names of a chain's points are longer."""
+_ROOM_PT = {"column": 195.0, "page": 430.0}
+"""About the width of axes."""
+
+STRIP = 0.09
+"""The share of the axis that a strip takes."""
+BEYOND = 2.5
+"""The factor by which a scale goes beyond what is on it, at both ends."""
+LEAST = 100.0
+"""The least factor between the ends of a scale."""
+
+
+def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12) -> None:
+    """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high / low > LOG_RANGE:
+        margin = (high / low) ** room
+        low, high = low / margin, high * margin
+        axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
+        mark_decades(axes, name)
+    else:
+        margin = room * (high - low or high or 1)
+        axes.set(**{f"{name}lim": (low - margin, high + margin)})
+
+
+def mark_decades(axes: Axes, name: Literal["x", "y"]) -> None:
+    """Ticks at 1, 2, 5, 10 on a logarithmic axis with limits; fewer where their labels would touch."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    length_pt = (axes.bbox.width if name == "x" else axes.bbox.height) / (axes.figure.dpi / 72)
+    most = length_pt / (_TICK_WIDTH_PT if name == "x" else _TICK_HEIGHT_PT)
+    decades = math.log10(high / low)
+    subs = next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
+    tick_logarithmic(axis, LogLocator(subs=subs, numticks=max(int(most), 2)))
+
+
+def tick_logarithmic(axis: Axis, locator: Locator) -> None:
+    """Write plain numbers at these ticks of a logarithmic axis, and none between them."""
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def in_order(rows: pd.DataFrame) -> pd.Series:
+    """Return the names (`point_name`, or "") of all points of some rows, indexed by point, ordered by their cuts."""
+    points = rows[["point"]].assign(point_name=rows.get("point_name", ""))
+    named = points.groupby("point")["point_name"].max().reset_index()
+    ordered: pd.Series = named.sort_values("point", key=order).set_index("point")["point_name"]
+    return ordered
+
+
+def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
+    """Return where each row's point is along the axis."""
+    return rows["point"].map({point: place for place, point in enumerate(points.index)}).astype("float64")
+
+
+def label_points(axes: Axes, points: pd.Series, width: str) -> None:
+    """Name the points of `in_order` under an axis, or number some of them where there are too many."""
+    is_chain = "+" in points.index[0]
+    numbers = (_CHAIN_NUMBERS if is_chain else _NUMBERS)[width]
+    # A chain's points have a name for each cut, for which a column has no room.
+    bare = is_chain and width == "column"
+    name_points(
+        axes, points.map(lambda name: "" if bare else name), NAMED[width], round_step(len(points), numbers)
+    )
+
+
+def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:
+    """Name up to `named` points under an axis; if there are more, number every `step`-th of them."""
+    axes.set_xlim(-0.6, max(len(points), 6) - 0.4)  # few points need not be wide
+    axes.set_xlabel("partition point")
+    if len(points) <= named:
+        labels = [point_label(point, name) for point, name in points.items()]
+        axes.set_xticks(range(len(points)), labels, rotation=55, ha="right", rotation_mode="anchor")
+    else:
+        axes.set_xticks(range(0, len(points), step), [str(point) for point in points.index[::step]])
+
+
+def round_step(points: int, most: int) -> int:
+    """Return the least of 1, 2, 5, 10, ... by which at most `most` points are numbered."""
+    return next(step for step in _STEPS if points / step <= most)
+
+
+def strip(axes: Axes, at: Sequence[float], texts: Sequence[str], points: int, width: str) -> float:
+    """Write small texts above the axes, one at each place, upright where they would not fit side by side.
+
+    Returns its height (points of print).
+    """
+    room_pt = _ROOM_PT[width] / max(points, 6)
+    longest_pt = 3.6 * max(map(len, texts), default=0)
+    upright = longest_pt + 2 > room_pt
+    for place, text in zip(at, texts, strict=True):
+        axes.annotate(
+            text, (place, 1), (0, STRIP_PT), xycoords=("data", "axes fraction"), textcoords="offset points",
+            ha="center", va="bottom", fontsize=SMALL_PT, rotation=90 if upright else 0, annotation_clip=False,
+        )  # fmt: skip
+    return STRIP_PT + 2 + (longest_pt if upright else SMALL_PT)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A logarithmic axis from `low` to `high`, drawn from 0 to 1, with a strip at one end for what lies beyond it."""
+
+    low: float
+    high: float
+    strip_low: bool = False
+    strip_high: bool = False
+
+    @classmethod
+    def around(
+        cls,
+        values: pd.Series,
+        otherwise: tuple[float, float],
+        *,
+        strip_low: bool = False,
+        strip_high: bool = False,
+    ) -> Scale:
+        """Return a scale with room around some values (above 0, finite); from and to `otherwise` if there are none."""
+        low, high = (float(values.min()) / BEYOND, float(values.max()) * BEYOND) if len(values) else otherwise
+        wider = max(1.0, math.sqrt(LEAST * low / high))
+        return cls(low / wider, high * wider, strip_low, strip_high)
+
+    def at(self, values: Floats) -> Floats:
+        """Return the places of values; 0 and inf are in the middle of their strips."""
+        start, end = self._ends()
+        with np.errstate(divide="ignore"):
+            share = np.log(np.asarray(values, dtype=float) / self.low) / math.log(self.high / self.low)
+        places: Floats = np.clip(start + share * (end - start), start, end)
+        places = np.where(np.asarray(values) == 0, start / 2, places)
+        return np.where(np.isinf(values), (1 + end) / 2, places)
+
+    def values(self, count: int) -> Floats:
+        """Return the value at each of `count` even steps of the axis; in the strips it is 0 or inf."""
+        start, end = self._ends()
+        places = (np.arange(count) + 0.5) / count
+        values = self.low * (self.high / self.low) ** ((places - start) / (end - start))
+        return np.where(places < start, 0.0, np.where(places > end, np.inf, values))
+
+    def ticks(self) -> list[float]:
+        """Return 1, 10, 100, ...; with 2, 5, ... where these are few."""
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        factors = (1,) if self.high / self.low > 300 else (1, 3) if self.high / self.low > 30 else (1, 2, 5)
+        every = [factor * 10.0**decade for decade in decades for factor in factors]
+        return [value for value in every if self.low <= value <= self.high * (1 + 1e-9)]
+
+    def show(self, axes: Axes, name: Literal["x", "y"], unit: float, strips: Mapping[float, str]) -> None:
+        """Draw ticks in `unit`, a tick for each strip, and a dashed line where a strip begins."""
+        ticks = self.ticks()
+        texts = {tick: f"{tick / unit:g}" for tick in ticks}
+        shown = {0.0: self.strip_low, math.inf: self.strip_high}
+        texts |= {value: text for value, text in strips.items() if shown[value]}
+        axis = axes.xaxis if name == "x" else axes.yaxis
+        axis.set_ticks(list(self.at(np.array(list(texts)))), list(texts.values()))
+        line = axes.axvline if name == "x" else axes.axhline
+        for end in (end for end in self._ends() if 0 < end < 1):
+            line(end, color="white", linewidth=2.5, zorder=1.5)
+            line(end, color="0.5", linewidth=0.6, linestyle=(0, (2, 2)), zorder=1.6)
+
+    def _ends(self) -> tuple[float, float]:
+        return STRIP * self.strip_low, 1 - STRIP * self.strip_high
