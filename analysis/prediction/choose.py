@@ -1,0 +1,212 @@
+"""The best splits among all of a chain of hosts, without trying each: the whole front of latency and throughput.
+
+`front` is exact for the arithmetic of `analysis.prediction.formula`. Every split on the front has the least latency
+among those whose slowest step (a stage, or a direction of a link) is no slower than its own. So a dynamic programme
+over units x hosts finds the least latency below a limit on the steps, and the limit falls from the slowest step of
+one answer to the next: the epsilon-constraint method (Haimes, Lasdon & Wismer, "On a bicriterion formulation of the
+problems of integrated system identification and system optimization", IEEE Trans. SMC 1, 1971).
+
+Beside it what others do: `greedy` and `even`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analysis.prediction import formula
+from analysis.prediction.formula import Conditions, Payloads
+from analysis.statistics.samples import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """What a model takes on a chain of hosts, for one backend and batch size.
+
+    until_s: hosts x points, seconds of all units before each point on that host. once_s: of each host, seconds that a
+    stage takes besides if it has a unit. payload_bytes: of each point, 0 at the last. result_bytes: of a request.
+    conditions: of each link (arrays with an axis of links, or numbers). overhead_s: links x points, what the backend
+    adds to the latency. in_flight: in the throughput phase.
+    """
+
+    until_s: Floats
+    once_s: Floats
+    payload_bytes: Floats
+    result_bytes: float
+    conditions: Conditions
+    overhead_s: Floats
+    batch_size: int = 1
+    in_flight: int = 1
+
+    @property
+    def hosts(self) -> int:
+        return len(self.until_s)
+
+    @property
+    def last(self) -> int:
+        """The last point: nothing crosses there."""
+        return len(self.payload_bytes) - 1
+
+    def stages_s(self, splits: Ints) -> Floats:
+        """Seconds of each stage: splits x hosts, of splits x links."""
+        ends = np.pad(splits, ((0, 0), (1, 1)))
+        ends[:, -1] = self.last
+        host = np.arange(self.hosts)
+        units_s = self.until_s[host, ends[:, 1:]] - self.until_s[host, ends[:, :-1]]
+        return np.asarray(units_s + np.where(ends[:, 1:] > ends[:, :-1], self.once_s, 0.0))
+
+    def latency_s(self, splits: Ints) -> Floats:
+        """Seconds with one request in flight, of each split (splits x links)."""
+        return np.asarray(self.stages_s(splits).sum(axis=1) + self._of(self.carried_s, splits).sum(axis=1))
+
+    def throughput_ips(self, splits: Ints) -> Floats:
+        """Images a second, of each split (splits x links)."""
+        occupied_s = self._of(self.occupied_s, splits).max(axis=1)
+        payloads = self.payloads(splits)
+        stage_s = self.stages_s(splits).max(axis=1)
+        period_s = formula.period_s(payloads, stage_s, occupied_s, self.latency_s(splits), self.in_flight)
+        return np.asarray(self.batch_size / period_s)
+
+    def payloads(self, splits: Ints) -> Payloads:
+        """What each split (splits x links) puts on each link."""
+        out = self.payload_bytes[splits]
+        return Payloads(out, np.where(out > 0, self.result_bytes, 0.0))
+
+    @cached_property
+    def carried_s(self) -> Floats:
+        """Seconds that a link adds to the latency of a request that crosses it at a point: links x points."""
+        each_s = [formula.carrying_s(payloads, of_link) for payloads, of_link in self._links()]
+        return np.array(each_s).reshape(self.hosts - 1, -1) + np.where(
+            self.payload_bytes > 0, self.overhead_s, 0.0
+        )
+
+    @cached_property
+    def occupied_s(self) -> Floats:
+        """Seconds that the slower direction of a link is busy with a request: links x points."""
+        each_s = [formula.occupied_s(payloads, of_link) for payloads, of_link in self._links()]
+        return np.array(each_s).reshape(self.hosts - 1, -1)
+
+    def _links(self) -> Iterator[tuple[Payloads, Conditions]]:
+        """Of each link what every point puts on it, and its conditions."""
+        links = self.hosts - 1
+        values = [np.broadcast_to(value, links) for value in vars(self.conditions).values()]
+        payloads = self.payloads(np.arange(self.last + 1)[:, None])
+        for of_link in zip(*values, strict=True):
+            yield payloads, Conditions(*map(float, of_link))
+
+    @staticmethod
+    def _of(table: Floats, splits: Ints) -> Floats:
+        return np.asarray(table[np.arange(len(table)), splits])
+
+
+def front(chain: Chain) -> Ints:
+    """The splits that no other dominates in latency and throughput, least latency first: splits x links.
+
+    Of several with the same figures one is there.
+    """
+    found: list[list[int]] = []
+    limit = np.inf
+    search = _Search(chain)
+    while (split := search.least_latency(limit)) is not None:
+        found.append(split)
+        one = np.array([split])
+        limit = float(max(chain.stages_s(one).max(), chain._of(chain.occupied_s, one).max()))
+        # From here on more latency only means longer waits.
+        if chain.payload_bytes[split[0]] > 0 and chain.latency_s(one)[0] / chain.in_flight >= limit:
+            break
+    splits = np.array(found, dtype=np.int64).reshape(len(found), chain.hosts - 1)
+    return splits[pareto(chain.latency_s(splits), chain.throughput_ips(splits))]
+
+
+def pareto(latency_s: Floats, throughput_ips: Floats) -> Ints:
+    """The places of the points that none dominates, least latency first; of equal ones the first."""
+    order = np.lexsort((-throughput_ips, latency_s))
+    best = np.maximum.accumulate(throughput_ips[order])
+    ahead = np.concatenate([[True], best[1:] > best[:-1]]) if len(order) else np.empty(0, dtype=bool)
+    return np.asarray(order[ahead])
+
+
+class _Search:
+    """The least latency under a limit that falls from call to call."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        points = chain.last + 1
+        first, last = np.arange(points)[:, None], np.arange(points)[None]
+        # hosts x first point x last point
+        self._stages_s = chain.until_s[:, None, :] - chain.until_s[:, :, None]
+        self._stages_s += np.where(last > first, chain.once_s[:, None, None], 0.0)
+        self._stages_s[:, last < first] = np.inf
+        self._carried_s = chain.carried_s.copy()
+
+    def least_latency(self, limit: float) -> list[int] | None:
+        """The split of the least latency among those whose every step is below the limit; None: there is none."""
+        self._stages_s[self._stages_s >= limit] = np.inf
+        self._carried_s[self._chain.occupied_s >= limit] = np.inf
+        latency_s = self._stages_s[0, 0]  # of the units before each point
+        before: list[Ints] = []
+        for carried_s, stages_s in zip(self._carried_s, self._stages_s[1:], strict=True):
+            through_s = (latency_s + carried_s)[:, None] + stages_s
+            before.append(through_s.argmin(axis=0))
+            latency_s = through_s[before[-1], np.arange(len(latency_s))]
+        point = self._chain.last
+        if not np.isfinite(latency_s[point]):
+            return None
+        split = []
+        for places in reversed(before):
+            point = int(places[point])
+            split.append(point)
+        return split[::-1]
+
+
+def even(chain: Chain) -> Ints:
+    """The split that gives every host as many units as any other, up to rounding: one row."""
+    share = np.arange(1, chain.hosts) / chain.hosts
+    return np.rint(share * chain.last).astype(np.int64)[None]
+
+
+def greedy(chain: Chain) -> Ints:
+    """The split that the greedy rule of ParetoPipe finds: one row.
+
+    From points spread evenly, one cut after another moves to the best place near it, as long as that helps: within a
+    tenth of the points either way, none onto another or onto an end, at most 20 times each. Best is the least
+    0.7 x the coefficient of variation of the stages' times + 0.3 x the seconds that payloads need one way. The rule's
+    weights and limits are its authors' (Masud, Foley, Durga Rajarajan & Lama, "Where to Split?", arXiv 2601.08025, and
+    its repository, `profiling/intelligent_splitter.py`). They take one device's times for all; here each stage has its
+    own host's.
+    """
+    links, inner = chain.hosts - 1, chain.last - 1
+    if inner < links:
+        return even(chain)
+    reach, step = max(1, inner // 10), inner // (links + 1)
+    split = np.array([max(1, 1 + number * step) for number in range(1, links + 1)])
+    if len(set(split)) < links or split[-1] > inner:
+        split = np.arange(1, links + 1)
+    for _ in range(_PASSES):
+        before = split.copy()
+        for link in range(links):
+            others = np.delete(split, link)
+            near = np.arange(max(1, split[link] - reach), min(inner, split[link] + reach) + 1)
+            near = near[~np.isin(near, others)]
+            tried = np.repeat(split[None], len(near), axis=0)
+            tried[:, link] = near
+            tried.sort(axis=1)
+            split = tried[int(_greedy_score(chain, tried).argmin())]
+        if (split == before).all():
+            break
+    return split[None]
+
+
+_PASSES = 20
+_BALANCE, _COMMUNICATION = 0.7, 0.3
+
+
+def _greedy_score(chain: Chain, splits: Ints) -> Floats:
+    stages_s = chain.stages_s(splits)
+    mean_s = stages_s.mean(axis=1)
+    varied = stages_s.std(axis=1) / np.where(mean_s > 0, mean_s, 1.0)
+    out_s = chain.conditions.delay_s + 8 * chain.payload_bytes[splits] / chain.conditions.rate_bps
+    return np.asarray(_BALANCE * varied + _COMMUNICATION * np.asarray(out_s).sum(axis=1))
