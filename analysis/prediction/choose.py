@@ -27,9 +27,9 @@ class Chain:
     """What a model takes on a chain of hosts, for one backend and batch size.
 
     until_s: hosts x points, seconds of all units before each point on that host. once_s: of each host, seconds that a
-    stage takes besides if it has a unit. payload_bytes: of each point, 0 at the last. result_bytes: of a request.
-    conditions: of each link (arrays with an axis of links, or numbers). overhead_s: links x points, what the backend
-    adds to the latency. in_flight: in the throughput phase.
+    stage takes besides if it has a unit; a negative one shortens it, to 0 at the least. payload_bytes: of each point, 0
+    at the last. result_bytes: of a request. conditions: of each link (arrays with an axis of links, or numbers).
+    overhead_s: links x points, what the backend adds to the latency. in_flight: in the throughput phase.
     """
 
     until_s: Floats
@@ -56,7 +56,8 @@ class Chain:
         ends[:, -1] = self.last
         host = np.arange(self.hosts)
         units_s = self.until_s[host, ends[:, 1:]] - self.until_s[host, ends[:, :-1]]
-        return np.asarray(units_s + np.where(ends[:, 1:] > ends[:, :-1], self.once_s, 0.0))
+        once_s = np.where(ends[:, 1:] > ends[:, :-1], self.once_s, 0.0)
+        return np.asarray(np.maximum(0.0, units_s + once_s))
 
     def latency_s(self, splits: Ints) -> Floats:
         """Seconds with one request in flight, of each split (splits x links)."""
@@ -139,6 +140,7 @@ class _Search:
         # hosts x first point x last point
         self._stages_s = chain.until_s[:, None, :] - chain.until_s[:, :, None]
         self._stages_s += np.where(last > first, chain.once_s[:, None, None], 0.0)
+        np.maximum(self._stages_s, 0.0, out=self._stages_s)
         self._stages_s[:, last < first] = np.inf
         self._carried_s = chain.carried_s.copy()
 

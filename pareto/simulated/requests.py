@@ -57,7 +57,7 @@ class Path:
         overhead_s: float,
         draws: np.random.Generator,
     ) -> None:
-        """`stages_s`: usual seconds of each stage that takes part, the edge's first. `overhead_s`: of the backend."""
+        """`stages_s`: usual seconds of each stage that takes part, the edge's first. `overhead_s`: a link's, by the backend."""
         link = world.link
         self.out = [
             OneWay.of(each.profile.edge_to_server, each.payload_bytes, link, each.seen) for each in crossings
@@ -66,7 +66,7 @@ class Path:
             OneWay.of(each.profile.server_to_edge, each.result_bytes, link, each.seen) for each in crossings
         ]
         self.stages_s = stages_s
-        self.overhead_s = overhead_s if crossings else 0.0
+        self.overhead_s = overhead_s * len(crossings)
         self.noise = world.noise
         self.draws = draws
         self.most = world.requests

@@ -1,0 +1,87 @@
+"""The model profile of a simulated testbed: its world's unit times with its world's noise."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes
+from analysis.statistics.samples import Floats, interval
+from pareto.backends import registry
+from pareto.hosts.host import EDGE, chain
+from pareto.hosts.inventory import SIMULATED
+from pareto.manifest import utc_now
+from pareto.prepare import recipe
+from pareto.simulated.workers import BACKEND_S, Simulation
+from pareto.sweep import Sweep, links_of
+from partitions import costs
+from partitions import model as partitioned
+
+RUNS = 200
+"""Simulated runs of the model on each host."""
+PAYLOADS = (1e3, 1e5, 1e6)
+"""Bytes of the payloads by which backends would be probed."""
+LEAST = 0.05
+"""The quantile of a profile's least times."""
+
+
+def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfile:
+    """The profile of a sweep's model on its simulated hosts, at its batch sizes, over its backends. Raises UserError.
+
+    A host's speed differs from its usual one as it does in a trial and in a round; runs differ as requests do.
+    """
+    how = recipe(name, sweep)
+    outline = partitioned.outline(how)
+    running = costs.before_points(outline)
+    flops, parameters, parameter_bytes = (
+        np.diff([getattr(cost, what) for cost in running]).astype(np.float64)
+        for what in ("flops", "parameters", "parameter_bytes")
+    )
+    roles = chain(links_of(sweep) + 1)
+    world = simulation.world
+    draws = np.random.default_rng([world.seed, len(outline.points)])
+    times = []
+    for role in roles:
+        share = sweep.edge_cpu if role == EDGE else 1.0
+        usual_s = np.array(world.unit_times_s(role, outline.name, flops)) / share
+        speed = np.prod(
+            [world.noise.factors(draws, size, (1,)) for size in (world.noise.trial, world.noise.round)]
+        )
+        for batch_size in sweep.batch_sizes:
+            factors = speed * world.noise.factors(draws, world.noise.request, (RUNS,))
+            times.append(_times(role, batch_size * usual_s, factors, batch_size, share))
+    return ModelProfile(
+        model=outline.name,
+        graph_digest=outline.graph_digest,
+        granularity=sweep.granularity,
+        input=how.input,
+        points=tuple((point.name, point.payload_bytes) for point in outline.points),
+        result_bytes=sum(spec.nbytes for spec in outline.results),
+        flops=flops,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+        activation_bytes=np.zeros(len(flops)),
+        times=tuple(times),
+        backends=tuple(
+            _cost(f"{near}-{far}", backend) for near, far in pairwise(roles) for backend in sweep.transports
+        ),
+        hosts={role: {"device": SIMULATED, "threads": 1} for role in roles},
+        made_at=utc_now(),
+    )
+
+
+def _times(role: str, usual_s: Floats, factors: Floats, batch_size: int, share: float) -> UnitTimes:
+    """The times of a host's units, all of which take the same factor of their usual time in a run."""
+    low, high = interval(factors) or (np.nan, np.nan)
+    quartet = float(np.median(factors)), low, high, float(np.quantile(factors, LEAST))
+    whole_s: Quartet = tuple(float(factor * usual_s.sum()) for factor in quartet)  # type: ignore[assignment]
+    each = (factor * usual_s for factor in quartet)
+    return UnitTimes(role, SIMULATED, batch_size, 1, share, *each, whole_s)
+
+
+def _cost(link: str, backend: str) -> BackendCost:
+    """What a simulated backend adds: the same to every request, on a link that takes no time."""
+    adds_s = BACKEND_S.get(registry.parse(backend).name, 0.0)
+    nbytes = np.array(PAYLOADS)
+    return BackendCost(link, backend, nbytes, np.full(len(nbytes), adds_s), np.zeros(len(nbytes)))

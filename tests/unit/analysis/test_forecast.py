@@ -1,0 +1,147 @@
+"""Forecasts from a model profile, against a simulated testbed whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations_with_replacement, pairwise
+
+import numpy as np
+import pytest
+
+from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
+from analysis.prediction import forecast
+from analysis.prediction.forecast import BETWEEN_RUNS, MARGIN, Slack, roles
+from analysis.prediction.network import Network
+from analysis.statistics.samples import Floats
+from pareto.constants import GOODPUT
+from pareto.errors import UserError
+
+UNITS = 6
+FAR = Network(0.05, 5e6, 0.05, 5e6)
+
+
+def unit_times(role: str, seconds: Floats, **changed: object) -> UnitTimes:
+    total = float(seconds.sum())
+    times = UnitTimes(
+        role, "a device", 1, 1, 1.0, seconds, 0.98 * seconds, 1.02 * seconds, 0.95 * seconds,
+        (total, 0.98 * total, 1.02 * total, 0.95 * total),
+    )  # fmt: skip
+    return replace(times, **changed)
+
+
+def profile(hosts: int = 2, **of_edge: object) -> ModelProfile:
+    units_s = 0.001 * np.arange(1, UNITS + 1)
+    names = roles(hosts)
+    nbytes = np.array([1e3, 1e5, 1e6])
+    return ModelProfile(
+        "net", "digest", "block", "uint8",
+        (("input", 150_000), *((f"unit{unit}", 40_000 * (UNITS - unit)) for unit in range(1, UNITS + 1))),
+        4000,
+        *(np.zeros(UNITS),) * 4,
+        tuple(
+            unit_times(role, units_s / (1 + 3 * number), **(of_edge if role == "edge" else {}))
+            for number, role in enumerate(names)
+        ),
+        tuple(
+            BackendCost(f"{near}-{far}", "tcp", nbytes, 0.001 + 1e-9 * nbytes, np.zeros(3))
+            for near, far in pairwise(names)
+        ),
+        {}, "2026-01-01T00:00:00Z",
+    )  # fmt: skip
+
+
+def test_a_split_takes_its_stages_the_link_and_the_backends_cost() -> None:
+    said = forecast.of(profile(), np.array([[2], [UNITS]]), [FAR], "tcp")
+    edge_s, server_s = 0.003, 0.018 / 4
+    carried_s = 0.1 + 8 / GOODPUT * (160_000 + 4000) / 5e6
+    assert said.latency_s == pytest.approx(
+        [edge_s + server_s + carried_s + 0.001 + 160_000e-9, 0.021], rel=1e-6
+    )
+    assert said.throughput_ips == pytest.approx([1 / (8 / GOODPUT * 160_000 / 5e6), 1 / 0.021])
+
+
+def test_few_requests_in_flight_wait() -> None:
+    one = forecast.of(profile(), np.array([[2]]), [FAR], "tcp", in_flight="1")
+    assert one.throughput_ips == pytest.approx(1 / one.latency_s)
+
+
+def test_every_split_of_a_chain_has_a_forecast_and_a_bound_below_it() -> None:
+    splits = np.array(list(combinations_with_replacement(range(UNITS + 1), 3)))
+    near = Network(0.001, 1e8)
+    said = forecast.of(profile(4), splits, [near, FAR, near], "tcp")
+    assert (said.least_latency_s < said.latency_s).all()
+    assert (said.most_throughput_ips > said.throughput_ips).all()
+    assert (said.latency_error > 0).all()
+    assert (said.throughput_error > 0).all()
+
+
+def test_units_timed_with_marks_are_scaled_to_the_stage_run_whole() -> None:
+    seconds = np.full(UNITS, 0.001)
+    marked = unit_times("edge", seconds, whole_s=(0.005, 0.005, 0.005, 0.005))
+    of = profile()
+    of = replace(of, times=(marked, *of.times[1:]))
+    assert forecast.of(of, np.array([[UNITS]]), [FAR], "tcp").latency_s == pytest.approx(0.005)
+    quota = replace(of, times=(replace(marked, cpu=0.25), *of.times[1:]))
+    assert forecast.of(quota, np.array([[UNITS]]), [FAR], "tcp").latency_s == pytest.approx(0.006), (
+        "under a quota the whole's clock is another one"
+    )
+
+
+def test_copies_to_a_device_are_added_once_and_only_where_it_has_units() -> None:
+    plain, copying = (
+        forecast.of(each, np.array([[0], [3]]), [FAR], "tcp") for each in (profile(), profile(outside_s=0.01))
+    )
+    assert copying.latency_s - plain.latency_s == pytest.approx([0, 0.01], abs=1e-12)
+
+
+def test_the_bound_is_the_stages_at_their_least_and_the_link_at_its_best() -> None:
+    slack = Slack(rate=0.02, rtt=0.01, rtt_floor_s=0.0003)
+    said = forecast.of(profile(), np.array([[2], [UNITS]]), [FAR], "tcp", slack=slack)
+    stages_s = 0.95 * (1 - MARGIN) * (0.003 + 0.018 / 4)
+    carried_s = 0.1 * 0.99 + 8 / GOODPUT * (160_000 + 4000) / (5e6 * 1.02)
+    assert said.least_latency_s == pytest.approx([stages_s + carried_s, 0.95 * (1 - MARGIN) * 0.021])
+    assert said.most_throughput_ips == pytest.approx(
+        [1 / (8 / GOODPUT * 160_000 / (5e6 * 1.02)), 1 / (0.95 * (1 - MARGIN) * 0.021)]
+    )
+    varying = forecast.of(
+        profile(), np.array([[2]]), [FAR], "tcp", at_best=[Network(0.0, np.inf)], slack=slack
+    )
+    assert varying.least_latency_s == pytest.approx([stages_s])
+    assert varying.latency_s == said.latency_s[:1]
+
+
+def test_a_quota_lets_a_stage_end_before_it_waits() -> None:
+    whole, shared = (
+        forecast.of(profile(cpu=cpu), np.array([[0], [1], [UNITS]]), [FAR], "tcp").least_latency_s
+        for cpu in (1.0, 0.25)
+    )
+    # The first unit's millisecond is less than what the quota allows at once.
+    assert whole - shared == pytest.approx([0, 0.95 * (1 - MARGIN) * 0.001, 0.75 * 0.005])
+
+
+def test_errors_are_those_of_devices_link_and_backend() -> None:
+    alone = forecast.of(profile(), np.array([[UNITS]]), [FAR], "tcp")
+    of_device = np.hypot(0.02 / 1.96, BETWEEN_RUNS)
+    assert alone.latency_error == pytest.approx([of_device])
+    assert alone.throughput_error == pytest.approx([of_device])
+    crossing = forecast.of(profile(), np.array([[2]]), [FAR], "tcp")
+    assert crossing.throughput_error == pytest.approx([0.01]), "the link is the slowest step"
+    assert crossing.latency_error[0] < 0.02
+    vague = forecast.of(profile(), np.array([[2]]), [FAR], "tcp", slack=Slack(rate=0.5))
+    assert vague.latency_error[0] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "backend", "splits", "named"),
+    [
+        (3, "tcp", [[0, 1]], "middle1"),
+        (2, "rpc", [[0]], "rpc"),
+        (2, "tcp", [[0, 1]], "1 links"),
+        (2, "tcp", [[UNITS + 1]], "0 to 6"),
+    ],
+)
+def test_what_the_profile_does_not_know_is_named(
+    hosts: int, backend: str, splits: list[list[int]], named: str
+) -> None:
+    with pytest.raises(UserError, match=named):
+        forecast.of(profile(), np.array(splits), [FAR] * (hosts - 1), backend)

@@ -1,0 +1,58 @@
+"""The model profile of a simulated testbed, and forecasts from it against simulated trials."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+
+from analysis.prediction import forecast
+from pareto.predicting import networks, slack
+from pareto.prepare import canonical
+from pareto.simulated import Simulation, World
+from pareto.simulated.profiling import model_profile
+from pareto.simulated.study import rows
+from pareto.sweep import Sweep, make_sweep, profiles
+
+STEADY = {"noise": {"request": 0, "trial": 0, "round": 0}}
+
+
+def sweep(**options: object) -> Sweep:
+    asked = {"model": "mobilenetv2", "netem": "10ms-100mbit", "testbed": "simulated", "trials": 1}
+    return canonical(make_sweep({**asked, **options}))
+
+
+@pytest.mark.parametrize("netem", ["10ms-100mbit", "200ms-5mbit", "lan-1gbit"])
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_a_forecast_without_noise_is_what_trials_measure(netem: str, hosts: int) -> None:
+    points = "0,5,14,21" if hosts == 2 else "0+0,3+10,5+5,8+21,21+21"
+    wanted = sweep(netem=netem, hosts=hosts, points=points, only=True, batch_size="1,2", edge_cpu=0.5)
+    world = World.model_validate(STEADY)
+    known = model_profile(Simulation(world), "mobilenet_v2", wanted)
+    usual, at_best = networks(profiles(netem, hosts - 1))
+    for trial in rows(wanted, world):
+        cut = np.array([[int(each) for each in trial["point"].split("+")]])
+        over = {"at_best": at_best, "slack": slack(wanted.link_tolerance)}
+        said = forecast.of(known, cut, usual, trial["backend"], trial["batch_size"], **over)
+        assert said.latency_s[0] == pytest.approx(trial["latency_s"], rel=1e-3)
+        assert said.throughput_ips[0] == pytest.approx(trial["throughput_ips"], rel=0.01)
+        assert said.least_latency_s[0] < trial["latency_s"]
+        assert said.most_throughput_ips[0] > trial["throughput_ips"]
+
+
+def test_a_profile_has_the_worlds_noise_and_is_the_same_each_time() -> None:
+    wanted = sweep(batch_size="1,4")
+    noisy = World.model_validate({"noise": {"trial": 0.1, "round": 0.0}})
+    known, again = (model_profile(Simulation(noisy), "mobilenet_v2", wanted) for _ in range(2))
+    true = model_profile(Simulation(World.model_validate(STEADY)), "mobilenet_v2", wanted)
+    edge, edge_again, edge_true = (each.of("edge", 4) for each in (known, again, true))
+    assert edge.median_s.tolist() == edge_again.median_s.tolist()
+    assert edge.median_s.sum() != pytest.approx(edge_true.median_s.sum(), rel=0.005)
+    assert edge.median_s.sum() == pytest.approx(edge_true.median_s.sum(), rel=0.4)
+    assert (edge.least_s < edge.low_s).all()
+    assert (edge.low_s < edge.high_s).all()
+    assert edge.difference == pytest.approx(0)
+    assert known.batch_sizes == (1, 4)
+    assert statistics.fmean(known.flops) > 1e6
+    assert known.cost("edge-server", "rpc").fixed_s > known.cost("edge-server", "tcp").fixed_s
