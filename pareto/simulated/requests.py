@@ -57,7 +57,7 @@ class Path:
         overhead_s: float,
         draws: np.random.Generator,
     ) -> None:
-        """`stages_s`: usual seconds of each stage that takes part, the edge's first. `overhead_s`: a link's, by the backend."""
+        """stages_s: usual seconds of each stage that takes part, edge first. overhead_s: the backend's, a link."""
         link = world.link
         self.out = [
             OneWay.of(each.profile.edge_to_server, each.payload_bytes, link, each.seen) for each in crossings
