@@ -76,8 +76,8 @@ def _times(role: str, usual_s: Floats, factors: Floats, batch_size: int, share: 
     low, high = interval(factors) or (np.nan, np.nan)
     quartet = float(np.median(factors)), low, high, float(np.quantile(factors, LEAST))
     whole_s: Quartet = tuple(float(factor * usual_s.sum()) for factor in quartet)  # type: ignore[assignment]
-    each = (factor * usual_s for factor in quartet)
-    return UnitTimes(role, SIMULATED, batch_size, 1, share, *each, whole_s)
+    median_s, low_s, high_s, least_s = (factor * usual_s for factor in quartet)
+    return UnitTimes(role, SIMULATED, batch_size, 1, share, median_s, low_s, high_s, least_s, whole_s=whole_s)
 
 
 def _cost(link: str, backend: str) -> BackendCost:
