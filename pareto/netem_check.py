@@ -14,11 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pareto.hosts import testbeds
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Link
+from pareto.hosts.testbed import Link, open_testbed, require_testbed
 from pareto.link import probe
 from pareto.link.probe import Probed, Reading, Sample, Span, Tolerance
 from pareto.link.profile import Direction, Profile
@@ -86,11 +85,11 @@ def check(
 
     A network is a profile for each link; the local testbed gets as many links.
     """
-    testbeds.require(testbed)
+    require_testbed(testbed)
     profiles = [profile for network in networks for profile in network]
     good = []
     try:
-        opened = testbeds.open_testbed(testbed, profiles, hosts=len(networks[0]) + 1, shape_at=shape_at)
+        opened = open_testbed(testbed, profiles, hosts=len(networks[0]) + 1, shape_at=shape_at)
         with closing(opened) as bed, closing(Probers(bed)) as probers:
             for network in networks:
                 pairs = list(zip(bed.links, network, strict=True))

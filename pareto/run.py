@@ -18,11 +18,10 @@ from rich.console import Console
 
 from pareto import plan, reporting, screen, simulated, splits
 from pareto.console import console as standard_output
-from pareto.hosts import testbeds
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Testbed, open_testbed, require_testbed
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.plan import ModelFacts, Plan
 from pareto.prepare import Prepared, canonical, prepare, recipe
@@ -79,7 +78,7 @@ class Job:
         if sweep.simulated:
             self._simulation = simulated.Simulation(simulated.load(sweep.testbed), began)
         elif not dry_run:
-            testbeds.require(sweep.testbed, sweep.edge_cpu)
+            require_testbed(sweep.testbed, sweep.edge_cpu)
         self._now = time.monotonic if self._simulation is None else self._simulation.clock
         self._links = links_of(sweep)
         self.networks = networks_of(sweep, self._links)
@@ -223,7 +222,7 @@ class Job:
         if self._simulation is not None:
             return self._simulation.testbed(self._links + 1)
         sweep = self.sweep
-        return testbeds.open_testbed(
+        return open_testbed(
             sweep.testbed,
             [profile for network in self.networks.values() for profile in network],
             hosts=sweep.hosts or 2,

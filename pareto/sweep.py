@@ -305,9 +305,9 @@ def links_of(sweep: Sweep) -> int:
     """How many links the sweep's testbed has. Raises TestbedError for a file that names too few hosts."""
     if sweep.testbed == THIS_MACHINE or sweep.simulated:
         return (sweep.hosts or 2) - 1
-    from pareto.hosts import testbeds
+    from pareto.hosts import inventory
 
-    return testbeds.size(sweep.testbed) - 1
+    return len(inventory.load(Path(sweep.testbed)).roles) - 1
 
 
 def networks_of(sweep: Sweep, links: int) -> Networks:

@@ -13,9 +13,8 @@ from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
-from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session, SessionError
-from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile

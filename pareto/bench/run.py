@@ -32,10 +32,8 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.local_testbed import open_local, require_local
-from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, Session
-from pareto.hosts.testbed import Testbed
-from pareto.hosts.testbeds import open_testbed
+from pareto.hosts.testbed import Remote, Testbed, open_testbed
 from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile, describe

@@ -30,12 +30,11 @@ from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
-from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.ssh import SshConnection
-from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0

@@ -89,27 +89,22 @@ class Session:
 
     def post(self, request: Request[R]) -> Pending[R]:
         """Send a request; what is returned goes to `report`."""
-        return Pending(self._send(request.op, request.report, plain(request)))
+        return self._send(request.op, request.report, plain(request))
+
+    def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
+        """As `ask`, of a program whose requests are not declared in `messages`: the reply as it came."""
+        return self.report(self.send(op, **fields), timeout_s)
+
+    def send(self, op: str, **fields: Any) -> Pending[Any]:
+        """As `post`, of such a program."""
+        return self._send(op, Any, fields)
 
     def report(
         self, pending: Pending[R], timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None
     ) -> R:
         """The report on a request that was sent; `meanwhile` is called about once a second until it is there."""
-        made: R = self.wait(pending.number, timeout_s, meanwhile)
-        return made
-
-    def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
-        """As `ask`, of a program whose requests are not declared in `messages`: the reply as it came."""
-        return self.wait(self.send(op, **fields), timeout_s)
-
-    def send(self, op: str, **fields: Any) -> int:
-        """Send such a request; the number returned goes to `wait`."""
-        return self._send(op, Any, fields)
-
-    def wait(self, number: int, timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None) -> Any:
-        """The reply to request `number`; `meanwhile` as in `report`."""
         deadline = time.monotonic() + timeout_s
-        while number not in self._replies:
+        while pending.number not in self._replies:
             self.check()
             if meanwhile is None or deadline - time.monotonic() < MEANWHILE_S:
                 self._read(deadline)
@@ -118,19 +113,20 @@ class Session:
                 self._read(time.monotonic() + MEANWHILE_S)
             except TimeoutError:
                 meanwhile()
-        op, kind, reply = self._replies.pop(number)
+        op, kind, reply = self._replies.pop(pending.number)
         if not reply["ok"]:
             raise SessionError(f"{self.name}: {short(reply['error'], MOST_WORDS)}")
         try:
-            return read(kind, reply["result"])
+            report: R = read(kind, reply["result"])
         except ValueError as error:
             raise SessionError(f"{self.name}: its report on {op} cannot be: {error}") from None
+        return report
 
-    def _send(self, op: str, kind: Any, fields: Mapping[str, Any]) -> int:
+    def _send(self, op: str, kind: Any, fields: Mapping[str, Any]) -> Pending[Any]:
         number = next(self._ids)
         self._unanswered[number] = op, kind
         self._write({"id": number, "op": op, **fields})
-        return number
+        return Pending(number)
 
     def ping(self) -> None:
         """Tell the program that the driver lives; a lost session is noticed by the next request."""

@@ -19,11 +19,10 @@ from pareto.hosts.finding import Finding
 from pareto.hosts.host import EDGE, End, Host, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.keys import Keyring
-from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, Shaper, who_shapes
 from pareto.hosts.ssh import SshConnection
-from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,77 @@
-"""A testbed as the driver sees it: a chain of hosts within reach, and the links between neighbours to shape."""
+"""A testbed as the driver sees it: a chain of hosts within reach, and the links between neighbours to shape.
+
+On a host files go over once, by their content's hash; programs start there and talk JSON lines.
+"""
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pareto.hosts.connection import Unreachable
-from pareto.hosts.host import End
-from pareto.hosts.remote import Remote
-from pareto.hosts.session import Heartbeat
+from pareto.hosts import inventory, privileged, shipping
+from pareto.hosts.connection import Connection, Unreachable
+from pareto.hosts.host import End, Host, TcpSettings
+from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
+from pareto.link.profile import Profile
 
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""
 RETRY_S = 1.0
+
+
+class Remote:
+    """A host and the connection to it. Its methods raise Unreachable."""
+
+    def __init__(self, host: Host, connection: Connection) -> None:
+        self.host = host
+        self.connection = connection
+        self._code = ""
+
+    def ship(self, data: bytes | Path, name: str) -> str:
+        """Put a file into the host's folder unless it is there; `name` carries its content's hash."""
+        return shipping.ship(self.connection, self.host.folder, data, name)
+
+    def start(self, module: str, *arguments: str) -> Session:
+        """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""
+        if not self._code:
+            self._code = shipping.ship_code(self.connection, self.host.folder)
+        settings = {
+            "OMP_NUM_THREADS": str(self.host.threads),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TORCHINDUCTOR_CACHE_DIR": f"{self.host.folder}/inductor",
+            "TP_SOCKET_IFNAME": self.host.data_interface,
+            "GLOO_SOCKET_IFNAME": self.host.data_interface,
+        }
+        environment = [f"{key}={value}" for key, value in settings.items()]
+        argv = shlex.join(["env", *environment, self.host.python, "-m", module, *arguments])
+        return self._open(f"cd {shlex.quote(self._code)} && {argv}", module)
+
+    def start_privileged(self, *, as_root: bool) -> Session:
+        """Start the program that shapes the link; `as_root` where the connection is root's own."""
+        return self.start("pareto.link") if as_root else self._open(privileged.COMMAND, "pareto.link")
+
+    def renew(self) -> None:
+        """Make sure that the host answers, logging in again where it does not."""
+        self.connection.renew()
+        self._code = ""  # it may come back without its files
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _open(self, command: str, module: str) -> Session:
+        log = f"{self.host.folder}/{module}.log"
+        # The shell stays, to say in the log what the program itself no longer can.
+        words = '"killed by signal $((status - 128))$([ $status -ne 137 ] || echo ": out of memory?")"'
+        killed = f"[ $status -le 128 ] || echo {words} >>{shlex.quote(log)}"
+        script = f"{{ {command}; }} 2>{shlex.quote(log)}; status=$?; {killed}"
+        return Session(self.host.name, self.connection.open(script, log))
 
 
 @dataclass(frozen=True)
@@ -75,3 +130,40 @@ class Testbed:
     def close(self) -> None:
         """Put everything back and log out."""
         self.undo.close()
+
+
+def require_testbed(name: str, edge_cpu: float = 1.0) -> None:
+    """Find out before anything else whether the testbed can be had. Raises TestbedError.
+
+    edge_cpu: the share of a core that a local edge is to get.
+    """
+    if name == THIS_MACHINE:
+        from pareto.hosts.local_testbed import require_local
+
+        require_local(edge_cpu)
+    else:
+        inventory.load(Path(name)).roles  # noqa: B018  (raises where one is missing)
+
+
+def open_testbed(
+    name: str,
+    profiles: Iterable[Profile],
+    *,
+    hosts: int = 2,
+    shape_at: str,
+    edge_cpu: float = 1.0,
+    threads: int = 1,
+    tcp: TcpSettings | None = None,
+) -> Testbed:
+    """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
+
+    `hosts`, `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may.
+    """
+    if name == THIS_MACHINE:
+        from pareto.hosts.local_testbed import open_local
+
+        return open_local(hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at, tcp=tcp)
+    from pareto.hosts.ssh_testbed import open_ssh_testbed
+
+    shaped = any(profile.shaped for profile in profiles)
+    return open_ssh_testbed(inventory.load(Path(name)), shaped=shaped, shape_at=shape_at)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from pareto.hosts.host import EDGE, SERVER, End, Host
-from pareto.hosts.remote import Remote
 from pareto.hosts.session import Heartbeat, PipeWire, Session
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.jsonlines import Refused, plain
 
 HOSTS = {

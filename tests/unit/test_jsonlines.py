@@ -69,8 +69,8 @@ def test_answers_whatever_libraries_print(program: Started) -> None:
 def test_answers_may_be_awaited_in_any_order(program: Started) -> None:
     session = program[0]
     first, second = session.send("double", value=1), session.send("double", value=2)
-    assert session.wait(second) == 4
-    assert session.wait(first) == 2
+    assert session.report(second) == 4
+    assert session.report(first) == 2
 
 
 @pytest.mark.parametrize("op", ["refuse", "fail", "nonsense"])

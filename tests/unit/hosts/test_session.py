@@ -79,7 +79,7 @@ def test_meanwhile_is_called_each_second_until_the_answer_is_there(clock: Clock)
     called: list[float] = []
     asked = Session("pi", Awaited(clock, [(4.5, reply(1, "done"))]))
     number = asked.send("trial")
-    assert asked.wait(number, 60.0, lambda: called.append(clock.now_s - 1000)) == "done"
+    assert asked.report(number, 60.0, lambda: called.append(clock.now_s - 1000)) == "done"
     assert called == [1.0, 2.0, 3.0, 4.0]
 
 
@@ -87,8 +87,8 @@ def test_an_answer_that_is_there_needs_nothing_meanwhile(clock: Clock) -> None:
     called: list[int] = []
     asked = Session("pi", Awaited(clock, [(0.0, reply(1, "first") + reply(2, "second"))]))
     one, two = asked.send("usage"), asked.send("usage")
-    assert asked.wait(one, 60.0, lambda: called.append(1)) == "first"
-    assert asked.wait(two, 60.0, lambda: called.append(2)) == "second"
+    assert asked.report(one, 60.0, lambda: called.append(1)) == "first"
+    assert asked.report(two, 60.0, lambda: called.append(2)) == "second"
     assert called == []
 
 
@@ -99,13 +99,13 @@ def test_the_deadline_holds_whatever_is_done_meanwhile(clock: Clock, slow_s: flo
 
     asked = Session("pi", Awaited(clock, []))
     with pytest.raises(TimeoutError, match=r"^pi "):
-        asked.wait(asked.send("trial"), 5.4, meanwhile)
+        asked.report(asked.send("trial"), 5.4, meanwhile)
     assert clock.now_s - 1000 == pytest.approx(ends_s)
 
 
 def test_an_answer_in_the_last_second_is_waited_for(clock: Clock) -> None:
     asked = Session("pi", Awaited(clock, [(5.3, reply(1, "late"))]))
-    assert asked.wait(asked.send("trial"), 5.4, lambda: None) == "late"
+    assert asked.report(asked.send("trial"), 5.4, lambda: None) == "late"
 
 
 def test_a_fault_meanwhile_ends_the_wait_and_loses_no_answer(clock: Clock) -> None:
@@ -115,9 +115,9 @@ def test_a_fault_meanwhile_ends_the_wait_and_loses_no_answer(clock: Clock) -> No
     asked = Session("pi", Awaited(clock, [(1.5, reply(1, "done"))]))
     number = asked.send("trial")
     with pytest.raises(SessionLost, match="the monitor ended"):
-        asked.wait(number, 60.0, fail)
+        asked.report(number, 60.0, fail)
     assert clock.now_s - 1000 == 1.0
-    assert asked.wait(number, 60.0) == "done"
+    assert asked.report(number, 60.0) == "done"
 
 
 def test_a_time_out_meanwhile_is_not_taken_for_the_waits_own(clock: Clock) -> None:
@@ -126,7 +126,7 @@ def test_a_time_out_meanwhile_is_not_taken_for_the_waits_own(clock: Clock) -> No
 
     asked = Session("pi", Awaited(clock, [(2.5, reply(1, "done"))]))
     with pytest.raises(TimeoutError, match="the monitor did not"):
-        asked.wait(asked.send("trial"), 60.0, fail)
+        asked.report(asked.send("trial"), 60.0, fail)
 
 
 def test_an_answer_in_pieces_among_others(clock: Clock) -> None:
@@ -135,8 +135,8 @@ def test_an_answer_in_pieces_among_others(clock: Clock) -> None:
         "pi", Awaited(clock, [(0.2, second[:7]), (0.4, second[7:] + first[:3]), (1.2, first[3:])])
     )
     one, two = asked.send("a"), asked.send("b")
-    assert asked.wait(one) == "first"
-    assert asked.wait(two) == "second"
+    assert asked.report(one) == "first"
+    assert asked.report(two) == "second"
 
 
 def test_meanwhile_a_program_is_let_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_meanwhile_a_program_is_let_go_on(monkeypatch: pytest.MonkeyPatch) -> No
 
     try:
         began_s = time.monotonic()
-        assert asked.wait(asked.send("trial"), CEILING_S, meanwhile) == "done"
+        assert asked.report(asked.send("trial"), CEILING_S, meanwhile) == "done"
         assert called[0] - began_s > 0.09
     finally:
         asked.close()
@@ -208,11 +208,11 @@ def test_a_program_that_sends_nonsense_is_lost_and_stays_so(clock: Clock, nonsen
     asked = Session("pi", Awaited(clock, [(0.1, NONSENSE[nonsense]), (0.2, reply(1, "late"))]))
     number = asked.send("trial")
     with pytest.raises(SessionLost, match=r"^pi sends what is no reply: ") as lost:
-        asked.wait(number)
+        asked.report(number)
     assert str(lost.value).isprintable()
     assert len(str(lost.value)) < 1000
     with pytest.raises(SessionLost):
-        asked.wait(number)
+        asked.report(number)
 
 
 def test_a_line_without_an_end_is_not_waited_for(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

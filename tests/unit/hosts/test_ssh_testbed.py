@@ -16,9 +16,9 @@ from pareto.hosts import checkup, inventory, privileged, ssh_testbed
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
-from pareto.hosts.remote import Remote
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import NetemShaper, Shaper
+from pareto.hosts.testbed import Remote
 from pareto.jsonlines import plain
 from pareto.link.profile import Direction, Profile
 from tests.unit import checkup_facts

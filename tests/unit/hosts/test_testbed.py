@@ -1,19 +1,27 @@
-"""Which testbed is meant, and hosts of one that go away for a while."""
+"""Which testbed is meant, hosts of one that go away for a while, and programs that are started there."""
 
 from __future__ import annotations
 
+import shutil
+import signal
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import testbed as testbed_module
-from pareto.hosts import testbeds
-from pareto.hosts.connection import Unreachable
-from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.connection import ThisMachine, Unreachable
+from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
+from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Remote, Testbed, require_testbed
+from pareto.link.probe import OpenProbe
+from pareto.worker.probe import ProbeClient
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 
@@ -112,26 +120,103 @@ def test_both_hosts_share_the_time(lost: Lost, clock: Clock) -> None:
 def test_a_testbed_file_is_needed_whole(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     path = tmp_path / "lab.yaml"
     with pytest.raises(TestbedError, match=str(path)) as no_file:
-        testbeds.require(str(path))
+        require_testbed(str(path))
     path.write_text("hosts:\n  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2}\n")
     with pytest.raises(TestbedError, match=f"{path}: .*server") as no_server:
-        testbeds.require(str(path))
+        require_testbed(str(path))
     with path.open("a") as file:
         file.write("  gpu: {role: server, ssh: local, data_address: 192.168.7.1}\n")
-    testbeds.require(str(path))
+    require_testbed(str(path))
     path.write_text(path.read_text().replace("ssh: local", "shh: local"))
     with pytest.raises(TestbedError, match=f"{path}:3: .*'shh'") as typo:
-        testbeds.require(str(path))
+        require_testbed(str(path))
     assert [str(refused.value) for refused in (no_file, no_server, typo)] == snapshot
 
 
-def test_how_many_hosts_a_file_has(tmp_path: Path) -> None:
-    path = tmp_path / "lab.yaml"
-    hosts = ["edge", "server", "middle", "middle"]
-    entries = [
-        f"  {role[0]}{number}: {{role: {role}, ssh: host{number}, data_address: 192.168.7.{number}}}\n"
-        for number, role in enumerate(hosts, start=1)
-    ]
-    for count in (2, 3, 4):
-        path.write_text("hosts:\n" + "".join(entries[:count]))
-        assert testbeds.size(str(path)) == count
+WORD = "c0ffee"
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[Remote]:
+    host = Host("pi", "127.0.0.1", "lo", f"{tmp_path}/it's here", sys.executable, threads=3)
+    with closing(Remote(host, ThisMachine())) as remote:
+        yield remote
+
+
+def python_of(session: Session) -> psutil.Process:
+    """The program itself, under the shell that waits for its end."""
+    wire: Any = session._wire
+    (process,) = psutil.Process(wire.process.pid).children()
+    return process
+
+
+def listens(session: Session) -> int:
+    return session.ask(OpenProbe("127.0.0.1", WORD))
+
+
+def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
+    with closing(remote.start("pareto.worker.probe")) as session:
+        ProbeClient("127.0.0.1", listens(session), WORD).close()
+        process = python_of(session)
+        assert Path(process.cwd()).parent == Path(remote.host.folder)
+        told = process.environ()
+    assert not process.is_running()
+    assert told["OMP_NUM_THREADS"] == "3"
+    assert told["TP_SOCKET_IFNAME"] == told["GLOO_SOCKET_IFNAME"] == "lo"
+    assert told["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert told["TORCHINDUCTOR_CACHE_DIR"].startswith(
+        remote.host.folder
+    )  # torch makes it when it is imported
+
+
+def test_its_options_go_to_it(remote: Remote, tmp_path: Path) -> None:
+    nothing_there = str(tmp_path / "a place")
+    with closing(remote.start("pareto.worker.monitor", "--sysfs", nothing_there)) as session:
+        assert session.request("latest") is None
+        assert python_of(session).cmdline()[1:] == ["-m", "pareto.worker.monitor", "--sysfs", nothing_there]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [(signal.SIGKILL, "9: .*memory"), (signal.SIGABRT, "6$")], ids=["KILL", "ABRT"]
+)
+def test_a_program_that_is_killed(
+    remote: Remote, how: signal.Signals, says: str, snapshot: SnapshotAssertion
+) -> None:
+    """It is the kernel that kills with 9 where there is no memory left; it tells nobody but its log."""
+    with closing(remote.start("pareto.worker.probe")) as session:
+        listens(session)
+        python_of(session).send_signal(how)
+        with pytest.raises(SessionLost, match=rf"^pi ended: .* {says}") as lost:
+            session.report(session.send("connect", address="127.0.0.1", probe=1, token=""))
+    assert str(lost.value) == snapshot
+
+
+def test_a_program_that_fails_says_why(remote: Remote) -> None:
+    lost = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.worker\.nothing$")
+    with closing(remote.start("pareto.worker.nothing")) as session, lost:
+        session.request("listen")
+
+
+def test_a_program_that_ends_by_itself_was_not_killed(remote: Remote) -> None:
+    with closing(remote.start("pareto.worker.probe")) as session:
+        listens(session)
+    log = Path(remote.host.folder, "pareto.worker.probe.log")
+    assert log.read_text() == ""
+
+
+def test_a_host_that_comes_back_without_its_files(remote: Remote) -> None:
+    remote.start("pareto.worker.probe").close()
+    (code,) = Path(remote.host.folder).glob("code-*")
+    shutil.rmtree(code)
+    with closing(remote.start("pareto.worker.probe")) as session, pytest.raises(SessionLost, match="code-"):
+        session.request("listen")
+    remote.renew()
+    with closing(remote.start("pareto.worker.probe")) as session:
+        assert listens(session) > 0
+    assert code.is_dir()
+
+
+def test_a_file_goes_into_the_hosts_folder(remote: Remote) -> None:
+    target = remote.ship(b"weights", "d1ge57.safetensors")
+    assert target == f"{remote.host.folder}/d1ge57.safetensors"
+    assert Path(target).read_bytes() == b"weights"
