@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import math
 import os
 import re
 import shutil
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -198,7 +200,6 @@ HEADER = """\
 hosts:
 """
 _INDENT = "  "
-_PLAIN = re.compile(r"[A-Za-z0-9_/.]([A-Za-z0-9_/.@+%:~-]*[A-Za-z0-9_/.@+%~-])?")
 
 
 def add(path: Path, host: HostEntry) -> None:
@@ -217,13 +218,10 @@ def as_text(host: HostEntry, indent: str = _INDENT) -> str:
     """The lines of a host; keys with the value that they would have anyway are left out."""
     defaults = {field.name: field.default for field in fields(HostEntry)}
     values = {key: getattr(host, key) for key in _Host.model_fields}
-    lines = [f"{indent}{_scalar(host.name)}:"]
-    lines += [
-        f"{indent}{_INDENT}{key}: {_scalar(str(value))}"
-        for key, value in values.items()
-        if key == "device" or value != defaults[key]
-    ]
-    return "\n".join(lines) + "\n"
+    shown = {key: value for key, value in values.items() if key == "device" or value != defaults[key]}
+    shown |= {"key": str(host.key)} if host.key else {}
+    text = yaml.safe_dump({host.name: shown}, sort_keys=False, allow_unicode=True, width=math.inf)
+    return textwrap.indent(text, indent)
 
 
 def _replace(path: Path, hosts: tuple[HostEntry, ...]) -> None:
@@ -260,10 +258,3 @@ def _indent(text: str) -> str:
     if not isinstance(hosts, yaml.MappingNode) or not hosts.value:
         return _INDENT
     return " " * int(hosts.value[0][0].start_mark.column)
-
-
-def _scalar(text: str) -> str:
-    """A value that YAML reads back as it is."""
-    if _PLAIN.fullmatch(text):
-        return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

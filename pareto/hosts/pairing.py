@@ -22,7 +22,7 @@ import paramiko
 
 from pareto import COMMAND
 from pareto.hosts import inventory, keys, login
-from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
+from pareto.hosts.connection import Connection, NotAdmitted, Outcome, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError, is_virtual
 from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.keys import Keyring
@@ -153,8 +153,8 @@ def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:
                 "no ssh-copy-id on this machine: install it (on Debian or Ubuntu: apt-get install openssh-client)"
             ) from None
     if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise TestbedError(f"{who}: your key was not put over: {words[-1].strip()}")
+        words = Outcome(done.returncode, done.stdout, done.stderr).words
+        raise TestbedError(f"{who}: your key was not put over: {words}")
     terminal.say(f"{who}: your key is in ~/.ssh/authorized_keys there")
 
 
@@ -196,26 +196,22 @@ def _described(connection: Connection, wanted: HostEntry, file: Inventory, termi
     name = wanted.name or _name(connection, wanted)
     _check_free(name, file)
     before, after = _neighbours(wanted.role, file)
+    peer, peer_name = "", ""
     if before is not None:
-        choice = choose_address(connection, before.next_address or before.data_address, before.name)
-    else:
-        choice = choose_address(connection, after.data_address if after else "", after.name if after else "")
-    address = choice.address
-    terminal.say(f"{name}: data address {address} on {address.interface} ({choice.why})")
-    onward = None
-    if wanted.role == MIDDLE and after is not None:
-        following = choose_address(connection, after.data_address, after.name)
-        if following.reaches and following.address != address:
-            onward = following.address
-            terminal.say(f"{name}: next address {onward} on {onward.interface} ({following.why})")
-    return replace(
-        wanted,
-        name=name,
-        data_address=str(address),
-        data_interface=address.interface,
-        next_address=str(onward) if onward else "",
-        next_interface=onward.interface if onward else "",
-    )
+        peer, peer_name = before.next_address or before.data_address, before.name
+    elif after is not None:
+        peer, peer_name = after.data_address, after.name
+    addresses = list_addresses(connection)
+    own, why, _ = choose(addresses, peer, peer_name)
+    terminal.say(f"{name}: data address {own} on {own.interface} ({why})")
+    entry = replace(wanted, name=name, data_address=str(own), data_interface=own.interface)
+    if wanted.role != MIDDLE or after is None:
+        return entry
+    onward, why, reaches = choose(addresses, after.data_address, after.name)
+    if not reaches or onward == own:
+        return entry
+    terminal.say(f"{name}: next address {onward} on {onward.interface} ({why})")
+    return replace(entry, next_address=str(onward), next_interface=onward.interface)
 
 
 def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry | None]:
@@ -238,71 +234,59 @@ def _name(connection: Connection, wanted: HostEntry) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """An IPv4 address of a host. mbps: the network card's speed; -1 where the card does not tell it."""
+    """An IPv4 address of a host. mbps: the network card's speed; -1 where the card does not tell it. has_ssh: SSH
+    arrives at its interface."""
 
     interface: str
     network: ipaddress.IPv4Interface
-    is_wireless: bool = False
-    mbps: int = -1
+    is_wireless: bool
+    mbps: int
+    has_ssh: bool
 
     def __str__(self) -> str:
         return str(self.network.ip)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """reaches: whether the other host's data address is in the same network."""
-
-    address: Address
-    why: str
-    reaches: bool = False
-
-
-def choose_address(connection: Connection, peer: str, peer_name: str) -> Choice:
-    """The host's address towards the data address of another, `peer`, which is empty while that is not known.
-
-    Raises TestbedError where there is none, Unreachable.
-    """
-    addresses, ssh_interface = _addresses(connection)
-    if not addresses:
-        raise TestbedError(
-            "it has no IPv4 address but its own loopback's: give the interface of the link one"
-        )
-    best_first = sorted(addresses, key=lambda each: (each.is_wireless, -each.mbps))
+def choose(addresses: list[Address], peer: str, peer_name: str) -> tuple[Address, str, bool]:
+    """A host's address towards another one's, `peer`, which is empty while that is not known; why it was chosen, and
+    whether the two are in one network."""
     if peer:
-        near = [each for each in best_first if ipaddress.IPv4Address(peer) in each.network.network]
+        near = [each for each in addresses if ipaddress.IPv4Address(peer) in each.network.network]
         if near:
             others = ", ".join(each.interface for each in near[1:])
             before = f"; before {others}: wired and fast ones first" if others else ""
-            return Choice(near[0], f"in one network with {peer_name}, {peer}{before}", reaches=True)
+            return near[0], f"in one network with {peer_name}, {peer}{before}", True
     far = f"; none is in one network with {peer_name}, {peer}: check both" if peer else ""
-    for each in best_first:
-        if each.interface == ssh_interface:
-            return Choice(each, f"where SSH arrives{far}")
+    for each in addresses:
+        if each.has_ssh:
+            return each, f"where SSH arrives{far}", False
     why = f"the first of {len(addresses)}" if len(addresses) > 1 else "its only one"
-    return Choice(best_first[0], why + far)
+    return addresses[0], why + far, False
 
 
-def _addresses(connection: Connection) -> tuple[list[Address], str]:
-    """A host's addresses, and the interface with the address at which SSH arrives."""
+def list_addresses(connection: Connection) -> list[Address]:
+    """A host's addresses but those of its loopback and its containers, wired and fast ones first.
+
+    Raises TestbedError where there is none, Unreachable.
+    """
     outcome = connection.run(_LIST_ADDRESSES)
     if outcome.status != 0:
         raise TestbedError(f"its addresses cannot be listed: {outcome.words} (sudo apt-get install iproute2)")
     links, _, rest = outcome.out.partition("\n")
-    lines = [line.split() for line in rest.splitlines()]
-    cards = {name: (fields[0] == "1", int(fields[1])) for name, *fields in lines if name != "ssh"}
-    (ssh_fields,) = (fields for name, *fields in lines if name == "ssh")
-    ssh_address = ssh_fields[2].partition("%")[0] if len(ssh_fields) == 4 else ""
-    addresses, ssh_interface = [], ""
+    cards = {name: fields for name, *fields in (line.split() for line in rest.splitlines())}
+    ssh = cards.pop("ssh")
+    ssh_address = ssh[2].partition("%")[0] if ssh else ""
+    addresses = []
     for link in json.loads(links):
-        name: str = link["ifname"]
         own: list[dict[str, Any]] = link.get("addr_info", [])
-        if any(each["local"] == ssh_address for each in own):
-            ssh_interface = name
-        if not is_virtual(name):
-            networks = (f"{each['local']}/{each['prefixlen']}" for each in own if each["family"] == "inet")
-            addresses += [
-                Address(name, ipaddress.IPv4Interface(network), *cards.get(name, (False, -1)))
-                for network in networks
-            ]
-    return addresses, ssh_interface
+        is_wireless, mbps = cards.get(link["ifname"], ("0", "-1"))
+        has_ssh = any(each["local"] == ssh_address for each in own)
+        for each in own:
+            if each["family"] == "inet" and not is_virtual(link["ifname"]):
+                network = ipaddress.IPv4Interface(f"{each['local']}/{each['prefixlen']}")
+                addresses.append(Address(link["ifname"], network, is_wireless == "1", int(mbps), has_ssh))
+    if not addresses:
+        raise TestbedError(
+            "it has no IPv4 address but its own loopback's: give the interface of the link one"
+        )
+    return sorted(addresses, key=lambda each: (each.is_wireless, -each.mbps))

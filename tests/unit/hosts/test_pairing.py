@@ -49,8 +49,9 @@ def has(host: ExampleHost, **of: str) -> None:
 
 
 def chosen(peer: str = "") -> tuple[str, str]:
-    choice = pairing.choose_address(ThisMachine(), peer, "gpu" if peer else "")
-    return f"{choice.address} {choice.address.interface}", choice.why
+    address, why, reaches = pairing.choose(pairing.list_addresses(ThisMachine()), peer, "gpu" if peer else "")
+    assert reaches == ("in one network" in why and "none is" not in why)
+    return f"{address} {address.interface}", why
 
 
 def test_the_address_in_the_other_hosts_network_is_chosen(
@@ -94,9 +95,9 @@ def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> No
             cards = "wlan0 1 -1\neth0 0 100\neth1 0 1000\nssh\n"
             return Outcome(0, json.dumps(links) + "\n" + cards, "")
 
-    choice = pairing.choose_address(Cards(), "10.0.0.1", "gpu")
-    assert choice.address.interface == "eth1"
-    assert choice.why == snapshot
+    address, why, _ = pairing.choose(pairing.list_addresses(Cards()), "10.0.0.1", "gpu")
+    assert address.interface == "eth1"
+    assert why == snapshot
 
 
 def test_a_host_without_a_usable_address(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
