@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import shlex
 import signal
 import subprocess
 import threading
@@ -14,9 +16,13 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from analysis.escaping import short
-from pareto.hosts.session import PipeWire, SessionError, SessionLost, Wire
+from pareto.hosts.session import SessionError, SessionLost
 
 RUN_TIMEOUT_S = 30.0
+ANSWER_S = 5.0
+"""A host that lives answers a command like `true` within this."""
+GRACE_S = 10.0
+"""How long a program on this machine may take to end after the end of its input."""
 _BLOCK_BYTES = 1 << 18
 _TICK_S = 0.2
 
@@ -49,21 +55,24 @@ class Outcome:
 
 
 class Command(Protocol):
-    """A running command with blocking streams, for `complete`."""
+    """A running command, whose streams block."""
 
     def write(self, block: bytes) -> int:
         """Give the command input; returns how many bytes it took, 0 where it takes no more."""
 
     def end_input(self) -> None: ...
 
-    def read(self) -> bytes:
-        """Some bytes of stdout; empty at its end."""
+    def read(self, timeout_s: float | None = None) -> bytes:
+        """Some bytes of stdout; empty at its end. Raises TimeoutError."""
 
     def read_errors(self) -> bytes:
         """Some bytes of stderr; empty at its end."""
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit status; None where the command still runs after `timeout_s`. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Let the command end by the end of its input; on this machine it is waited for."""
 
     def kill(self) -> None:
         """End the command where it still runs, so that no other method blocks any more."""
@@ -175,9 +184,9 @@ class Connection:
         """Start a command; `timeout_s` is how long its start may take. Raises Unreachable."""
         raise NotImplementedError
 
-    def open(self, command: str, log: str) -> Wire:
+    def open(self, command: str, log: str) -> CommandWire:
         """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
-        raise NotImplementedError
+        return CommandWire(self.start(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
 
     def loss(self) -> str:
         """Why the connection to the host is lost; empty while it lives."""
@@ -188,6 +197,34 @@ class Connection:
 
     def close(self) -> None:
         """Log out."""
+
+    def _last_words(self, log: str) -> str:
+        try:
+            return self.run(f"tail -c 4096 {shlex.quote(log)}", timeout_s=ANSWER_S).out
+        except Unreachable as error:
+            return str(error)
+
+
+class CommandWire:
+    """A program that talks: a `session.Wire`."""
+
+    def __init__(self, command: Command, last_words: Callable[[], str]) -> None:
+        self.command = command
+        self.last_words = last_words
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            count = self.command.write(bytes(view[:_BLOCK_BYTES]))
+            if count == 0:
+                raise BrokenPipeError("the connection is lost")
+            view = view[count:]
+
+    def receive(self, timeout_s: float) -> bytes:
+        return self.command.read(timeout_s)
+
+    def close(self) -> None:
+        self.command.close()
 
 
 class ThisMachine(Connection):
@@ -205,20 +242,14 @@ class ThisMachine(Connection):
         return "this machine"
 
     def start(self, command: str, timeout_s: float) -> Command:
-        return _ChildProcess(self._argv(command))
-
-    def open(self, command: str, log: str) -> Wire:
-        return _LoggedPipe(self._argv(command), log)
-
-    def _argv(self, command: str) -> list[str]:
-        return [*self._prefix, "/bin/sh", "-c", command]
+        return _ChildProcess([*self._prefix, "/bin/sh", "-c", command])
 
 
 class _ChildProcess:
     """A command on this machine, in a session of its own: Ctrl-C is for the driver, which then ends it."""
 
     def __init__(self, argv: list[str]) -> None:
-        self._process = subprocess.Popen(  # noqa: S603  (the command is built by the callers)
+        self.process = subprocess.Popen(  # noqa: S603  (the command is built by the callers)
             argv,
             bufsize=0,
             cwd=_home(),
@@ -227,23 +258,21 @@ class _ChildProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert self._process.stdin and self._process.stdout and self._process.stderr  # noqa: S101
-        self._stdin, self._stdout, self._stderr = (
-            self._process.stdin,
-            self._process.stdout,
-            self._process.stderr,
-        )
+        assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101
+        self._stdin, self._stdout, self._stderr = self.process.stdin, self.process.stdout, self.process.stderr
 
     def write(self, block: bytes) -> int:
         try:
             return self._stdin.write(block)
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # a file that is closed raises ValueError
             return 0
 
     def end_input(self) -> None:
         self._stdin.close()
 
-    def read(self) -> bytes:
+    def read(self, timeout_s: float | None = None) -> bytes:
+        if not select.select([self._stdout], [], [], timeout_s)[0]:
+            raise TimeoutError
         return self._stdout.read(_BLOCK_BYTES)
 
     def read_errors(self) -> bytes:
@@ -251,34 +280,21 @@ class _ChildProcess:
 
     def wait(self, timeout_s: float) -> int | None:
         try:
-            return self._process.wait(timeout_s)
+            return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
+    def close(self) -> None:
+        self.end_input()
+        if self.wait(GRACE_S) is None:
+            self.kill()
+
     def kill(self) -> None:
         # Whatever the command has started dies with it: it would keep the outputs open.
-        if self._process.poll() is None:
+        if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
-class _LoggedPipe(PipeWire):
-    """A child process whose last words are in a file."""
-
-    def __init__(self, argv: list[str], log: str) -> None:
-        # A process group of its own: Ctrl-C is for the driver, which then closes the pipes.
-        super().__init__(argv, cwd=_home(), preexec_fn=os.setpgrp)
-        self._log = Path(log)
-
-    def _kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)  # the shell, and what it waits for
-
-    def last_words(self) -> str:
-        try:
-            return self._log.read_text(errors="replace")
-        except OSError:
-            return ""
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def _home() -> Path:

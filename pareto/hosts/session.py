@@ -1,6 +1,6 @@
 """The driver's end of the control protocol: requests to one program on one host, and its replies.
 
-The program's end is `pareto.jsonlines`. A session lives on an SSH channel (`ssh.ChannelWire`) or on the pipes of
+The program's end is `pareto.jsonlines`. A session lives on an SSH channel (`connection.CommandWire`) or on the pipes of
 a child process; closing it ends the program. Whatever the program sends: what a session returns is JSON of bounded size
 that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
 """
@@ -258,7 +258,7 @@ class PipeWire:
         try:
             self.process.wait(self._grace_s)
         except subprocess.TimeoutExpired:
-            self._kill()
+            self.process.kill()
             self.process.wait()
 
     def last_words(self) -> str:
@@ -273,9 +273,6 @@ class PipeWire:
             return ""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")
-
-    def _kill(self) -> None:
-        self.process.kill()
 
 
 def ending(status: int) -> str:

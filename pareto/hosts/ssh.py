@@ -22,12 +22,10 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from pareto import COMMAND
 from pareto.hosts import known_hosts
-from pareto.hosts.connection import RUN_TIMEOUT_S, Connection, NotAdmitted, Unreachable
+from pareto.hosts.connection import ANSWER_S, Connection, NotAdmitted, Unreachable
 from pareto.hosts.keys import Keyring, NoKey, Offer
 from pareto.hosts.login import Login
 
-ANSWER_S = 5.0
-"""A host that lives answers a command like `true` within this."""
 CONNECT_TIMEOUT_S = 10.0
 """From the first packet until the host key is seen; the lookup of a name takes what the name service takes."""
 AUTH_TIMEOUT_S = 30.0
@@ -60,9 +58,6 @@ class SshConnection(Connection):
 
     def start(self, command: str, timeout_s: float) -> _RemoteCommand:
         return _RemoteCommand(self._channel(command, timeout_s), self._killed)
-
-    def open(self, command: str, log: str) -> ChannelWire:
-        return ChannelWire(self._channel(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
 
     def loss(self) -> str:
         words = self._transport.loss()
@@ -97,37 +92,6 @@ class SshConnection(Connection):
     def _killed(self) -> Unreachable:
         return Unreachable(f"{self}: {self._transport.loss() or 'a command was killed there'}")
 
-    def _last_words(self, log: str) -> str:
-        try:
-            return self.run(f"tail -c 4096 {shlex.quote(log)}", timeout_s=ANSWER_S).out
-        except Unreachable as error:
-            return str(error)
-
-
-class ChannelWire:
-    """A program that talks on a channel: a `session.Wire`."""
-
-    def __init__(self, channel: paramiko.Channel, last_words: Callable[[], str]) -> None:
-        self._channel = channel
-        self._last_words = last_words
-
-    def send(self, data: bytes) -> None:
-        try:
-            # Without a time-out of its own: the channel has one for both directions, and it is `receive`'s.
-            self._channel.sendall(data)
-        except (EOFError, paramiko.SSHException) as error:  # paramiko's errors for a socket that broke
-            raise OSError(str(error) or "the connection is lost") from error
-
-    def receive(self, timeout_s: float) -> bytes:
-        self._channel.settimeout(timeout_s)
-        return self._channel.recv(1 << 20)
-
-    def close(self) -> None:
-        _close(self._channel)
-
-    def last_words(self) -> str:
-        return self._last_words()
-
 
 class _RemoteCommand:
     """A command on a channel: a `connection.Command`."""
@@ -136,19 +100,20 @@ class _RemoteCommand:
         """`killed` makes what is raised where no exit status came."""
         self._channel = channel
         self._killed = killed
-        channel.settimeout(None)
 
     def write(self, block: bytes) -> int:
         try:
+            # Without a time-out of its own: the channel has one for both directions, and it is `read`'s.
             return self._channel.send(block)
-        except (OSError, EOFError):
+        except (OSError, EOFError, paramiko.SSHException):
             return 0
 
     def end_input(self) -> None:
         with contextlib.suppress(OSError, EOFError):
             self._channel.shutdown_write()
 
-    def read(self) -> bytes:
+    def read(self, timeout_s: float | None = None) -> bytes:
+        self._channel.settimeout(timeout_s)
         return self._channel.recv(_BLOCK_BYTES)
 
     def read_errors(self) -> bytes:
@@ -161,14 +126,12 @@ class _RemoteCommand:
             raise self._killed()
         return self._channel.exit_status
 
-    def kill(self) -> None:
-        _close(self._channel)
+    def close(self) -> None:
+        """Whether or not its connection still lives. The command, too, sees the end of its input."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
 
-
-def _close(channel: paramiko.Channel) -> None:
-    """Close a channel, whether or not its connection still lives."""
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-        channel.close()
+    kill = close
 
 
 class _Transport:

@@ -115,7 +115,7 @@ def test_ctrl_c_is_not_for_them(tmp_path: Path) -> None:
     own = os.getpgrp()
     assert int(ThisMachine().run("ps -o pgid= -p $$").out) != own
     wire = ThisMachine().open("cat", str(tmp_path / "log"))
-    assert os.getpgid(wire.process.pid) != own  # type: ignore[attr-defined]
+    assert os.getpgid(wire.command.process.pid) != own  # type: ignore[attr-defined]
     wire.close()
 
 
@@ -127,7 +127,7 @@ def test_a_program_that_talks(tmp_path: Path) -> None:
         assert wire.receive(CEILING_S) == b"there and back\n"
     finally:
         wire.close()
-    assert wire.process.returncode == 0  # type: ignore[attr-defined]
+    assert wire.command.process.returncode == 0  # type: ignore[attr-defined]
 
 
 def test_last_words_are_in_the_log(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import keys, ssh
-from pareto.hosts.connection import NotAdmitted, Unreachable
+from pareto.hosts.connection import CommandWire, NotAdmitted, Unreachable
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login
 from pareto.hosts.session import Heartbeat, Session, SessionLost
-from pareto.hosts.ssh import ChannelWire, SshConnection
+from pareto.hosts.ssh import SshConnection
 
 
 class Broken:
@@ -26,17 +26,21 @@ class Broken:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def sendall(self, data: bytes) -> None:
+    def send(self, data: bytes) -> int:
         raise self._error
 
     def close(self) -> None:
         raise self._error
 
 
+def session_on(channel: Broken) -> Session:
+    command = ssh._RemoteCommand(cast(paramiko.Channel, channel), Unreachable)
+    return Session("pi", CommandWire(command, lambda: "the connection is lost"))
+
+
 @pytest.mark.parametrize("error", [EOFError(), OSError("Socket is closed"), paramiko.SSHException("rekey")])
 def test_a_broken_connection_is_a_lost_session(error: Exception) -> None:
-    wire = ChannelWire(cast(paramiko.Channel, Broken(error)), lambda: "the connection is lost")
-    session = Session("pi", wire)
+    session = session_on(Broken(error))
     session.ping()
     with pytest.raises(SessionLost, match="pi ended: the connection is lost"):
         session.check()
@@ -47,16 +51,17 @@ def test_a_broken_connection_is_a_lost_session(error: Exception) -> None:
 
 def test_a_session_that_lives_passes_the_check() -> None:
     class Quiet(Broken):
-        def sendall(self, data: bytes) -> None: ...
+        def send(self, data: bytes) -> int:
+            return len(data)
 
-    session = Session("pi", ChannelWire(cast(paramiko.Channel, Quiet(EOFError())), lambda: ""))
+    session = session_on(Quiet(EOFError()))
     session.ping()
     session.check()
 
 
 def test_one_lost_session_does_not_end_the_heartbeat() -> None:
     heartbeat = Heartbeat(0.01)
-    lost = Session("pi", ChannelWire(cast(paramiko.Channel, Broken(EOFError())), lambda: ""))
+    lost = session_on(Broken(EOFError()))
     heartbeat.add(lost)
     try:
         while True:

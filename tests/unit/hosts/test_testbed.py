@@ -146,7 +146,7 @@ def remote(tmp_path: Path) -> Iterator[Remote]:
 def python_of(session: Session) -> psutil.Process:
     """The program itself, under the shell that waits for its end."""
     wire: Any = session._wire
-    (process,) = psutil.Process(wire.process.pid).children()
+    (process,) = psutil.Process(wire.command.process.pid).children()
     return process
 
 
