@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from pareto import COMMAND
-from pareto.hosts import checkup, inventory, packages, privileged, shipping, ssh_testbed
+from pareto.hosts import checkup, finding, inventory, privileged, shipping, ssh_testbed
 from pareto.hosts.connection import FAULTS, Connection, Unreachable
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import TestbedError
@@ -145,7 +145,7 @@ def sections(file: Inventory, *, repair: bool) -> Iterator[tuple[str, list[Findi
         faults += _faults(findings)
         fine = fine and not any(one.fatal for one in findings if one.what not in checkup.SHAPING)
         yield f"{role} {entry.name} ({'this machine' if entry.is_this_machine else entry.ssh})", findings
-    between = [*packages.differences(facts, str(file.path))] if len(facts) == len(file.roles) else []
+    between = [*finding.differences(facts, str(file.path))] if len(facts) == len(file.roles) else []
     if fine:
         between += _of_links(file)
         if faults:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from pareto import COMMAND
-from pareto.hosts import packages, privileged, shipping
+from pareto.hosts import finding, privileged, shipping
 from pareto.hosts.connection import Connection
 from pareto.hosts.finding import RED_HATS, Case, Finding
 from pareto.hosts.host import TestbedError, is_virtual
@@ -58,7 +58,7 @@ def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict
     """
     folder = shipping.absolute(connection, entry.folder)
     code = shipping.ship_code(connection, folder)
-    pythons = (entry.python,) if entry.python else (f"{folder}/venv/bin/python", *packages.PYTHONS)
+    pythons = (entry.python,) if entry.python else (f"{folder}/venv/bin/python", *finding.PYTHONS)
     request = {
         "data_address": entry.data_address,
         "peers": [side.peer for side in sides],
@@ -95,11 +95,11 @@ def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> l
     machine's wall clock when the facts came.
     """
     if case["python"] is None:
-        return [packages.no_python(case)]
+        return [finding.no_python(case)]
     if len(case.facts) == 1:
-        return list(packages.python(case))
+        return list(finding.of_python(case))
     return [
-        *packages.python(case),
+        *finding.of_python(case),
         *_netem(case, shaped),
         *_rights(case, shaped, helper_digest),
         *_left_behind(case, shaped),
@@ -108,7 +108,7 @@ def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> l
         *_processor(case),
         *_sensors(case),
         *_clock(case, now_s),
-        *packages.gpu(case),
+        *finding.of_gpu(case),
         *_tcp(case),
     ]
 

@@ -1,13 +1,31 @@
-"""What an examination of a host finds, and what it is judged by."""
+"""What an examination of a host finds; here of its Python, the worker's packages and its GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pareto import COMMAND
+from packaging.requirements import Requirement
+
+from pareto import COMMAND, DATA
 from pareto.hosts.inventory import HostEntry, Side
+
+REQUIREMENTS = DATA / "requirements-worker.txt"
+PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 9, -1)))
+"""The interpreters to look for, in this order."""
+OLDEST_PYTHON = (3, 10)
+OLDEST_CUDA = 12
+"""What today's builds of torch are for."""
+TESTED = ("torch", "torchvision")
+"""Packages of which another version computes something else, or nothing."""
+NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py")
+"""What shaping as root needs, and what reads a GPU's power: an interpreter of the user's own may lack them."""
+RED_HATS = ("fedora", "rhel", "centos", "rocky", "almalinux")
 
 
 @dataclass(frozen=True)
@@ -55,4 +73,153 @@ class Case:
         return f"sudo apt-get install -y {package}" + (" python3-venv" if package == "python3" else "")
 
 
-RED_HATS = ("fedora", "rhel", "centos", "rocky", "almalinux")
+# What is wanted
+
+
+def digest(requirements: Path = REQUIREMENTS) -> str:
+    """What `venv/.requirements` holds when everything is installed."""
+    return hashlib.sha256(requirements.read_bytes()).hexdigest()
+
+
+def wanted_by(python: str, path: Path = REQUIREMENTS) -> Iterator[Requirement]:
+    """The requirements of an interpreter of that version."""
+    for line in path.read_text().splitlines():
+        if text := line.partition("#")[0].strip():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+                yield requirement
+
+
+def _pinned(case: Case) -> dict[str, str]:
+    """The host's requirements by name, as pip takes them."""
+    version = ".".join(map(str, numbers(str(case["python"]))))
+    return {each.name: f"{each.name}{each.specifier}" for each in wanted_by(version)}
+
+
+# What the facts of a host mean
+
+
+def no_python(case: Case) -> Finding:
+    """Of a host without a Python that works."""
+    python, fault = case.entry.python, case["fault"]
+    if fault:
+        return Finding("python", f"{python or 'python3'} does not work: {fault}", case.set_up, fatal=True)
+    if python:
+        without = f"leave python: out of {case.testbed}, then {case.set_up}"
+        return Finding("python", f"there is no {python}", without, fatal=True)
+    return Finding("python", "there is no python3", case.install("python3"), fatal=True)
+
+
+def of_python(case: Case) -> Iterator[Finding]:
+    """Python's version and the packages."""
+    version = str(case["python"])
+    if numbers(version) >= OLDEST_PYTHON:
+        yield Finding("python", f"{version} ({case['executable']})")
+        yield from _packages(case)
+        return
+    fix = "upgrade the system: Debian 12, Raspberry Pi OS 12 and Ubuntu 22.04 have one"
+    if case.system == "ubuntu":
+        fix = "sudo add-apt-repository -y ppa:deadsnakes/ppa && sudo apt-get install -y python3.12 python3.12-venv"
+    yield Finding("python", f"{version} is too old: 3.10 or later is needed", fix, fatal=True)
+
+
+def _packages(case: Case) -> Iterator[Finding]:
+    there, pinned = case["packages"] or {}, _pinned(case)
+    missing = [name for name in pinned if name not in NOT_EVERYWHERE and not there.get(name)]
+    # Root starts the program that shapes the link from the code that travels, without a pyroute2 of its own.
+    missing += ["pyroute2"] if case["uid"] == 0 and not there.get("pyroute2") else []
+    given = shlex.quote(case.entry.python)
+    pip = f"{given} -m pip install"
+    if missing and case.entry.python:
+        words = f"{case.entry.python} lacks {', '.join(missing)}"
+        fix = f"{pip} {shlex.join(pinned[name] for name in missing)}"
+        yield Finding("packages", words, fix, fatal=True)
+        return
+    if missing:
+        yield Finding("packages", f"not set up: {', '.join(missing)} missing", case.set_up, fatal=True)
+        return
+    others = [name for name in TESTED if f"{name}=={_public(there[name])}" != pinned[name]]
+    for name in others:
+        fix = f"{pip} {pinned[name]}" if case.entry.python else case.set_up
+        tested = pinned[name].removeprefix(f"{name}==")
+        yield Finding("packages", f"{name} {there[name]}, and {tested} is what is tested", fix)
+    if not others and not case.entry.python and case["requirements"] != digest():
+        words = "set up for other versions of the packages than are asked for now"
+        yield Finding("packages", words, case.set_up)
+    elif not others:
+        yield Finding("packages", ", ".join(f"{name} {there[name]}" for name in TESTED))
+    if case.entry.device.startswith("cuda") and not there.get("nvidia-ml-py"):
+        fix = f"{case['executable']} -m pip install nvidia-ml-py"
+        yield Finding("packages", "without nvidia-ml-py the GPU's power and load are not measured", fix)
+
+
+def of_gpu(case: Case) -> Iterator[Finding]:
+    """Whether torch can use the GPU that is asked for."""
+    for each in case["gpus"] or ():
+        yield Finding("gpu", f"{each['name']}, {each['memory']}, driver {each['driver']}")
+    kind, _, index = case.entry.device.partition(":")
+    if kind != "cuda":
+        return
+    cuda, built, device = case["cuda"], case["torch_cuda"], case.entry.device
+    if cuda is None or not cuda["devices"]:
+        words = f"device is {device}, and there is no NVIDIA driver that works"
+        yield Finding("gpu", words, _driver(case), fatal=True)
+    elif int(index) >= cuda["devices"]:
+        there = ", ".join(f"cuda:{number}" for number in range(cuda["devices"]))
+        fix = f"say device: {there.partition(',')[0]} for {case.entry.name} in {case.testbed}"
+        yield Finding("gpu", f"device is {device}, there is {there}", fix, fatal=True)
+    elif not (case["packages"] or {}).get("torch"):
+        return  # `_packages` says so
+    elif built is None:
+        yield _other_build(case, "torch is built without CUDA", cuda["version"])
+    elif numbers(built)[0] > numbers(cuda["version"])[0]:
+        words = f"torch is built for CUDA {built}, and the driver has {cuda['version']}"
+        yield _other_build(case, words, cuda["version"])
+    else:
+        yield Finding("gpu", f"torch for CUDA {built}, driver with CUDA {cuda['version']}")
+
+
+def _other_build(case: Case, words: str, version: str) -> Finding:
+    """`version`: the newest CUDA that the driver has."""
+    if numbers(version)[0] < OLDEST_CUDA:
+        return Finding("gpu", f"{words}: a newer driver is needed", _driver(case), fatal=True)
+    # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
+    index = f"an index with builds for CUDA {numbers(version)[0]} (PyTorch's installation page names it)"
+    if case.entry.python:
+        pinned = " ".join(_pinned(case)[name] for name in TESTED)
+        pip = f"{shlex.quote(case.entry.python)} -m pip install --force-reinstall {pinned} --index-url INDEX"
+        return Finding("gpu", f"{words}; INDEX is {index}", pip, fatal=True)
+    place = f"under {case.entry.name} in {case.testbed}"
+    return Finding("gpu", f"{words}; say pip_index: {place}, {index}, then", case.set_up, fatal=True)
+
+
+def _driver(case: Case) -> str:
+    if case.system == "ubuntu":
+        return "sudo ubuntu-drivers install && sudo reboot"
+    return case.install("nvidia-driver") + " && sudo reboot"
+
+
+def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterator[Finding]:
+    """What is not the same on all hosts, `facts` by their names."""
+    for what in ("python", *TESTED):
+        versions = {
+            name: version
+            for name, report in facts.items()
+            if (version := (report if what == "python" else report.get("packages") or {}).get(what))
+        }  # `_packages` names the hosts that lack it
+        words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
+        if what == "python":
+            if len({numbers(version) for version in versions.values()}) > 1:
+                yield Finding("versions", f"{words}: no matter")
+        elif len({_public(version) for version in versions.values()}) > 1:
+            yield Finding("versions", words, f"{COMMAND} hosts setup --testbed {testbed}")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Major and minor."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def _public(version: str) -> str:
+    """Without the build: 2.13.0 of 2.13.0+cu130."""
+    return version.partition("+")[0]

@@ -1,249 +1,117 @@
-"""Python and the worker's packages on a host: what is there (for the doctor), and a virtual environment made there."""
+"""The worker's packages on a host: a virtual environment made there, or an interpreter of the user's checked."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pareto import COMMAND, DATA
 from pareto.errors import UserError
 from pareto.hosts.connection import Connection, Outcome
-from pareto.hosts.finding import Case, Finding
+from pareto.hosts.finding import NOT_EVERYWHERE, OLDEST_PYTHON, PYTHONS, digest, numbers, wanted_by
 from pareto.hosts.inventory import HostEntry
 
-REQUIREMENTS = DATA / "requirements-worker.txt"
 Say = Callable[[str], None]
-
-PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 9, -1)))
-"""The interpreters to look for, in this order."""
-OLDEST_PYTHON = (3, 10)
-OLDEST_CUDA = 12
-"""What today's builds of torch are for."""
-TESTED = ("torch", "torchvision")
-"""Packages of which another version computes something else, or nothing."""
-NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py")
-"""What shaping as root needs, and what reads a GPU's power: an interpreter of the user's own may lack them."""
-
 _QUIET_S = 10.0
 """After this long without a word the user is told what still goes on."""
 _LOST_S = 60.0
 """`_watched` makes itself heard every second."""
 
 
-def digest(requirements: Path = REQUIREMENTS) -> str:
-    """What `venv/.requirements` holds when everything is installed."""
-    return hashlib.sha256(requirements.read_bytes()).hexdigest()
+@dataclass
+class ReachedHost:
+    """A host that is logged in to. ready: nothing is missing so far; changed: something was put there."""
+
+    entry: HostEntry
+    connection: Connection
+    say: Say
+    requirements: Path
+    folder: str
+    user: str
+    is_root: bool
+    ready: bool = True
+    changed: bool = False
+
+    @property
+    def venv(self) -> str:
+        return f"{self.folder}/venv"
+
+    def fail(self, words: str) -> None:
+        self.ready = False
+        self.say(words)
+
+    def run(self, command: str, stdin: io.BytesIO | None = None) -> None:
+        """Run a command that must succeed. Raises UserError, Unreachable."""
+        outcome = self.connection.run(command, stdin)
+        if outcome.status != 0:
+            raise UserError(outcome.words)
 
 
-def _wanted(python: str, path: Path = REQUIREMENTS) -> Iterator[Requirement]:
-    """The requirements of an interpreter of that version."""
-    for line in path.read_text().splitlines():
-        if text := line.partition("#")[0].strip():
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
-                yield requirement
+def provide(site: ReachedHost) -> None:
+    """See to it that the host's interpreter has the packages. Raises UserError, Unreachable.
 
-
-def _pinned(case: Case) -> dict[str, str]:
-    """The host's requirements by name, as pip takes them."""
-    version = ".".join(map(str, _numbers(str(case["python"]))))
-    return {each.name: f"{each.name}{each.specifier}" for each in _wanted(version)}
-
-
-# What the facts of a host mean
-
-
-def no_python(case: Case) -> Finding:
-    """Of a host without a Python that works."""
-    python, fault = case.entry.python, case["fault"]
-    if fault:
-        return Finding("python", f"{python or 'python3'} does not work: {fault}", case.set_up, fatal=True)
-    if python:
-        without = f"leave python: out of {case.testbed}, then {case.set_up}"
-        return Finding("python", f"there is no {python}", without, fatal=True)
-    return Finding("python", "there is no python3", case.install("python3"), fatal=True)
-
-
-def python(case: Case) -> Iterator[Finding]:
-    """Python's version and the packages."""
-    version = str(case["python"])
-    if _numbers(version) >= OLDEST_PYTHON:
-        yield Finding("python", f"{version} ({case['executable']})")
-        yield from _packages(case)
-        return
-    fix = "upgrade the system: Debian 12, Raspberry Pi OS 12 and Ubuntu 22.04 have one"
-    if case.system == "ubuntu":
-        fix = "sudo add-apt-repository -y ppa:deadsnakes/ppa && sudo apt-get install -y python3.12 python3.12-venv"
-    yield Finding("python", f"{version} is too old: 3.10 or later is needed", fix, fatal=True)
-
-
-def _packages(case: Case) -> Iterator[Finding]:
-    there, pinned = case["packages"] or {}, _pinned(case)
-    missing = [name for name in pinned if name not in NOT_EVERYWHERE and not there.get(name)]
-    # Root starts the program that shapes the link from the code that travels, without a pyroute2 of its own.
-    missing += ["pyroute2"] if case["uid"] == 0 and not there.get("pyroute2") else []
-    given = shlex.quote(case.entry.python)
-    pip = f"{given} -m pip install"
-    if missing and case.entry.python:
-        words = f"{case.entry.python} lacks {', '.join(missing)}"
-        fix = f"{pip} {shlex.join(pinned[name] for name in missing)}"
-        yield Finding("packages", words, fix, fatal=True)
-        return
-    if missing:
-        yield Finding("packages", f"not set up: {', '.join(missing)} missing", case.set_up, fatal=True)
-        return
-    others = [name for name in TESTED if f"{name}=={_public(there[name])}" != pinned[name]]
-    for name in others:
-        fix = f"{pip} {pinned[name]}" if case.entry.python else case.set_up
-        tested = pinned[name].removeprefix(f"{name}==")
-        yield Finding("packages", f"{name} {there[name]}, and {tested} is what is tested", fix)
-    if not others and not case.entry.python and case["requirements"] != digest():
-        words = "set up for other versions of the packages than are asked for now"
-        yield Finding("packages", words, case.set_up)
-    elif not others:
-        yield Finding("packages", ", ".join(f"{name} {there[name]}" for name in TESTED))
-    if case.entry.device.startswith("cuda") and not there.get("nvidia-ml-py"):
-        fix = f"{case['executable']} -m pip install nvidia-ml-py"
-        yield Finding("packages", "without nvidia-ml-py the GPU's power and load are not measured", fix)
-
-
-def gpu(case: Case) -> Iterator[Finding]:
-    """Whether torch can use the GPU that is asked for."""
-    for each in case["gpus"] or ():
-        yield Finding("gpu", f"{each['name']}, {each['memory']}, driver {each['driver']}")
-    kind, _, index = case.entry.device.partition(":")
-    if kind != "cuda":
-        return
-    cuda, built, device = case["cuda"], case["torch_cuda"], case.entry.device
-    if cuda is None or not cuda["devices"]:
-        words = f"device is {device}, and there is no NVIDIA driver that works"
-        yield Finding("gpu", words, _driver(case), fatal=True)
-    elif int(index) >= cuda["devices"]:
-        there = ", ".join(f"cuda:{number}" for number in range(cuda["devices"]))
-        fix = f"say device: {there.partition(',')[0]} for {case.entry.name} in {case.testbed}"
-        yield Finding("gpu", f"device is {device}, there is {there}", fix, fatal=True)
-    elif not (case["packages"] or {}).get("torch"):
-        return  # `_packages` says so
-    elif built is None:
-        yield _other_build(case, "torch is built without CUDA", cuda["version"])
-    elif _numbers(built)[0] > _numbers(cuda["version"])[0]:
-        words = f"torch is built for CUDA {built}, and the driver has {cuda['version']}"
-        yield _other_build(case, words, cuda["version"])
-    else:
-        yield Finding("gpu", f"torch for CUDA {built}, driver with CUDA {cuda['version']}")
-
-
-def _other_build(case: Case, words: str, version: str) -> Finding:
-    """`version`: the newest CUDA that the driver has."""
-    if _numbers(version)[0] < OLDEST_CUDA:
-        return Finding("gpu", f"{words}: a newer driver is needed", _driver(case), fatal=True)
-    # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
-    index = f"an index with builds for CUDA {_numbers(version)[0]} (PyTorch's installation page names it)"
-    if case.entry.python:
-        pinned = " ".join(_pinned(case)[name] for name in TESTED)
-        pip = f"{shlex.quote(case.entry.python)} -m pip install --force-reinstall {pinned} --index-url INDEX"
-        return Finding("gpu", f"{words}; INDEX is {index}", pip, fatal=True)
-    place = f"under {case.entry.name} in {case.testbed}"
-    return Finding("gpu", f"{words}; say pip_index: {place}, {index}, then", case.set_up, fatal=True)
-
-
-def _driver(case: Case) -> str:
-    if case.system == "ubuntu":
-        return "sudo ubuntu-drivers install && sudo reboot"
-    return case.install("nvidia-driver") + " && sudo reboot"
-
-
-def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterator[Finding]:
-    """What is not the same on all hosts, `facts` by their names."""
-    for what in ("python", *TESTED):
-        versions = {
-            name: version
-            for name, report in facts.items()
-            if (version := (report if what == "python" else report.get("packages") or {}).get(what))
-        }  # `_packages` names the hosts that lack it
-        words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
-        if what == "python":
-            if len({_numbers(version) for version in versions.values()}) > 1:
-                yield Finding("versions", f"{words}: no matter")
-        elif len({_public(version) for version in versions.values()}) > 1:
-            yield Finding("versions", words, f"{COMMAND} hosts setup --testbed {testbed}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Major and minor."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-
-
-def _public(version: str) -> str:
-    """Without the build: 2.13.0 of 2.13.0+cu130."""
-    return version.partition("+")[0]
-
-
-# What `hosts setup` puts there
-
-
-def provide(
-    connection: Connection, entry: HostEntry, folder: str, say: Say, requirements: Path = REQUIREMENTS
-) -> bool:
-    """See to it that the host's interpreter has the packages; returns whether anything had to be done.
-
-    Raises UserError, Unreachable. The next call goes on from what was done until then.
+    The next call goes on from what was done until then.
     """
-    if entry.python:
-        for line in _check_named(connection, entry.python, requirements):
-            say(line)
-        changed, python = False, entry.python
-    else:
-        changed, python = (
-            _install(connection, entry, folder, say, requirements),
-            f"{folder}/venv/bin/python",
+    named = site.entry.python
+    if named:
+        for line in _check(site, _report(site, named)):
+            site.say(line)
+    elif _state(site).get("stamp") != digest(site.requirements):
+        _install(site)
+        site.changed = True
+    if site.entry.device.startswith("cuda") and not _report(site, named or f"{site.venv}/bin/python")["cuda"]:
+        raise UserError(
+            f"torch there is built without CUDA, and device is {site.entry.device}: in the testbed file, name a "
+            "package index that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts "
+            "setup again"
         )
-    if entry.device.startswith("cuda"):
-        _check_cuda(connection, python, entry.device)
-    return changed
 
 
-def are_there(
-    connection: Connection, entry: HostEntry, folder: str, requirements: Path = REQUIREMENTS
-) -> bool:
+def are_there(site: ReachedHost) -> bool:
     """Whether `provide` would find nothing to do. Raises Unreachable."""
-    if entry.python:
-        try:
-            _check_named(connection, entry.python, requirements)
-        except UserError:
-            return False
-        return True
-    return _state(connection, entry, folder).get("stamp") == digest(requirements)
+    if not site.entry.python:
+        return _state(site).get("stamp") == digest(site.requirements)
+    try:
+        _check(site, _report(site, site.entry.python))
+    except UserError:
+        return False
+    return True
 
 
-_INSTALLED = """
-import importlib.metadata, json, sys
+_REPORT = """
+import importlib.metadata, importlib.util, json, pathlib, runpy, sys
 versions = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions() if each.metadata["Name"]}
-print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "versions": versions}))
+torch = importlib.util.find_spec("torch")
+cuda = torch and runpy.run_path(str(pathlib.Path(torch.origin).with_name("version.py"))).get("cuda")
+print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "versions": versions, "cuda": cuda}))
 """
 
 
-def _check_named(connection: Connection, python: str, requirements: Path) -> list[str]:
-    """A line for each package of another version than wanted. Raises UserError where one is missing."""
-    outcome = connection.run(shlex.join([python, "-c", _INSTALLED]))
+def _report(site: ReachedHost, python: str) -> dict[str, Any]:
+    """An interpreter's version, those of its packages, and the CUDA of its torch, which is not imported for that."""
+    outcome = site.connection.run(shlex.join([python, "-c", _REPORT]))
     if outcome.status != 0:
-        raise UserError(f"python: {python} does not work there: {outcome.words}")
-    report = json.loads(outcome.out)
-    if _numbers(report["python"]) < OLDEST_PYTHON:
+        raise UserError(f"{python} does not work there: {outcome.words}")
+    report: dict[str, Any] = json.loads(outcome.out)
+    return report
+
+
+def _check(site: ReachedHost, report: dict[str, Any]) -> list[str]:
+    """A line for each package of another version than wanted. Raises UserError where one is missing."""
+    python = site.entry.python
+    if numbers(report["python"]) < OLDEST_PYTHON:
         raise UserError(f"python: {python} is Python {report['python']}: 3.10 or later is needed")
     versions = {canonicalize_name(name): version for name, version in report["versions"].items()}
     lines, missing = [], []
-    for wanted in _wanted(report["python"], requirements):
+    for wanted in wanted_by(report["python"], site.requirements):
         version = versions.get(canonicalize_name(wanted.name))
         if version is None and wanted.name not in NOT_EVERYWHERE:
             missing.append(f"{wanted.name}{wanted.specifier}")
@@ -256,49 +124,27 @@ def _check_named(connection: Connection, python: str, requirements: Path) -> lis
     return lines
 
 
-_CUDA = """
-import importlib.util, pathlib, runpy
-folder = pathlib.Path(importlib.util.find_spec("torch").origin).parent
-print(runpy.run_path(str(folder / "version.py")).get("cuda") or "")
-"""
-
-
-def _check_cuda(connection: Connection, python: str, device: str) -> None:
-    outcome = connection.run(shlex.join([python, "-c", _CUDA]))
-    if outcome.status != 0:
-        raise UserError(f"cannot see which torch {python} has: {outcome.words}")
-    if not outcome.out.strip():
-        raise UserError(
-            f"torch there is built without CUDA, and device is {device}: in the testbed file, name a package index "
-            "that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts setup again"
-        )
-
-
-def _state(connection: Connection, entry: HostEntry, folder: str) -> dict[str, str]:
+def _state(site: ReachedHost) -> dict[str, str]:
     """`stamp` of a virtual environment that works; `sound` where pip can go on in it. Raises Unreachable."""
-    outcome = connection.run(
-        f"cd {shlex.quote(folder)}/venv 2>/dev/null && [ ! -e .installing ] && bin/python -c 'import pip' 2>/dev/null "
-        f'&& [ "$(cat .index 2>/dev/null)" = {shlex.quote(entry.pip_index)} ] '
+    outcome = site.connection.run(
+        f"cd {shlex.quote(site.venv)} 2>/dev/null && [ ! -e .installing ] && bin/python -c 'import pip' 2>/dev/null "
+        f'&& [ "$(cat .index 2>/dev/null)" = {shlex.quote(site.entry.pip_index)} ] '
         '&& echo "sound=yes" && echo "stamp=$(cat .requirements 2>/dev/null)"'
     )
     return dict(line.split("=", 1) for line in outcome.out.split())
 
 
-def _install(connection: Connection, entry: HostEntry, folder: str, say: Say, requirements: Path) -> bool:
-    state = _state(connection, entry, folder)
-    if state.get("stamp") == digest(requirements):
-        return False
-    venv = f"{folder}/venv"
-    if not state.get("sound"):
-        python = _find_python(connection)
-        say(f"making {venv}")
-        _checked(connection, f"mkdir -p {shlex.quote(folder)} && rm -f {shlex.quote(venv)}/.requirements")
-        outcome = _watched(connection, [python, "-m", "venv", "--clear", venv], _Progress(say, "making it"))
+def _install(site: ReachedHost) -> None:
+    if not _state(site).get("sound"):
+        python = _find_python(site.connection)
+        venv = shlex.quote(site.venv)
+        site.say(f"making {site.venv}")
+        site.run(f"mkdir -p {shlex.quote(site.folder)} && rm -f {venv}/.requirements")
+        outcome = _watched(site, [python, "-m", "venv", "--clear", site.venv], _Progress(site, "making it"))
         if outcome.status != 0:
             raise UserError(f"no virtual environment there: {outcome.words}")
-        _checked(connection, f"printf %s {shlex.quote(entry.pip_index)} > {shlex.quote(venv)}/.index")
-    _pip(connection, venv, entry.pip_index, entry.device, say, requirements)
-    return True
+        site.run(f"printf %s {shlex.quote(site.entry.pip_index)} > {venv}/.index")
+    _pip(site)
 
 
 _FIND_PYTHON = f"""
@@ -328,30 +174,29 @@ def _find_python(connection: Connection) -> str:
     raise UserError("no python3 there: sudo apt-get install python3 python3-venv")
 
 
-def _pip(connection: Connection, venv: str, index: str, device: str, say: Say, requirements: Path) -> None:
-    quoted = shlex.quote(venv)
+def _pip(site: ReachedHost) -> None:
+    venv, index = site.venv, site.entry.pip_index
+    there = f"cd {shlex.quote(venv)}"
     # .installing outlives a pip that is killed: nobody knows what it leaves, and the next one begins anew.
     # Not /tmp: where that is in memory, it may be smaller than torch.
-    begin = (
-        f"cd {quoted} && rm -f .requirements && mkdir -p .tmp && : > .installing && cat > requirements.txt"
-    )
-    _checked(connection, begin, io.BytesIO(requirements.read_bytes()))
+    begin = "rm -f .requirements && mkdir -p .tmp && : > .installing && cat > requirements.txt"
+    site.run(f"{there} && {begin}", io.BytesIO(site.requirements.read_bytes()))
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
-        progress = _Progress(say, "asking for packages", is_cpu=device == "cpu")
+        progress = _Progress(site, "asking for packages")
         argv = ["env", f"TMPDIR={venv}/.tmp", "LC_ALL=C.UTF-8", f"{venv}/bin/python", "-m", "pip", "install"]
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
-        outcome = _watched(connection, [*argv, "-r", f"{venv}/requirements.txt"], progress)
+        outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
         if outcome.status == 0:
-            stamp = f"rm -rf .tmp .installing && printf %s {digest(requirements)} > .part && mv .part .requirements"
-            _checked(connection, f"cd {quoted} && {stamp}")
+            stamp = f"printf %s {digest(site.requirements)} > .part && mv .part .requirements"
+            site.run(f"{there} && rm -rf .tmp .installing && {stamp}")
             return
         lacks = re.match(r"No matching distribution found for (\S+)", progress.error)
         if lacks and number < len(tries) and not progress.unanswered:
-            say(f"{lacks[1]} is not in {index}: what is not there comes from where pip looks by itself")
+            site.say(f"{lacks[1]} is not in {index}: what is not there comes from where pip looks by itself")
             continue
         # pip takes back what it was about to install, but not on a disk that is full.
-        connection.run(f"cd {quoted} && rm -rf .tmp{'' if progress.unpacking else ' .installing'}")
+        site.connection.run(f"{there} && rm -rf .tmp{'' if progress.unpacking else ' .installing'}")
         unanswered = f"the package index cannot be reached: {progress.unanswered}"
         reason = unanswered if progress.unanswered else progress.error or outcome.words
         raise UserError(f"pip: {reason} (the next hosts setup goes on from here)")
@@ -363,10 +208,10 @@ class _Progress:
     error: pip's last error. unanswered: why the package index does not answer, where it does not.
     """
 
-    def __init__(self, say: Say, doing: str, *, is_cpu: bool = False) -> None:
-        self._say = say
+    def __init__(self, site: ReachedHost, doing: str) -> None:
+        self._say = site.say
         self._doing = doing
-        self._warn_of_cuda = is_cpu
+        self._warn_of_cuda = site.entry.device == "cpu"
         self._since_s = self._spoke_s = time.monotonic()
         self.error = self.unanswered = ""
         self.unpacking = False
@@ -402,15 +247,9 @@ _NO_USE = (
 )
 
 
-def _checked(connection: Connection, command: str, stdin: io.BytesIO | None = None) -> None:
-    outcome = connection.run(command, stdin)
-    if outcome.status != 0:
-        raise UserError(outcome.words)
-
-
-def _watched(connection: Connection, argv: list[str], progress: _Progress) -> Outcome:
+def _watched(site: ReachedHost, argv: list[str], progress: _Progress) -> Outcome:
     """Run something that may be silent for long: an empty line a second proves that both ends live."""
-    return connection.run(
+    return site.connection.run(
         f"trap '' PIPE; ( exec {shlex.join(argv)} ) 2>&1 & job=$!; "
         "while kill -0 $job 2>/dev/null; do sleep 1; echo 2>/dev/null || { kill $job; exit 1; }; done; wait $job",
         timeout_s=_LOST_S,

@@ -7,7 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,9 +15,10 @@ from typing import TypeVar
 from pareto.errors import UserError
 from pareto.hosts import packages, privileged, shipping
 from pareto.hosts.connection import Connection, Outcome, Unreachable
+from pareto.hosts.finding import REQUIREMENTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
-from pareto.hosts.packages import REQUIREMENTS, Say
+from pareto.hosts.packages import ReachedHost, Say
 
 ANSWER_S = 10.0
 """How long `list_hosts` waits for all hosts together."""
@@ -26,24 +27,6 @@ _INSTALL_S = 300.0
 _HEADINGS = ("name", "role", "ssh", "data address", "device", "state")
 _Result = TypeVar("_Result")
 Connect = Callable[[HostEntry], Connection]
-
-
-@dataclass
-class ReachedHost:
-    """A host that is logged in to. ready: nothing is missing so far; changed: something was put there."""
-
-    entry: HostEntry
-    connection: Connection
-    say: Say
-    folder: str
-    user: str
-    is_root: bool
-    ready: bool = True
-    changed: bool = False
-
-    def fail(self, words: str) -> None:
-        self.ready = False
-        self.say(words)
 
 
 def set_up(
@@ -65,14 +48,14 @@ def set_up(
         with saying:
             say(f"{host.name}: {words}")
 
-    reached = side_by_side([partial(_reach, host, connect, partial(say_of, host)) for host in hosts])
+    reached = side_by_side(
+        [partial(_reach_or_say, host, connect, partial(say_of, host), requirements) for host in hosts]
+    )
     sites = [site for site in reached if site is not None]
     try:
         for site in sites:
             _contained(site, partial(_provide_helper, site, ask))
-        side_by_side(
-            [partial(_contained, site, partial(_provide_packages, site, requirements)) for site in sites]
-        )
+        side_by_side([partial(_contained, site, partial(packages.provide, site)) for site in sites])
     finally:
         for site in sites:
             site.connection.close()
@@ -112,24 +95,32 @@ def _address(address: str, interface: str) -> str:
 def _state(host: HostEntry, connect: Connect, requirements: Path) -> tuple[bool, str]:
     """Whether the host is reachable, and what to say of it."""
     try:
-        connection = connect(host)
-        try:
-            site = look(host, connection, lambda words: None)
-            ready = _helper_is_current(site) and packages.are_there(
-                connection, host, site.folder, requirements
-            )
-        finally:
-            connection.close()
+        site = _reach(host, connect, lambda words: None, requirements)
+        with closing(site.connection):
+            ready = _helper_is_current(site) and packages.are_there(site)
     except (Unreachable, TestbedError) as error:
         return False, str(error)
     return True, "reachable, set up" if ready else "reachable, not set up"
 
 
-def look(entry: HostEntry, connection: Connection, say: Say) -> ReachedHost:
-    """Who is logged in there. Raises Unreachable."""
-    folder = shipping.absolute(connection, entry.folder)
-    number, _, user = connection.run("id -u; id -un").out.strip().partition("\n")
-    return ReachedHost(entry, connection, say, folder, user, is_root=number == "0")
+def _reach(entry: HostEntry, connect: Connect, say: Say, requirements: Path) -> ReachedHost:
+    """Log in, and see as whom. Raises Unreachable, TestbedError."""
+    connection = connect(entry)
+    try:
+        folder = shipping.absolute(connection, entry.folder)
+        number, _, user = connection.run("id -u; id -un").out.strip().partition("\n")
+    except BaseException:
+        connection.close()
+        raise
+    return ReachedHost(entry, connection, say, requirements, folder, user, is_root=number == "0")
+
+
+def _reach_or_say(entry: HostEntry, connect: Connect, say: Say, requirements: Path) -> ReachedHost | None:
+    try:
+        return _reach(entry, connect, say, requirements)
+    except (Unreachable, TestbedError) as error:
+        say(f"not reached: {error}")
+        return None
 
 
 def side_by_side(
@@ -158,20 +149,7 @@ def side_by_side(
             break
     if faults:
         raise faults[0]
-    return list(results)
-
-
-def _reach(host: HostEntry, connect: Connect, say: Say) -> ReachedHost | None:
-    try:
-        connection = connect(host)
-        try:
-            return look(host, connection, say)
-        except BaseException:
-            connection.close()
-            raise
-    except (Unreachable, TestbedError) as error:
-        say(f"not reached: {error}")
-        return None
+    return list(results)  # a copy: a late task still writes into the other
 
 
 def _contained(site: ReachedHost, step: Callable[[], None]) -> None:
@@ -180,11 +158,6 @@ def _contained(site: ReachedHost, step: Callable[[], None]) -> None:
         step()
     except (UserError, Unreachable) as error:
         site.fail(str(error))
-
-
-def _provide_packages(site: ReachedHost, requirements: Path) -> None:
-    if packages.provide(site.connection, site.entry, site.folder, site.say, requirements):
-        site.changed = True
 
 
 def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None:

@@ -22,10 +22,10 @@ from pareto.hosts import (
     ssh,
 )
 from pareto.hosts.connection import Connection
+from pareto.hosts.finding import REQUIREMENTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
-from pareto.hosts.packages import REQUIREMENTS
 from pareto.hosts.pairing import Terminal
 from pareto.hosts.session import Session, SessionError
 from tests.lab import Lab, LabHost, open_lab

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pareto.hosts import packages
+from pareto.hosts import finding
 from pareto.hosts.inventory import HostEntry
 
 DIGEST = "d1ge57"
@@ -34,7 +34,7 @@ def pi(**changed: Any) -> dict[str, Any]:
             "nvidia-ml-py": None,
         },
         "torch_cuda": None,
-        "requirements": packages.digest(),
+        "requirements": finding.digest(),
         "user": "pi",
         "uid": 1000,
         "machine": "aarch64",

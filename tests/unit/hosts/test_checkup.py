@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import checkup, packages
+from pareto.hosts import checkup, finding
 from pareto.hosts.finding import Case, Finding
 from pareto.hosts.inventory import HostEntry, Side
 from tests.unit import checkup_facts
@@ -242,20 +242,20 @@ def test_nothing_that_could_be_found_out_raises_nothing() -> None:
 
 def test_versions_that_differ_between_the_hosts(snapshot: SnapshotAssertion) -> None:
     gpu = checkup_facts.gpu(python="3.12.3")
-    (python,) = packages.differences({"pi": checkup_facts.pi(), "gpu": gpu}, "lab.yaml")
+    (python,) = finding.differences({"pi": checkup_facts.pi(), "gpu": gpu}, "lab.yaml")
     assert python.fix == ""
     gpu = checkup_facts.gpu()
     gpu["packages"] = {**gpu["packages"], "torch": "2.12.0+cu126", "torchvision": None}
-    (torch,) = packages.differences({"pi": checkup_facts.pi(python="3.11.9"), "gpu": gpu}, "lab.yaml")
+    (torch,) = finding.differences({"pi": checkup_facts.pi(python="3.11.9"), "gpu": gpu}, "lab.yaml")
     assert torch.fix == SET_UP
-    assert list(packages.differences({"pi": {"python": None}, "gpu": gpu}, "lab.yaml")) == []
+    assert list(finding.differences({"pi": {"python": None}, "gpu": gpu}, "lab.yaml")) == []
     three = {"pi": checkup_facts.pi(), "mid": checkup_facts.pi(), "gpu": gpu}
-    (of_three,) = packages.differences(three, "lab.yaml")
+    (of_three,) = finding.differences(three, "lab.yaml")
     assert [each.words for each in (python, torch, of_three)] == snapshot
 
 
 def test_the_versions_that_are_asked_for_are_the_workers() -> None:
-    wanted = packages.REQUIREMENTS.read_text()
+    wanted = finding.REQUIREMENTS.read_text()
     healthy = checkup_facts.pi()["packages"]
     assert f"torch=={healthy['torch'].partition('+')[0]}\n" in wanted
     assert f"torchvision=={healthy['torchvision']}\n" in wanted

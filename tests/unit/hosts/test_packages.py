@@ -16,7 +16,7 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import packages, setup
+from pareto.hosts import finding, packages, setup
 from pareto.hosts.connection import ThisMachine
 from tests import REPOSITORY
 from tests.unit.example_host import ExampleHost, example_host
@@ -83,7 +83,7 @@ def calls_of_pip(host: ExampleHost) -> int:
 def test_a_host_is_set_up_once(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
     assert set_up(host)
     assert installed(host, "tiny") == "1.0"
-    assert (host.venv / ".requirements").read_text() == packages.digest(host.requirements)
+    assert (host.venv / ".requirements").read_text() == finding.digest(host.requirements)
     assert host.lines == snapshot(name="first")
     mark = host.venv / "mark"
     mark.touch()
