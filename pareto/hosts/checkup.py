@@ -94,12 +94,11 @@ def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> l
     shaped: the host will have to shape a link. helper_digest: of the privileged program as it is here. now_s: this
     machine's wall clock when the facts came.
     """
-    if case["python"] is None:
-        return [finding.no_python(case)]
-    if len(case.facts) == 1:
-        return list(finding.of_python(case))
+    python = [*finding.of_python(case)]
+    if "kernel" not in case.facts:  # no Python that the checkup runs on
+        return python
     return [
-        *finding.of_python(case),
+        *python,
         *_netem(case, shaped),
         *_rights(case, shaped, helper_digest),
         *_left_behind(case, shaped),

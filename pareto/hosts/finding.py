@@ -81,39 +81,28 @@ def digest(requirements: Path = REQUIREMENTS) -> str:
     return hashlib.sha256(requirements.read_bytes()).hexdigest()
 
 
-def wanted_by(python: str, path: Path = REQUIREMENTS) -> Iterator[Requirement]:
-    """The requirements of an interpreter of that version."""
-    for line in path.read_text().splitlines():
-        if text := line.partition("#")[0].strip():
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
-                yield requirement
-
-
 def _pinned(case: Case) -> dict[str, str]:
     """The host's requirements by name, as pip takes them."""
-    version = ".".join(map(str, numbers(str(case["python"]))))
-    return {each.name: f"{each.name}{each.specifier}" for each in wanted_by(version)}
+    version = ".".join(map(str, _numbers(str(case["python"]))))
+    lines = (line.partition("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines())
+    wanted = [Requirement(line) for line in lines if line]
+    return {
+        each.name: f"{each.name}{each.specifier}"
+        for each in wanted
+        if each.marker is None or each.marker.evaluate({"python_version": version})
+    }
 
 
 # What the facts of a host mean
 
 
-def no_python(case: Case) -> Finding:
-    """Of a host without a Python that works."""
-    python, fault = case.entry.python, case["fault"]
-    if fault:
-        return Finding("python", f"{python or 'python3'} does not work: {fault}", case.set_up, fatal=True)
-    if python:
-        without = f"leave python: out of {case.testbed}, then {case.set_up}"
-        return Finding("python", f"there is no {python}", without, fatal=True)
-    return Finding("python", "there is no python3", case.install("python3"), fatal=True)
-
-
 def of_python(case: Case) -> Iterator[Finding]:
-    """Python's version and the packages."""
+    """Python's version and the packages; or why no Python works."""
+    if case["python"] is None:
+        yield _no_python(case)
+        return
     version = str(case["python"])
-    if numbers(version) >= OLDEST_PYTHON:
+    if _numbers(version) >= OLDEST_PYTHON:
         yield Finding("python", f"{version} ({case['executable']})")
         yield from _packages(case)
         return
@@ -121,6 +110,16 @@ def of_python(case: Case) -> Iterator[Finding]:
     if case.system == "ubuntu":
         fix = "sudo add-apt-repository -y ppa:deadsnakes/ppa && sudo apt-get install -y python3.12 python3.12-venv"
     yield Finding("python", f"{version} is too old: 3.10 or later is needed", fix, fatal=True)
+
+
+def _no_python(case: Case) -> Finding:
+    python, fault = case.entry.python, case["fault"]
+    if fault:
+        return Finding("python", f"{python or 'python3'} does not work: {fault}", case.set_up, fatal=True)
+    if python:
+        without = f"leave python: out of {case.testbed}, then {case.set_up}"
+        return Finding("python", f"there is no {python}", without, fatal=True)
+    return Finding("python", "there is no python3", case.install("python3"), fatal=True)
 
 
 def _packages(case: Case) -> Iterator[Finding]:
@@ -172,7 +171,7 @@ def of_gpu(case: Case) -> Iterator[Finding]:
         return  # `_packages` says so
     elif built is None:
         yield _other_build(case, "torch is built without CUDA", cuda["version"])
-    elif numbers(built)[0] > numbers(cuda["version"])[0]:
+    elif _numbers(built)[0] > _numbers(cuda["version"])[0]:
         words = f"torch is built for CUDA {built}, and the driver has {cuda['version']}"
         yield _other_build(case, words, cuda["version"])
     else:
@@ -181,10 +180,10 @@ def of_gpu(case: Case) -> Iterator[Finding]:
 
 def _other_build(case: Case, words: str, version: str) -> Finding:
     """`version`: the newest CUDA that the driver has."""
-    if numbers(version)[0] < OLDEST_CUDA:
+    if _numbers(version)[0] < OLDEST_CUDA:
         return Finding("gpu", f"{words}: a newer driver is needed", _driver(case), fatal=True)
     # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
-    index = f"an index with builds for CUDA {numbers(version)[0]} (PyTorch's installation page names it)"
+    index = f"an index with builds for CUDA {_numbers(version)[0]} (PyTorch's installation page names it)"
     if case.entry.python:
         pinned = " ".join(_pinned(case)[name] for name in TESTED)
         pip = f"{shlex.quote(case.entry.python)} -m pip install --force-reinstall {pinned} --index-url INDEX"
@@ -209,13 +208,13 @@ def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterato
         }  # `_packages` names the hosts that lack it
         words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
         if what == "python":
-            if len({numbers(version) for version in versions.values()}) > 1:
+            if len({_numbers(version) for version in versions.values()}) > 1:
                 yield Finding("versions", f"{words}: no matter")
         elif len({_public(version) for version in versions.values()}) > 1:
             yield Finding("versions", words, f"{COMMAND} hosts setup --testbed {testbed}")
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def _numbers(version: str) -> tuple[int, ...]:
     """Major and minor."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from packaging.utils import canonicalize_name
 
 from pareto.errors import UserError
+from pareto.hosts import checkup, finding
 from pareto.hosts.connection import Connection, Outcome
-from pareto.hosts.finding import NOT_EVERYWHERE, OLDEST_PYTHON, PYTHONS, digest, numbers, wanted_by
+from pareto.hosts.finding import PYTHONS, Case, digest
 from pareto.hosts.inventory import HostEntry
 
 Say = Callable[[str], None]
@@ -60,68 +57,36 @@ def provide(site: ReachedHost) -> None:
 
     The next call goes on from what was done until then.
     """
-    named = site.entry.python
-    if named:
-        for line in _check(site, _report(site, named)):
-            site.say(line)
-    elif _state(site).get("stamp") != digest(site.requirements):
+    entry = site.entry
+    if not entry.python and not are_there(site):
         _install(site)
         site.changed = True
-    if site.entry.device.startswith("cuda") and not _report(site, named or f"{site.venv}/bin/python")["cuda"]:
+    case = _examined(site) if entry.python or entry.device.startswith("cuda") else None
+    if case and entry.python:
+        for one in finding.of_python(case):
+            if one.fatal:
+                raise UserError(
+                    f"{one.words}; without python: in the testbed file, hosts setup makes an environment"
+                )
+            if one.fix:
+                site.say(f"{entry.python}: {one.words}")
+    if case and entry.device.startswith("cuda") and case["torch_cuda"] is None:
         raise UserError(
-            f"torch there is built without CUDA, and device is {site.entry.device}: in the testbed file, name a "
-            "package index that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts "
-            "setup again"
+            f"torch there is built without CUDA, and device is {entry.device}: in the testbed file, name a package "
+            "index that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts setup "
+            "again"
         )
 
 
 def are_there(site: ReachedHost) -> bool:
     """Whether `provide` would find nothing to do. Raises Unreachable."""
-    if not site.entry.python:
-        return _state(site).get("stamp") == digest(site.requirements)
-    try:
-        _check(site, _report(site, site.entry.python))
-    except UserError:
-        return False
-    return True
+    if site.entry.python:
+        return not any(one.fatal for one in finding.of_python(_examined(site)))
+    return _state(site).get("stamp") == digest(site.requirements)
 
 
-_REPORT = """
-import importlib.metadata, importlib.util, json, pathlib, runpy, sys
-versions = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions() if each.metadata["Name"]}
-torch = importlib.util.find_spec("torch")
-cuda = torch and runpy.run_path(str(pathlib.Path(torch.origin).with_name("version.py"))).get("cuda")
-print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "versions": versions, "cuda": cuda}))
-"""
-
-
-def _report(site: ReachedHost, python: str) -> dict[str, Any]:
-    """An interpreter's version, those of its packages, and the CUDA of its torch, which is not imported for that."""
-    outcome = site.connection.run(shlex.join([python, "-c", _REPORT]))
-    if outcome.status != 0:
-        raise UserError(f"{python} does not work there: {outcome.words}")
-    report: dict[str, Any] = json.loads(outcome.out)
-    return report
-
-
-def _check(site: ReachedHost, report: dict[str, Any]) -> list[str]:
-    """A line for each package of another version than wanted. Raises UserError where one is missing."""
-    python = site.entry.python
-    if numbers(report["python"]) < OLDEST_PYTHON:
-        raise UserError(f"python: {python} is Python {report['python']}: 3.10 or later is needed")
-    versions = {canonicalize_name(name): version for name, version in report["versions"].items()}
-    lines, missing = [], []
-    for wanted in wanted_by(report["python"], site.requirements):
-        version = versions.get(canonicalize_name(wanted.name))
-        if version is None and wanted.name not in NOT_EVERYWHERE:
-            missing.append(f"{wanted.name}{wanted.specifier}")
-        elif version is not None and not wanted.specifier.contains(version, prereleases=True):
-            lines.append(f"{python} has {wanted.name} {version}, and {wanted.specifier} is what is tested")
-    if missing:
-        raise UserError(
-            f"{python} lacks {', '.join(missing)}: install them there, or leave python: out of the testbed file"
-        )
-    return lines
+def _examined(site: ReachedHost) -> Case:
+    return Case(site.entry, (), checkup.ask(site.connection, site.entry, ()), "the testbed file")
 
 
 def _state(site: ReachedHost) -> dict[str, str]:

@@ -16,9 +16,10 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import finding, packages, setup
+from pareto.hosts import checkup, finding, packages, setup
 from pareto.hosts.connection import ThisMachine
 from tests import REPOSITORY
+from tests.unit import checkup_facts
 from tests.unit.example_host import ExampleHost, example_host
 from tests.unit.hosts.conftest import hastened
 
@@ -175,21 +176,26 @@ def test_a_disk_without_room_says_so(host: ExampleHost, snapshot: SnapshotAssert
 
 
 def test_an_interpreter_of_its_own_is_only_checked(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
+    assert set_up(host, python=sys.executable)
+    assert not host.venv.exists()
+    assert host.lines == snapshot(name="complete")
     set_up(host)
     python = str(host.venv / "bin" / "python")
-    said: list[str] = []
-    assert set_up(host, python=python, folder="elsewhere")
-    said += host.lines
-    host.require("tiny==1.1", "other==3; python_version < '3'")
-    assert set_up(host, python=python, folder="elsewhere")
-    said += host.lines
-    host.require("missing==2")
-    assert not set_up(host, python=python, folder="elsewhere")
-    said += host.lines
-    assert said == snapshot
+    assert not set_up(host, python=python)
+    assert f"{python} lacks torch" in host.lines[0]
+    assert host.lines == snapshot(name="packages are missing")
     assert not set_up(host, python="/nowhere/python")
     assert "/nowhere/python" in host.lines[0]
-    assert not (host.home / "elsewhere").exists()
+
+
+def test_an_interpreter_with_another_torch_is_said(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    other = {**checkup_facts.pi()["packages"], "torch": "2.12.1"}
+    monkeypatch.setattr(checkup, "ask", lambda *_: checkup_facts.pi(packages=other))
+    assert set_up(host, python="/opt/python")
+    assert "2.12.1" in host.lines[0]
+    assert host.lines == snapshot
 
 
 @pytest.mark.parametrize(("cuda", "ready"), [("None", False), ("'13.0'", True)])
