@@ -159,16 +159,15 @@ def _of_host(
     file: Inventory, role: str, facts: dict[str, Mapping[str, Any]], *, repair: bool
 ) -> Iterator[Finding]:
     """The findings of one host, whose facts are added to `facts`."""
-    entry, sides = file.roles[role], file.sides[role]
+    entry = file.roles[role]
     try:
         with closing(ssh_testbed.connect(entry)) as connection:
             yield Finding("login", "it answers")
             if repair:
-                yield from _repair(connection, entry, checkup.ask(connection, entry, sides))
+                yield from _repair(connection, entry, checkup.ask(connection, entry, file.sides[role]))
             shapes = any(role in roles for roles in ssh_testbed.shaping(file))
-            facts[entry.name], findings = checkup.examine(
-                connection, entry, sides, shaped=shapes, testbed=str(file.path)
-            )
+            case, findings = checkup.examine(connection, file, role, shaped=shapes)
+            facts[entry.name] = case.facts
             if not shapes:
                 yield Finding("netem", "not needed here: the host before it shapes the link")
             yield from (one for one in findings if shapes or one.what not in checkup.SHAPING)

@@ -9,7 +9,7 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from pareto import COMMAND
@@ -17,7 +17,7 @@ from pareto.hosts import finding, privileged, shipping
 from pareto.hosts.connection import Connection
 from pareto.hosts.finding import RED_HATS, Case, Finding
 from pareto.hosts.host import TestbedError, is_virtual
-from pareto.hosts.inventory import HostEntry, Side
+from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.worker.sensors.raspberry import SINCE_BOOT, throttled_words
 
 SHAPING = ("netem", "rights")
@@ -79,13 +79,14 @@ def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict
 
 
 def examine(
-    connection: Connection, entry: HostEntry, sides: tuple[Side, ...], *, shaped: bool, testbed: str
-) -> tuple[dict[str, Any], list[Finding]]:
-    """A host's facts and what they mean; see `findings`. Raises Unreachable."""
+    connection: Connection, file: Inventory, role: str, *, shaped: bool
+) -> tuple[Case, list[Finding]]:
+    """The host of a file in that role, and what its facts mean; see `findings`. Raises Unreachable."""
+    entry, sides = file.roles[role], file.sides[role]
     facts = ask(connection, entry, sides)
     now_s = time.time()  # the host told its own time a moment ago
-    case = Case(entry, sides, facts, testbed)
-    return facts, findings(case, shaped=shaped, helper_digest=privileged.digest(), now_s=now_s)
+    case = Case(entry, sides, facts, str(file.path))
+    return case, findings(case, shaped=shaped, helper_digest=privileged.digest(), now_s=now_s)
 
 
 def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> list[Finding]:
@@ -110,11 +111,6 @@ def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> l
         *finding.of_gpu(case),
         *_tcp(case),
     ]
-
-
-def interface_of(facts: Mapping[str, Any], side: Side) -> str:
-    """The interface that the file names, else the one that has the address; empty where none has."""
-    return side.interface or next(iter(_owners(facts, side.address)), "")
 
 
 # Whether the host can be made to shape a link
@@ -216,7 +212,7 @@ def _interface(case: Case, side: Side) -> Generator[Finding, None, str]:
     """The data interface on that side, or nothing after the first fault."""
     address, named, testbed = side.address, side.interface, case.testbed
     key = "data" if address == case.entry.data_address else "next"
-    owners = _owners(case.facts, address)
+    owners = case.owners(address)
     fault = fix = name = ""
     if not owners:
         interfaces = [each for each in case["interfaces"] or () if each["name"] != "lo"]
@@ -273,15 +269,6 @@ def _tcp(case: Case) -> Iterator[Finding]:
         yield Finding("tcp", words, "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0")
     else:
         yield Finding("tcp", control)
-
-
-def _owners(facts: Mapping[str, Any], address: str) -> list[str]:
-    """The interfaces that have an address."""
-    return [
-        each["name"]
-        for each in facts.get("interfaces") or ()
-        if any(own.partition("/")[0] == address for own in each["addresses"])
-    ]
 
 
 def _likely(case: Case, named: str) -> str:

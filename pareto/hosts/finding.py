@@ -56,6 +56,19 @@ class Case:
     def __getitem__(self, fact: str) -> Any:
         return self.facts.get(fact)
 
+    def owners(self, address: str) -> list[str]:
+        """The interfaces that have an address."""
+        interfaces = self["interfaces"] or ()
+        return [
+            each["name"]
+            for each in interfaces
+            if any(own.partition("/")[0] == address for own in each["addresses"])
+        ]
+
+    def interface(self, side: Side) -> str:
+        """The interface that the file names, else the one that has the address; empty where none has."""
+        return side.interface or next(iter(self.owners(side.address)), "")
+
     @property
     def set_up(self) -> str:
         """The command that installs everything that is missing."""

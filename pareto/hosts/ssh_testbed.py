@@ -15,7 +15,7 @@ from typing import Any
 from pareto import COMMAND
 from pareto.hosts import checkup, login, shipping
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
-from pareto.hosts.finding import Finding
+from pareto.hosts.finding import Case, Finding
 from pareto.hosts.host import EDGE, End, Host, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.keys import Keyring
@@ -27,16 +27,14 @@ from pareto.hosts.testbed import Link, Remote, Testbed
 
 @dataclass(frozen=True)
 class Examined:
-    """A host that was reached, in its role: what it reported, and what that means for a sweep."""
+    """A host that was reached: what it reported, and what that means for a sweep."""
 
-    entry: HostEntry
-    sides: tuple[Side, ...]
-    facts: Mapping[str, Any]
+    case: Case
     findings: Sequence[Finding]
     remote: Remote
 
     def end(self, role: str, side: Side) -> End:
-        return End(role, side.address, checkup.interface_of(self.facts, side))
+        return End(role, side.address, self.case.interface(side))
 
 
 def shaping(file: Inventory, shape_at: str = "both") -> list[tuple[str, ...]]:
@@ -74,7 +72,7 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
 
     `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`.
     """
-    entries, sides = file.roles, file.sides
+    entries = file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
     with ExitStack() as undo:
         heartbeat = Heartbeat()
@@ -85,9 +83,7 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
                 connections[role] = connect(entry)
                 undo.callback(connections[role].close)
             hosts = {
-                role: _fit(
-                    connection, entries[role], sides[role], file, shapes=any(role in by for by in shapers)
-                )
+                role: _fit(connection, file, role, shapes=any(role in by for by in shapers))
                 for role, connection in connections.items()
             }
             links = _links(hosts, shapers, heartbeat, undo)
@@ -103,11 +99,10 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
         return Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all())
 
 
-def _fit(
-    connection: Connection, entry: HostEntry, sides: tuple[Side, ...], file: Inventory, *, shapes: bool
-) -> Examined:
+def _fit(connection: Connection, file: Inventory, role: str, *, shapes: bool) -> Examined:
     """A host that a sweep would run on. Raises TestbedError where none would, Unreachable."""
-    facts, findings = checkup.examine(connection, entry, sides, shaped=shapes, testbed=str(file.path))
+    case, findings = checkup.examine(connection, file, role, shaped=shapes)
+    entry = case.entry
     fatal = next((finding for finding in findings if finding.fatal), None)
     if fatal is not None:
         fix = f"; fix it with: {fatal.fix}" if fatal.fix else ""
@@ -117,13 +112,13 @@ def _fit(
     host = Host(
         entry.name,
         entry.data_address,
-        checkup.interface_of(facts, sides[0]),
+        case.interface(case.sides[0]),
         shipping.absolute(connection, entry.folder),
-        str(facts["executable"]),
+        str(case["executable"]),
         entry.device,
         entry.threads,
     )
-    return Examined(entry, sides, facts, findings, Remote(host, connection))
+    return Examined(case, findings, Remote(host, connection))
 
 
 def _links(
@@ -134,12 +129,12 @@ def _links(
 ) -> tuple[Link, ...]:
     links = []
     for (near_role, far_role), roles in zip(pairwise(hosts), shapers, strict=True):
-        near = hosts[near_role].end(near_role, hosts[near_role].sides[-1])
-        far = hosts[far_role].end(far_role, hosts[far_role].sides[0])
+        near = hosts[near_role].end(near_role, hosts[near_role].case.sides[-1])
+        far = hosts[far_role].end(far_role, hosts[far_role].case.sides[0])
         shaper: Shaper = Shaper()
         if roles:
             starts = {
-                role: partial(hosts[role].remote.start_privileged, as_root=hosts[role].facts["uid"] == 0)
+                role: partial(hosts[role].remote.start_privileged, as_root=hosts[role].case["uid"] == 0)
                 for role in roles
             }
             # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
@@ -155,11 +150,11 @@ def _facts(hosts: Mapping[str, Examined], links: Sequence[Link], *, shaped: bool
         "shaper": "netem" if shaped else "none",
         "hosts": {
             role: {
-                "name": host.entry.name,
-                "ssh": host.entry.ssh,
-                "data_address": host.entry.data_address,
+                "name": host.case.entry.name,
+                "ssh": host.case.entry.ssh,
+                "data_address": host.case.entry.data_address,
                 "data_interface": host.remote.host.data_interface,
-                "device": host.entry.device,
+                "device": host.case.entry.device,
                 "findings": [f"{finding.what}: {finding.words}" for finding in host.findings if finding.fix],
             }
             for role, host in hosts.items()

@@ -263,10 +263,10 @@ def test_the_versions_that_are_asked_for_are_the_workers() -> None:
 
 def test_the_data_interface_is_the_one_with_the_address() -> None:
     own = side(PI)
-    assert checkup.interface_of(checkup_facts.pi(), own) == "eth0"
-    assert checkup.interface_of(checkup_facts.pi(), replace(own, interface="bond0")) == "bond0"
-    assert checkup.interface_of(checkup_facts.pi(), replace(own, address="192.168.7.20")) == ""
-    assert checkup.interface_of({"interfaces": None}, own) == ""
+    assert Case(PI, (), checkup_facts.pi(), "lab.yaml").interface(own) == "eth0"
+    assert Case(PI, (), checkup_facts.pi(), "lab.yaml").interface(replace(own, interface="bond0")) == "bond0"
+    assert Case(PI, (), checkup_facts.pi(), "lab.yaml").interface(replace(own, address="192.168.7.20")) == ""
+    assert Case(PI, (), {"interfaces": None}, "lab.yaml").interface(own) == ""
 
 
 def test_a_data_interface_that_has_not_the_address(snapshot: SnapshotAssertion) -> None:
