@@ -1,11 +1,24 @@
-"""`python -m pareto`, and the installed command `pareto`."""
+"""`python -m pareto`, and the installed command `pareto`.
+
+A fault of the program itself gives the user one line, which names a log file that has the rest. Until a command runs,
+nothing is imported but the standard library, so that this works when an installation is broken.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import signal
 import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
-from pareto import CLONE
-from pareto.last_resort import guarded
+from pareto import CLONE, __version__
 
 SWEEP = {
     "cryptography": "paramiko",
@@ -18,6 +31,8 @@ SWEEP = {
     "torchvision": "torchvision",
 }
 """The modules that only the extra `sweep` installs, each with its package."""
+MOST_LETTERS = 300
+"""Of a fault's own message."""
 
 
 def main() -> int:
@@ -42,6 +57,111 @@ def _command() -> int:
             file=sys.stderr,
         )
         return 2
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command; returns its exit code, os.EX_SOFTWARE after a fault. The user never sees a traceback."""
+    threading.excepthook = _in_thread
+    sys.unraisablehook = _unraisable
+    try:
+        code = command()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:  # whoever read it has seen enough: `pareto report ... | head`
+        code = 128 + signal.SIGPIPE
+    except Exception as error:
+        code = os.EX_SOFTWARE
+        report(error)
+    # From here on nothing has to be put back; what the interpreter says of a Ctrl-C while it ends is a traceback.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    _flush()
+    return code
+
+
+def report(error: BaseException) -> None:
+    """Print a line about a fault on stderr."""
+    with suppress(OSError):
+        print(f"error: {_line(error)}", file=sys.stderr)
+
+
+def _line(error: BaseException) -> str:
+    """What happened, which log file has the details, and what to do with it."""
+    words = " ".join(str(error).split())[:MOST_LETTERS]
+    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    shown = "".join(each if each.isprintable() else "?" for each in what)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    what_happened = f"a fault in pareto itself, or in this installation: {shown}{place}"
+    log = _written(error)
+    if log is None:
+        return f"{what_happened}; no log file could be written: report this line and the command"
+    return f"{what_happened}; report it with {log}, which says all that is known of it"
+
+
+def _written(error: BaseException) -> Path | None:
+    """Write the log file; returns its path, None where none can be written."""
+    text = "\n".join(
+        (
+            f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {sys.argv!r}",
+            f"folder: {_here()}",
+            "",
+            "".join(traceback.format_exception(error)),
+        )
+    )
+    name = f"pareto-error-{time.strftime('%Y%m%d-%H%M%S')}-"
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            file, path = tempfile.mkstemp(prefix=name, suffix=".log", dir=folder)
+            try:
+                with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as log:
+                    log.write(text)
+            except OSError:
+                Path(path).unlink()
+                raise
+            return Path(path)
+    return None
+
+
+def _folders() -> list[Path]:
+    """Folders for a log file, the best first; the last is emptied when the machine restarts."""
+    folders = []
+    with suppress(RuntimeError):  # no home
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folders.append(Path(state) / "pareto")
+    with suppress(OSError):
+        folders.append(Path(tempfile.gettempdir()))
+    return folders
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "removed"
+
+
+def _in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        report(args.exc_value)
+
+
+def _unraisable(args: sys.UnraisableHookArgs) -> None:
+    """Say nothing: what a destructor raises changes nothing."""
+
+
+def _flush() -> None:
+    """Flush the streams; else the interpreter does so when it ends, and a failure is several lines."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

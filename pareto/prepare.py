@@ -60,7 +60,7 @@ class Prepared:
 
     code: the Python file that builds a user's own model. data: for each batch size `inputs` (n, batch, channels,
     height, width), the whole model's answers to them as `reference0`, `reference1`, ... (n, batch, ...), and `labels`
-    (n, batch) where they are known. notes: what the user should know.
+    (n, batch) where they are known.
     """
 
     name: str
@@ -71,7 +71,6 @@ class Prepared:
     graph_digest: str
     facts: ModelFacts
     manifest: dict[str, Any]
-    notes: tuple[str, ...] = ()
 
 
 def canonical(sweep: Sweep) -> Sweep:
@@ -168,6 +167,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
             result_bytes,
             input=recipe.input,
             images=fed.labelled,
+            notes=fed.notes,
         ),
         {
             "weights": sweep.weights,
@@ -186,7 +186,6 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
                 for point in model.points
             ],
         },
-        fed.notes,
     )
 
 

@@ -26,7 +26,7 @@ from pareto.manifest import check_same, driver, new_manifest, resume_command, ut
 from pareto.plan import ModelFacts, Plan
 from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
-from pareto.runner import Aborted, Runner, Tally, link_facts
+from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
@@ -102,7 +102,7 @@ class Job:
         facts = {}
         for name, model in self._models.items():
             added = set(measured[name]).difference(chosen[name])
-            notes = (splits.ends_note(added), splits.fold_note(points[name]), *model.notes)
+            notes = (splits.ends_note(added), splits.fold_note(points[name]), *model.facts.notes)
             facts[name] = replace(model.facts, splits=measured[name], notes=notes)
         return facts
 
@@ -232,12 +232,12 @@ class Job:
             tcp=sweep.tcp,
         )
 
-    def _workers(self, bed: Testbed, session: int) -> Workers | simulated.Workers:
+    def _workers(self, bed: Testbed, session: int) -> AnyWorkers:
         if self._simulation is None:
             return Workers(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
         return simulated.Workers(self._simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
 
-    def _start(self, workers: Workers | simulated.Workers, bed: Testbed) -> dict[str, Any]:
+    def _start(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """Start the workers; returns what the session's record says of them. Raises TestbedError."""
         try:
             workers.start()
@@ -251,7 +251,7 @@ class Job:
             raise TestbedError(f"the workers did not start: {bed.lost() or error}") from error
         return record
 
-    def _ended(self, workers: Workers | simulated.Workers, bed: Testbed) -> dict[str, Any]:
+    def _ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""
         tally = self.tally
         return {

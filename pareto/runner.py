@@ -41,11 +41,22 @@ class AnyWorkers(Protocol):
     Its methods raise connection.FAULTS, and TestbedError when the hosts cannot work together at all.
     """
 
-    @property
-    def links(self) -> tuple[Link, ...]: ...
+    links: tuple[Link, ...]
+    shaped: dict[str, dict[str, Any]]
+    """By network and link, what the shaper read back."""
+
+    def start(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """By role, what the manifest records of a host."""
 
     def lost(self) -> str:
         """Why the testbed is gone, after a fault; empty where it is not, or comes back by itself."""
+        return ""
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None: ...
 
@@ -64,15 +75,19 @@ class AnyWorkers(Protocol):
         sampled: Callable[[dict[str, Any]], None] | None = None,
     ) -> TrialResult | WrongOutput: ...
 
-    def samples(self) -> dict[str, devices.Series]: ...
+    def samples(self) -> dict[str, devices.Series]:
+        """By role, the sensors' samples since the last call."""
+        return {}
 
-    def close(self) -> None: ...
+    def sampling(self) -> dict[str, Any] | None:
+        """By role, what sampling itself took; None where nothing was sampled."""
+        return None
 
 
-class Watcher(Protocol):
-    """What follows the trials: the screen."""
+class Watcher:
+    """Follows the trials, as the screen does. This one shows nothing."""
 
-    is_live: bool
+    is_live = False
     """Whether it shows the devices' sensors while a trial runs."""
 
     def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...

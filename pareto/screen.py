@@ -19,7 +19,7 @@ from pareto.constants import MOST_ROUNDS
 from pareto.hosts.host import TcpSettings
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
-from pareto.runner import MAX_REBUILDS, Tally
+from pareto.runner import MAX_REBUILDS, Tally, Watcher
 from pareto.store import Row
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import REACHED
@@ -79,7 +79,7 @@ def plan(
     out.print(table)
 
 
-class Progress:
+class Progress(Watcher):
     """A live line on a terminal, a line for each tenth of the trials in a log."""
 
     def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:

@@ -22,6 +22,7 @@ from pareto.messages import R, Request, Split
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
+from pareto.runner import AnyWorkers
 from pareto.sweep import AUTO, Cell
 from pareto.trial import HostReport, TrialResult
 
@@ -39,7 +40,7 @@ NOT_SHAPED = "none"
 MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
 
 
-class Workers:
+class Workers(AnyWorkers):
     """A worker on each host of the chain.
 
     Its methods raise SessionError, SessionLost, TimeoutError or Unreachable; after any of them, `close`: the next
@@ -73,12 +74,8 @@ class Workers:
         self._bare: dict[str, probe.Reading] = {}
         self._token = ""
         self._devices = Devices(testbed, sample_s) if sample_s else None
+        self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
-        """By network and link, what the shaper read back."""
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        return self._testbed.links
 
     def lost(self) -> str:
         return self._testbed.lost()

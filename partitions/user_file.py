@@ -11,7 +11,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -25,16 +24,7 @@ from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
 _REFERENCE = re.compile(r"(?P<file>.+\.py)(:(?P<attribute>\w*))?")
-_DECLARED = "_pareto_model"
-
-
-@dataclass(frozen=True)
-class _Declared:
-    input_shape: tuple[int, int, int]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    classes: tuple[str, ...]
-    postprocess: Callable[[Any], Any] | None
+_DECLARATION = "_pareto_model"
 
 
 def register(
@@ -51,22 +41,22 @@ def register(
     mean, std: how images with values between 0 and 1 are normalised; ImageNet's by default, and 0 and 1 for images
     that do not have three channels. classes: what the outputs of a classifier stand for.
     """
-    declared = _declared(input_shape, mean, std, classes, postprocess)
+    declared = _declaration(input_shape, mean, std, classes=tuple(classes), postprocess=postprocess)
 
     def decorate(builder: Builder) -> Builder:
-        setattr(builder, _DECLARED, declared)
+        setattr(builder, _DECLARATION, declared)
         return builder
 
     return decorate
 
 
-def _declared(
+def _declaration(
     input_shape: Any,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    classes: tuple[str, ...] = (),
-    postprocess: Callable[[Any], Any] | None = None,
-) -> _Declared:
+    **others: Any,
+) -> dict[str, Any]:
+    """The fields of an `Entry` that a user declares. Raises ValueError."""
     try:
         channels, height, width = (operator.index(size) for size in input_shape)
     except (TypeError, ValueError):
@@ -79,7 +69,7 @@ def _declared(
     mean, std = tuple(mean or usual[0]), tuple(std or usual[1])
     if not len(mean) == len(std) == channels or not all(std):
         raise ValueError(f"mean and std have one number for each of {channels} channels, and no std is 0")
-    return _Declared((channels, height, width), mean, std, tuple(classes), postprocess)
+    return {"input_shape": (channels, height, width), "mean": mean, "std": std, **others}
 
 
 def is_reference(name: str) -> bool:
@@ -121,15 +111,14 @@ def read(file: Path, attribute: str, name: str) -> Entry:
             if callable(value) and getattr(value, "__module__", None) == module.__name__
         ]
         raise UserError(f"{file} has no function or class {attribute!r}: it has {', '.join(own) or 'none'}")
-    declared = vars(builder).get(_DECLARED) if hasattr(builder, "__dict__") else None
+    declared = vars(builder).get(_DECLARATION) if hasattr(builder, "__dict__") else None
     if declared is None:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
         try:
-            declared = _declared(shape)
+            declared = _declaration(shape)
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
-    entry = Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute)
-    return replace(entry, **vars(declared))
+    return Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute, **declared)
 
 
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
@@ -147,7 +136,7 @@ def _only_registered(module: ModuleType, file: Path) -> str:
     first = {
         id(value): name
         for name, value in reversed(vars(module).items())
-        if hasattr(value, "__dict__") and _DECLARED in vars(value)
+        if hasattr(value, "__dict__") and _DECLARATION in vars(value)
     }
     names = [*reversed(first.values())]
     if not names:

@@ -10,7 +10,7 @@ from typing import Any
 from pareto import plan, splits
 from pareto.hosts.inventory import SIMULATED
 from pareto.prepare import canonical, recipe
-from pareto.runner import Runner, Tally
+from pareto.runner import Runner, Tally, Watcher
 from pareto.simulated.workers import Simulation, Workers
 from pareto.simulated.world import World
 from pareto.store import Row, Store
@@ -36,7 +36,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
             store,
             networks,
             sweep.link_tolerance,
-            _Nobody(),
+            Watcher(),
             Tally(),
             simulation.clock,
             sweep.slowdown,
@@ -65,17 +65,3 @@ class _Memory(Store):
     def write_requests(
         self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]
     ) -> None: ...
-
-
-class _Nobody:
-    """A watcher that shows nothing."""
-
-    is_live = False
-
-    def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
-
-    def started(self, trial: plan.Trial) -> None: ...
-
-    def finished(self, trial: plan.Trial, row: Row) -> None: ...
-
-    def rebuilds(self, reason: str, times: int) -> None: ...

@@ -27,6 +27,7 @@ from pareto.link.profile import Profile
 from pareto.messages import TrialReport, Usage, WrongOutput
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
+from pareto.runner import AnyWorkers
 from pareto.simulated.requests import Path
 from pareto.simulated.world import World
 from pareto.sweep import AUTO, Cell, Sweep
@@ -64,10 +65,8 @@ class Clock:
 class Model:
     """A model as far as it is simulated. unit_flops: of each unit, one image."""
 
-    name: str
     facts: ModelFacts
     manifest: dict[str, Any]
-    notes: tuple[str, ...]
     unit_flops: tuple[int, ...]
 
 
@@ -110,14 +109,14 @@ class Simulation:
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
         whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops)) / sweep.edge_cpu
         result_bytes = sum(spec.nbytes for spec in outline.results)
-        facts = ModelFacts(points, whole_s, result_bytes, input=how.input)
+        facts = ModelFacts(points, whole_s, result_bytes, input=how.input, notes=(f"{SIMULATED}: {NOTE}",))
         manifest = {
             "graph_digest": outline.graph_digest,
             "input": how.input,
             "input_shape": outline.input_shape,
             "points": [{"name": point, "payload_bytes": nbytes} for point, nbytes in points],
         }
-        self.models[name] = Model(outline.name, facts, manifest, (f"{SIMULATED}: {NOTE}",), flops)
+        self.models[name] = Model(facts, manifest, flops)
 
     def testbed(self, hosts: int) -> Testbed:
         """A chain of hosts that do not exist. Raises TestbedError for a host in the world that the chain lacks."""
@@ -135,7 +134,7 @@ class Simulation:
         return Testbed({}, links, heartbeat, world.label(roles), facts, is_local=True, undo=undo)
 
 
-class Workers:
+class Workers(AnyWorkers):
     """The workers of a simulated testbed. A world and a sweep give the same figures in whatever order trials come."""
 
     def __init__(
@@ -156,13 +155,6 @@ class Workers:
         self.links = links
         self.shaped: dict[str, dict[str, Any]] = {}
 
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def lost(self) -> str:
-        return ""
-
     def facts(self) -> dict[str, Any]:
         packages = {name: version(name) for name in ("torch", "torchvision")}
         return {
@@ -173,12 +165,6 @@ class Workers:
             }
             for role in self._hosts
         }
-
-    def samples(self) -> dict[str, Any]:
-        return {}
-
-    def sampling(self) -> dict[str, Any] | None:
-        return None
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
         """Put the network's profiles on the links. Raises SessionLost or Unreachable for a simulated fault."""
@@ -337,7 +323,7 @@ class Workers:
         if key not in self._usual:
             model = self._models[cell.model]
             times = {
-                role: self._world.unit_times_s(role, model.name, model.unit_flops) for role in self._hosts
+                role: self._world.unit_times_s(role, cell.model, model.unit_flops) for role in self._hosts
             }
             spans = zip(times.values(), pairwise((0, *cell.cuts, len(model.unit_flops))), strict=True)
             edge_s, *later_s = (cell.batch_size * sum(each[first:last]) for each, (first, last) in spans)

@@ -105,7 +105,7 @@ def _run(
     if before is not None:
         before()
     from pareto import cli
-    from pareto.last_resort import guarded
+    from pareto.__main__ import guarded
 
     code = guarded(cli.main)
     if keep is not None:

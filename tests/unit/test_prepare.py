@@ -133,7 +133,7 @@ def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
         assert len(set(shown)) == count * batch_size
         assert {name for name, _ in shown} == set(CLASSES)
         assert torch.equal(tensors["reference0"], answers(it, tensors["inputs"]))
-    assert it.facts.images == 6 and it.notes == ()
+    assert it.facts.images == 6 and it.facts.notes == ()
     told = it.manifest["dataset"]
     assert (told["name"], told["images"], told["of"], told["classes"]) == ("folder", 6, 18, CLASSES)
     assert {size: fed["images"] for size, fed in told["inputs"].items()} == {"1": 6, "4": 8}
@@ -154,7 +154,7 @@ def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_
     tensors = data(it)
     assert tensors["inputs"].shape == (16, 1, *SHAPE)
     assert "labels" not in tensors and it.facts.images == 0
-    (note,) = it.notes
+    (note,) = it.facts.notes
     assert own in note
     assert note.replace(own, "OWN") == snapshot
 

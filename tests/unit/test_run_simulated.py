@@ -73,21 +73,6 @@ def test_what_a_cut_has_to_beat_is_measured_too(tmp_path: Path, job: tuple[str, 
     assert "--only" in done.out.partition("estimate")[0]
 
 
-def test_a_run_older_than_a_default_goes_on_as_it_was_begun(tmp_path: Path, job: tuple[str, ...]) -> None:
-    older = ("--points", "3", "--only", "--input", "float32", "--trials", "2")
-    assert command(*job, "--testbed", "simulated", *older).code == 0
-    rows, path = read(tmp_path), only_run(tmp_path) / "manifest.json"
-    manifest = json.loads(path.read_text())
-    for option in ("only", "input"):
-        del manifest["sweep"][option]
-    path.write_text(json.dumps(manifest))
-    trials_file = path.with_name("trials.csv")
-    kept = trials_file.read_text().splitlines(keepends=True)[:-1]
-    trials_file.write_text("".join(kept))
-    assert command("--resume", str(path.parent), "--model", MODEL, "--figures", "none").code == 0
-    assert sorted(row["point"] for row in read(tmp_path)) == sorted(row["point"] for row in rows)
-
-
 def test_what_failed_is_done_again_and_the_rest_stays(tmp_path: Path, job: tuple[str, ...]) -> None:
     (tmp_path / "world.yaml").write_text(f"{SLOW}\nfaults: {{failed: 20%}}\n")
     testbed = f"simulated:{tmp_path}/world.yaml"

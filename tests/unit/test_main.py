@@ -95,7 +95,7 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     ids=["thread", "destructor", "recursion", "memory", "encoding", "Ctrl-C"],
 )
 def test_nothing_ends_in_a_traceback(tmp_path: Path, body: str, lines: int) -> None:
-    code = f"import sys, threading\nfrom pareto.last_resort import guarded\ndef run():\n  exec({body!r})\n  return 0\n"
+    code = f"import sys, threading\nfrom pareto.__main__ import guarded\ndef run():\n  exec({body!r})\n  return 0\n"
     done = ended(tmp_path, "-c", f"{code}sys.exit(guarded(run))")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == lines
