@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pareto.messages import MAX_S
+from pareto.messages import MAX_S, JoinAgents
 
 Tensors = tuple[Tensor, ...]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -111,27 +111,14 @@ class AgentBackend(Protocol):
 
     def serve(self, address: str, token: str) -> Server: ...
 
-    def join(
-        self,
-        name: str,
-        hosts: Sequence[str],
-        address: str,
-        port: int,
-        interface: str,
-        listener: socket.socket | None,
-        *,
-        variant: str,
-    ) -> None:
-        """Start this host's agent, called `name`, and return when those of all hosts are there. Raises BackendError.
+    def join(self, request: JoinAgents, listener: socket.socket | None) -> Client | None:
+        """Start this host's agent and return when those of all hosts are there. Raises BackendError.
 
-        They meet at a port whose `listener` the last host has.
+        They meet at a port whose `listener` the last host has; every other one gets a client of the host behind it.
         """
 
     def leave(self) -> None:
-        """End the agent."""
-
-    def reach(self, peer: str) -> Client:
-        """Make a client of the host whose agent has this name."""
+        """End the agent, so that it can `join` again. Requests that have come are answered before."""
 
 
 def fingerprint(

@@ -17,24 +17,22 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
-from torch.distributed.rpc import constants
 
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors, check_seconds
 from pareto.backends.pipeline import Pipeline, Request
-from pareto.backends.registry import RPC_CHANNELS
+from pareto.backends.registry import RPC_CHANNELS, parse
+from pareto.messages import JoinAgents
 
-WORKER_THREADS = constants.DEFAULT_NUM_WORKER_THREADS
-"""As many as torch takes by itself."""
 INIT_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 300.0
-ENDED = "EOF: ", "ENOTCONN: "
+ENDED = "EOF: ", "ENOTCONN: ", "EPIPE: "
 """How libuv begins its words for a connection that the other end has closed."""
 
 _server: RpcServer | None = None
@@ -48,44 +46,22 @@ def serve(address: str, token: str) -> RpcServer:
     return RpcServer()
 
 
-def reach(peer: str) -> RpcClient:
-    """Make a client of the host whose agent has this name."""
-    return RpcClient(peer)
+def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | None:
+    """As in the protocol, within a minute. Every host must be able to reach every other one: they all meet.
 
-
-def listen(address: str) -> socket.socket:
-    """The socket of the rendezvous store, on the data address only (TCPStore's own choice is every address)."""
-    return socket.create_server((address, 0))
-
-
-def join(
-    name: str,
-    hosts: Sequence[str],
-    address: str,
-    port: int,
-    interface: str,
-    listener: socket.socket | None = None,
-    *,
-    variant: str = "",
-    threads: int = WORKER_THREADS,
-) -> None:
-    """Start this process's agent; returns when those of all `hosts` are there. Raises BackendError within a minute.
-
-    name: of this host, one of `hosts`, which are in the order of the chain. The last one has the store, at `address`
-    and `port`, and is given its `listener`. variant: one of `RPC_CHANNELS`, the same on all hosts. Every host must be
-    able to reach every other one: they all meet. torch counts meetings: processes that met before cannot meet a new
-    one.
+    torch counts meetings: processes that met before cannot meet a new one.
     """
-    os.environ["TP_SOCKET_IFNAME"] = interface
-    os.environ["GLOO_SOCKET_IFNAME"] = interface
-    rank, world = len(hosts) - 1 - list(hosts).index(name), len(hosts)
+    role, hosts = request.role, request.hosts
+    os.environ["TP_SOCKET_IFNAME"] = request.interface
+    os.environ["GLOO_SOCKET_IFNAME"] = request.interface
+    rank, world = len(hosts) - 1 - hosts.index(role), len(hosts)
 
     def rendezvous() -> Iterator[tuple[TCPStore, int, int]]:
-        # The store takes a duplicate: it closes what it is given.
+        # A socket on the data address, for TCPStore's own choice is every address; a duplicate, for it closes it.
         fd = os.dup(listener.fileno()) if listener is not None else None
         store = TCPStore(
-            address,
-            port,
+            request.address,
+            request.port,
             world,
             is_master=rank == 0,
             timeout=timedelta(seconds=INIT_TIMEOUT_S),
@@ -100,18 +76,18 @@ def join(
         )
     _rendezvous["pareto"] = rendezvous
     options = rpc.TensorPipeRpcBackendOptions(
-        num_worker_threads=threads,
         rpc_timeout=CALL_TIMEOUT_S,
         init_method="pareto://",
         _transports=["uv"],
-        _channels=list(RPC_CHANNELS[variant]),
+        _channels=list(RPC_CHANNELS[parse(request.backend).variant]),
     )
     try:
         rpc.init_rpc(  # type: ignore[no-untyped-call]
-            name, rank=rank, world_size=world, rpc_backend_options=options
+            role, rank=rank, world_size=world, rpc_backend_options=options
         )
     except RuntimeError as error:
         raise BackendError(f"rpc did not start: {str(error).splitlines()[0]}") from error
+    return RpcClient(hosts[hosts.index(role) + 1]) if rank else None
 
 
 def leave() -> None:

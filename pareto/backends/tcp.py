@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
-from pareto.backends.door import Door
 from pareto.backends.pipeline import Pipeline, Request, fault_text
 from pareto.backends.stripes import Stripes
 from pareto.backends.wire import Line
@@ -136,7 +135,7 @@ class TcpServer:
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
-        self._door = Door(address, token, self._converse, "tcp")
+        self._door = handshake.Door(address, token, self._converse, "tcp")
         self.address, self.port = self._door.address
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:

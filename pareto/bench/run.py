@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from statistics import fmean, median
 from typing import Any
 
 from rich.console import Console
@@ -38,7 +39,7 @@ from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile, describe
 from pareto.messages import Connect, GetFacts, JoinAgents, OpenRendezvous
-from pareto.worker.bench import Expect, GetTaken, ListenFor, Stream, Taken, TimeStream, TimeTrips, Trips
+from pareto.worker.bench import Expect, GetTaken, ListenFor, Taken, Timed, TimePayloads
 
 PROGRAM = "pareto.worker.bench"
 FIRST_TRIPS, QUICK_S = 5, 0.1
@@ -122,17 +123,17 @@ class Ends:
             self._connect(place, ways)
             self._undo = undo.pop_all()
 
-    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> Trips:
-        """The report on `count` round trips. kept: also compare the last payload with what was sent."""
+    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
+        """The seconds of `count` round trips. kept: also compare the last payload with what was sent."""
         self._far.ask(Expect(way, nbytes, count, kept))
-        trips = self._near.ask(TimeTrips(way, nbytes, count, self._interface), TIMEOUT_S)
+        trips = self._near.ask(TimePayloads(way, nbytes, count, self._interface), TIMEOUT_S)
         self._arrived(way, nbytes, count, trips.sent_bytes)
-        return trips
+        return trips.seconds
 
-    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> tuple[Stream, Taken]:
+    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
         """What both ends report on `count` payloads one after another."""
         self._far.ask(Expect(way, nbytes, count))
-        stream = self._near.ask(TimeStream(way, nbytes, count, self._interface, in_flight), TIMEOUT_S)
+        stream = self._near.ask(TimePayloads(way, nbytes, count, self._interface, in_flight), TIMEOUT_S)
         return stream, self._arrived(way, nbytes, count, stream.sent_bytes)
 
     def close(self) -> None:
@@ -212,26 +213,26 @@ def measure(
                         drawn = time.monotonic()
                     started_s = round(time.monotonic() - began, 3)
                     trips, payloads = counts[effort, way]
-                    trip = ends[way].trips(way, effort.nbytes, trips)
+                    trips_s = ends[way].trips(way, effort.nbytes, trips)
                     stream: tuple[Any, ...] = ()
                     if payloads:
                         near, far = ends[way].stream(way, effort.nbytes, payloads, effort.in_flight)
-                        stream = (payloads, near.seconds, near.cpu_s, far.cpu_s, near.sent_bytes)
+                        stream = (payloads, *near.seconds, near.cpu_s, far.cpu_s, near.sent_bytes)
                     named = (place.name, effort.nbytes, way, number, started_s)
-                    samples.append(Sample(*named, trips, trip.median_s, trip.mean_s, *stream))
+                    samples.append(Sample(*named, trips, median(trips_s), fmean(trips_s), *stream))
         return samples, ends[request.ways[0]].facts
 
 
 def _first(ends: Ends, effort: Effort, way: str) -> tuple[int, int]:
     """How many trips and payloads make a sample, from first calls, which count for nothing else."""
-    trip_s = ends.trips(way, effort.nbytes, 1, kept=True).median_s
+    (trip_s,) = ends.trips(way, effort.nbytes, 1, kept=True)
     if trip_s < QUICK_S:
-        trip_s = ends.trips(way, effort.nbytes, FIRST_TRIPS).median_s
+        trip_s = median(ends.trips(way, effort.nbytes, FIRST_TRIPS))
     if not effort.streamed:
         return effort.trips(trip_s), 0
     few = effort.payloads(trip_s)
     stream, _ = ends.stream(way, effort.nbytes, few, effort.in_flight)
-    return effort.trips(trip_s), effort.payloads(stream.seconds / few)
+    return effort.trips(trip_s), effort.payloads(stream.seconds[0] / few)
 
 
 def run(out: Console, request: Request, folder: Path) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from math import erfc, pi, sin, sqrt
 from random import Random
-from typing import Protocol
 
 from pareto.link.profile import Bucket, Direction
 from pareto.link.trace import Trace
@@ -17,21 +16,7 @@ from pareto.link.trace import Trace
 FULL = -1
 
 
-class Pacing(Protocol):
-    """One direction's delay and rate. Packets leave in the order they came."""
-
-    @property
-    def limit_bytes(self) -> int | None:
-        """How much may wait for the line (None: the path's own bound on memory is all there is)."""
-
-    def leave_ns(self, now_ns: int, wire_bytes: int, after_ns: int) -> int:
-        """When a packet that arrives now leaves, not before `after_ns`; FULL where the queue has no room for it."""
-
-    def overtaken(self, now_ns: int, wire_bytes: int) -> None:
-        """Take note of a reordered packet, which goes out at once, past all that wait."""
-
-
-def pacing_for(direction: Direction, bucket: Bucket | None, random: Random, begin_ns: int) -> Pacing:
+def pacing_for(direction: Direction, bucket: Bucket | None, random: Random, begin_ns: int) -> Line:
     """The pacing of a direction whose trace, if it has one, is at its beginning at `begin_ns`."""
     if direction.trace is not None:
         return TraceLine(direction, direction.trace, random, begin_ns)
@@ -66,33 +51,11 @@ class Jitter:
         return round(self._spread_ns * (2 * uniform - 1))
 
 
-class Waiting:
-    """The packets in front of a line, the one on it included, and whether there is room for another."""
-
-    def __init__(self, limit_bytes: int | None) -> None:
-        self.limit_bytes = limit_bytes
-        self._leaving: deque[tuple[int, int]] = deque()
-        self._bytes = 0
-
-    def has_room(self, now_ns: int, wire_bytes: int) -> bool:
-        """Whether so many bytes may wait too. An idle line takes any: a super-packet can exceed the queue."""
-        if self.limit_bytes is None:
-            return True
-        leaving = self._leaving
-        while leaving and leaving[0][0] <= now_ns:
-            self._bytes -= leaving.popleft()[1]
-        return not leaving or self._bytes + wire_bytes <= self.limit_bytes
-
-    def add(self, leave_ns: int, wire_bytes: int) -> None:
-        if self.limit_bytes is not None:
-            self._leaving.append((leave_ns, wire_bytes))
-            self._bytes += wire_bytes
-
-
 class Line:
-    """netem's delay and rate: `max(arrival + delay, the one before) + bytes / rate`.
+    """netem's delay and rate: `max(arrival + delay, the one before) + bytes / rate`. Packets leave as they came.
 
     The queue is a router's at the near end of the line, before jitter: what jitter holds up does not fill it.
+    limit_bytes: how much may wait there (None: the path's own bound on memory is all there is).
     """
 
     def __init__(self, direction: Direction, random: Random) -> None:
@@ -100,45 +63,59 @@ class Line:
         self._delay_ns = round(direction.delay_s * 1e9)
         self._jitter = Jitter(direction, random)
         self._per_byte_ns = 8e9 / direction.rate_bps if direction.rate_bps else 0.0
-        self._waiting = Waiting(direction.waiting_bytes)
         self._line_free_ns = 0
+        self._waiting: deque[tuple[int, int]] = deque()
+        """When each packet in front of the line, the one on it included, has left, and its bytes."""
+        self._waiting_bytes = 0
 
     def leave_ns(self, now_ns: int, wire_bytes: int, after_ns: int) -> int:
-        if not self._waiting.has_room(now_ns, wire_bytes):
+        """When a packet that arrives now leaves, not before `after_ns`; FULL where the queue has no room for it."""
+        if not self._has_room(now_ns, wire_bytes):
             return FULL
         takes_ns = round(wire_bytes * self._per_byte_ns)
         self._line_free_ns = max(now_ns, self._line_free_ns) + takes_ns
-        self._waiting.add(self._line_free_ns, wire_bytes)
+        self._add(self._line_free_ns, wire_bytes)
         return max(now_ns + self._delay_ns + self._jitter.draw_ns(), after_ns) + takes_ns
 
     def overtaken(self, now_ns: int, wire_bytes: int) -> None:
-        """It takes none of the line's time, as in netem."""
+        """Take note of a reordered packet, which goes out at once: as in netem it takes none of the line's time."""
+
+    def _has_room(self, now_ns: int, wire_bytes: int) -> bool:
+        """Whether so many bytes may wait too. An idle line takes any: a super-packet can exceed the queue."""
+        if self.limit_bytes is None:
+            return True
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now_ns:
+            self._waiting_bytes -= waiting.popleft()[1]
+        return not waiting or self._waiting_bytes + wire_bytes <= self.limit_bytes
+
+    def _add(self, leave_ns: int, wire_bytes: int) -> None:
+        if self.limit_bytes is not None:
+            self._waiting.append((leave_ns, wire_bytes))
+            self._waiting_bytes += wire_bytes
 
 
-class TokenBucket:
+class TokenBucket(Line):
     """netem's delay, then tbf: what finds tokens passes at once, the rest waits for them.
 
     The bucket starts full. Its queue is `rate x latency + burst` long, as tc computes it from a latency.
     """
 
     def __init__(self, direction: Direction, rate_bps: float, bucket: Bucket, random: Random) -> None:
+        super().__init__(direction, random)
         self.limit_bytes = int(rate_bps / 8 * bucket.latency_s) + bucket.burst_bytes
-        self._delay_ns = round(direction.delay_s * 1e9)
-        self._jitter = Jitter(direction, random)
-        self._per_byte_ns = 8e9 / rate_bps
         self._burst_ns = round(bucket.burst_bytes * self._per_byte_ns)
-        self._waiting = Waiting(self.limit_bytes)
         self._ready_ns = 0
         self._full_ns = 0  # when the bucket will be full again if nothing more comes
 
     def leave_ns(self, now_ns: int, wire_bytes: int, after_ns: int) -> int:
         ready = max(now_ns + self._delay_ns + self._jitter.draw_ns(), self._ready_ns)
-        if not self._waiting.has_room(ready, wire_bytes):
+        if not self._has_room(ready, wire_bytes):
             return FULL
         start = max(ready, after_ns)
         self._take(start, wire_bytes)
         leave = max(start, self._full_ns - self._burst_ns)
-        self._waiting.add(leave, wire_bytes)
+        self._add(leave, wire_bytes)
         self._ready_ns = ready
         return leave
 
@@ -150,7 +127,7 @@ class TokenBucket:
         self._full_ns = max(self._full_ns, at_ns) + round(wire_bytes * self._per_byte_ns)
 
 
-class TraceLine:
+class TraceLine(Line):
     """Rate and delay over time: the wait for the line comes first, then the delay in force when it is over.
 
     A transmission ends when the trace has carried its bits, so what waits drains at the rates that come, and an
@@ -158,12 +135,9 @@ class TraceLine:
     """
 
     def __init__(self, direction: Direction, trace: Trace, random: Random, begin_ns: int) -> None:
-        self.limit_bytes = direction.waiting_bytes
+        super().__init__(direction, random)
         self._trace = trace
-        self._limited = trace.limited
         self._begin_ns = begin_ns
-        self._jitter = Jitter(direction, random)
-        self._waiting = Waiting(direction.waiting_bytes)
         # Bits and not a time: an outage passes no bit, and a sum of bits gathers no rounding of times. Asked for
         # here, so that a long trace makes its sums now and not while the first packet waits.
         self._sent_bits = trace.carried_bits(0.0)
@@ -171,15 +145,12 @@ class TraceLine:
     def leave_ns(self, now_ns: int, wire_bytes: int, after_ns: int) -> int:
         # A packet may have been read a moment before the trace began.
         sent_s = max(0.0, (now_ns - self._begin_ns) / 1e9)
-        if self._limited:
-            if not self._waiting.has_room(now_ns, wire_bytes):
+        if self._trace.limited:
+            if not self._has_room(now_ns, wire_bytes):
                 return FULL
             self._sent_bits = max(self._sent_bits, self._trace.carried_bits(sent_s)) + 8 * wire_bytes
             sent_s = self._trace.when_carried(self._sent_bits)
         sent_ns = self._begin_ns + round(sent_s * 1e9)
-        self._waiting.add(sent_ns, wire_bytes)
+        self._add(sent_ns, wire_bytes)
         delay_ns = round(self._trace.step(sent_s).delay_s * 1e9) + self._jitter.draw_ns()
         return max(sent_ns + max(0, delay_ns), after_ns)
-
-    def overtaken(self, now_ns: int, wire_bytes: int) -> None:
-        """It takes none of the line's time, as in netem."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from pareto.link import packets as frames
-from pareto.link.pacing import FULL, Pacing, pacing_for
+from pareto.link.pacing import FULL, Line, pacing_for
 from pareto.link.profile import FREE_RATE_BPS, Bucket, Direction, Gilbert
 
 NEVER = 1 << 62
@@ -62,7 +62,7 @@ class _Shape:
     """What is in force for frames that arrive now."""
 
     straight: bool  # nothing is asked: frames pass at once
-    pacing: Pacing
+    pacing: Line
     losses: Losses | None
     max_queued_bytes: int
 

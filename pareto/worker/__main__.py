@@ -111,14 +111,12 @@ class Worker:
     def join(self, request: messages.JoinAgents) -> None:
         if self._joined:
             registry.agents(self._joined).leave()
-        name = registry.parse(request.backend)
-        backend = registry.agents(name.name)
-        meeting = (request.role, request.hosts, request.address, request.port, request.interface)
-        backend.join(*meeting, self._rendezvous, variant=name.variant)
-        self._joined = name.name
+        name = registry.parse(request.backend).name
+        client = registry.agents(name).join(request, self._rendezvous)
+        self._joined = name
         self._set_congestion()
-        for behind in request.hosts[request.hosts.index(request.role) + 1 :][:1]:
-            self._clients[request.backend] = backend.reach(behind)
+        if client is not None:
+            self._clients[request.backend] = client
 
     def warm(self, request: messages.WarmUp) -> float:
         started = time.perf_counter()

@@ -10,16 +10,17 @@ import argparse
 import gc
 import os
 import socket
-import statistics
 import sys
 import time
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
 from pareto.backends import registry
 from pareto.jsonlines import Refused, serve
 from pareto.messages import (
+    MAX_REQUESTS,
     Answers,
     Connect,
     Count,
@@ -35,6 +36,7 @@ from pareto.messages import (
     Seconds,
     handlers,
 )
+from pareto.validation import Bounds
 from pareto.worker import host
 from pareto.worker.device import Cpu
 from pareto.worker.transports import SOCKETS, ClientNear, FloorFar, FloorNear, ServerFar, payload
@@ -77,42 +79,25 @@ class GetTaken(Request[Taken], op="taken"):
 
 
 @dataclass(frozen=True)
-class Trips:
-    """The median and mean round trip, and the bytes that the near end's interface sent."""
+class Timed:
+    """The seconds of each round trip, or of the whole stream; and meanwhile the near end's processor time, and the
+    bytes that its interface sent.
+    """
 
-    median_s: Duration
-    mean_s: Duration
-    sent_bytes: Difference
-
-
-@dataclass(frozen=True)
-class TimeTrips(Request[Trips], op="trips"):
-    """The near end: time `count` round trips."""
-
-    way: str
-    nbytes: Positive
-    count: Positive
-    interface: str
-
-
-@dataclass(frozen=True)
-class Stream:
-    """The time of a stream, the near end's processor time for it, and the bytes that its interface sent."""
-
-    seconds: Duration
+    seconds: Annotated[list[Duration], Bounds(1, MAX_REQUESTS)]
     cpu_s: Seconds
     sent_bytes: Difference
 
 
 @dataclass(frozen=True)
-class TimeStream(Request[Stream], op="stream"):
-    """The near end: time `count` payloads in a row, at most `in_flight` of them unanswered."""
+class TimePayloads(Request[Timed], op="time"):
+    """The near end: time `count` payloads, at most `in_flight` of them unanswered; None: each round trip by itself."""
 
     way: str
     nbytes: Positive
     count: Positive
     interface: str
-    in_flight: Positive
+    in_flight: Positive | None = None
 
 
 class End:
@@ -154,11 +139,9 @@ class End:
         return int(self._rendezvous.getsockname()[1])
 
     def join(self, request: JoinAgents) -> None:
-        name = registry.parse(request.backend)
-        backend, to = registry.agents(name.name), (request.address, request.port, request.interface)
-        backend.join(request.role, request.hosts, *to, self._rendezvous, variant=name.variant)
-        if request.role != request.hosts[-1]:
-            self._near[request.backend] = ClientNear(backend.reach(request.hosts[-1]))
+        client = registry.agents(registry.parse(request.backend).name).join(request, self._rendezvous)
+        if client is not None:
+            self._near[request.backend] = ClientNear(client)
 
     def expect(self, request: Expect) -> None:
         gc.collect()
@@ -173,27 +156,19 @@ class End:
         count, last = self._far[order.way].taken()
         return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
-    def trips(self, request: TimeTrips) -> Trips:
-        near, before = self._begun(request)
-        seconds = near.trips(request.count)
-        return Trips(statistics.median(seconds), statistics.fmean(seconds), _sent(request) - before)
-
-    def stream(self, request: TimeStream) -> Stream:
-        near, before = self._begun(request)
-        cpu, started = time.process_time(), time.perf_counter()
-        near.stream(request.count, request.in_flight)
-        seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-        return Stream(seconds, cpu_s, _sent(request) - before)
-
-    def _begun(self, request: TimeTrips | TimeStream) -> tuple[FloorNear, int]:
+    def time(self, request: TimePayloads) -> Timed:
         near = self._near[request.way]
         near.begin(payload(request.nbytes))
         gc.collect()
-        return near, _sent(request)
-
-
-def _sent(request: TimeTrips | TimeStream) -> int:
-    return host.interface_bytes(request.interface)[1]
+        before = host.interface_bytes(request.interface)[1]
+        cpu, started = time.process_time(), time.perf_counter()
+        if request.in_flight is None:
+            seconds = near.trips(request.count)
+        else:
+            near.stream(request.count, request.in_flight)
+            seconds = [time.perf_counter() - started]
+        cpu_s = time.process_time() - cpu
+        return Timed(seconds, cpu_s, host.interface_bytes(request.interface)[1] - before)
 
 
 def main() -> None:
@@ -219,8 +194,7 @@ def main() -> None:
         JoinAgents: end.join,
         Expect: end.expect,
         GetTaken: end.taken,
-        TimeTrips: end.trips,
-        TimeStream: end.stream,
+        TimePayloads: end.time,
     }
     serve(handlers(answers))
 

@@ -19,6 +19,7 @@ import math
 import secrets
 import select
 import socket
+import statistics
 import struct
 import time
 from collections.abc import Iterable, Sequence
@@ -27,13 +28,14 @@ from typing import Annotated, TypeVar
 
 from pareto.backends import handshake
 from pareto.jsonlines import plain
-from pareto.link.probe import Question, Sample
+from pareto.link.probe import Question, Reading, Sample
 from pareto.messages import LineRate, Port
 from pareto.validation import Bounds, read
 
 TIMEOUT_S = 60.0
 TRAIN_BYTES = 1472
 """Payload of a train's datagram: the most that one frame of an MTU of 1500 carries over IPv4."""
+PAYLOAD_SHARE = TRAIN_BYTES / 1514
 SAMPLE_BYTES = 100
 PING, SAMPLE, TRAIN = range(3)
 _HEADER = struct.Struct("!16sBI")
@@ -102,27 +104,6 @@ def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = Tru
     )
     typical = slopes[len(slopes) // 2] if slopes else 0.0
     return 8 / typical if typical > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class Line:
-    """Round trips in seconds of the pings that were answered, payload edge to server and back in bit/s.
-
-    None: not asked, or not enough came.
-    """
-
-    rtts_s: list[float] = field(default_factory=list)
-    rate_bps: float | None = None
-    rate_back_bps: float | None = None
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """What an exchange of datagrams measured. None: not asked."""
-
-    line: Line = field(default_factory=Line)
-    sample: Sample | None = None
-    sample_back: Sample | None = None
 
 
 @dataclass
@@ -283,21 +264,22 @@ class _Counted:
     sample: Sample | None
 
 
-def ask(tcp: socket.socket, question: Question) -> Exchange:
-    """The edge's end of an exchange. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
+def ask(tcp: socket.socket, question: Question) -> Reading:
+    """What the edge's end of an exchange measures. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
     with _datagram_socket(tcp) as udp:
         send_json(tcp, _Begin(udp.getsockname()[1], question))
         ready = receive_json(tcp, _Ready)
         pings = question.pings + 1 if question.datagrams else 0  # the first wakes both ends up
         echoes, sample = Arrivals(pings), Arrivals(question.sample_back)
-        train = _train(question, question.bulk_back, question.skip_back)
+        train_out, train_back = _trains(question)
+        train = Arrivals(train_back, question.skip_back // TRAIN_BYTES, question.constant)
         peer, cookie = (tcp.getpeername()[0], ready.port), bytes.fromhex(ready.cookie)
         end = End(udp, peer, cookie, {PING: echoes, SAMPLE: sample, TRAIN: train})
         # In this order: an echo is timed while nothing else is being sent, the sample has no train before it.
         sent = end.send(PING, pings, _PING_BYTES, question.ping_gap_s)
         end.gather(question.wait_s, PING)
         end.send(SAMPLE, question.sample_out, SAMPLE_BYTES, question.sample_gap_s)
-        end.send(TRAIN, _train(question, question.bulk_out).expected, TRAIN_BYTES, question.train_gap_out_s)
+        end.send(TRAIN, train_out, TRAIN_BYTES, question.train_gap_out_s)
         send_json(tcp, "sent")
         end.wait_for(tcp)  # until the other end has sent all
         counted = receive_json(tcp, _Counted)
@@ -307,7 +289,16 @@ def ask(tcp: socket.socket, question: Question) -> Exchange:
         for number in range(1, pings)
         if number in echoes.at
     ]
-    return Exchange(Line(rtts_s, counted.rate_bps, train.rate_bps()), counted.sample, sample.sample())
+    return Reading(
+        statistics.median(rtts_s) if rtts_s else None,
+        counted.rate_bps,
+        train.rate_bps(),
+        counted.sample,
+        sample.sample(),
+        PAYLOAD_SHARE,
+        tuple(rtts_s),
+        ping_bytes=PING_WIRE_BYTES,
+    )
 
 
 def answer(tcp: socket.socket) -> None:
@@ -315,21 +306,26 @@ def answer(tcp: socket.socket) -> None:
     begin = receive_json(tcp, _Begin)
     question, cookie = begin.question, secrets.token_bytes(16)
     with _datagram_socket(tcp) as udp:
-        sample, train = Arrivals(question.sample_out), _train(question, question.bulk_out, question.skip_out)
+        train_out, train_back = _trains(question)
+        sample = Arrivals(question.sample_out)
+        train = Arrivals(train_out, question.skip_out // TRAIN_BYTES, question.constant)
         end = End(udp, (tcp.getpeername()[0], begin.port), cookie, {SAMPLE: sample, TRAIN: train})
         send_json(tcp, _Ready(udp.getsockname()[1], cookie.hex()))
         end.wait_for(tcp)
         receive_json(tcp, str)
         end.gather(question.wait_s, SAMPLE, TRAIN)
         end.send(SAMPLE, question.sample_back, SAMPLE_BYTES, question.sample_gap_s)
-        end.send(TRAIN, _train(question, question.bulk_back).expected, TRAIN_BYTES, question.train_gap_back_s)
+        end.send(TRAIN, train_back, TRAIN_BYTES, question.train_gap_back_s)
         send_json(tcp, _Counted(train.rate_bps(), sample.sample()))
 
 
-def _train(question: Question, bulk: int, skip: int = 0) -> Arrivals:
-    """The datagrams of a bulk, where it goes by UDP: a rate needs two."""
-    expected = max(2, math.ceil(bulk / TRAIN_BYTES)) if bulk and question.datagrams else 0
-    return Arrivals(expected, skip // TRAIN_BYTES, question.constant)
+def _trains(question: Question) -> tuple[int, int]:
+    """The datagrams of the bulks out and back, where they go by UDP: a rate needs two."""
+    out, back = (
+        max(2, math.ceil(bulk / TRAIN_BYTES)) if bulk and question.datagrams else 0
+        for bulk in (question.bulk_out, question.bulk_back)
+    )
+    return out, back
 
 
 def _longest_rising(numbers: Iterable[int]) -> int:

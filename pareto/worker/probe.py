@@ -17,10 +17,9 @@ import struct
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from pareto.backends import handshake
-from pareto.backends.door import Door
-from pareto.constants import GOODPUT
 from pareto.jsonlines import Refused, serve
 from pareto.link.probe import ConnectProbe, OpenProbe, Question, Reach, Reading
 from pareto.messages import handlers
@@ -31,7 +30,6 @@ TIMEOUT_S = datagrams.TIMEOUT_S
 REACH_S = 10.0
 CHUNK, POUR = 1 << 16, 1 << 20
 """Bytes that are received at once, and sent."""
-UDP_PAYLOAD_SHARE = datagrams.TRAIN_BYTES / 1514
 _ASK = struct.Struct("!cQQ")
 """what (p: echo, o: bulk edge to server, v: the same over a line whose rate varies, b: bulk server to edge, m: message,
 d: datagrams), bytes that follow or are wanted, bytes of them that the rate leaves out; in an echo, the nanoseconds that
@@ -47,7 +45,7 @@ class ProbeServer:
     """The answering end: a thread for each connection that knows the token, which sleeps between probes."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._door = Door(address, token, self._converse, "probe")
+        self._door = handshake.Door(address, token, self._converse, "probe")
         self.port = self._door.port
 
     def close(self) -> None:
@@ -94,28 +92,20 @@ class ProbeClient:
 
     def measure(self, question: Question) -> Reading:
         """Take one reading. Raises OSError, EOFError, ValueError."""
-        by_tcp = None if question.datagrams else self._by_tcp(question)
-        by_udp = datagrams.Exchange()
+        reading = Reading(None, None, None) if question.datagrams else self._by_tcp(question)
         if question.datagrams or question.sample_out or question.sample_back:
             self._sock.sendall(_ASK.pack(b"d", 0, 0))
             by_udp = datagrams.ask(self._sock, question)
-        line = by_tcp or by_udp.line
-        return Reading(
-            statistics.median(line.rtts_s) if line.rtts_s else None,
-            line.rate_bps,
-            line.rate_back_bps,
-            by_udp.sample,
-            by_udp.sample_back,
-            UDP_PAYLOAD_SHARE if question.datagrams else GOODPUT,
-            tuple(line.rtts_s),
-            self._time_message(question.message) if question.message else None,
-            datagrams.PING_WIRE_BYTES if question.datagrams else TCP_PING_BYTES,
-        )
+            if question.datagrams:
+                reading = by_udp
+            else:
+                reading = replace(reading, sample=by_udp.sample, sample_back=by_udp.sample_back)
+        return replace(reading, message_s=self._time_message(question.message) if question.message else None)
 
     def close(self) -> None:
         self._sock.close()
 
-    def _by_tcp(self, question: Question) -> datagrams.Line:
+    def _by_tcp(self, question: Question) -> Reading:
         # One thread asks while this one listens: an echo is timed when it comes, and the bulk follows on the heels
         # of the last ping, which it cannot delay. So one round trip serves both.
         sent_ns: list[int] = []
@@ -132,7 +122,9 @@ class ProbeClient:
             self._sock.sendall(_ASK.pack(b"b", question.bulk_back, 0))
             came = _sink(self._sock, question.bulk_back)
             rate_back = _rate_bps(came, question.skip_back, constant=question.constant)
-        return datagrams.Line(round_trips[1:], rate, rate_back)  # the first ping wakes both ends up
+        rtts_s = tuple(round_trips[1:])  # the first ping wakes both ends up
+        median_s = statistics.median(rtts_s) if rtts_s else None
+        return Reading(median_s, rate, rate_back, rtts_s=rtts_s, ping_bytes=TCP_PING_BYTES)
 
     def _receive_rate(self) -> float:
         (rate,) = _RATE.unpack(handshake.exactly(self._sock, _RATE.size))

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from pareto.backends import handshake
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, layout
-from pareto.backends.door import Door
 
 ANSWER = b"done"
 """The answer to a payload: as large as a small result, the same for every way."""
@@ -159,7 +158,7 @@ class FloorFar:
         self._orders: queue.SimpleQueue[tuple[int, int, bool]] = queue.SimpleQueue()
         self._taken: tuple[int, Tensor | None] = 0, None
         self._buffer = bytearray(1)
-        self._door = Door(address, token, self._run, type(self).__name__)
+        self._door = handshake.Door(address, token, self._run, type(self).__name__)
         self.port = self._door.port
 
     def expect(self, nbytes: int, count: int, *, kept: bool = False) -> None:

@@ -13,7 +13,7 @@ from pareto.constants import GOODPUT
 from pareto.jsonlines import plain
 from pareto.link.probe import Question
 from pareto.messages import GetUsage
-from pareto.worker.probe import UDP_PAYLOAD_SHARE
+from pareto.worker.datagrams import PAYLOAD_SHARE
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
 from tests.less_than_root import needs_networks
 from tests.program import Program
@@ -103,7 +103,7 @@ def test_the_rate_by_datagrams_is_right_within_3_percent(link: Link, mbit: int) 
     """A tenth of a second of bulk each way, the other way free."""
     slow, free = {"rate_bps": mbit * 1e6, "delay_s": 0.005}, {"delay_s": 0.005}
     asked = {"bulk_out": 12_500 * mbit, "bulk_back": 12_500 * mbit, "datagrams": True}
-    expected = pytest.approx(mbit * 1e6 * UDP_PAYLOAD_SHARE, rel=0.03)
+    expected = pytest.approx(mbit * 1e6 * PAYLOAD_SHARE, rel=0.03)
     assert reading(link(slow, free), "rate_bps", expected, **asked) == expected
     assert reading(link(free, slow), "rate_back_bps", expected, **asked) == expected
 
@@ -137,8 +137,8 @@ def test_where_every_tenth_packet_is_lost(link: Link) -> None:
         assert all(CLEAN.items() <= it[field].items() for it in readings)
     for field, expected in (
         ("rtt_s", pytest.approx(0.040, abs=0.001)),
-        ("rate_bps", pytest.approx(20e6 * UDP_PAYLOAD_SHARE, rel=0.05)),
-        ("rate_back_bps", pytest.approx(20e6 * UDP_PAYLOAD_SHARE, rel=0.05)),
+        ("rate_bps", pytest.approx(20e6 * PAYLOAD_SHARE, rel=0.05)),
+        ("rate_back_bps", pytest.approx(20e6 * PAYLOAD_SHARE, rel=0.05)),
     ):
         assert statistics.median(it[field] for it in readings) == expected or (
             reading(probe, field, expected, **asked) == expected

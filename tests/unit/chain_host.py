@@ -22,6 +22,7 @@ from pareto import jsonlines
 from pareto.backends import registry, rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.messages import JoinAgents
 from pareto.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
@@ -96,17 +97,17 @@ class ChainHost:
             self._clients[backend] = TcpClient(request["address"], request["port"], TOKEN, connections)
 
     def rendezvous(self, request: dict[str, Any]) -> int:
-        self._store = rpc.listen("127.0.0.1")
+        self._store = socket.create_server(("127.0.0.1", 0))
         return int(self._store.getsockname()[1])
 
     def join(self, request: dict[str, Any]) -> None:
         if self._joined:
             rpc.leave()
         role, hosts = request["role"], request["hosts"]
-        rpc.join(role, hosts, "127.0.0.1", request["port"], "lo", self._store)
+        client = rpc.join(JoinAgents("rpc", role, hosts, "127.0.0.1", request["port"], "lo"), self._store)
         self._joined = True
-        if role != hosts[-1]:
-            self._clients["rpc"] = rpc.RpcClient(hosts[hosts.index(role) + 1])
+        if client is not None:
+            self._clients["rpc"] = client
 
     def stage(self, request: dict[str, Any]) -> None:
         """onward: the graph that the next host is said to serve; None at the end of the chain.

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,12 @@ class Metered:
     power_w: float | None
 
 
-class Meter(Protocol):
-    """One source of energy; `sample` is called with rising times of one clock."""
-
-    @property
-    def name(self) -> str: ...
-
-    def sample(self, at_s: float) -> Metered: ...
-
-
 class CounterMeter:
     """A source that counts its energy itself: taken as it is, from its first reading on.
 
-    Power is what `read_power_w` says, or else the difference quotient of the last two readings.
+    Power is what `read_power_w` says, or else the difference quotient of the last two readings. range_j: where the
+    counter starts again from 0. At 65 kJ, a usual range, and 300 W that is every 3 minutes: samples must be closer
+    than that.
     """
 
     def __init__(
@@ -56,27 +49,29 @@ class CounterMeter:
         name: str,
         read_energy_j: Callable[[], float | None],
         read_power_w: Callable[[], float | None] | None = None,
+        range_j: float = 0.0,
     ) -> None:
         self.name = name
         self._read_energy_j = read_energy_j
         self._read_power_w = read_power_w
-        self._first_j: float | None = None
+        self._range_j = range_j
+        self._energy_j = 0.0
         self._last: tuple[float, float] | None = None
 
     def sample(self, at_s: float) -> Metered:
+        """The reading at a time; the times of one meter rise."""
         counted_j = self._read_energy_j()
-        power_w = self._read_power_w() if self._read_power_w else self._quotient(at_s, counted_j)
+        power_w = self._read_power_w() if self._read_power_w else None
         if counted_j is None:
             return Metered(None, power_w)
-        if self._first_j is None:
-            self._first_j = counted_j
+        if self._last is not None:
+            last_at_s, last_j = self._last
+            step_j = counted_j - last_j + (self._range_j if counted_j < last_j else 0.0)
+            self._energy_j += step_j
+            if self._read_power_w is None and at_s > last_at_s:
+                power_w = step_j / (at_s - last_at_s)
         self._last = (at_s, counted_j)
-        return Metered(counted_j - self._first_j, power_w)
-
-    def _quotient(self, at_s: float, counted_j: float | None) -> float | None:
-        if counted_j is None or self._last is None or at_s <= self._last[0]:
-            return None
-        return (counted_j - self._last[1]) / (at_s - self._last[0])
+        return Metered(self._energy_j, power_w)
 
 
 class PowerMeter:
@@ -88,12 +83,12 @@ class PowerMeter:
 
     def __init__(self, name: str, read_power_w: Callable[[], float | None]) -> None:
         self.name = name
-        self._read_power_w = read_power_w
+        self.read_power_w = read_power_w
         self._energy_j = 0.0
         self._last: tuple[float, float] | None = None
 
     def sample(self, at_s: float) -> Metered:
-        power_w = self._read_power_w()
+        power_w = self.read_power_w()
         if power_w is None:
             return Metered(None, None)
         if self._last is not None:
@@ -101,6 +96,9 @@ class PowerMeter:
             self._energy_j += (last_w + power_w) / 2 * (at_s - last_at_s)
         self._last = (at_s, power_w)
         return Metered(self._energy_j, power_w)
+
+
+Meter = CounterMeter | PowerMeter
 
 
 def rapl_meters(sysfs: Path) -> list[CounterMeter]:
@@ -113,34 +111,11 @@ def rapl_meters(sysfs: Path) -> list[CounterMeter]:
     for package in _zones(sysfs / "sys/class/powercap", r"intel-rapl:\d+", r"package-.*"):
         memory = _zones(package, re.escape(package.name) + r":\d+", "dram")
         for zone, note in ((package, ""), *((x, " dram") for x in memory)):
-            counter = _counter(zone)
-            if counter is not None:
-                meters.append(CounterMeter(f"powercap {zone.name}{note}", counter.read_j))
+            range_uj = integer(zone / "max_energy_range_uj")
+            if range_uj is not None and _counted_j(zone) is not None:
+                name = f"powercap {zone.name}{note}"
+                meters.append(CounterMeter(name, partial(_counted_j, zone), range_j=range_uj / 1e6))
     return meters
-
-
-class RaplCounter:
-    """A zone's counter without its wrap-around: it starts again from 0 at `range_uj`.
-
-    At 65 kJ, a usual range, and 300 W that is every 3 minutes: samples must be closer than that.
-    """
-
-    def __init__(self, energy: Path, range_uj: int) -> None:
-        self._energy = energy
-        self._range_uj = range_uj
-        self._last_uj: int | None = None
-        self._total_uj = 0
-
-    def read_j(self) -> float | None:
-        """Joules since the first reading."""
-        now_uj = integer(self._energy)
-        if now_uj is None:
-            return None
-        if self._last_uj is not None:
-            step_uj = now_uj - self._last_uj
-            self._total_uj += step_uj if step_uj >= 0 else step_uj + self._range_uj
-        self._last_uj = now_uj
-        return self._total_uj / 1e6
 
 
 def _zones(folder: Path, zone: str, name: str) -> list[Path]:
@@ -151,11 +126,9 @@ def _zones(folder: Path, zone: str, name: str) -> list[Path]:
         return []
 
 
-def _counter(zone: Path) -> RaplCounter | None:
-    range_uj = integer(zone / "max_energy_range_uj")
-    if range_uj is None or integer(zone / "energy_uj") is None:
-        return None
-    return RaplCounter(zone / "energy_uj", range_uj)
+def _counted_j(zone: Path) -> float | None:
+    counted_uj = integer(zone / "energy_uj")
+    return None if counted_uj is None else counted_uj / 1e6
 
 
 def integer(path: Path) -> int | None:

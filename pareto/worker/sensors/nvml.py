@@ -58,30 +58,18 @@ def gpu(uuid: str, nvml: Any) -> Gpu:
     except nvml.NVMLError:
         return Gpu()
     name = f"nvml {uuid}"
-    gauges = (
-        Gauge("gpu_percent", name, reader(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
-        Gauge("gpu_memory_bytes", name, reader(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)),
-        Gauge(
-            "gpu_clock_hz",
-            name,
-            reader(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
-        ),
-    )
-    return Gpu(
-        tuple(gauge for gauge in gauges if answering(gauge)),
-        _meter(
-            name,
-            reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
-            reader(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
-        ),
-    )
-
-
-def _meter(
-    name: str, read_energy_j: Callable[[], float | None], read_power_w: Callable[[], float | None]
-) -> Meter | None:
-    """The counter where there is one (since Volta): on newer GPUs the power is a mean over the last second."""
+    calls: dict[str, Callable[[], float]] = {
+        "gpu_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "gpu_memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "gpu_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,
+    }
+    gauges = [Gauge(field, name, reader(call)) for field, call in calls.items()]
+    read_energy_j = reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
+    read_power_w = reader(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
     power = read_power_w if read_power_w() is not None else None
-    if read_energy_j() is not None:
-        return CounterMeter(name, read_energy_j, power)
-    return None if power is None else PowerMeter(name, power)
+    meter: Meter | None = None
+    if read_energy_j() is not None:  # since Volta; on newer GPUs the power is a mean over the last second
+        meter = CounterMeter(name, read_energy_j, power)
+    elif power is not None:
+        meter = PowerMeter(name, power)
+    return Gpu(tuple(gauge for gauge in gauges if answering(gauge)), meter)

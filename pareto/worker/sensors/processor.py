@@ -9,6 +9,7 @@ sensor of the machine each time: a disk's takes a command to it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -140,7 +141,11 @@ def throttled_s(file: Path | None) -> float | None:
 
 def temperature(sysfs: Path) -> Gauge | None:
     """`temperature_c`: the hottest of the processor's sensors."""
-    for source, inputs in (*_hwmon(sysfs / "sys/class/hwmon"), *_zones(sysfs / "sys/class/thermal")):
+    chips = _of_processor(sysfs / "sys/class/hwmon", "hwmon*/name", _CHIPS, _chip_inputs)
+    zones = _of_processor(
+        sysfs / "sys/class/thermal", "thermal_zone*/type", _ZONES, lambda zone: [zone / "temp"]
+    )
+    for source, inputs in (*chips, *zones):
         gauge = answering(Gauge("temperature_c", source, partial(_hottest_c, inputs)))
         if gauge is not None:
             return gauge
@@ -153,16 +158,17 @@ def frequency(sysfs: Path) -> Gauge | None:
     Without cpufreq there is none: the MHz in /proc/cpuinfo are a constant in virtual machines.
     """
     cpus = sysfs / "sys/devices/system/cpu"
-    return answering(Gauge("frequency_hz", "cpufreq", lambda: _mean_hz(_frequency_files(cpus))))
+    return answering(Gauge("frequency_hz", "cpufreq", partial(_mean_hz, cpus)))
 
 
-def _hwmon(folder: Path) -> list[tuple[str, list[Path]]]:
-    """Each known chip's name and its sensors, those of several sockets together."""
+def _of_processor(
+    folder: Path, names: str, known: Sequence[str], inputs_of: Callable[[Path], list[Path]]
+) -> list[tuple[str, list[Path]]]:
+    """Each known name in the files `names`, and the sensors beside them, those of several sockets together."""
     inputs: dict[str, list[Path]] = {}
-    for chip in sorted(folder.glob("hwmon*")):
-        name = text(chip / "name")
-        if name in _CHIPS:
-            inputs.setdefault(name, []).extend(_chip_inputs(chip))
+    for file in sorted(folder.glob(names)):
+        if (name := text(file) or "") in known:
+            inputs.setdefault(name, []).extend(inputs_of(file.parent))
     return list(inputs.items())
 
 
@@ -174,25 +180,13 @@ def _chip_inputs(chip: Path) -> list[Path]:
     return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())
 
 
-def _zones(folder: Path) -> list[tuple[str, list[Path]]]:
-    inputs: dict[str, list[Path]] = {}
-    for zone in sorted(folder.glob("thermal_zone*")):
-        kind = text(zone / "type")
-        if kind in _ZONES:
-            inputs.setdefault(kind, []).append(zone / "temp")
-    return list(inputs.items())
-
-
 def _hottest_c(inputs: list[Path]) -> float | None:
     """The highest of these files, which give thousandths of a degree."""
     return max((x / 1e3 for x in map(integer, inputs) if x is not None), default=None)
 
 
-def _frequency_files(cpus: Path) -> list[Path]:
-    return list(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
-
-
-def _mean_hz(files: list[Path]) -> float | None:
-    """The mean of these files, which give kHz."""
+def _mean_hz(cpus: Path) -> float | None:
+    """The mean of the processors' files, which give kHz."""
+    files = cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
     khz = [x for x in map(integer, files) if x is not None]
     return fmean(khz) * 1e3 if khz else None

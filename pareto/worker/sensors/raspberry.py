@@ -50,29 +50,22 @@ def parse_rails_w(text: str) -> float | None:
 
 
 def throttling() -> Gauge | None:
-    return answering(Gauge("throttled", "vcgencmd get_throttled", _read_throttled))
+    command = "get_throttled"
+    return answering(Gauge("throttled", f"vcgencmd {command}", lambda: parse_throttled(_vcgencmd(command))))
 
 
 def rails() -> PowerMeter | None:
     """The rails of the power controller that a Raspberry Pi 5 has."""
-    return None if _read_rails_w() is None else PowerMeter("vcgencmd pmic_read_adc", _read_rails_w)
+    command = "pmic_read_adc"
+    meter = PowerMeter(f"vcgencmd {command}", lambda: parse_rails_w(_vcgencmd(command)))
+    return None if meter.read_power_w() is None else meter
 
 
-def _read_throttled() -> int | None:
-    text = _vcgencmd("get_throttled")
-    return None if text is None else parse_throttled(text)
-
-
-def _read_rails_w() -> float | None:
-    text = _vcgencmd("pmic_read_adc")
-    return None if text is None else parse_rails_w(text)
-
-
-def _vcgencmd(command: str) -> str | None:
-    """The output of `vcgencmd`; None where it is not there, not allowed (group `video`), too slow or does not know."""
+def _vcgencmd(command: str) -> str:
+    """The output of `vcgencmd`; empty where it is not there, not allowed (group `video`), too slow or does not know."""
     program = shutil.which("vcgencmd")
     if program is None:
-        return None
+        return ""
     try:
         done = subprocess.run(  # noqa: S603
             [program, command],
@@ -84,5 +77,5 @@ def _vcgencmd(command: str) -> str | None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return None
+        return ""
     return done.stdout

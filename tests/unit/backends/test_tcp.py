@@ -17,7 +17,6 @@ from torch import Tensor
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
-from pareto.backends.door import Door
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 from pareto.backends.wire import Line
 
@@ -225,7 +224,7 @@ class Frozen:
 
     def __init__(self) -> None:
         came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self._door = Door("127.0.0.1", TOKEN, lambda sock, _: came.put(sock), "frozen")
+        self._door = handshake.Door("127.0.0.1", TOKEN, lambda sock, _: came.put(sock), "frozen")
         self._door._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         self.client = TcpClient("127.0.0.1", self._door.port, TOKEN)
         self._sock = came.get(timeout=60)

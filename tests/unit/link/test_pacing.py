@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pareto.link.pacing import FULL, Jitter, Pacing, TokenBucket, pacing_for
+from pareto.link.pacing import FULL, Jitter, Line, TokenBucket, pacing_for
 from pareto.link.profile import Bucket, Direction
 from pareto.link.trace import Step, Trace
 
@@ -17,11 +17,11 @@ MS = 1_000_000
 S = 1000 * MS
 
 
-def pacing_of(bucket: Bucket | None = None, begin_ns: int = 0, **fields: Any) -> Pacing:
+def pacing_of(bucket: Bucket | None = None, begin_ns: int = 0, **fields: Any) -> Line:
     return pacing_for(Direction(**fields), bucket, Random(1), begin_ns)  # noqa: S311
 
 
-def send(pacing: Pacing, *arrivals: tuple[int, int]) -> list[int]:
+def send(pacing: Line, *arrivals: tuple[int, int]) -> list[int]:
     """When packets leave that arrive at (ns, bytes), one after the other."""
     leaves, last = [], 0
     for now, size in arrivals:

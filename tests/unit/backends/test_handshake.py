@@ -10,9 +10,8 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from pareto.backends import door, handshake
-from pareto.backends.door import Door
-from pareto.backends.handshake import ALONE, Place, Rejected
+from pareto.backends import handshake
+from pareto.backends.handshake import ALONE, Door, Place, Rejected
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker.probe import ProbeClient, ProbeServer
 from pareto.worker.transports import FloorFar, FloorNear
@@ -75,7 +74,7 @@ def is_let_go(sock: socket.socket) -> bool:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is turned away for being slow, as long as the test lasts."""
-    monkeypatch.setattr(door, "ADMIT_S", 200.0)
+    monkeypatch.setattr(handshake, "ADMIT_S", 200.0)
     monkeypatch.setattr(handshake, "TIMEOUT_S", 200.0)
 
 
@@ -95,8 +94,8 @@ def test_strangers_hold_up_nobody(kind: str, says: bytes, undo: ExitStack) -> No
 def test_a_handshake_is_bounded_in_all_and_not_by_the_byte(
     opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "ADMIT_S", 0.2)
-    monkeypatch.setattr(door, "_rtt_s", lambda _: 0.0)
+    monkeypatch.setattr(handshake, "ADMIT_S", 0.2)
+    monkeypatch.setattr(handshake, "_rtt_s", lambda _: 0.0)
     sock, nonce = stranger(opened.port, undo)
     said = 0
     with suppress(ConnectionError):
@@ -113,10 +112,10 @@ def test_a_handshake_is_bounded_in_all_and_not_by_the_byte(
 def test_a_long_round_trip_gets_the_time_that_it_takes(
     opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "ADMIT_S", 0.0)
-    monkeypatch.setattr(door, "_rtt_s", lambda _: 0.0)
+    monkeypatch.setattr(handshake, "ADMIT_S", 0.0)
+    monkeypatch.setattr(handshake, "_rtt_s", lambda _: 0.0)
     assert is_let_go(stranger(opened.port, undo)[0])
-    monkeypatch.setattr(door, "_rtt_s", lambda _: 2.0)
+    monkeypatch.setattr(handshake, "_rtt_s", lambda _: 2.0)
     handshake.connected(HERE, opened.port, TOKEN).close()
 
 
@@ -124,14 +123,14 @@ def test_the_kernel_tells_the_round_trip(undo: ExitStack) -> None:
     with socket.create_server((HERE, 0)) as listener:
         undo.enter_context(socket.create_connection(listener.getsockname(), 30))
         with listener.accept()[0] as sock:
-            assert 0 < door._rtt_s(sock) < 10
+            assert 0 < handshake._rtt_s(sock) < 10
 
 
 @pytest.mark.usefixtures("patient")
 def test_where_too_many_wait_the_oldest_of_those_that_crowd_goes(
     opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "MOST_WAITING", 4)
+    monkeypatch.setattr(handshake, "MOST_WAITING", 4)
     alone, nonce = stranger(opened.port, undo)
     crowd = [stranger(opened.port, undo, "127.0.0.2")[0] for _ in range(6)]
     assert all(map(is_let_go, crowd[:3]))
@@ -161,7 +160,7 @@ def test_who_was_let_go_without_a_verdict_comes_again(undo: ExitStack) -> None:
 
 def test_who_is_let_go_each_time_gives_up(monkeypatch: pytest.MonkeyPatch, opened: Door) -> None:
     monkeypatch.setattr(handshake, "TIMEOUT_S", 0.2)
-    monkeypatch.setattr(door, "ADMIT_S", -60.0)
+    monkeypatch.setattr(handshake, "ADMIT_S", -60.0)
     with pytest.raises(Rejected, match="without an answer"):
         handshake.connected(HERE, opened.port, TOKEN)
 
@@ -216,7 +215,7 @@ def test_each_connection_has_its_own_nonce(opened: Door, undo: ExitStack) -> Non
 def test_a_flood_fills_no_log(
     opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(door, "SAY_S", 1000.0)
+    monkeypatch.setattr(handshake, "SAY_S", 1000.0)
     for _ in range(50):
         sock, _ = stranger(opened.port, undo)
         sock.sendall(bytes(handshake.ANSWER_BYTES))
