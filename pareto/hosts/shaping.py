@@ -164,7 +164,7 @@ class NetemShaper(Shaper):
         near, far = self._ends
         seeds = {near: seed_of(seed, "edge_to_server"), far: seed_of(seed, "server_to_edge")}
         reports = self._each(lambda role, interface: Seed(interface, seeds[role], seeds[self._peer(role)]))
-        self._seeded = all(report.seeded for report in reports.values())
+        self._seeded = all(reports.values())
         return self._seeded
 
     def state(self) -> LinkState:
@@ -202,7 +202,7 @@ class NetemShaper(Shaper):
             self._heartbeat.add(session)
             sent[session] = session.post(Supported())
         for session, pending in sent.items():
-            if not session.report(pending, 3 * ANSWER_TIMEOUT_S).netem:
+            if not session.report(pending, 3 * ANSWER_TIMEOUT_S):
                 raise TestbedError(
                     f"{session.name}: its kernel has no sch_netem; {COMMAND} doctor tells how to get it"
                 )

@@ -1,29 +1,10 @@
 """The privileged helper: shapes an interface of this host, and undoes it when the driver is gone.
 
-``python -m pareto.link`` runs as root and speaks `pareto.jsonlines`:
-
-- ``supported`` answers ``{"netem": true}`` where the kernel has sch_netem.
-- ``apply {"interface": "data0", "address": "192.168.7.1", "egress": {"delay_s": 0.2, "rate_bps": 5e6}}`` shapes what
-  leaves, as `pareto.link.profile.Direction` says. `address` is this host's data address, which the interface must
-  carry: the loopback and any other interface are refused. Also: ``ingress``, a direction for what arrives;
-  ``bucket`` with a `Bucket`'s fields for netem+tbf; ``offset_s`` where traces begin; ``peer``, the other host's IPv4
-  address, and ``filtered``: true to shape only what goes there, which is done unasked where SSH leaves through the
-  interface; ``patience_s``, how long to wait for another helper that still has the interface.
-  It answers what is in force, read back from the kernel: ``{"shaper": "netem", "scope": "interface", "egress":
-  {"delay_s", "rate_bps", ..., "limit_packets"}, "ingress": null, "offloads": {...}, "without_effect": []}``, the last
-  what netem takes and does not do. A trace's rate is tbf's: netem+tbf. An interface whose root qdisc somebody else
-  chose is refused.
-  With nothing to shape everything of ours is taken off: ``{"shaper": "none", ...}``.
-- ``restart {"interface": "data0", "position_s": 12.5}`` plays its traces from another position on.
-- ``seed {"interface": "data0", "egress": 7, "ingress": 8}`` begins chance anew; ``{"seeded": false}`` where the kernel
-  takes no seed.
-- ``stats {"interface": "data0"}`` answers ``{"dropped": 0, "position_s": null}``: packets dropped since the qdiscs
-  were put on, and where the traces are. netem counts the packets that it is asked to lose as dropped, too.
-- ``restore`` puts every interface back as it was. So do end of file, SIGTERM, SIGHUP, 30 s without a word from
-  the driver (`jsonlines.SILENCE_LIMIT_S`), a line that is no request, and whatever ends or hangs the process that
-  works: another one waits for that (`pareto.link.guard`).
-
-`pareto.link.requests` declares the fields of each, their types and bounds; what is not as declared is refused.
+``python -m pareto.link`` runs as root, speaks `pareto.jsonlines` and answers `pareto.link.requests`; what is not as
+declared there is refused, as are the loopback and an interface whose root qdisc somebody else chose. Every interface
+is put back as it was by ``restore``, at end of file, SIGTERM, SIGHUP, after 30 s without a word from the driver
+(`jsonlines.SILENCE_LIMIT_S`) or a line that is no request, and whatever ends or hangs the process that works: another
+one waits for that (`pareto.link.guard`).
 
 ``python -m pareto.link --repair`` undoes what helpers that were killed left behind, and says what it did. So does the
 next ``apply``.
@@ -40,12 +21,12 @@ from typing import Any
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from pareto import jsonlines, validation
+from pareto import jsonlines, messages
 from pareto.errors import UserError
 from pareto.link import guard, journal, qdisc
 from pareto.link.interface import Interface
 from pareto.link.netem import QdiscError
-from pareto.link.requests import Apply, Counts, Restart, Restore, Seed, Seeded, Stats, Support, Supported
+from pareto.link.requests import Apply, Counts, Restart, Restore, Seed, Stats, Supported
 from pareto.messages import Request
 
 RETRY_S = 0.2
@@ -61,8 +42,8 @@ class Helper:
         self._interfaces: dict[str, Interface] = {}
         self._lock = threading.Lock()
 
-    def supported(self, _: Supported) -> Support:
-        return Support(qdisc.supported())
+    def supported(self, _: Supported) -> bool:
+        return qdisc.supported()
 
     def apply(self, wanted: Apply) -> dict[str, Any]:
         deadline = time.monotonic() + max(wanted.patience_s, SETTLED_S)
@@ -82,9 +63,9 @@ class Helper:
             self._of(wanted.interface).play(wanted.position_s)
         return {}
 
-    def seed(self, wanted: Seed) -> Seeded:
+    def seed(self, wanted: Seed) -> bool:
         with self._lock:
-            return Seeded(self._of(wanted.interface).seed(wanted.egress, wanted.ingress))
+            return self._of(wanted.interface).seed(wanted.egress, wanted.ingress)
 
     def stats(self, wanted: Stats) -> Counts:
         with self._lock:
@@ -100,7 +81,7 @@ class Helper:
 
     def handlers(self) -> dict[str, jsonlines.Handler]:
         """The handler of each request, by its name."""
-        answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
+        answers: dict[type[Request[Any]], Callable[[Any], object]] = {
             Supported: self.supported,
             Apply: self.apply,
             Restart: self.restart,
@@ -108,17 +89,13 @@ class Helper:
             Stats: self.stats,
             Restore: self.restore,
         }
-        return {kind.op: self._handler(kind, answer) for kind, answer in answers.items()}
+        return messages.handlers({kind: self._guarded(kind, answer) for kind, answer in answers.items()})
 
-    def _handler(self, kind: type[Request[Any]], answer: Callable[[Any], Any]) -> jsonlines.Handler:
+    def _guarded(self, kind: type[Request[Any]], answer: Callable[[Any], object]) -> Callable[[Any], object]:
         """Refuses without a traceback what the user can act on, and all requests until a trace's fault is reported."""
 
-        def handle(request: dict[str, Any]) -> Any:
+        def guarded(wanted: Request[Any]) -> object:
             fault = self.faults()
-            try:
-                wanted = validation.read(kind, request)
-            except ValueError as error:
-                raise jsonlines.Refused(f"the request cannot be: {error}") from None
             try:
                 report = answer(wanted) if not fault or kind is Restore else None
             except NetlinkError as error:
@@ -129,7 +106,7 @@ class Helper:
                 raise jsonlines.Refused(fault)
             return report
 
-        return handle
+        return guarded
 
     def faults(self) -> str:
         """Why traces stopped by themselves, reported once."""

@@ -39,7 +39,7 @@ class Interface:
         if self._journal is None:
             self._journal = journal.claim(self.name)
         try:
-            return self._shape(self._journal.before, wanted, scope)
+            return self._shape(self._journal, wanted, scope)
         except BaseException as error:
             try:
                 self.restore()
@@ -90,7 +90,7 @@ class Interface:
         """Packets that our qdiscs dropped since they were put on."""
         if self._journal is None:
             return 0
-        index = self._journal.before.index
+        index = self._journal.index
         ifb = steering.ifb_index(index)
         with TrafficControl() as control:
             return qdisc.drops(control, index) + (qdisc.drops(control, ifb) if ifb is not None else 0)
@@ -117,7 +117,7 @@ class Interface:
             "without_effect": [],
         }
 
-    def _shape(self, before: journal.Before, wanted: Apply, scope: Scope) -> dict[str, Any]:
+    def _shape(self, before: Journal, wanted: Apply, scope: Scope) -> dict[str, Any]:
         anew = scope != self._scope
         self._scope = scope
         with TrafficControl() as control:

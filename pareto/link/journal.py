@@ -17,7 +17,7 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +35,34 @@ class Occupied(QdiscError):
 
 
 @dataclass(frozen=True)
-class Before:
-    """An interface as it was before it was shaped."""
+class Journal:
+    """An interface as it was before it was shaped, and the lock of its file, which this process has."""
 
+    interface: str
     index: int
     offloads: offload.Offloads
+    lock: int | None = None
 
-    def put_back(self, interface: str) -> list[str]:
+    def undo(self) -> list[str]:
+        """Put the interface back and remove the file; says what is left. Raises what `put_back` raises."""
+        left = self.put_back()
+        _remove(_path(self.interface))
+        if self.lock is not None:
+            os.close(self.lock)
+        return left
+
+    def put_back(self) -> list[str]:
         """Undo what is ours; says what is not as it was because somebody changed it meanwhile.
 
         Raises QdiscError, NetlinkError or OSError.
         """
-        if dict(socket.if_nameindex()).get(self.index) != interface:
+        if dict(socket.if_nameindex()).get(self.index) != self.interface:
             steering.delete_ifb(self.index)
             return ["the interface itself is gone"]
         left: list[str] = []
         # From the last to the first, each whatever becomes of the others.
         with ExitStack() as undo:
-            undo.callback(offload.write, interface, self.offloads)
+            undo.callback(offload.write, self.interface, self.offloads)
             control = undo.enter_context(TrafficControl())
             undo.callback(lambda: left.append(self._remove_root(control)))
             undo.callback(lambda: left.append(steering.stop_ingress(control, self.index)))
@@ -64,27 +74,11 @@ class Before:
         return kind and f"its root qdisc is now a {kind}, set by somebody else: it is left alone"
 
 
-def look(interface: str) -> Before:
+def look(interface: str) -> Journal:
     """The interface as it is. Raises QdiscError where somebody else's qdisc is its root, or OSError."""
     with TrafficControl() as control:
         qdisc.refuse_foreign(control, interface)
-    return Before(qdisc.index_of(interface), offload.read(interface))
-
-
-class Journal:
-    """One interface's file, locked by this process."""
-
-    def __init__(self, interface: str, lock: int, before: Before) -> None:
-        self.before = before
-        self._interface = interface
-        self._lock = lock
-
-    def undo(self) -> list[str]:
-        """Put the interface back and remove the file; says what is left. Raises what `Before.put_back` raises."""
-        left = self.before.put_back(self._interface)
-        _remove(_path(self._interface))
-        os.close(self._lock)
-        return left
+    return Journal(interface, qdisc.index_of(interface), offload.read(interface))
 
 
 def claim(interface: str) -> Journal:
@@ -101,7 +95,12 @@ def claim(interface: str) -> Journal:
         raise
     try:
         before = look(interface)
-        record = {"namespace": _namespace_here(), "interface": interface, "found": asdict(before)}
+        record = {
+            "namespace": _namespace_here(),
+            "interface": interface,
+            "index": before.index,
+            "offloads": before.offloads,
+        }
         os.truncate(lock, 0)
         os.pwrite(lock, json.dumps(record).encode(), 0)
         os.fsync(lock)
@@ -109,7 +108,7 @@ def claim(interface: str) -> Journal:
         _remove(path)
         os.close(lock)
         raise
-    return Journal(interface, lock, before)
+    return replace(before, lock=lock)
 
 
 def leftovers() -> list[str]:
@@ -180,7 +179,7 @@ def _undo_leftover(path: Path, interface: str) -> list[str]:
     record = _record(path)
     if record is None:
         return []
-    return Before(record["found"]["index"], record["found"]["offloads"]).put_back(interface)
+    return Journal(interface, record["index"], record["offloads"]).put_back()
 
 
 def _lock_new(path: Path, interface: str) -> int:

@@ -75,8 +75,13 @@ class Rates:
 
 def chain(direction: Direction, position_s: float) -> list[Layer]:
     """The qdiscs for a direction's trace, as they begin at a position."""
-    rates: list[Layer] = [Rates(direction).at(position_s)[0]] if _trace(direction).limited else []
-    return [*netem.before_trace(direction), Delays(direction).at(position_s)[0], *rates]
+    return [*netem.before_trace(direction), *(at(position_s)[0] for at in _changing(direction))]
+
+
+def _changing(direction: Direction) -> list[Callable[[float], tuple[Layer, float]]]:
+    """For each qdisc that the trace changes, the last ones of the chain, the `at` that computes it."""
+    rates: list[Callable[[float], tuple[Layer, float]]] = [Rates(direction).at]
+    return [Delays(direction).at, *(rates if _trace(direction).limited else ())]
 
 
 def _trace(direction: Direction) -> Trace:
@@ -111,11 +116,9 @@ class _Part:
 
 
 def parts(track: Track, position_s: float) -> list[_Part]:
-    end = len(track.chain) - 1
-    if not _trace(track.direction).limited:
-        return [_Part(track, end, Delays(track.direction).at, position_s)]
-    delays = _Part(track, end - 1, Delays(track.direction).at, position_s)
-    return [delays, _Part(track, end, Rates(track.direction).at, position_s)]
+    changing = _changing(track.direction)
+    first = len(track.chain) - len(changing)
+    return [_Part(track, place, at, position_s) for place, at in enumerate(changing, first)]
 
 
 class Player:

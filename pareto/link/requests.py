@@ -19,20 +19,19 @@ _MAX_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Support:
+class Supported(Request[bool], op="supported"):
     """Whether the kernel has sch_netem."""
-
-    netem: bool
-
-
-@dataclass(frozen=True)
-class Supported(Request[Support], op="supported"):
-    """What the helper can do here."""
 
 
 @dataclass(frozen=True)
 class Apply(Request[dict[str, Any]], op="apply"):
-    """How an interface, which carries that data address of this host, is to be shaped."""
+    """How an interface is to be shaped, which must carry `address`, this host's data address.
+
+    egress, ingress: what leaves and what arrives; with nothing to shape everything of ours is taken off. bucket: for
+    netem+tbf. filtered: only what goes to `peer`, the other host, is shaped, which is done unasked where SSH leaves
+    through the interface. offset_s: where traces begin. patience_s: how long to wait for another helper that still has
+    the interface. The report is what is in force, read back from the kernel, as `Interface.apply` has it.
+    """
 
     interface: _INTERFACE
     address: _ADDRESS
@@ -63,15 +62,8 @@ class Restart(Request[dict[str, Any]], op="restart"):
 
 
 @dataclass(frozen=True)
-class Seeded:
-    """Whether chance now follows the seeds: kernels before 6.6 take none."""
-
-    seeded: bool
-
-
-@dataclass(frozen=True)
-class Seed(Request[Seeded], op="seed"):
-    """Chance begins anew in both directions."""
+class Seed(Request[bool], op="seed"):
+    """Chance begins anew in both directions; whether it now follows the seeds: kernels before 6.6 take none."""
 
     interface: _INTERFACE
     egress: _SEED
@@ -80,7 +72,7 @@ class Seed(Request[Seeded], op="seed"):
 
 @dataclass(frozen=True)
 class Counts:
-    """Packets dropped since the qdiscs were put on, and the position of the traces."""
+    """Packets dropped since the qdiscs were put on, those included that netem is to lose; where the traces are."""
 
     dropped: Count
     position_s: Finite | None
@@ -88,7 +80,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Stats(Request[Counts], op="stats"):
-    """What was dropped on an interface, and where its traces are."""
+    """What an interface counts."""
 
     interface: _INTERFACE
 

@@ -199,7 +199,7 @@ def _netem_supported(launcher: str) -> bool | None:
             timer.cancel()
             with contextlib.suppress(OSError):
                 program.stdin.close()
-    return bool(answer["result"]["netem"])
+    return bool(answer["result"])
 
 
 def _left_shaped() -> list[str]:

