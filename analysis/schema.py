@@ -7,8 +7,8 @@ from them by `python -m analysis.schema`. Needs nothing but the standard library
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -40,28 +40,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A file of a run, or a folder with a file for each trial.
-
-    needed: the columns without which it is no such file; a run made before the others were introduced may lack them.
-    formerly: what such a run calls a column, and its name now.
-    """
+    """A file of a run, or a folder with a file for each trial."""
 
     file: str
     described: tuple[Column, ...]
-    needed: tuple[str, ...] = ()
-    formerly: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.described)
 
-    @property
-    def later(self) -> tuple[str, ...]:
-        """The columns that an older run may lack."""
-        return tuple(name for name in self.columns if name not in self.needed)
 
-
-def _table(file: str, columns: str, needed: str = "", formerly: Mapping[str, str] | None = None) -> Table:
+def _table(file: str, columns: str) -> Table:
     """columns: lines `kind: names`, each with the meaning of these names indented below it."""
     described: list[Column] = []
     for block in re.split(r"\n {4}(?=\S)", columns.rstrip())[1:]:
@@ -70,7 +59,7 @@ def _table(file: str, columns: str, needed: str = "", formerly: Mapping[str, str
         for name in names.split():
             described.append(Column(name, Kind(kind), " ".join(meaning.split())))
             meaning = ""
-    return Table(file, tuple(described), tuple(needed.split()), formerly or {})
+    return Table(file, tuple(described))
 
 
 CELL = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
@@ -129,8 +118,7 @@ TRIALS = _table(
         (`stages.csv`)
     name: bound_by
         the step that sets the throughput's bound: a host (`edge`, `middle1`, ..., `server`), or a link and
-        its direction (`edge-server out`, `edge-server back`). It is not always the busiest step. Runs before
-        November 2026 call this column `bottleneck`, which is read as well
+        its direction (`edge-server out`, `edge-server back`). It is not always the busiest step
     positive: in_flight
         requests kept in flight in the throughput phase
     not negative: probed_latency_bound_s
@@ -238,14 +226,6 @@ TRIALS = _table(
         which start of the workers measured the trial, counted over the run. Workers start anew with each
         session, after a fault, and as `--restart` says
     """,
-    needed="""
-        run model point point_name backend netem batch_size codec round status reason latency_s latency_p95_s
-        edge_s serialize_s network_s server_s latency_bound_s throughput_ips throughput_bound_ips in_flight
-        payload_bytes result_bytes latency_requests throughput_requests max_abs_error rtt_s rate_bps retransmits
-        edge_cpu_percent server_cpu_percent edge_rss_bytes server_rss_bytes edge_temperature_c edge_throttled
-        edge_energy_j server_energy_j server_gpu_percent started_at wall_s
-    """,
-    formerly={"bottleneck": "bound_by"},
 )
 STAGES = _table(
     "stages.csv",
@@ -289,11 +269,6 @@ STAGES = _table(
     not negative: energy_j
     number: active_energy_j steal_percent others_percent wait_percent core_percent
     """,
-    needed="""
-        run model point backend netem batch_size codec round position host first_unit last_unit compute_s best_s
-        utilization bubble_s payload_bytes transfer_s return_s cpu_percent rss_bytes peak_rss_bytes
-        weights_bytes temperature_c throttled energy_j
-    """,
 )
 LINKS = _table(
     "link.csv",
@@ -321,10 +296,6 @@ LINKS = _table(
         each direction, and the share that did not arrive
     number: position_s
         where the trace was when the probe began
-    """,
-    needed="""
-        at model netem trial verdict reason asked_rtt_s asked_rate_bps asked_rate_back_bps rtt_s rate_bps
-        rate_back_bps
     """,
 )
 REQUESTS = _table(
@@ -431,12 +402,7 @@ KINDS: dict[str, Kind] = {
 """By column of a CSV file: what it may hold, in whichever of them."""
 
 
-def _of(*kinds: Kind) -> frozenset[str]:
-    return frozenset(name for name, kind in KINDS.items() if kind in kinds)
-
-
-TEXT, FREE, WHOLE = _of(Kind.NAME, Kind.FREE), _of(Kind.FREE), _of(Kind.WHOLE)
-POSITIVE, NOT_NEGATIVE = _of(Kind.POSITIVE), _of(Kind.NOT_NEGATIVE)
+TEXT = frozenset(name for name, kind in KINDS.items() if kind in (Kind.NAME, Kind.FREE))
 _HOST = r"(?:edge|middle[0-9]{0,3}|server)"
 FORMS = {
     "point": re.compile(r"[0-9]{1,6}(?:\+[0-9]{1,6}){0,31}"),

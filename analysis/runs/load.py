@@ -19,7 +19,7 @@ from analysis.points import TRIAL
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest, sessions, within
 from analysis.runs.setups import SIMULATED, Setups, setups, some
-from analysis.schema import LINKS, STAGES, TEXT, TRIALS, Table
+from analysis.schema import LINKS, STAGES, TRIALS, Table
 from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ Runs = str | Path | Iterable[str | Path]
 ROW = [name for name in TRIAL if name != "setup"]
 """The columns that name a trial in a file."""
 ONE_LINK = "edge-server"
-"""The link of two hosts, and of a run that is older than the column."""
+"""The link of two hosts."""
 VERSIONS = {
     "pareto": ("pareto",),
     "torch on the driver": ("driver", "packages", "torch"),
@@ -105,13 +105,13 @@ def _is_run(path: Path) -> bool:
 def load(runs: Runs) -> pd.DataFrame:
     """The trials of one or several runs, one row a trial, in the order of the files.
 
-    `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are
-    `analysis.schema.COLUMNS`: text (empty text where nothing was written; `point` is text too, to be sorted by
-    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured,
-    nor by a run older than the column). A last line that a killed writer left unfinished is left out. An empty `run`
-    becomes the folder's name. Then `setup`: empty, or which trials must not be pooled with others, as
-    `analysis.runs.setups` tells them apart. What differs is logged, and where a file has a trial of a cell and round
-    twice, as two writers may leave it: only the first counts that did not fail.
+    `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are those of
+    `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
+    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not
+    measured). A last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name.
+    Then `setup`: empty, or which trials must not be pooled with others, as `analysis.runs.setups` tells them apart.
+    What differs is logged, and where a file has a trial of a cell and round twice, as two writers may leave it: only
+    the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
@@ -122,9 +122,9 @@ def load(runs: Runs) -> pd.DataFrame:
 
 
 def stages(runs: Runs) -> pd.DataFrame:
-    """One row for each host that took part in a trial, in the order of the files; none for a run older than the file.
+    """One row for each host that took part in a trial, in the order of the files; none for a run without the file.
 
-    Columns are `analysis.schema.STAGE_COLUMNS` and `setup`, typed and named as in `load`. Raises `UserError` as
+    Columns are those of `analysis.schema.STAGES` and `setup`, typed and named as in `load`. Raises `UserError` as
     that does.
     """
     where = folders(runs)
@@ -134,23 +134,21 @@ def stages(runs: Runs) -> pd.DataFrame:
 def links(runs: Sequence[Path]) -> pd.DataFrame:
     """The probes of every link of these run folders with their verdicts, one row a probe, in the order of the files.
 
-    Columns are `run`, the folder's name, and `analysis.schema.LINK_COLUMNS`: text (empty text where nothing was
-    written), and floats for what was asked and measured (NaN = not asked, not measured, nor by a run older than the
-    column). A run without the file has no rows; a last line that a killed writer left unfinished is left out.
+    Columns are `run`, the folder's name, and those of `analysis.schema.LINKS`: text (empty text where nothing was
+    written), and floats for what was asked and measured (NaN = not asked, not measured). A run without the file has
+    no rows; a last line that a killed writer left unfinished is left out.
 
     Raises `UserError` if a file is malformed.
     """
-    parts = [
-        reading.read(run, LINKS)[0].to_pandas().assign(run=run.resolve().name)
-        for run in runs
-        if reading.is_there(run, LINKS)
-    ]
-    columns = ["run", *LINKS.columns]
-    if not parts:
-        types = {column: "str" if column in TEXT else "float64" for column in columns}
-        return pd.DataFrame(columns=columns).astype(types)
-    frame = pd.concat(parts, ignore_index=True)[columns]
-    return frame.assign(link=frame["link"].mask(frame["link"] == "", ONE_LINK))
+    columns, names = reading.Columns(LINKS), list[str]()
+    for run in runs:
+        if reading.is_there(run, LINKS):
+            rows, _ = reading.read(run, LINKS)
+            columns.append(rows)
+            names += [run.resolve().name] * len(rows)
+    frame = columns.frame()
+    frame.insert(0, "run", pd.Series(names, dtype="str"))
+    return frame
 
 
 def joined(runs: Runs) -> Joined:

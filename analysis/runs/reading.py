@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv
 
 from analysis import files
 from analysis.escaping import short
-from analysis.schema import FORMS, FREE, NOT_NEGATIVE, POSITIVE, STATUSES, TEXT, WHOLE, Table
+from analysis.schema import FORMS, KINDS, STATUSES, TEXT, Kind, Table
 from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,15 @@ LONGEST = 1000
 LEAST, MOST = 1e-12, 1e15
 """What others are divided by lies between these, in whatever unit: a picosecond, 30 million years. Nobody waits as
 long, and beyond them ratios of figures are no numbers any more."""
-MOST_SEED = 1e20
 MOST_WHOLE = 1_000_000
+RANGES = {
+    Kind.WHOLE: (0, MOST_WHOLE),
+    Kind.NUMBER: (-MOST, MOST),
+    Kind.POSITIVE: (LEAST, MOST),
+    Kind.NOT_NEGATIVE: (0, MOST),
+}
+OWN_RANGES = {"batch_size": (1, MOST_WHOLE), "link_seed": (-MOST, 1e20)}
+"""What numbers can have been measured, by their kind or by their column."""
 csv.field_size_limit(1 << 24)  # a worker that failed may have had much to say
 
 
@@ -41,9 +48,9 @@ def is_there(folder: Path, table: Table) -> bool:
 def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     """The finished rows of a run's CSV file, and which of its columns are not known and were left out.
 
-    Text is never null; a number is, where nothing was written or the file has no such column; all others are finite.
-    Names are short and of characters that are seen; only a reason is free. Raises `UserError`, with file and line,
-    for what is no such table.
+    A column that may be empty may be missing. Text is never null; a number is, where it was not measured; all others
+    are finite. Names are short and of characters that are seen; only a reason is free. Raises `UserError`, with file
+    and line, for what is no such table.
     """
     path = folder / table.file
     try:
@@ -53,8 +60,6 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error
     header = _header(path, raw, table)
-    named = {column: column for column in table.columns}
-    named |= {now: then for then, now in table.formerly.items() if then in header and now not in header}
     end = _end(raw, len(header))
     if end < len(raw):
         log.warning("%s: the last line is unfinished and left out", path)
@@ -63,17 +68,19 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
             pa.py_buffer(raw).slice(0, end),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=b'"' in raw),
             convert_options=arrow_csv.ConvertOptions(
-                column_types={named[column]: _type(column) for column in table.columns},
-                include_columns=list(named.values()),
+                column_types={column: _type(column) for column in table.columns},
+                include_columns=table.columns,
                 include_missing_columns=True,
                 null_values=[""],
             ),
         )
-        rows = rows.rename_columns(list(named))
-        _check_all(rows)
+        for place, column in enumerate(table.columns):
+            if column in TEXT and rows[column].null_count:  # the file lacks it
+                rows = rows.set_column(place, column, rows[column].fill_null(""))
+            _check_all(column, rows[column])
     except ValueError as error:
         raise UserError(_fault(path, raw[:end], table) or f"{path}: {short(str(error))}") from error
-    return _without_null_text(rows), [column for column in header if column not in named.values()]
+    return rows, [column for column in header if column not in table.columns]
 
 
 def _header(path: Path, raw: bytes, table: Table) -> list[str]:
@@ -81,8 +88,7 @@ def _header(path: Path, raw: bytes, table: Table) -> list[str]:
         header = next(csv.reader([raw[: raw.find(b"\n") + 1].decode("utf-8-sig")]), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: not a CSV file: {error}") from error
-    missing = [column for column in table.columns if column not in header and column not in table.later]
-    if missing:
+    if missing := [column for column in table.columns if column not in header and not _may_be_empty(column)]:
         raise UserError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
     return header
 
@@ -115,41 +121,33 @@ def _is_one_short_row(text: bytes, fields: int) -> bool:
 def _type(column: str) -> pa.DataType:
     if column in TEXT:
         return pa.large_string()
-    return pa.int64() if column in WHOLE else pa.float64()
+    return pa.int64() if KINDS[column] is Kind.WHOLE else pa.float64()
 
 
-def _without_null_text(rows: pa.Table) -> pa.Table:
-    """The rows with empty text in the columns that the file lacks."""
-    for place, column in enumerate(rows.column_names):
-        if column in TEXT and rows[column].null_count:
-            rows = rows.set_column(place, column, rows[column].fill_null(""))
-    return rows
+def _may_be_empty(column: str) -> bool:
+    try:
+        _check(column, "")
+    except ValueError:
+        return False
+    return True
 
 
-def _check_all(rows: pa.Table) -> None:
-    """Check each different text once, and numbers by the column. Raises ValueError."""
-    for column in rows.column_names:
-        if column in FREE:
-            continue
-        if column in TEXT:
-            for value in rows[column].unique().to_pylist():
-                _check(column, value or "")
-        elif column in WHOLE and rows[column].null_count:
-            _check(column, "")
-        elif rows[column].null_count < len(rows):
-            values = rows[column].to_numpy()
-            if not _are_measured(column, values[~np.isnan(values)]):
-                raise ValueError(f"column {column} has values that cannot have been measured")
+def _check_all(column: str, values: pa.ChunkedArray) -> None:
+    """Check each different text once, and numbers together. Raises ValueError."""
+    if column in TEXT:
+        for text in values.unique().to_pylist() if KINDS[column] is Kind.NAME else ():
+            _check(column, text)
+        return
+    if values.null_count:
+        _check(column, "")
+    if not _are_measured(column, values.drop_null().to_numpy()):
+        raise ValueError(f"column {column} has values that cannot have been measured")
 
 
 def _are_measured(column: str, values: np.ndarray[Any, Any]) -> bool:
-    """Whether numbers, none of them NaN, can be what their column says."""
-    if column in WHOLE:
-        return bool(np.all((values >= (column == "batch_size")) & (values <= MOST_WHOLE)))
-    if column in POSITIVE:
-        return bool(np.all((values >= LEAST) & (values <= MOST)))
-    least = 0 if column in NOT_NEGATIVE else -MOST
-    return bool(np.all((values >= least) & (values <= (MOST_SEED if column == "link_seed" else MOST))))
+    """Whether numbers can be what their column says. NaN is no measurement, and no fault."""
+    least, most = OWN_RANGES.get(column, RANGES[KINDS[column]])
+    return not np.any((values < least) | (values > most))
 
 
 def _fault(path: Path, raw: bytes, table: Table) -> str:
@@ -174,9 +172,10 @@ def _fault(path: Path, raw: bytes, table: Table) -> str:
 
 def _check(column: str, text: str) -> None:
     """Raises ValueError."""
-    if column in FREE:
+    kind = KINDS[column]
+    if kind is Kind.FREE:
         return
-    if column in TEXT:
+    if kind is Kind.NAME:
         if len(text) > LONGEST:
             raise ValueError(f"a name of {len(text)} characters is too long: {LONGEST} at most")
         if not text.isprintable():
@@ -185,16 +184,16 @@ def _check(column: str, text: str) -> None:
             raise ValueError(f"{short(text, 80)!r} is not one of {', '.join(STATUSES)}")
         if column in FORMS and not FORMS[column].fullmatch(text):
             raise ValueError(f"{short(text, 80)!r} has the wrong form")
-    elif text or column in WHOLE:
+    elif text or kind is Kind.WHOLE:
         try:
             if not text.isascii() or "_" in text:  # Python reads what nobody else does
                 raise ValueError
             value = float(text)
-            if column in WHOLE and not text.lstrip("+-").isdecimal():
+            if kind is Kind.WHOLE and not text.lstrip("+-").isdecimal():
                 raise ValueError
         except ValueError:
             raise ValueError(f"{short(text, 80)!r} is not a number") from None
-        if value == value and not _are_measured(column, np.array([value])):
+        if not _are_measured(column, np.array([value])):
             raise ValueError(f"{short(text, 80)} cannot have been measured")
 
 
@@ -209,7 +208,7 @@ class Columns:
         self._names = table.columns
         self._rows = 0
         self._numbers = {
-            name: np.empty(0, dtype="int64" if name in WHOLE else "float64")
+            name: np.empty(0, dtype=_type(name).to_pandas_dtype())
             for name in table.columns
             if name not in TEXT
         }

@@ -19,7 +19,7 @@ from analysis.findings import Options, find
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest
 from analysis.runs.requests import _latencies_s
-from analysis.schema import FREE, LINKS, POSITIVE, STAGES, TEXT, TRIALS, Table
+from analysis.schema import KINDS, LINKS, STAGES, TEXT, TRIALS, Kind, Table
 from pareto.errors import UserError
 from tests.unit.analysis import hostile
 
@@ -156,11 +156,11 @@ def as_table(run: Path, table: Table) -> None:
         if column in TEXT:
             texts = rows[column].to_pylist()
             assert None not in texts
-            assert column in FREE or all(text.isprintable() for text in texts)
+            assert KINDS[column] is Kind.FREE or all(text.isprintable() for text in texts)
         else:
             values = rows[column].to_numpy()
             assert not np.isinf(values).any()
-            assert column not in POSITIVE or not (values <= 0).any()
+            assert KINDS[column] is not Kind.POSITIVE or not (values <= 0).any()
 
 
 def as_manifest(run: Path) -> None:

@@ -111,7 +111,7 @@ def test_20_000_rows_are_what_pandas_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        (b"latency_p95_s,", b"", "column latency_p95_s"),
+        (b",status,", b",", "no column status"),
         (b",ok,", b",fine,", "line 2: column status: 'fine'"),
         (b"mobilenetv2,3,", b"mobilenetv2,three,", "line 5: column point"),
         (b"mobilenetv2,3,", b"mobilenetv2,3+,", "line 5: column point"),
@@ -141,24 +141,17 @@ def without(path: Path, *columns: str) -> None:
     frame.to_csv(path, index=False)
 
 
-def test_a_column_that_an_older_run_calls_otherwise_is_read(tmp_path: Path) -> None:
-    write(tmp_path / "new", [row | {"bound_by": "edge"} for row in trials(rounds=1)])
-    path = write(tmp_path / "old", trials(rounds=1)) / "trials.csv"
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns="bound_by")
-    frame.assign(run="old", bottleneck="server").to_csv(path, index=False)
-    both = load([tmp_path / "new", tmp_path / "old"])
-    assert sorted(both.groupby("run")["bound_by"].unique().str.join(" ")) == ["edge", "server"]
-    assert "bottleneck" not in both
-
-
-def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> None:
+def test_a_column_that_may_be_empty_may_be_missing_and_is_not_measured(tmp_path: Path) -> None:
     rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
     rows[0] |= {"bound_by": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
     path = write(tmp_path, rows) / "trials.csv"
-    new = load([tmp_path])
+    new, missing = (
+        load([tmp_path]),
+        ["edge_gpu_s", "server_throttled", "bound_by", "top1", "top1_images", "middle_s"],
+    )
     assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
     assert new.loc[0, ["bound_by", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
-    without(path, *TRIALS.later)
+    without(path, *missing)
     old = load([tmp_path])
     assert list(old.columns) == [*TRIALS.columns, "setup"]
     assert old["edge_gpu_s"].dtype == np.float64
@@ -167,24 +160,27 @@ def test_a_run_older_than_a_column_is_read_as_not_measured(tmp_path: Path) -> No
     assert old["bound_by"].eq("").all()
     assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
     assert old["edge_energy_j"].eq(0.25).all()
-    pd.testing.assert_frame_equal(old.drop(columns=list(TRIALS.later)), new.drop(columns=list(TRIALS.later)))
+    pd.testing.assert_frame_equal(old.drop(columns=missing), new.drop(columns=missing))
 
 
-def test_runs_with_and_without_the_later_columns_are_pooled(tmp_path: Path) -> None:
+def test_runs_with_and_without_a_column_are_pooled(tmp_path: Path) -> None:
     old, new = (
         write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9, run=name)) for name in ("old", "new")
     )
-    without(old / "trials.csv", *TRIALS.later)
+    without(old / "trials.csv", "edge_frequency_hz", "busiest")
     assert load([old, new]).groupby(load([old, new]).index < 44)["edge_frequency_hz"].count().tolist() == [
         44,
         0,
     ]
 
 
-def test_what_was_always_written_stays_required(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["model", "point", "backend", "netem", "batch_size", "round", "status"])
+def test_a_column_that_says_which_trial_it_is_or_whether_it_counts_is_required(
+    tmp_path: Path, column: str
+) -> None:
     path = write(tmp_path, trials(rounds=1)) / "trials.csv"
-    without(path, "edge_energy_j")
-    with pytest.raises(UserError, match="edge_energy_j"):
+    without(path, column)
+    with pytest.raises(UserError, match=f"no column {column}"):
         load([tmp_path])
 
 
@@ -378,18 +374,6 @@ def test_runs_follow_each_other_and_one_without_the_file_has_no_rows(tmp_path: P
     assert empty["rtt_s"].dtype == "float64"
     assert links([]).empty
     assert links([written(tmp_path / "begun", HEADER)]).empty
-
-
-def test_an_older_file_has_only_the_one_link(tmp_path: Path) -> None:
-    text = (
-        "at,model,netem,trial,verdict,reason,asked_rtt_s,asked_rate_bps,asked_rate_back_bps,rtt_s,rate_bps,rate_back_bps\n"
-        "2026,net,wifi,net-k00,ok,,0.2,,,0.21,,\n"
-    )
-    (row,) = links([written(tmp_path, text)]).to_dict("records")
-    assert row["link"] == "edge-server"
-    assert row["when"] == ""
-    assert row["rtt_s"] == 0.21
-    assert row["rate_bps"] != row["rate_bps"]
 
 
 @pytest.mark.parametrize(
