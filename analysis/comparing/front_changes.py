@@ -11,12 +11,11 @@ import pandas as pd
 from analysis.fronts.dominance import nondominated, nondominated_in_each
 from analysis.fronts.draws import Draws, prepared
 from analysis.fronts.front import probabilities
-from analysis.fronts.indicators import BEYOND_WORST, volume
-from analysis.fronts.objectives import DEFAULT, Objective
+from analysis.fronts.indicators import reference_for, volume, volumes_of_each, without_bias
+from analysis.fronts.objectives import DEFAULT
 from analysis.naming import cell_names
 from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES, Bools, Floats
-from analysis.statistics.significance import ALPHA
+from analysis.statistics.samples import LEAST_VALUES, Bools
 
 CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
 COLUMNS = [
@@ -71,11 +70,8 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
     if fault := _incomparable(sides, on_front):
         return row | dict.fromkeys(CHANGES, "") | {"note": fault}
     in_each = [nondominated_in_each(side.admitted, side.maximise) for side in sides]
-    reference = _reference(np.concatenate([side.medians for side in sides]), one.objectives)
-    row["reference"] = ", ".join(
-        f"{objective.words} {value:.4g} {objective.unit}"
-        for objective, value in zip(one.objectives, reference, strict=True)
-    )
+    both = np.concatenate([side.medians for side in sides])
+    reference, row["reference"] = reference_for(both, one.objectives, {})
     volumes = [volume(side.medians, reference, side.objectives) for side in sides]
     row["first_hypervolume"], row["other_hypervolume"] = volumes
     if not all(volumes):
@@ -87,9 +83,13 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
     if rounds < LEAST_VALUES:
         row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
         return row | _moves(sides, on_front)
-    drawn_volumes = [_volumes(side, reference) for side in sides]
-    if all(volumes.all() for volumes in drawn_volumes):
-        row["ratio_low"], row["ratio_high"] = _interval(drawn_volumes, row["hypervolume_ratio"])
+    # Of more rounds fewer resamples are made.
+    many = min(len(side.values) for side in sides)
+    drawn = [volumes_of_each(side.admitted[:many], reference, side.objectives) for side in sides]
+    if np.all(drawn):
+        ratios = np.log(drawn[1]) - np.log(drawn[0])
+        ends = without_bias(ratios, np.log(row["hypervolume_ratio"]))
+        row["ratio_low"], row["ratio_high"] = np.exp(ends)
     else:
         # A ratio to nothing is no number, and without these resamples it would seem that there always is a front.
         always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
@@ -104,26 +104,6 @@ def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
         return f"energy is of other devices: {devices[0]} in A, {devices[1]} in B"
     empty = [name for name, on in zip("AB", on_front, strict=True) if not on.any()]
     return f"no point on the front of {' or '.join(empty)}" if empty else ""
-
-
-def _volumes(side: Draws, reference: Floats) -> Floats:
-    """The hypervolume of each resample's front; 0 where nothing is feasible."""
-    return np.array([volume(points, reference, side.objectives) for points in side.admitted])
-
-
-def _interval(volumes: Sequence[Floats], ratio: float) -> Floats:
-    """Percentiles of the resamples' ratios, less twice their bias: that of noise, of which fewer rounds have more."""
-    logs = [np.log(of_side) for of_side in volumes]
-    many = min(map(len, logs))  # of more rounds fewer resamples are made
-    ratios = logs[1][:many] - logs[0][:many]
-    ends = np.quantile(ratios, [ALPHA / 2, 1 - ALPHA / 2]) - 2 * (ratios.mean() - np.log(ratio))
-    return np.asarray(np.exp(ends))
-
-
-def _reference(values: Floats, objectives: Sequence[Objective]) -> Floats:
-    """The reference that all points are better than: a tenth worse than the worst, or 0 where more is better."""
-    worst = BEYOND_WORST * np.nanmax(values, axis=0)
-    return np.where([objective.maximise for objective in objectives], 0.0, worst)
 
 
 def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from analysis.fronts import energy
 from analysis.points import CELL, CONDITION, sorted_cells
-from analysis.statistics.samples import LEAST_VALUES, Ints, flagged, interval
+from analysis.statistics.samples import LEAST_VALUES, Ints, flagged
+from analysis.statistics.significance import median_intervals, padded
 
 MEDIANS = [
     *(
@@ -71,7 +70,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
     rows["top1"] = hits / ok["top1_images"].sum()
     rows["top1_images"] = ok["top1_images"].max()
-    _add_spreads(rows, figures, ok.indices)
+    _add_spreads(rows, figures, number[is_ok])
     energy_of = np.full(len(rows), "", dtype=object)
     energy_j, active_j = np.full((2, len(rows)), np.nan)
     for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
@@ -87,21 +86,16 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     return sorted_cells(rows)
 
 
-def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, members: Mapping[int, Ints]) -> None:
-    """Range and interval of the medians, and how many rounds are outliers in any of them; NaN where unknown."""
-    measured = {column: figures[column].to_numpy() for column in SPREADS}
-    spreads: dict[int, dict[str, float]] = {}
-    for cell, rounds in members.items():
-        flags = np.zeros(len(rounds), dtype=bool)
-        spreads[cell] = {}
-        for column, name in SPREADS.items():
-            values = measured[column][rounds]
-            flags |= flagged(values)
-            values = values[~np.isnan(values)]
-            if len(values):
-                ends = (values.min(), values.max(), *(interval(values) or ()))
-                spreads[cell] |= dict(zip(map(name.format, ENDS), ends, strict=False))
-        spreads[cell]["outliers"] = flags.sum() if len(rounds) >= LEAST_VALUES else np.nan
-    names = [*(name.format(end) for name in SPREADS.values() for end in ENDS), "outliers"]
-    frame = pd.DataFrame.from_dict(spreads, orient="index").reindex(index=rows.index, columns=names)
-    rows[names] = frame.astype(float)
+def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> None:
+    """Range and interval of the medians, and how many rounds are outliers in any of them; NaN where unknown.
+
+    number: of which row each of the figures is.
+    """
+    outlying = pd.Series(False, index=figures.index)
+    for column, name in SPREADS.items():
+        least, most, low, high = (name.format(end) for end in ENDS)
+        of_cells = figures[column].groupby(number)
+        rows[least], rows[most] = of_cells.min(), of_cells.max()
+        rows[low], rows[high] = median_intervals(padded(figures[column].to_numpy(), number, len(rows)))
+        outlying |= of_cells.transform(flagged).astype(bool)
+    rows["outliers"] = outlying.groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)

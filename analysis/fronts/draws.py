@@ -6,13 +6,11 @@ figures may be in truth is `analysis.statistics.posterior`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.fronts import energy
@@ -22,7 +20,7 @@ from analysis.fronts.where import Where
 from analysis.naming import backends
 from analysis.points import CONDITION, NONE, order, order_backends, pooled
 from analysis.statistics import posterior
-from analysis.statistics.noise import Floors, floor_of, floors, spread_of_runs
+from analysis.statistics.noise import floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import Bools, Floats, Ints
 
@@ -42,21 +40,25 @@ rounds decide is seldom near one half."""
 class Draws:
     """The cells of one condition that have a valid trial.
 
-    rows: as in `analysis.fronts.cells.cells`, with `feasible`. values: resamples x cells x objectives, for intervals of
-    what a whole front is worth and where it lies. feasible: resamples x cells, whether a cell satisfies the constraint
-    in that resample. measured: rounds x cells x objectives. may_hold: for so many draws, whether it satisfies the
-    constraint in truth. floor: for each objective, what identical treatments differ by (`analysis.statistics.noise`),
-    and what whole runs do, where there are several.
+    rows: as in `analysis.fronts.cells.cells`, with `feasible`. resampled: by column, resamples x cells, for intervals
+    of what a whole front is worth and where it lies. measured: by column, rounds x cells. Both have the columns of the
+    objectives, and of the constraint where these are medians or made of them; all else in a constraint (a name, an
+    interval, a number of rounds) is the same in every resample. floor: for each objective, what identical treatments
+    differ by (`analysis.statistics.noise`), and what whole runs do, where there are several.
     """
 
     rows: pd.DataFrame
     objectives: tuple[Objective, ...]
-    values: Floats
-    feasible: Bools
-    measured: Floats
-    may_hold: Callable[[int], Bools]
+    where: Where
+    resampled: Mapping[str, Floats]
+    measured: Mapping[str, Floats]
     floor: Floats
     seed: int = 0
+
+    @cached_property
+    def values(self) -> Floats:
+        """The objectives in each resample: resamples x cells x objectives."""
+        return _stacked(self.resampled, self.objectives)
 
     @property
     def medians(self) -> Floats:
@@ -64,7 +66,12 @@ class Draws:
         figures = self.rows[[each.column for each in self.objectives]].to_numpy(dtype=float)
         return np.where(self.rows["feasible"].to_numpy()[:, None], figures, np.nan)
 
-    @property
+    @cached_property
+    def feasible(self) -> Bools:
+        """Whether a cell satisfies the constraint in each resample: resamples x cells."""
+        return np.broadcast_to(self._holds(self.resampled), self.values.shape[:2])
+
+    @cached_property
     def admitted(self) -> Floats:
         """The values, NaN where infeasible: such a point is on no front."""
         return np.where(self.feasible[:, :, None], self.values, np.nan)
@@ -76,11 +83,24 @@ class Draws:
         NaN where infeasible. None with too few rounds.
         """
         points = self.rows["point"].to_numpy(dtype=object)
-        truths = posterior.draws(self.measured, points, self.floor, count=TRUTHS, seed=self.seed)
+        in_rounds = _stacked(self.measured, self.objectives)
+        truths = posterior.draws(in_rounds, points, self.floor, count=TRUTHS, seed=self.seed)
         if truths is None:
             return None
-        holds = self.may_hold(len(truths.values))
+        limited = sorted(self.where.columns & set(self.measured))
+        holds = self._holds(
+            {
+                name: posterior.alone(self.measured[name], TRUTHS, self.seed + number)
+                for number, name in enumerate(limited)
+            }
+        )
+        holds = np.broadcast_to(holds, truths.values.shape[:2])
         return replace(truths, values=np.where(holds[:, :, None], truths.values, np.nan))
+
+    def _holds(self, drawn: Mapping[str, Floats]) -> Bools:
+        """Whether each cell satisfies the constraint with these figures; all others are as in the rows."""
+        columns = {name: self.rows[name].to_numpy() for name in self.where.columns} | dict(drawn)
+        return self.where.within(self.where.over_backends(self.rows, columns))
 
     @property
     def maximise(self) -> list[bool]:
@@ -88,7 +108,7 @@ class Draws:
 
     def first(self, resamples: int) -> Draws:
         """The first of the resamples: the same that would have been drawn, had no more been wanted."""
-        return replace(self, values=self.values[:resamples], feasible=self.feasible[:resamples])
+        return replace(self, resampled={name: values[:resamples] for name, values in self.resampled.items()})
 
     def groups(self) -> Iterator[tuple[str, Ints]]:
         """Each backend with the places of its cells and of those of no backend; at last `ALL` with all places."""
@@ -132,76 +152,44 @@ def prepared(
     objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
-    known = floors(trials, [objective.column for objective in wanted]) if with_floor else {}
+    of_objectives = [objective.column for objective in wanted]
+    known = floors(trials, of_objectives) if with_floor else {}
     trials = pooled(trials)
     rows = cells(trials)
-    every = conditions(trials, rows, wanted, constraint, resamples, seed, known)
-    return Prepared(rows, wanted, constraint, every)
 
-
-def conditions(
-    trials: pd.DataFrame,
-    rows: pd.DataFrame,
-    objectives: tuple[Objective, ...],
-    where: Where,
-    resamples: int,
-    seed: int,
-    known: Floors | None = None,
-) -> Iterator[Draws]:
-    """The draws of each condition of these trials; `rows` are their cells. known: the noise floors.
-
-    Objectives and the columns of the constraint are computed of the same resample, where they are medians or made of
-    them; all else in a constraint (a name, an interval, a number of rounds) is the same in every resample.
-    """
-    wanted = {*(objective.column for objective in objectives), *where.columns}
+    needed = {*of_objectives, *constraint.columns}
     made_of = {energy.WHOLE: ENERGIES, energy.ACTIVE: ACTIVES, **EFFICIENCIES}
-    parts = {column for made in wanted for column in made_of.get(made, [made])}
+    parts = {column for made in needed for column in made_of.get(made, [made])}
     drawn = [column for column in (*MEDIANS, *ENERGIES, *ACTIVES) if column in parts]
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*CONDITION, "backend", "point", "run", "round", *drawn]
     ok = trials.reindex(columns=columns)[(trials["status"] == "ok").to_numpy()]
     measured = rows[rows["rounds"] > 0]
-    measured = measured.assign(feasible=where.holds(measured))
-    pairs = zip(
-        *(frame.groupby(CONDITION, dropna=False, observed=True) for frame in (ok, measured)), strict=True
-    )
-    for (_, of_condition), (_, members) in pairs:
-        result = resampled(of_condition, drawn, resamples, seed)
-        values = result.values | _made(result.values, members, wanted)
-        measured = result.measured | _made(result.measured, members, wanted)
-        in_rounds = np.stack([measured[objective.column] for objective in objectives], axis=2)
-        constants = {name: members[name].to_numpy() for name in where.columns}
-        shape = values[objectives[0].column].shape
-        yield Draws(
+    measured = measured.assign(feasible=constraint.holds(measured))
+
+    def of_condition(ok: pd.DataFrame, members: pd.DataFrame) -> Draws:
+        result = resampled(ok, drawn, resamples, seed)
+        in_rounds = result.measured | _made(result.measured, members, needed)
+        figures = _stacked(in_rounds, wanted)
+        of_runs = spread_of_runs(np.log(np.where(figures > 0, figures, np.nan)), result.run)
+        return Draws(
             members,
-            objectives,
-            np.stack([values[objective.column] for objective in objectives], axis=2),
-            np.broadcast_to(where.within(where.over_backends(members, constants | values)), shape),
+            wanted,
+            constraint,
+            result.values | _made(result.values, members, needed),
             in_rounds,
-            partial(_may_hold, where, members, constants, measured, seed),
-            np.hypot(
-                floor_of(known or {}, members.iloc[0]).of([objective.column for objective in objectives]),
-                spread_of_runs(np.log(np.where(in_rounds > 0, in_rounds, np.nan)), result.run),
-            ),
+            np.hypot(floor_of(known, members.iloc[0]).of(of_objectives), of_runs),
             seed,
         )
 
+    groups = (frame.groupby(CONDITION, dropna=False, observed=True) for frame in (ok, measured))
+    pairs = zip(*groups, strict=True)
+    return Prepared(rows, wanted, constraint, (of_condition(ok, rows) for (_, ok), (_, rows) in pairs))
 
-def _may_hold(
-    where: Where,
-    members: pd.DataFrame,
-    constants: Mapping[str, npt.NDArray[Any]],
-    measured: Mapping[str, Floats],
-    seed: int,
-    count: int,
-) -> Bools:
-    """Whether each cell satisfies the constraint, in so many draws of what its figures may be in truth."""
-    drawn = {
-        name: posterior.alone(measured[name], count, seed + number)
-        for number, name in enumerate(sorted(where.columns & set(measured)))
-    }
-    holds = where.within(where.over_backends(members, dict(constants) | drawn))
-    return np.broadcast_to(holds, (count, len(members)))
+
+def _stacked(columns: Mapping[str, Floats], objectives: Sequence[Objective]) -> Floats:
+    """The columns of the objectives, one behind the other."""
+    return np.stack([columns[objective.column] for objective in objectives], axis=2)
 
 
 def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str]) -> dict[str, Floats]:
@@ -218,16 +206,12 @@ def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str])
 
 @dataclass(frozen=True)
 class Resampled:
-    """`cells`: backend and point, sorted, one row a cell with an ok trial. `values`: by column, resamples x cells.
-
-    `measured`: by column, rounds x cells; `run`: of which each is. `rounds`: how many each cell has. The same row of
-    every array of `values` is the same draw of rounds: compare within it.
+    """By column, `values`: resamples x cells, and `measured`: rounds x cells, sorted by backend and point. The same row
+    of every array of `values` is the same draw of rounds: compare within it. `run`: of which each round is.
     """
 
-    cells: pd.DataFrame
     values: dict[str, Floats]
     measured: dict[str, Floats]
-    rounds: Ints
     run: Ints
 
 
@@ -251,7 +235,7 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
       reweighted mean is by (n - 1) / (n + 1) too small.
 
     A cell with one round does not vary. NaN where a column has no value, or does not exist. A trial repeated within
-    its round counts as a round more. With many rounds `resamples` is lowered: `number`.
+    its round counts as a round more. With many rounds fewer resamples are made: `resample_count`.
     """
     numbered = ok.groupby(["backend", "point"], observed=True).ngroup().to_numpy()
     names = ok[["backend", "point"]].iloc[np.unique(numbered, return_index=True)[1]]
@@ -274,8 +258,7 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
             table[place, block] = ok[column].to_numpy(dtype=float)
         tables[column] = table.T
         values[column] = np.stack([_medians(measured, weights) for measured in table], axis=1)
-    cells = names.iloc[places].reset_index(drop=True)
-    return Resampled(cells, values, tables, np.bincount(place, minlength=len(places)), run)
+    return Resampled(values, tables, run)
 
 
 def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:

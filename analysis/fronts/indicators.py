@@ -92,7 +92,7 @@ def hypervolumes(
 
 def hypervolume_rows(drawn: Draws, given: Mapping[str, float]) -> list[dict[str, Any]]:
     """The rows of `hypervolumes` of one condition; `given`: its `reference`."""
-    bound, words = _reference(drawn.medians, drawn.objectives, given)
+    bound, words = reference_for(drawn.medians, drawn.objectives, given)
     columns = [f"reference_{each.column}" for each in drawn.objectives]
     return [
         {name: drawn.rows[name].iloc[0] for name in CONDITION}
@@ -108,7 +108,7 @@ def hypervolume_frame(rows: Iterable[Mapping[str, Any]], objectives: Sequence[Ob
     return pd.DataFrame(list(rows), columns=[*COLUMNS, *(f"reference_{each.column}" for each in objectives)])
 
 
-def _reference(
+def reference_for(
     medians: Floats, objectives: Sequence[Objective], given: Mapping[str, float]
 ) -> tuple[Floats, str]:
     """The reference, NaN where it is not given and nothing feasible was measured; and what it is, in words."""
@@ -116,15 +116,21 @@ def _reference(
     values, words = [], []
     for objective, figures in zip(objectives, measured.T, strict=True):
         if objective.name in given:
-            value, why = float(given[objective.name]), "as given"
+            value, why = float(given[objective.name]), " (as given)"
         elif objective.maximise:
             value, why = 0.0, ""
         else:
             worst = float(figures.max()) if len(figures) else np.nan
-            value, why = BEYOND_WORST * worst, "a tenth worse than the worst"
+            value, why = BEYOND_WORST * worst, " (a tenth worse than the worst)"
         values.append(value)
-        words.append(f"{objective.words} {value:.4g} {objective.unit}" + (f" ({why})" if why else ""))
+        words.append(f"{objective.words} {value:.4g} {objective.unit}{why}")
     return np.array(values), ", ".join(words)
+
+
+def without_bias(resampled: Floats, measured: float) -> Floats:
+    """The ends of a 95 % interval: the resamples' percentiles less twice their bias (see `hypervolumes`)."""
+    bias = resampled.mean() - measured
+    return np.asarray(np.quantile(resampled, [OUTSIDE, 1 - OUTSIDE]) - 2 * bias)
 
 
 def _hypervolume(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]:
@@ -138,8 +144,8 @@ def _hypervolume(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]
     result = unknown | {"hypervolume": of_medians, "rounds": rounds}
     if rounds >= LEAST_VALUES:
         volumes = volumes_of_each(admitted, bound, drawn.objectives)
-        ends = np.quantile(volumes, [OUTSIDE, 1 - OUTSIDE]) - 2 * (volumes.mean() - of_medians)
-        result["hypervolume_low"], result["hypervolume_high"] = np.maximum(ends, 0)
+        ends = np.maximum(without_bias(volumes, of_medians), 0)
+        result["hypervolume_low"], result["hypervolume_high"] = ends
     return result
 
 

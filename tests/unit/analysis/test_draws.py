@@ -41,7 +41,6 @@ def test_the_same_rounds_for_all_cells_backends_and_columns() -> None:
         np.concatenate([once, 2 * once, 3 * once, 4 * once], axis=2), once * [1, 1, 1, 1], ["tcp", "rpc"]
     )
     found = resampled(data.sample(frac=1, random_state=3), ["latency_s", "throughput_ips"])
-    assert found.cells.to_numpy().tolist() == [["rpc", "0"], ["rpc", "1"], ["tcp", "0"], ["tcp", "1"]]
     base = found.values["throughput_ips"][:, [0]]
     np.testing.assert_allclose(found.values["latency_s"], base * [2, 4, 1, 3], rtol=1e-12)
     assert found.values["latency_s"].shape == (2000, 4)
@@ -51,7 +50,6 @@ def test_the_same_rounds_for_all_cells_backends_and_columns() -> None:
 def test_points_are_in_the_order_of_their_cuts() -> None:
     latency = np.ones((1, 2, 12)) * np.arange(12)
     found = resampled(trials(latency, latency), ["latency_s"], resamples=3)
-    assert found.cells["point"].tolist() == [str(point) for point in range(12)]
     assert found.values["latency_s"].tolist() == [list(range(12))] * 3
 
 
@@ -72,7 +70,7 @@ def test_missing_rounds_and_missing_figures() -> None:
     data.loc[(data["point"] == "2") & (data["round"] == 3), "latency_s"] = np.nan
     data.loc[data["point"] == "3", "latency_s"] = np.nan
     found = resampled(data, ["latency_s", "energy_j"], resamples=50)
-    assert found.rounds.tolist() == [5, 1, 5, 5]
+    assert (~np.isnan(found.measured["latency_s"])).sum(axis=0).tolist() == [5, 1, 4, 0]
     weights = np.random.default_rng(0).standard_exponential((50, 5))
     known = [0, 1, 2, 4]
     drawn = found.values["latency_s"]
@@ -87,7 +85,7 @@ def test_a_round_is_of_its_run_and_a_repeated_trial_is_a_round_more() -> None:
     data = trials(latency, latency)
     pooled = resampled(pd.concat([data, data.assign(run="other", latency_s=9.0)]), ["latency_s"])
     repeated = resampled(pd.concat([data, data.assign(latency_s=9.0)]), ["latency_s"])
-    assert pooled.rounds.tolist() == repeated.rounds.tolist() == [6]
+    assert pooled.measured["latency_s"].shape == repeated.measured["latency_s"].shape == (6, 1)
     assert pooled.values["latency_s"].max() == pytest.approx(9, abs=0.8)
     assert repeated.values["latency_s"].max() == pytest.approx(9, abs=0.8)
 

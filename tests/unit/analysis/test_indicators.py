@@ -8,10 +8,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts import draws
-from analysis.fronts.cells import cells
 from analysis.fronts.indicators import COLUMNS, PERCENT, attainment, hypervolumes, volume, volumes_of_each
 from analysis.fronts.objectives import chosen
-from analysis.fronts.where import Where
 from analysis.points import CONDITION
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
@@ -157,9 +155,7 @@ def test_surfaces_are_what_so_many_of_the_resampled_fronts_attain(limited: bool)
     where = f"latency_s <= {np.median(latency[0], axis=0).min()}" if limited else ""
     band = attainment(data, where=where)
     assert list(band.columns) == [*CONDITION, "backend", "percent", *CORNERS]
-    drawn = next(
-        draws.conditions(data, cells(data), chosen(("latency", "throughput")), Where.parse(where), 400, 0)
-    )
+    drawn = next(draws.prepared(data, ("latency", "throughput"), where, 400).draws)
     rng = np.random.default_rng(0)
     decided = []
     for backend, members in drawn.groups():
