@@ -66,14 +66,10 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
     Takes the frames of `analysis.runs.load` and the run's manifest. A point's overhead is the median over rounds of
     latency - latency bound. Only trials that are `ok` and cross every link count.
 
-    - points, payloads: how many points, and how many different sums of bytes: payload and result, on all links.
-    - a_s, b_s_per_byte, residual_s: see `fit`. Empty, and `note` says why, with fewer than `MIN_PAYLOADS` payloads; and
-      one that comes out as nothing is empty, for it was not found: its interval, if it has one, says how large it
-      may be.
-    - headers_s_per_byte: what TCP's headers add to b at the profile's rate from edge to server, on one link.
-    - latency_efficiency: bound / latency, median over the points. goodput_efficiency: the same with the bound at TCP's
-      goodput, which no TCP connection can beat. Both this and the headers are empty where the rate is not one number:
-      in a chain, with a trace or a token bucket or reordering, or where none is asked.
+    results/README.md has the columns, under overhead.csv; `fit` has a, b and residual_s. A cost that comes out as
+    nothing is empty, for it was not found: its interval, if it has one, says how large it may be. headers_s_per_byte
+    and goodput_efficiency are empty where the rate is not one number: in a chain, with a trace or a token bucket or
+    reordering, or where none is asked.
     """
     crossing = _crossing(trials, stages)
     crossing["overhead_s"] = crossing["latency_s"] - crossing["latency_bound_s"]
@@ -163,7 +159,7 @@ def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     links = pd.Series(np.array([len(cuts(point)) for point in points], dtype="int64")[number], index=ok.index)
     ok["bytes"] = ok["payload_bytes"] + ok["result_bytes"]
     if not (chain := links > 1).any():
-        return ok  # known without stages.csv, which older runs lack
+        return ok
     sent = stages.groupby(TRIAL, dropna=False, observed=True)["payload_bytes"].agg(
         sent="sum", crossed="count"
     )
@@ -239,8 +235,9 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     that what was asked at that moment is not in the file.
     """
     sweep = section(manifest, "sweep")
-    share, floor_s = (_number(sweep.get(name)) for name in ("tolerance", "rtt_floor"))
-    rtt_share = _number(sweep.get("rtt_tolerance", sweep.get("tolerance")))  # once one option said both
+    share, rtt_share, floor_s = (
+        _number(sweep.get(name)) for name in ("tolerance", "rtt_tolerance", "rtt_floor")
+    )
     still = links["position_s"].isna()
     profiles = {netem: directions(manifest, netem) for netem in links["netem"].unique()}
     jitter_s, payload_share = {}, {}

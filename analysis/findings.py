@@ -24,8 +24,7 @@ from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 from analysis.schema import STATUSES
 from analysis.statistics import host_load, noise
-from analysis.statistics.drift import drifts
-from analysis.statistics.stability import warnings
+from analysis.statistics.stability import drifts, warnings
 from pareto.errors import UserError
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
@@ -166,13 +165,10 @@ def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
 
 def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
     """Yield the best feasible points among the rows of one figure, what sets the throughput's bound there, and which
-    step was busiest.
-
-    Nothing for a run that does not know what sets the bound.
+    step was busiest. Nothing where it is not known what sets the bound.
     """
-    if "feasible" in rows:
-        rows = rows[rows["feasible"].astype(bool)]
-    measured = rows[(rows["bound_by"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)]
+    is_known = (rows["bound_by"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)
+    measured = rows[rows["feasible"].astype(bool) & is_known]
     if measured.empty:
         return
     most = measured.loc[measured["throughput_ips"].idxmax()]

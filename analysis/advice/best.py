@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -31,7 +30,7 @@ def best(
     """One row a profile and objective (`latency`, `throughput`), of one model, batch size, codec and depth.
 
     `rows`: of `analysis.fronts.front.front`, of two hosts; profiles that are not in `known` are left out, as are points
-    that are not `feasible` (if the column is there). Columns `COLUMNS`:
+    that are not `feasible`. Columns `COLUMNS`:
 
     - delay_s: what the profile adds to a round trip, both ways. rate_bps: edge to server, inf without a limit.
     - point, backend: the best median; backend is empty where nothing crosses, as all do the same there. measured, low,
@@ -42,9 +41,8 @@ def best(
     """
     if any(len(cuts(point)) > 1 for point in rows["point"].unique()):
         return pd.DataFrame(columns=COLUMNS)
-    counted = rows[rows["feasible"].astype(bool)] if "feasible" in rows else rows
     made = []
-    for netem, of_profile in counted.groupby("netem", sort=False):
+    for netem, of_profile in rows[rows["feasible"].astype(bool)].groupby("netem", sort=False):
         network = known.get(str(netem))
         if network is None:
             continue
@@ -69,27 +67,21 @@ def _row(
     column, low, high = _MEASURES[objective]
     less = objective == "latency"
     first = measured.loc[measured[column].idxmin() if less else measured[column].idxmax()]
-    row: dict[Hashable, Any] = {
-        "point": first["point"],
-        "backend": first["backend"],
-        "measured": first[column],
-        "low": first[low],
-        "high": first[high],
-        "predicted_point": "",
-        "predicted_backend": "",
-        "prediction": "",
-    }
+    row: dict[Hashable, Any] = {"point": first["point"], "backend": first["backend"]}
+    row |= {"measured": first[column], "low": first[low], "high": first[high]}
     if predictor is None:
-        return row
+        return row | dict.fromkeys(("predicted_point", "predicted_backend", "prediction"), "")
     point, backend = foretold(predictor, network, objective)
-    row |= {"predicted_point": point, "predicted_backend": backend}
+    row |= {"predicted_point": point, "predicted_backend": backend, "prediction": OTHER}
     there = measured[(measured["point"] == point) & (measured["backend"] == backend)]
-    if (point, backend) == (first["point"], first["backend"]):
-        return row | {"measured_there": first[column], "behind_percent": 0.0, "prediction": SAME}
     if there.empty:
-        return row | {"measured_there": math.nan, "behind_percent": math.nan, "prediction": OTHER}
+        return row
     other = there.iloc[0]
     ratio = other[column] / first[column] if less else first[column] / other[column]
     apart = other[low] > first[high] if less else other[high] < first[low]
-    row |= {"measured_there": other[column], "behind_percent": 100 * (ratio - 1)}
-    return row | {"prediction": OTHER if apart else CLOSE}
+    prediction = SAME if other.name == first.name else OTHER if apart else CLOSE
+    return row | {
+        "measured_there": other[column],
+        "behind_percent": 100 * (ratio - 1),
+        "prediction": prediction,
+    }

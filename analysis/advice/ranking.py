@@ -17,6 +17,7 @@ from analysis.naming import count
 from analysis.prediction.network import Network
 from analysis.statistics import posterior
 from analysis.statistics.samples import Bools, Floats, interval
+from analysis.statistics.significance import median_intervals
 from analysis.wording import EDGE, SERVER, doing, duration, order, place, sent
 from pareto.errors import UserError
 
@@ -272,17 +273,12 @@ def _choices(
         (central.latency_s(**conditions), by_round.latency_s(**conditions)),
         (central.throughput_ips(**conditions), by_round.throughput_ips(**conditions)),
     ):
-        of_cells = [values[known] for values, known in zip(of_rounds.T, present.T, strict=True)]
-        ends = [interval(values[np.isfinite(values)]) or (math.nan, math.nan) for values in of_cells]
-        figures += [middle, *np.transpose(ends)]
+        known = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)
+        figures += [middle, *median_intervals(known.T)]
     return tuple(
         Choice(
-            row["backend"],
-            row["point"],
-            row["point_name"],
-            place(row),
-            order(row),
-            doing(row),
+            *(row[name] for name in ("backend", "point", "point_name")),
+            *(say(row) for say in (place, order, doing)),
             sent(row, input_type),
             *map(float, of_cell),
         )

@@ -8,7 +8,7 @@ slowed both. So cells are paired and rounds are not: two samples are compared (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,28 +16,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.comparing import front_changes, sentences
+from analysis.comparing import sentences
 from analysis.comparing.settings import differences as settings_that_differ
+from analysis.fronts.draws import Draws, prepared
 from analysis.fronts.energy import with_middle
+from analysis.fronts.front import probabilities
+from analysis.fronts.indicators import (
+    nondominated,
+    nondominated_in_each,
+    reference_for,
+    volume,
+    volumes_of_each,
+    without_bias,
+)
 from analysis.fronts.objectives import DEFAULT
-from analysis.naming import condition_title, count
+from analysis.naming import cell_names, condition_title, count
 from analysis.points import CELL, CONDITION, NONE, TRIAL, controls, cuts, pooled, sorted_cells
 from analysis.runs.load import load, stages
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED
-from analysis.statistics.samples import Floats
-from analysis.statistics.significance import (
-    ALPHA,
-    MEASURES,
-    can_tell,
-    correct,
-    medians,
-    padded,
-    rank_sum,
-    rounds,
-    rounds_needed,
-    shifts,
-)
+from analysis.statistics import significance
+from analysis.statistics.samples import LEAST_VALUES, Bools, Floats
 from pareto.errors import UserError
 
 COLUMNS = [
@@ -51,6 +50,14 @@ COLUMNS = [
     *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
     *("tests", "rounds_needed", "note"),
 ]
+CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
+FRONT_COLUMNS = [
+    *CONDITION,
+    *("objectives", "points", "reference", "first_hypervolume", "other_hypervolume"),
+    *("hypervolume_ratio", "ratio_low", "ratio_high", *CHANGES, "note"),
+]
+RESAMPLES = 1000
+SURE = 0.95
 TOO_FEW = "too few rounds"
 WORDS = {
     "model": "model",
@@ -73,7 +80,7 @@ class Comparison:
     """Run B against run A: `names` are their folders. Sentences are one line each.
 
     differences: a row for each cell that both have (`differences`). fronts: a row for each condition
-    (`analysis.comparing.front_changes.changes`). settings: what the manifests differ in, doubts first. only_first,
+    (`changes`). settings: what the manifests differ in, doubts first. only_first,
     only_second: what is not compared, as the other run lacks it. sentences: the conclusion, one a condition. notes:
     what a reader must know to judge it.
     """
@@ -106,14 +113,14 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         raise UserError(f"{first} and {second}: {_nothing_shared(one, two)}")
     same = [_of_cells(trials, both) for trials in sides]
     points = differences(same[0], same[1])
-    fronts = front_changes.changes(same[0], same[1], objectives, where)
+    fronts = changes(same[0], same[1], objectives, where)
     return Comparison(
         (str(first), str(second)),
         points,
         fronts,
         settings_that_differ(a, b, set(both["model"]), set(both["netem"])),
-        _only(one, two),
-        _only(two, one),
+        list(_only(one, two)),
+        list(_only(two, one)),
         list(sentences.conclusions(points, fronts)),
         list(_notes(same[0], same[1])),
     )
@@ -136,14 +143,11 @@ def _simulated(first: bool, second: bool) -> str:
 def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """One row for each cell with valid trials in both frames of trials; differences are other - first.
 
-    - first_latency_s, other_latency_s, first_throughput_ips, other_throughput_ips: medians over the rounds.
-    - latency_difference_s: the median of the differences between every round of the one and every round of the other
-      (Hodges & Lehmann), with its 95 % interval; so it may differ a little from that of the medians.
-      latency_difference_percent, throughput_difference_percent: the same of ratios. Empty intervals: too few rounds.
-    - latency_p_value, throughput_p_value: `rank_sum`. _p_corrected: by Holm for all `tests`: both
-      measures of every cell. _significant: that is 0.05 or less. rounds_needed: with fewer in each run, no cell can
-      be significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for
-      few of the other).
+    results/README.md has the columns, under compare.csv. A difference is the median of those between every round of the
+    one and every round of the other (Hodges & Lehmann), so it may differ a little from that of the medians. p-values:
+    `rank_sum`, by Holm for both measures of every cell. With fewer than `rounds_needed` in each run no cell can be
+    significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for few of
+    the other).
     """
     sides = [
         trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
@@ -151,21 +155,27 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     ]
     rows = _both(*(_cells(side) for side in sides))
     ones, twos = (_tables(side, rows) for side in sides)
-    rows["first_rounds"], rows["other_rounds"] = rounds(ones["latency"]), rounds(twos["latency"])
-    rows[["latency_difference_s", "latency_low_s", "latency_high_s"]] = np.transpose(
-        shifts(ones["latency"], twos["latency"])
+    rows["first_rounds"], rows["other_rounds"] = (
+        significance.rounds(ones["latency"]),
+        significance.rounds(twos["latency"]),
     )
-    for measure, column in MEASURES.items():
+    rows[["latency_difference_s", "latency_low_s", "latency_high_s"]] = np.transpose(
+        significance.shifts(ones["latency"], twos["latency"])
+    )
+    for measure, column in significance.MEASURES.items():
         one, two = ones[measure], twos[measure]
-        rows[f"first_{column}"], rows[f"other_{column}"] = medians(one), medians(two)
+        rows[f"first_{column}"], rows[f"other_{column}"] = (
+            significance.medians(one),
+            significance.medians(two),
+        )
         percents = [f"{measure}_{end}_percent" for end in ("difference", "low", "high")]
-        rows[percents] = 100 * np.expm1(np.transpose(shifts(_logs(one), _logs(two))))
-        rows[f"{measure}_p_value"] = rank_sum(one, two)
-    tests = correct(rows)
-    for measure in MEASURES:
-        rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= ALPHA
-    rows["rounds_needed"] = needed = rounds_needed(tests)
-    enough = can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
+        rows[percents] = 100 * np.expm1(np.transpose(significance.shifts(_logs(one), _logs(two))))
+        rows[f"{measure}_p_value"] = significance.rank_sum(one, two)
+    tests = significance.correct(rows)
+    for measure in significance.MEASURES:
+        rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= significance.ALPHA
+    rows["rounds_needed"] = needed = significance.rounds_needed(tests)
+    enough = significance.can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
     rows["note"] = np.where(enough, "", f"{TOO_FEW}: needs {needed} in each run")
     return rows.reindex(columns=COLUMNS)
 
@@ -173,9 +183,12 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Floats]:
     """Each measure's rounds: a row a cell, in the order of `rows`, a column a round."""
     numbered = rows[CELL].assign(cell=np.arange(len(rows)))
-    merged = trials[[*CELL, *MEASURES.values()]].merge(numbered, on=CELL, how="inner")
+    merged = trials[[*CELL, *significance.MEASURES.values()]].merge(numbered, on=CELL, how="inner")
     cells = merged["cell"].to_numpy()
-    return {name: padded(merged[column].to_numpy(), cells, len(rows)) for name, column in MEASURES.items()}
+    return {
+        name: significance.padded(merged[column].to_numpy(), cells, len(rows))
+        for name, column in significance.MEASURES.items()
+    }
 
 
 def _logs(values: Floats) -> Floats:
@@ -213,69 +226,36 @@ def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return valid.merge(other.loc[other["valid"] > 0, CELL], on=CELL, how="inner")
 
 
-def _only(these: pd.DataFrame, those: pd.DataFrame) -> list[str]:
+def _only(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
     """What only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, backends, points.
 
     A point without a valid trial in the other run is named as well. What follows from a line is not repeated: of a
-    profile that the other run lacks no points are listed.
+    profile that the other run lacks no points are listed. A line of points may be of many conditions.
     """
-    return [*_values(these, those), *_conditions(these, those), *_points(these, those)]
-
-
-def _values(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
+    rest = these
     for column, word in WORDS.items():
-        left = [value for value in these[column].unique() if value not in _known(those, column)]
-        if left:
+        # No backend, as nothing crosses, is known to every run.
+        known = [*those[column], *([NONE] if column == "backend" else [])]
+        if left := [str(value) or "none" for value in these[column].unique() if value not in set(known)]:
             several = len(left) > 1 and not word.endswith("flight")
-            yield f"{word}{'s' if several else ''} {', '.join(str(value) or 'none' for value in left)}"
-
-
-def _conditions(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
-    """Conditions that the other run lacks although it has each of their values."""
-    known = set(those[CONDITION].itertuples(index=False, name=None))
-    for row in _with_known_values(these, those)[CONDITION].drop_duplicates().to_dict("records"):
-        if tuple(row[column] for column in CONDITION) not in known:
-            yield condition_title(row)
-
-
-def _points(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
-    """Points that the other run lacks in conditions that both have; a line may be of many conditions."""
-    counts = those.set_index(CELL)["valid"].to_dict()
-    conditions = set(those[CONDITION].itertuples(index=False, name=None))
+            yield f"{word}{'s' if several else ''} {', '.join(left)}"
+        rest = rest[rest[column].isin(known)]
+    rest = rest.merge(those[CONDITION].drop_duplicates(), on=CONDITION, how="left", indicator="there")
+    for row in rest.loc[rest["there"] == "left_only", CONDITION].drop_duplicates().to_dict("records"):
+        yield condition_title(row)
+    rest = rest[(rest["there"] == "both") & (rest["valid"] > 0)]
+    rest = rest.merge(those[[*CELL, "valid"]], on=CELL, how="left", suffixes=("", "_there"))
+    rest = rest[~(rest["valid_there"] > 0)].assign(invalid=rest["valid_there"].notna())
     lines: dict[tuple[str, str, str], list[str]] = {}
-    for _, rows in _with_known_values(these, those).groupby(
-        [*CONDITION, "backend"], observed=True, sort=False
-    ):
+    for _, rows in rest.groupby([*CONDITION, "backend", "invalid"], observed=True, sort=False):
         row = rows.iloc[0]
-        if tuple(row[CONDITION]) not in conditions:
-            continue
-        valid = rows[rows["valid"] > 0]
-        missing: dict[str, list[str]] = {}
-        for cell in valid[CELL].itertuples(index=False, name=None):
-            count = counts.get(cell)
-            if not count:
-                kind = "" if count is None else " without a valid trial in the other run"
-                missing.setdefault(kind, []).append(str(cell[-1]))
-        for kind, lacking in missing.items():
-            place = (numbers(lacking), str(row["backend"]), kind)
-            lines.setdefault(place, []).append(condition_title(row))
-    for (points, backend, kind), titles in lines.items():
+        over = f" over {row['backend']}" if row["backend"] else ""
+        why = " without a valid trial in the other run" if row["invalid"] else ""
+        lines.setdefault((numbers(rows["point"]), over, why), []).append(condition_title(row))
+    for (points, over, why), titles in lines.items():
         word = "points" if "," in points or " to " in points else "point"
         at = f"{len(titles)} conditions" if len(titles) > _MOST_CONDITIONS else "; ".join(titles)
-        over = f" over {backend}" if backend else ""
-        yield f"{word} {points}{over}{kind}: {at}"
-
-
-def _with_known_values(these: pd.DataFrame, those: pd.DataFrame) -> pd.DataFrame:
-    known = pd.Series(True, index=these.index)
-    for column in WORDS:
-        known &= these[column].isin(_known(those, column))
-    return these[known]
-
-
-def _known(those: pd.DataFrame, column: str) -> set[Any]:
-    """The run's values of a column; no backend, as nothing crosses, is known to every run."""
-    return {*those[column], *([NONE] if column == "backend" else [])}
+        yield f"{word} {points}{over}{why}: {at}"
 
 
 def numbers(points: Iterable[str]) -> str:
@@ -298,3 +278,96 @@ def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
             has = (", ".join(filter(None, map(str, side))) or "none" for side in sides)
             return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"
+
+
+def changes(
+    first: pd.DataFrame,
+    other: pd.DataFrame,
+    objectives: Sequence[str] = DEFAULT,
+    where: str = "",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row a condition, from the trials of two runs that have valid trials of the same cells.
+
+    results/README.md has the columns, under compare-fronts.csv. Both hypervolumes are of the front of all backends,
+    against one `reference`. The interval of their ratio is by resampling whole rounds, of each run by itself
+    (`analysis.fronts.draws`); it is empty where a point of a front has fewer than 6 rounds, or where in some resamples
+    of a run no point satisfies `where`, and `note` says so. A point enters, leaves or stays that has a probability
+    (`analysis.fronts.front`) of at least 95 % in one run and at most 5 % in the other (to stay: of at least 95 % in
+    both), and may enter, leave or stay if only the medians say so.
+
+    Raises `UserError` for objectives or a constraint that can't be read.
+    """
+    sides = (
+        prepared(trials, objectives, where, resamples, seed + number, with_floor=True).draws
+        for number, trials in enumerate((first, other))
+    )
+    changed = [
+        one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
+    ]
+    return pd.DataFrame(changed, columns=FRONT_COLUMNS)
+
+
+def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
+    sides = (one, two)
+    on_front = [nondominated(*side.medians.T, maximise=side.maximise) for side in sides]
+    row: dict[Hashable, Any] = {
+        "objectives": ", ".join(objective.name for objective in one.objectives),
+        "points": len(one.rows),
+        "reference": "",
+        "note": "",
+    }
+    if fault := _incomparable(sides, on_front):
+        return row | dict.fromkeys(CHANGES, "") | {"note": fault}
+    in_each = [nondominated_in_each(side.admitted, side.maximise) for side in sides]
+    both = np.concatenate([side.medians for side in sides])
+    reference, row["reference"] = reference_for(both, one.objectives, {})
+    volumes = [volume(side.medians, reference, side.objectives) for side in sides]
+    row["first_hypervolume"], row["other_hypervolume"] = volumes
+    if not all(volumes):
+        # As where nothing is sent by any point, and less payload is asked for.
+        return row | _moves(sides, on_front) | {"note": "no volume: an objective is 0 everywhere"}
+    row["hypervolume_ratio"] = volumes[1] / volumes[0]
+    every = np.arange(len(one.rows))
+    rounds = min(side.rounds_of_front(every, drawn) for side, drawn in zip(sides, in_each, strict=True))
+    if rounds < LEAST_VALUES:
+        row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
+        return row | _moves(sides, on_front)
+    # Of more rounds fewer resamples are made.
+    many = min(len(side.values) for side in sides)
+    drawn = [volumes_of_each(side.admitted[:many], reference, side.objectives) for side in sides]
+    if np.all(drawn):
+        ratios = np.log(drawn[1]) - np.log(drawn[0])
+        ends = without_bias(ratios, np.log(row["hypervolume_ratio"]))
+        row["ratio_low"], row["ratio_high"] = np.exp(ends)
+    else:
+        # A ratio to nothing is no number, and without these resamples it would seem that there always is a front.
+        always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
+        row["note"] = f"some resamples have no {'volume' if always_feasible else 'feasible point'}"
+    return row | _moves(sides, on_front)
+
+
+def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
+    """Why there is nothing to compare; empty if there is."""
+    devices = [str(side.rows["energy_of"].iloc[0]) or "nothing" for side in sides]
+    if devices[0] != devices[1] and any("energy" in each.name for each in sides[0].objectives):
+        return f"energy is of other devices: {devices[0]} in A, {devices[1]} in B"
+    empty = [name for name, on in zip("AB", on_front, strict=True) if not on.any()]
+    return f"no point on the front of {' or '.join(empty)}" if empty else ""
+
+
+def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, Any]:
+    surely = []
+    for side, on in zip(sides, on_front, strict=True):
+        _, probability = probabilities(side)  # NaN, where none holds, is never sure
+        surely.append(np.where(on, probability >= SURE, probability <= 1 - SURE))
+    both_sure = surely[0] & surely[1]
+    was, now = on_front
+    rows = sides[0].rows
+    names = cell_names(rows).to_numpy()
+    moves: dict[Hashable, Any] = {}
+    for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
+        moves[change] = "; ".join(names[moved & both_sure])
+        moves[f"may_{change}"] = "; ".join(names[moved & ~both_sure])
+    return moves

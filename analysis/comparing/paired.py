@@ -13,8 +13,9 @@ import pandas as pd
 
 from analysis.naming import backends
 from analysis.points import CONDITION, NONE, controls, cuts
-from analysis.statistics import samples, significance
+from analysis.statistics import significance
 from analysis.statistics.noise import OF, Floors, floor_of, floors
+from analysis.statistics.samples import LEAST_VALUES, Floats, Ints
 
 COLUMNS = [
     *CONDITION,
@@ -29,7 +30,7 @@ COLUMNS = [
     *("tests", "rounds_needed", "latency_floor_percent", "throughput_floor_percent"),
 ]
 ALL = "all"
-MIN_BLOCKS = samples.LEAST_VALUES
+MIN_BLOCKS = LEAST_VALUES
 TOO_FEW = "too few rounds"
 Z = NormalDist().inv_cdf(0.975)
 _PAIR = ["run", "round", "repeat", "point"]
@@ -53,24 +54,14 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
     other - first, of two trials that are `ok`, at the same point and in the same round, so that what slows a whole
     round slows both. Positive: the other takes longer, or has more images/s. tcp is the first.
 
-    - points, rounds, pairs: how many points, how many rounds the point that has most, how many pairs in all.
-    - latency_difference_s, latency_difference_percent, throughput_difference_percent: of a point, the median
-      over its rounds. Of all, the median of the medians of rounds, or of points (`interval_over`).
-      overhead_difference_s: of latency - latency bound, without what the stages' own times differed by.
-    - latency_low_s and so on: the median's 95 % interval (`analysis.statistics.samples`), which assumes nothing about
-      the distribution and holds for few values too. Of all: over whole rounds, or with fewer than `MIN_BLOCKS` of them
-      over points. Empty, and `note` says so, with too few of both.
-    - first_faster, other_faster: at how many points the median latency says so.
-    - latency_p_value, throughput_p_value: whether a point's pairs may differ by chance
-      (`analysis.statistics.significance.signed_rank`). _p_corrected: corrected by Holm for all `tests` of the frame:
-      every point, both measures, each condition and pair of backends. Of all: the least of its points, which tests
-      whether the two differ anywhere. _significant: that is 0.05 or less.
-    - first_surely_faster, other_surely_faster, first_surely_more (images/s), other_surely_more: at how many points
-      the difference is significant and goes that way.
-    - latency_floor_percent, throughput_floor_percent: what identical treatments differ by that rounds do not show
-      (`analysis.statistics.noise`), one standard deviation of a difference; 0 where it is not known. Intervals hold it,
-      and no difference is significant that it may make.
-    - rounds_needed: with fewer, no point can be significant among so many tests, whatever it shows.
+    results/README.md has the columns, under paired.csv. Of a point, figures are over its rounds. Of all points they are
+    over the medians of rounds, or with fewer than `MIN_BLOCKS` of them over those of points (`interval_over`); rounds
+    are those of the point that has most, and corrected p-values the least of its points, which tests whether the two
+    differ anywhere. Medians have the intervals of `analysis.statistics.samples`, which assume nothing about the
+    distribution and hold for few values too. p-values are of `analysis.statistics.significance.signed_rank`; one family
+    are both measures of every point, each condition and pair of backends. Intervals hold the noise floor
+    (`analysis.statistics.noise`, one standard deviation of a difference), and no difference is significant that it may
+    make.
     """
     of_all = [_of_pair(*of_two) for of_two in compared(trials)]
     if not of_all:
@@ -79,11 +70,6 @@ def paired(trials: pd.DataFrame) -> pd.DataFrame:
     _add_floor(rows, floors(trials))
     _judge(rows)
     return rows.reindex(columns=COLUMNS)
-
-
-def median_interval(values: pd.Series) -> tuple[float, float]:
-    """The median's 95 % interval (`analysis.statistics.samples`); NaN with fewer than 6 values."""
-    return samples.interval(values.dropna().tolist()) or (math.nan, math.nan)
 
 
 def compared(trials: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], pd.DataFrame]]:
@@ -126,62 +112,57 @@ def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
-    of_all = pd.DataFrame([{"point": ALL} | _figures(pairs, _blocks(pairs))])
-    rows = pd.concat([_points(pairs), of_all], ignore_index=True) if len(pairs) else of_all
-    return rows.assign(**{str(key): value for key, value in named.items()})
-
-
-def _points(pairs: pd.DataFrame) -> pd.DataFrame:
-    """The rows of all points at once, as there may be many with many rounds each."""
-    points = sorted(pairs["point"].unique(), key=cuts)
-    block = [*_ROUND, "point"]
+    """The rows of all points, and the one over them all."""
     # Trials repeated within a round are no rounds more.
-    blocks = pairs.groupby(block, as_index=False)[_DIFFERENCES].median() if pairs["repeat"].any() else pairs
-    places = blocks["point"].map({point: place for place, point in enumerate(points)}).to_numpy()
-    tables = {
-        column: significance.padded(blocks[column].to_numpy(), places, len(points)) for column in _DIFFERENCES
-    }
+    blocks = pairs.groupby([*_ROUND, "point"], as_index=False)[_DIFFERENCES].median()
+    points = sorted(pairs["point"].unique(), key=cuts)
+    places = (
+        blocks["point"].map({point: place for place, point in enumerate(points)}).to_numpy(dtype=np.int64)
+    )
+    rows, tables = _summaries(blocks, places, len(points), "rounds")
     sizes = pairs.groupby("point").size().reindex(points).to_numpy()
-    medians = significance.medians(tables["latency_s"])
-    rows = pd.DataFrame({"point": points, "points": 1, "rounds": sizes, "pairs": sizes})
+    rows = rows.assign(point=points, points=1, rounds=sizes, pairs=sizes)
+    rows["first_faster"] = (rows["latency_difference_s"] > 0).astype(int)
+    rows["other_faster"] = (rows["latency_difference_s"] < 0).astype(int)
+    for measure, column in _TESTED.items():
+        rows[f"{measure.partition('_')[0]}_p_value"] = significance.signed_rank(tables[column])
+
+    over = "rounds" if len(pairs[_ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
+    by_block = pairs.groupby(_ROUND if over == "rounds" else "point")[_DIFFERENCES].median()
+    of_all, _ = _summaries(by_block, np.zeros(len(by_block), dtype=np.int64), 1, over)
+    of_all = of_all.assign(
+        point=ALL,
+        points=len(points),
+        rounds=sizes.max(initial=0),
+        pairs=len(pairs),
+        first_latency_s=pairs["first_latency_s"].median(),
+        first_faster=rows["first_faster"].sum(),
+        other_faster=rows["other_faster"].sum(),
+    )
+    both = pd.concat([rows, of_all], ignore_index=True) if points else of_all
+    return both.assign(**{str(key): value for key, value in named.items()})
+
+
+def _summaries(
+    blocks: pd.DataFrame, places: Ints, count: int, over: str
+) -> tuple[pd.DataFrame, dict[str, Floats]]:
+    """Medians and intervals of so many rows at once, as there may be many with many rounds each; and the rows' values.
+
+    places: of which row each block is. over: what the blocks are.
+    """
+    tables = {
+        column: significance.padded(blocks[column].to_numpy(), places, count) for column in _DIFFERENCES
+    }
+    rows = pd.DataFrame(index=range(count))
     rows["latency_difference_percent"] = significance.medians(tables["latency_percent"])
     rows["first_latency_s"] = significance.medians(tables["first_latency_s"])
-    rows["first_faster"], rows["other_faster"] = (medians > 0).astype(int), (medians < 0).astype(int)
     for measure, (middle, low, high) in _MEASURES.items():
         rows[middle] = significance.medians(tables[measure])
         rows[low], rows[high] = significance.median_intervals(tables[measure])
-    for measure, column in _TESTED.items():
-        rows[f"{measure.partition('_')[0]}_p_value"] = significance.signed_rank(tables[column])
     has_interval = rows["latency_low_s"].notna()
-    return rows.assign(
-        interval_over=np.where(has_interval, "rounds", ""), note=np.where(has_interval, "", TOO_FEW)
-    )
-
-
-def _figures(pairs: pd.DataFrame, over: str) -> dict[Hashable, Any]:
-    """The row of all points together."""
-    blocks = pairs.groupby(_ROUND if over == "rounds" else "point")[[*_MEASURES, "latency_percent"]].median()
-    by_point = pairs.groupby("point")["latency_s"]
-    medians = by_point.median()
-    row: dict[Hashable, Any] = {
-        "points": len(medians),
-        "rounds": int(by_point.size().max()) if len(medians) else 0,
-        "pairs": len(pairs),
-        "latency_difference_percent": blocks["latency_percent"].median(),
-        "first_latency_s": pairs["first_latency_s"].median(),
-        "first_faster": int((medians > 0).sum()),
-        "other_faster": int((medians < 0).sum()),
-    }
-    for measure, (middle, low, high) in _MEASURES.items():
-        row[middle] = blocks[measure].median()
-        row[low], row[high] = median_interval(blocks[measure])
-    has_interval = not math.isnan(row["latency_low_s"])
-    return row | {"interval_over": over if has_interval else "", "note": "" if has_interval else TOO_FEW}
-
-
-def _blocks(pairs: pd.DataFrame) -> str:
-    """What the interval of all points is over: rounds where there are enough, else the points."""
-    return "rounds" if len(pairs[_ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
+    rows["interval_over"] = np.where(has_interval, over, "")
+    rows["note"] = np.where(has_interval, "", TOO_FEW)
+    return rows, tables
 
 
 def _add_floor(rows: pd.DataFrame, known: Floors) -> None:

@@ -104,7 +104,7 @@ MOST_NAMED = 4
 
 
 def conclusions(differences: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:
-    """A line for each condition, from the frames of `analysis.comparing.between_runs` and `front_changes`."""
+    """A line for each condition, from the frames of `analysis.comparing.between_runs`."""
     of_fronts = {tuple(row[key] for key in CONDITION): row for row in fronts.to_dict("records")}
     for _, rows in differences.groupby(CONDITION, dropna=False, observed=True, sort=False):
         first = rows.iloc[0]

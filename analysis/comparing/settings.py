@@ -30,102 +30,75 @@ _PLACES = ("links", "data_address", "data_interface", "address", "interface", "f
 _MOST = 4
 """Differences within one line."""
 
-Line = tuple[bool, str]
-"""Whether it makes the comparison doubtful, and what to say."""
+Line = tuple[bool, str, str]
+"""Whether it makes the comparison doubtful, what differs, and in what; empty where nothing does."""
 
 
 def differences(
-    first: Mapping[str, Any], other: Mapping[str, Any], models: Collection[str], profiles: Collection[str]
+    first: Mapping[str, Any], other: Mapping[str, Any], models: Collection[str], networks: Collection[str]
 ) -> list[str]:
-    """What two manifests differ in, a line each, about the models and profiles (networks) that both runs have.
+    """What two manifests differ in, a line each, about the models and networks that both runs have.
 
     The runs are called A and B. Lines that begin with `DOUBTFUL` come first: something else was measured, with other
     weights, another graph, other cuts under a point's number, another profile under the same name, another testbed or
-    processor. A manifest that is missing, or older than a key, is named as such and is no difference.
+    processor. A manifest that is missing is named as such; what only one of them records of a model, a host or the
+    driver is no difference.
     """
     if missing := [name for name, manifest in (("A", first), ("B", other)) if not manifest]:
         return [
             f"{DOUBTFUL}{' and '.join(missing)} {'have' if len(missing) > 1 else 'has'} no manifest that can be read: "
             "what else differs is not known"
         ]
-    lines = [
-        *_model_lines(first, other, models),
-        *_profile_lines(first, other, profiles),
-        *_testbed_lines(first, other),
-        *_host_lines(first, other),
-        *_option_lines(first, other),
-        *_version_lines(first, other),
-    ]
-    return [DOUBTFUL + text for doubtful, text in lines if doubtful] + [
-        text for doubtful, text in lines if not doubtful
-    ]
-
-
-def _model_lines(
-    first: Mapping[str, Any], other: Mapping[str, Any], names: Collection[str]
-) -> Iterator[Line]:
-    for name in sorted(names):
-        both = [section(manifest, "models", name) for manifest in (first, other)]
-        # Drawn from other seeds they take as long.
-        alike = {
-            "weights_digest": all(model.get("weights") == "seeded" for model in both),
-            "dataset": all(within(model, "dataset", "name") == "synthetic" for model in both),
-        }
-        for key, what in _OF_MODEL.items():
-            if words := _differs(both[0], both[1], key):
-                yield not alike.get(key), f"{what} of {name}: {words}"
-        for number, cuts in enumerate(zip(*(model.get("points") or () for model in both), strict=False)):
-            at = [f"{within(cut, 'name')} ({within(cut, 'payload_bytes')} bytes)" for cut in cuts]
-            if at[0] != at[1]:
-                yield True, f"{name} is cut elsewhere: point {number} is {at[0]} in A, {at[1]} in B"
-                break
-
-
-def _profile_lines(
-    first: Mapping[str, Any], other: Mapping[str, Any], networks: Collection[str]
-) -> Iterator[Line]:
-    one, two = (section(manifest, "profiles") for manifest in (first, other))
+    both = (first, other)
+    lines = [line for name in sorted(models) for line in _of_model(name, both)]
+    profiles = [section(manifest, "profiles") for manifest in both]
     # A chain's network has a profile for each link.
-    for name in dict.fromkeys(profile for network in sorted(networks) for profile in network.split("+")):
-        if words := _differs(one, two, name, missing=NOT_SET):
-            yield True, f"profile {name}: {words}"
-
-
-def _testbed_lines(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Line]:
+    names = dict.fromkeys(profile for network in sorted(networks) for profile in network.split("+"))
+    lines += [(True, f"profile {name}", _differs(profiles, name, NOT_SET)) for name in names]
     for key, what in (("testbed", "testbed"), ("testbed_hosts", "hosts of the testbed")):
-        if words := _differs(first, other, key, missing=NOT_SET):
-            yield True, f"{what}: {words}"
-    for key, one, two in _changed(_reports(first, "testbed"), _reports(other, "testbed")):
-        yield key == "shaper", f"testbed: {key} {one} in A, {two} in B"
+        lines.append((True, what, _differs(both, key, NOT_SET)))
+    for key, values in _changed(both, "testbed"):
+        lines.append((key == "shaper", "testbed", f"{key} {values}"))
+    if silent := [name for name, manifest in zip("AB", both, strict=True) if not _reports(manifest, "hosts")]:
+        lines.append((False, " and ".join(silent), "nothing recorded of the hosts"))
+    lines += _of_hosts(both)
+    sweeps = [section(manifest, "sweep") for manifest in both]
+    for key in dict.fromkeys(chain(*sweeps)):
+        one, two = (_text(sweep[key]) if key in sweep else NOT_TOLD for sweep in sweeps)
+        if key not in _SHOWN_ELSEWHERE and one != two:
+            lines.append((False, f"--{key.replace('_', '-')}", f"{one} in A, {two} in B"))
+    lines.append((False, "pareto", _differs(both, "pareto")))
+    for key, values in _changed(both, "driver"):
+        lines.append((False, "driver", f"{key.removeprefix('packages.')} {values}"))
+    doubts_first = sorted(lines, key=lambda line: not line[0])
+    return [f"{DOUBTFUL * doubtful}{what}: {words}" for doubtful, what, words in doubts_first if words]
 
 
-def _host_lines(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Line]:
+def _of_model(name: str, both: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    records = [section(manifest, "models", name) for manifest in both]
+    # Drawn from other seeds they take as long.
+    alike = {
+        "weights_digest": all(model.get("weights") == "seeded" for model in records),
+        "dataset": all(within(model, "dataset", "name") == "synthetic" for model in records),
+    }
+    for key, what in _OF_MODEL.items():
+        yield not alike.get(key), f"{what} of {name}", _differs(records, key)
+    for number, cuts in enumerate(zip(*(model.get("points") or () for model in records), strict=False)):
+        one, two = (f"{within(cut, 'name')} ({within(cut, 'payload_bytes')} bytes)" for cut in cuts)
+        if one != two:
+            yield True, f"{name} is cut elsewhere", f"point {number} is {one} in A, {two} in B"
+            break
+
+
+def _of_hosts(both: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
     """Each fact with its hosts, as on most testbeds all differ in the same."""
-    both = [_reports(manifest, "hosts") for manifest in (first, other)]
-    if silent := [name for name, facts in zip("AB", both, strict=True) if not facts]:
-        yield False, f"{' and '.join(silent)}: nothing recorded of the hosts"
-    facts: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for path, one, two in _changed(*both):
+    facts: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for path, values in _changed(both, "hosts"):
         role, _, fact = path.partition(".")
         if not fact.startswith(_PASSING):
-            facts[fact, one, two].append(role)
-    for (fact, one, two), roles in facts.items():
-        yield fact in _HARDWARE, f"{' and '.join(roles)}: {fact} {one} in A, {two} in B"
-
-
-def _option_lines(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Line]:
-    both = [section(manifest, "sweep") for manifest in (first, other)]
-    for key in dict.fromkeys(chain(*both)):
-        one, two = (_text(sweep[key]) if key in sweep else NOT_TOLD for sweep in both)
-        if key not in _SHOWN_ELSEWHERE and one != two:
-            yield False, f"--{key.replace('_', '-')}: {one} in A, {two} in B"
-
-
-def _version_lines(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Line]:
-    if words := _differs(first, other, "pareto"):
-        yield False, f"pareto: {words}"
-    for key, one, two in _changed(_reports(first, "driver"), _reports(other, "driver")):
-        yield False, f"driver: {key.removeprefix('packages.')} {one} in A, {two} in B"
+            facts[fact, values].append(role)
+    for (fact, values), roles in facts.items():
+        yield fact in _HARDWARE, " and ".join(roles), f"{fact} {values}"
 
 
 def _reports(manifest: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -137,20 +110,28 @@ def _reports(manifest: Mapping[str, Any], key: str) -> dict[str, str]:
     return {path: " then ".join(texts) for path, texts in values.items()}
 
 
-def _changed(one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """What both report and does not agree: path and the two values. What one does not report is not seen to differ."""
-    return ((path, one[path], two[path]) for path in one if path in two and one[path] != two[path])
+def _changed(both: Sequence[Mapping[str, Any]], key: str) -> Iterator[tuple[str, str]]:
+    """What the sessions of both report under a key and does not agree: its path, and both values in words."""
+    one, two = (_reports(manifest, key) for manifest in both)
+    return (
+        (path, f"{one[path]} in A, {two[path]} in B")
+        for path in one
+        if path in two and one[path] != two[path]
+    )
 
 
-def _differs(first: Mapping[str, Any], other: Mapping[str, Any], key: str, *, missing: str = NOT_TOLD) -> str:
+def _differs(both: Sequence[Mapping[str, Any]], key: str, missing: str = NOT_TOLD) -> str:
     """`rate_bps 5e+06 in A, 1e+07 in B; ...`: what two trees do not agree in under a key. Empty where they agree, and
-    where one does not have the key: an older version did not report it.
+    where one does not have the key.
     """
-    if key not in first or key not in other:
+    if not all(key in tree for tree in both):
         return ""
-    one, two = ({path: _text(value) for path, value in leaves(tree[key], _PLACES)} for tree in (first, other))
-    paths = [path for path in dict.fromkeys([*one, *two]) if one.get(path, missing) != two.get(path, missing)]
-    words = [f"{path} {one.get(path, missing)} in A, {two.get(path, missing)} in B".strip() for path in paths]
+    one, two = ({path: _text(value) for path, value in leaves(tree[key], _PLACES)} for tree in both)
+    words = [
+        f"{path} {one.get(path, missing)} in A, {two.get(path, missing)} in B".strip()
+        for path in dict.fromkeys([*one, *two])
+        if one.get(path, missing) != two.get(path, missing)
+    ]
     more = len(words) - _MOST
     return "; ".join(words[:_MOST]) + (f"; and {more} more" if more > 0 else "")
 

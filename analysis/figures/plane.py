@@ -14,7 +14,7 @@ from matplotlib.patches import Polygon, Rectangle
 from analysis.figures.axes import fit_axis
 from analysis.figures.labels import Label, place_labels
 from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, scattered, series
-from analysis.fronts.dominance import staircase
+from analysis.fronts.indicators import staircase
 from analysis.naming import point_label, time_unit
 from analysis.points import CONDITION, NONE, cuts, undivided
 from analysis.statistics.samples import Floats

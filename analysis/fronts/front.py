@@ -11,8 +11,8 @@ import pandas as pd
 
 from analysis.fronts import energy, indicators
 from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS
-from analysis.fronts.dominance import nondominated, nondominated_in_each
 from analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
+from analysis.fronts.indicators import nondominated, nondominated_in_each
 from analysis.fronts.objectives import DEFAULT, Objective, chosen
 from analysis.naming import backends, cell_names
 from analysis.points import CELL, CONDITION, NONE
@@ -53,40 +53,20 @@ def front(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
+    """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts; columns `COLUMNS`.
 
-    A point where nothing crosses is one cell, whose backend is empty text: a round of it is the mean of what was
-    measured under each backend (`analysis.points.pooled`). It competes with, and on, the front of every backend.
-    Only trials with status `ok` count; `rounds` is their number and `excluded` that of the others (at a point where
-    nothing crosses, of rounds with such a trial and without). `trials` and `left_out` count every trial. A cell without
-    any has `rounds` 0, no figures, and is on no front. Further columns:
+    results/README.md has the columns, under front.csv. A point where nothing crosses is one cell, whose backend is
+    empty text: a round of it is the mean of what was measured under each backend (`analysis.points.pooled`). It
+    competes with, and on, the front of every backend. Only trials with status `ok` count. A cell without any has
+    `rounds` 0, no figures, and is on no front.
 
-    - medians over rounds: latency_s, latency_p95_s, edge_s, serialize_s, network_s, middle_s, server_s,
-      latency_bound_s, loaded_latency_s, loaded_latency_p95_s (seconds, the last two of the throughput phase),
-      throughput_ips, throughput_bound_ips, sequential_ips (images/s), pipeline_gain (throughput_ips over
-      sequential_ips), payload_bytes, edge_rss_bytes, edge_peak_rss_bytes. Each is a median of its own: the parts of
-      the latency need not add up to its median exactly.
-    - bound_by: the step, a host or a way on a link, that sets the throughput's bound in most rounds. busiest: the step
-      that was busy for the greatest share of the throughput phase in most rounds; busiest_utilization: that share,
-      median. top1: share of the images with the right top class, over all rounds; top1_images: how many different
-      ones the longest of them saw.
-    - latency_efficiency = bound / measured, throughput_efficiency = measured / bound.
-    - latency_least_s, latency_most_s, throughput_least_ips, throughput_most_ips: the range of the rounds;
-      latency_low_s, latency_high_s, throughput_low_ips, throughput_high_ips: 95 % interval of the median
-      (`analysis.statistics.samples.interval`), empty with fewer than 6 rounds. outliers: how many rounds are one in
-      latency or throughput (`analysis.statistics.samples`), empty with too few rounds to tell.
-    - edge_energy_j, middle_energy_j (if the trials have it: `analysis.fronts.energy.with_middle`), server_energy_j:
-      medians over rounds, J per image, idle power included; edge_active_energy_j, ...: without it. energy_j and
-      active_energy_j: what counts of them for this condition, and energy_of: of which devices, as
-      `analysis.fronts.energy.counted` decides.
-    - feasible: satisfies `where` (`analysis.fronts.where.Where`), in any of the columns above; true without one.
-    - on_backend_front: feasible, and in the `objectives` (names of `analysis.fronts.objectives`) not dominated by a
-      feasible point of its backend; on_front: nor by any other backend's. on_fronts_of: the backends on whose fronts
-      it is (`tcp`; `tcp; rpc` where nothing crosses). on_energy_front: the same as on_front in latency, throughput and
-      energy, whatever the objectives: active_energy_j where the condition has it, else energy_j.
-    - probability: of being on its backend's front; probability_all: on that of all backends, which for a point without
-      a backend is both (`probabilities`). ties: the points that it can't be told apart from (`ties`). Empty with too
-      few rounds.
+    - Each figure is a median of its own over rounds: the parts of the latency need not add up to its median exactly.
+      Intervals are of `analysis.statistics.samples.interval`, outliers of `flagged` there.
+    - Energies of middle hosts are known if the trials have them (`analysis.fronts.energy.with_middle`); `counted` there
+      decides which devices `energy_j` is of.
+    - feasible: satisfies `where` (`analysis.fronts.where.Where`), in any of the columns; true without one. Objectives
+      are names of `analysis.fronts.objectives`.
+    - probability, probability_all: see `probabilities`; ties: see `ties`.
 
     The same trials, `resamples` and `seed` give the same result, whatever other conditions are there. Raises
     `UserError` for objectives or a constraint that can't be read.

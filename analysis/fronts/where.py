@@ -75,7 +75,7 @@ class Where:
         if not text.strip():
             return cls("", frozenset(), lambda _: (np.ones((), dtype=bool), np.zeros((), dtype=bool)))
         parser = _Parser(text)
-        check = parser.alternatives()
+        check = parser.joined()
         if (left := parser.take()) is not None:
             raise parser.error(f"nothing expected at {_written(left)!r}")
         return cls(text.strip(), frozenset(parser.columns), check)
@@ -140,23 +140,20 @@ class _Parser:
             return self.left.pop()
         return None
 
-    def alternatives(self) -> Check:
-        check = self.conjunction()
-        while self.take("or"):
-            check = partial(_either, check, self.conjunction())
-        return check
-
-    def conjunction(self) -> Check:
-        check = self.single()
-        while self.take("and"):
-            check = partial(_both, check, self.single())
+    def joined(self, word: str = "or") -> Check:
+        """What this word joins; `and` binds closer than `or`."""
+        inner = partial(self.joined, "and") if word == "or" else self.single
+        join = _either if word == "or" else _both
+        check = inner()
+        while self.take(word):
+            check = partial(join, check, inner())
         return check
 
     def single(self) -> Check:
         if self.take("not"):
             return partial(_not, self.single())
         if self.take("("):
-            check = self.alternatives()
+            check = self.joined()
             if not self.take(")"):
                 raise self.error("a ) is missing")
             return check

@@ -37,21 +37,12 @@ _SESSION = {
     "bare_links": {EACH: _LINK},
     "driver": {"packages": {}},
 }
-_OF_SWEEP = [
-    "sample",
-    "tolerance",
-    "rtt_tolerance",
-    "rtt_floor",
-    "until",
-    "budget",
-    "trials",
-    "hosts",
-    "threads",
-]
+_PROBING = ("sample", "tolerance", "rtt_tolerance", "rtt_floor")
+_SIZES = ("until", "budget", "trials", "hosts", "threads")
 SHAPE: dict[str, Any] = {
     "testbed": str,
     "created_at": str,
-    "sweep": dict.fromkeys(_OF_SWEEP, float) | {"testbed": str, "input": str},
+    "sweep": dict.fromkeys((*_PROBING, *_SIZES), float) | {"testbed": str, "input": str},
     "networks": {EACH: [str]},
     "profiles": {EACH: {"edge_to_server": _WAY, "server_to_edge": _WAY}},
     "models": {EACH: _MODEL},
@@ -111,22 +102,15 @@ def fitting(content: dict[str, Any], shape: dict[str, Any]) -> tuple[dict[str, A
 
 
 def within(value: Any, *keys: str) -> Any:
-    """A value deep in a manifest that another version may have written; None where it is not."""
+    """A value deep in a manifest; None where it is not."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
-    """The dtype of the images that runs fed a model with; empty text where they do not say, or not the same.
-
-    A run that is older than the choice had float32.
-    """
-    types = {
-        of_model.get("input") or within(manifest, "sweep", "input") or "float32"
-        for manifest in manifests
-        if (of_model := section(manifest, "models", model))
-    }
+    """The dtype of the images that runs fed a model with; empty text where they do not say, or not the same."""
+    types = {dtype for manifest in manifests if (dtype := within(manifest, "models", model, "input"))}
     return str(types.pop()) if len(types) == 1 else ""
 
 

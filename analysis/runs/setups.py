@@ -108,7 +108,7 @@ def _settings(manifest: Mapping[str, Any], model: str, netem: str, batch_size: i
     network = network if isinstance(network, list) else netem.split("+")
     settings = {
         "": _of_run(manifest, sweep),
-        model: _of_model(of_model, sweep),
+        model: _of_model(of_model),
         f"{model} at batch size {batch_size}": {
             "images": images.get("images" if is_noise else "digest", NOT_TOLD)
         },
@@ -146,19 +146,17 @@ def _over(each: Sequence[Any], *keys: str) -> Any:
     return next(iter(values)) if len(values) == 1 else " and ".join(map(str, values)) or None
 
 
-def _of_model(model: Mapping[str, Any], sweep: Mapping[str, Any]) -> dict[str, Any]:
+def _of_model(model: Mapping[str, Any]) -> dict[str, Any]:
     weights = model.get("weights")
-    settings = {
-        "input": model.get("input", sweep.get("input", "float32")),
-        "dataset": within(model, "dataset", "name") or sweep.get("dataset", NOT_TOLD),
+    return {
+        "input": model.get("input", NOT_TOLD),
+        "dataset": within(model, "dataset", "name") or NOT_TOLD,
         "weights": weights if weights == "seeded" else model.get("weights_digest", NOT_TOLD),
         "graph": model.get("graph_digest", NOT_TOLD),
         "source": model.get("source_digest"),
+        # Cut elsewhere, the same number is another point.
+        "points": [(within(cut, "name"), within(cut, "payload_bytes")) for cut in model.get("points") or ()],
     }
-    if isinstance(points := model.get("points"), list):
-        return settings | {"points": [(within(cut, "name"), within(cut, "payload_bytes")) for cut in points]}
-    # Cut otherwise, the same number may be another point.
-    return settings | {name: sweep.get(name, NOT_TOLD) for name in ("granularity", "live_tensors", "fold")}
 
 
 def _hashable(value: Any) -> Any:

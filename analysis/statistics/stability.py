@@ -1,4 +1,6 @@
-"""How steady figures are: a line with advice for each doubt, as in pyperf, and which points need more rounds."""
+"""How steady figures are: whether they drift while a run goes on, as a machine that warms up does, a line with advice
+for each doubt, as in pyperf, and which points need more rounds.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kendalltau, theilslopes
 
 from analysis.naming import cell_name, cell_title, condition_title, count
-from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES
+from analysis.points import CONDITION, TRIAL
+from analysis.statistics import significance
+from analysis.statistics.samples import LEAST_VALUES, Floats
 from pareto.constants import MOST_ROUNDS
 
 UNSTEADY = 0.05
@@ -29,12 +33,89 @@ FAIR_TRIAL = 2 * LEAST_VALUES
 """A point that is valid in every other round has an interval after so many."""
 MEASURES = {"latency": "s", "throughput": "ips"}
 """What is watched, and the ending of its columns."""
+LEAST_ROUNDS = 5
+"""With n rounds the smallest p-value is 2 / n!: 0.08 with four of them."""
+MOST_IN_PAIRS = 300
+"""45 000 slopes: a line through more rounds costs seconds over many conditions, and is the same to a few percent."""
+KEY = ["run", *CONDITION, "backend"]
+COLUMNS = [*KEY, "measure", "rounds", *("change_percent", "p_value", "p_corrected", "drifts", "note")]
 
 
-def warnings(front: pd.DataFrame, drifts: pd.DataFrame) -> Iterator[str]:
+def drifts(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row per run, condition, backend and measure (`latency`, `throughput`), with columns `COLUMNS`.
+
+    Run by run: between two of them lies more than time, and a step from one to the other is no drift.
+
+    What a round says is the median, over its cells, of log(value / the cell's median over rounds): how much slower or
+    faster all of it was than usual. That is tested against the order of the rounds in time by Kendall's tau (exact
+    where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what the Theil-Sen line
+    through it makes from the first round to the last (Sen, Journal of the American Statistical Association 63, 1968).
+    p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most. A trend is found that goes one way
+    on the whole; one that comes and goes is not. A drift says that rounds are not alike, not what made them differ.
+
+    Only trials with status `ok` count. With fewer than `LEAST_ROUNDS` rounds there is no test: p_value and
+    p_corrected are NaN, drifts is false and `note` says so; it also says where there are too many tests for so few
+    rounds.
+    """
+    ok = trials.loc[trials["status"] == "ok", [*TRIAL, *significance.MEASURES.values()]]
+    # Numbers instead of texts: a million rows are grouped by them several times.
+    ok = ok.assign(
+        of=ok.groupby(KEY, dropna=False, observed=True).ngroup(), point=pd.factorize(ok["point"])[0]
+    )
+    by_round = {measure: _rounds(ok, column) for measure, column in significance.MEASURES.items()}
+    rows = [
+        {name: row[name] for name in KEY} | {"measure": measure} | _trend(rounds.get(row["of"], np.empty(0)))
+        for row in ok.drop_duplicates("of").sort_values("of").to_dict("records")
+        for measure, rounds in by_round.items()
+    ]
+    result: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
+    result["p_corrected"] = significance.holm(result["p_value"].to_numpy(dtype=float))
+    result["drifts"] = result["p_corrected"] <= significance.ALPHA
+    tests = int(result["p_value"].notna().sum())
+    result["note"] = [_why_not(rounds, tests) for rounds in result["rounds"]]
+    return result
+
+
+def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
+    """The rounds' figures in order, by the number of run, condition and backend."""
+    measured = trials.loc[trials[column] > 0, ["of", "point", "round", column]]
+    usual = measured.groupby(["of", "point"])[column].transform("median")
+    by_round = np.log(measured[column] / usual).groupby([measured["of"], measured["round"]]).median()
+    return {of: np.asarray(rounds, dtype=float) for of, rounds in by_round.groupby("of")}
+
+
+def _trend(rounds: Floats) -> dict[str, float]:
+    """A straight line's change over all rounds, and how likely chance is to order them as much."""
+    n = len(rounds)
+    change = 100 * math.expm1(_slope(rounds)) if n > 1 else math.nan
+    p_value = math.nan
+    if n >= LEAST_ROUNDS:
+        # No order among equals is a trend.
+        p_value = 1.0 if np.ptp(rounds) == 0 else float(kendalltau(np.arange(n), rounds).pvalue)
+    return {"rounds": n, "change_percent": change, "p_value": p_value}
+
+
+def _slope(rounds: Floats) -> float:
+    """The rise of the Theil-Sen line over all rounds: of every pair, or of very many rounds of neighbours' medians."""
+    if len(rounds) > MOST_IN_PAIRS:
+        neighbours = np.arange(len(rounds)) * MOST_IN_PAIRS // len(rounds)
+        rounds = pd.Series(rounds).groupby(neighbours).median().to_numpy()
+    return float(theilslopes(rounds, np.linspace(0, 1, len(rounds))).slope)
+
+
+def _why_not(rounds: int, tests: int) -> str:
+    """Why no drift could be found, whatever the figures are."""
+    if rounds < LEAST_ROUNDS:
+        return f"{rounds} of the {LEAST_ROUNDS} rounds that a test needs"
+    if 2 / math.factorial(min(rounds, 20)) * tests > significance.ALPHA:
+        return f"{tests} tests are too many for {rounds} rounds: none can say that it drifts"
+    return ""
+
+
+def warnings(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[str]:
     """At most a line for each kind of doubt, with how many points it is about and the worst; none if all is steady.
 
-    front: as from `analysis.fronts.front.front`; drifts: as from `analysis.statistics.drift.drifts`. A figure is
+    front: as from `analysis.fronts.front.front`; drifting: as from `drifts`. A figure is
     unsteady if half of its 95 % interval is over `UNSTEADY` of its median; with too few rounds for an interval, if half
     of the range of its rounds is, which says less.
     """
@@ -49,7 +130,7 @@ def warnings(front: pd.DataFrame, drifts: pd.DataFrame) -> Iterator[str]:
         )
     yield from _unsteady(measured)
     yield from _outliers(measured)
-    yield from _drifting(drifts)
+    yield from _drifting(drifting)
 
 
 def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high") -> pd.Series:

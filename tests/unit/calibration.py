@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.advice.ranking import best_shares
-from analysis.fronts.dominance import nondominated_in_each
 from analysis.fronts.front import front
+from analysis.fronts.indicators import nondominated_in_each
 from analysis.statistics import posterior
 from analysis.statistics.samples import Bools, Floats
 from tests.unit.simulated_rounds import by_condition, trials

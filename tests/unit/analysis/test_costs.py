@@ -271,7 +271,7 @@ def manifest(*profiles: Profile, **sweep: Any) -> dict[str, Any]:
     records = {profile.name: profile.record() for profile in profiles}
     return {
         "profiles": records,
-        "sweep": {"tolerance": 0.1, "rtt_floor": 0.002} | sweep,
+        "sweep": {"tolerance": 0.1, "rtt_tolerance": 0.1, "rtt_floor": 0.002} | sweep,
         "testbed": "two hosts",
     }
 

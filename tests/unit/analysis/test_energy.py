@@ -17,7 +17,7 @@ from analysis.fronts.front import front
 from analysis.runs.load import load, stages
 from analysis.tables.front import front_table
 from tests.unit import example_chain
-from tests.unit.analysis.test_dominance import brute_force
+from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
 LAST = len(PAYLOAD_KIB) - 1

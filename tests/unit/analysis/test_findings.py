@@ -30,8 +30,6 @@ def test_the_notes_name_what_bounds_the_best_points_and_what_was_busiest_there(
     (note,) = notes.best_points(constrained, "x")
     assert "5+5" in note and "3+5" not in note
     assert list(notes.best_points(rows.assign(feasible=False), "x")) == []
-    older = rows.drop(columns="feasible")
-    assert list(notes.best_points(older, "x")) == list(notes.best_points(rows, "x"))
 
 
 def test_where_nothing_crosses_no_backend_is_named(snapshot: SnapshotAssertion) -> None:

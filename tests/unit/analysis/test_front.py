@@ -14,15 +14,14 @@ import pandas as pd
 import pytest
 
 from analysis.fronts import draws
-from analysis.fronts.dominance import nondominated
 from analysis.fronts.front import COLUMNS, front, fronts
-from analysis.fronts.indicators import attainment, hypervolumes
+from analysis.fronts.indicators import attainment, hypervolumes, nondominated
 from analysis.fronts.objectives import OBJECTIVES, chosen
 from analysis.runs.load import load
 from analysis.statistics.samples import Bools, Floats, interval
 from pareto.errors import UserError
 from tests.unit import example_chain
-from tests.unit.analysis.test_dominance import brute_force
+from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.calibration import World, best, table, two, whole
 from tests.unit.example_run import trials, write
 from tests.unit.simulated_rounds import tradeoffs

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.comparing.paired import ALL, median_interval, paired
+from analysis.comparing.paired import ALL, paired
 from analysis.comparing.sentences import verdicts
 from analysis.runs.load import load
 from analysis.statistics.samples import interval
@@ -152,9 +152,6 @@ def test_three_backends_make_three_pairs_and_depths_are_apart(tmp_path: Path) ->
 
 
 def test_the_interval_is_that_of_the_median(tmp_path: Path) -> None:
-    values = pd.Series(np.random.default_rng(0).normal(0, 1, 9))
-    assert median_interval(values) == interval(values)
-    assert all(map(math.isnan, median_interval(values[:5])))
     rows = compared(tmp_path, measured(rounds=9))
     trials_of = load(tmp_path).set_index(["backend", "point", "round"])["latency_s"].sort_index()
     found = rows.set_index("point").loc["3", ["latency_low_s", "latency_high_s"]].to_numpy(dtype=float)
