@@ -277,8 +277,12 @@ def _choices(
         figures += [middle, *median_intervals(known.T)]
     return tuple(
         Choice(
-            *(row[name] for name in ("backend", "point", "point_name")),
-            *(say(row) for say in (place, order, doing)),
+            row["backend"],
+            row["point"],
+            row["point_name"],
+            place(row),
+            order(row),
+            doing(row),
             sent(row, input_type),
             *map(float, of_cell),
         )
