@@ -120,6 +120,12 @@ def target_of(module: nn.Module, node: fx.Node) -> nn.Module | Tensor | None:
     return None
 
 
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters and buffers of a module, each under every path that it has."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
 def flattened(value: Any) -> Iterator[Any]:
     """The items of nested tuples and lists and the values of dicts, as one flat sequence in their order."""
     if isinstance(value, dict):

@@ -83,11 +83,7 @@ class PartitionedModel(Outline):
     def eager(self) -> nn.Module:
         """The module itself, never traced, on the same tensors."""
         module = registry.build_structure(self.name)
-        own = (
-            *module.named_parameters(remove_duplicate=False),
-            *module.named_buffers(remove_duplicate=False),
-        )
-        stage.fill(module, {path: self.state[path] for path, _ in own})
+        stage.fill(module, self.state)
         return module
 
 

@@ -17,7 +17,7 @@ from pareto.errors import one_line
 
 from . import model as partitioned
 from . import points, registry, scratch, weights
-from .graph import propagate, tensors_in
+from .graph import named_tensors, propagate, tensors_in
 from .model import PartitionedModel
 from .points import Point
 from .recipe import Cuts, Recipe
@@ -100,8 +100,7 @@ def _tried(model: PartitionedModel, chain: Sequence[int], inputs: Tensor, expect
 
 
 def _addresses(stage: Stage) -> list[int]:
-    tensors = (*stage.named_parameters(remove_duplicate=False), *stage.named_buffers(remove_duplicate=False))
-    return sorted(tensor.data_ptr() for _, tensor in tensors)
+    return sorted(tensor.data_ptr() for _, tensor in named_tensors(stage))
 
 
 def _same(outputs: Payload, references: Payload) -> bool:

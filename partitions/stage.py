@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
-from .graph import TracedModel, propagate, storages, target_of, tensors_in
+from .graph import TracedModel, named_tensors, propagate, storages, target_of, tensors_in
 
 Payload = tuple[Tensor, ...]
 
@@ -95,11 +95,7 @@ def paths(traced: TracedModel, start: str, end: str) -> set[str]:
     for node in traced.nodes[first + 1 : last + 1]:
         target = target_of(traced.module, node)
         if isinstance(target, nn.Module):
-            tensors = (
-                *target.named_parameters(remove_duplicate=False),
-                *target.named_buffers(remove_duplicate=False),
-            )
-            result.update(f"{node.target}.{name}" for name, _ in tensors)
+            result.update(f"{node.target}.{name}" for name, _ in named_tensors(target))
         elif target is not None:
             result.add(str(node.target))
     return result
@@ -112,13 +108,13 @@ def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
 
 def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Replace every parameter and buffer of `module` by the one in `state`, whose memory it shares."""
-    for path, _ in list(module.named_parameters(remove_duplicate=False)):
+    for path, tensor in list(named_tensors(module)):
         parent, _, name = path.rpartition(".")
-        parameter = nn.Parameter(state[path].detach(), requires_grad=False)
-        module.get_submodule(parent).register_parameter(name, parameter)
-    for path, _ in list(module.named_buffers(remove_duplicate=False)):
-        parent, _, name = path.rpartition(".")
-        module.get_submodule(parent)._buffers[name] = state[path].detach()
+        owner, new = module.get_submodule(parent), state[path].detach()
+        if isinstance(tensor, nn.Parameter):
+            owner.register_parameter(name, nn.Parameter(new, requires_grad=False))
+        else:
+            owner._buffers[name] = new
 
 
 @dataclass(frozen=True)

@@ -96,22 +96,6 @@ def _chained(module: nn.Module, chain: tuple[str, ...]) -> fx.Graph:
     return result
 
 
-def _analysed(
-    module: nn.Module,
-    graph: fx.Graph,
-    input_shape: tuple[int, ...],
-    traced_by: str,
-    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None,
-) -> TracedModel:
-    if mean_and_std is None:
-        return analyse(module, graph, input_shape, torch.float32, traced_by)
-    images = next(node for node in graph.nodes if node.op == "placeholder")
-    with graph.inserting_after(images):
-        values = graph.call_function(normalized, (images, *mean_and_std))
-    images.replace_all_uses_with(values, lambda user: user is not values)
-    return analyse(module, graph, input_shape, torch.uint8, traced_by)
-
-
 def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """(images / 255 - mean) / std, for each channel: uint8 (batch, channels, height, width) to float32 of that shape.
 
@@ -134,14 +118,23 @@ def _constants(
 
 
 @torch.inference_mode(False)  # inference tensors do not count their writes
-def analyse(
-    module: nn.Module, graph: fx.Graph, input_shape: tuple[int, ...], dtype: torch.dtype, traced_by: str
+def _analysed(
+    module: nn.Module,
+    graph: fx.Graph,
+    input_shape: tuple[int, ...],
+    traced_by: str,
+    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None,
 ) -> TracedModel:
     """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device.
 
-    input_shape: without the batch dimension. Raises UntraceableModel where the graph does not map one tensor to
-    tensors, or does not work for any batch.
+    Raises UntraceableModel where the graph does not map one tensor to tensors, or does not work for any batch.
     """
+    dtype = torch.float32
+    if mean_and_std is not None:
+        dtype, images = torch.uint8, next(node for node in graph.nodes if node.op == "placeholder")
+        with graph.inserting_after(images):
+            scaled = graph.call_function(normalized, (images, *mean_and_std))
+        images.replace_all_uses_with(scaled, lambda user: user is not scaled)
     name = type(module).__name__
     saved = module.state_dict().keys()
     buffers = module.named_buffers(remove_duplicate=False)

@@ -10,7 +10,7 @@ from partitions import model as partitioned
 from partitions import proof
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
-from partitions.seeded import seeded
+from partitions.weights import seeded
 from tests.unit.small_models import small
 
 # Pixels a side, as few as leave every layer something to do.

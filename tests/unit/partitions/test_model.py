@@ -10,7 +10,7 @@ from partitions import model as partitions_model
 from partitions import proof, registry, tracing, weights
 from partitions.model import ResidentStage
 from partitions.recipe import Cuts, Handmade, Recipe
-from partitions.seeded import seeded
+from partitions.weights import seeded
 from tests.unit.small_models import small
 
 SIZE = 64

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from partitions import registry
-from partitions.seeded import seeded
+from partitions.weights import seeded
 
 
 class Trunk(nn.Module):

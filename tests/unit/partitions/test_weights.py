@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from pareto.errors import UserError
 from partitions import registry, weights
-from partitions.seeded import seeded
 from partitions.torchvision_models import models
+from partitions.weights import seeded
 from tests.unit.small_models import small
 
 SMALL = "squeezenet1_1"

@@ -13,7 +13,7 @@ from pareto.errors import UserError
 from partitions import model as partitioned
 from partitions import proof, registry, weights, yolo
 from partitions.recipe import Cuts, Recipe
-from partitions.seeded import seeded
+from partitions.weights import seeded
 from tests.unit.small_models import small
 
 SIZE = 128
