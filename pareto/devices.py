@@ -17,7 +17,7 @@ from pareto import messages
 from pareto.hosts.session import Session
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import plain
-from pareto.messages import Facts, Usage, Window
+from pareto.messages import Facts, R, Request, Usage, Window
 from pareto.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
 
 START_TIMEOUT_S = 60.0
@@ -79,31 +79,30 @@ class Devices:
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The newest sample of each host."""
-        pending = {role: session.post(messages.GetLatestSample()) for role, session in self._sessions.items()}
-        samples = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
             role: {field: value for field, value in plain(sample).items() if self._measures(field)}
-            for role, sample in samples.items()
+            for role, sample in self._ask_all(messages.GetLatestSample()).items()
             if sample is not None
         }
 
     def collect(self) -> dict[str, Series]:
         """By role, the samples since the last call."""
-        pending = {role: session.post(messages.CollectSamples()) for role, session in self._sessions.items()}
-        collected = {role: self._sessions[role].report(each) for role, each in pending.items()}
         return {
             role: {
                 field: values if self._measures(field) else [None] * len(values)
                 for field, values in columns.items()
             }
-            for role, columns in collected.items()
+            for role, columns in self._ask_all(messages.CollectSamples()).items()
         }
 
     def cost(self) -> dict[str, dict[str, Any]]:
         """By role, what sampling itself took."""
-        return {
-            role: plain(session.ask(messages.GetSamplingCost())) for role, session in self._sessions.items()
-        }
+        return {role: plain(cost) for role, cost in self._ask_all(messages.GetSamplingCost()).items()}
+
+    def _ask_all(self, request: Request[R]) -> dict[str, R]:
+        """By role, the monitors' reports, asked for at the same time."""
+        pending = {role: session.post(request) for role, session in self._sessions.items()}
+        return {role: self._sessions[role].report(each) for role, each in pending.items()}
 
     def _measures(self, field: str) -> bool:
         return not (self._testbed.is_local and field in _ENERGY)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -184,19 +184,6 @@ def _plain(name: str) -> str:
 # Batches of them, or of noise
 
 
-class Feed(Protocol):
-    """Inputs for a model, the same each time."""
-
-    def count(self, batch_size: int) -> int:
-        """How many batches there are."""
-
-    def batches(self, batch_size: int) -> Iterator[Tensor]:
-        """Each of shape (batch_size, channels, height, width), in the model's input dtype. Raises UserError."""
-
-    def labels(self, batch_size: int) -> Tensor | None:
-        """The class of each image, int64 of shape (count, batch_size); None where they are not known."""
-
-
 @dataclass(frozen=True)
 class Noise:
     """Normal noise for a model that takes float32, random bytes for one that takes uint8; depends on the seed only.
@@ -210,9 +197,11 @@ class Noise:
     seed: int
 
     def count(self, batch_size: int) -> int:
+        """How many batches there are."""
         return INPUTS if self.images is None else math.ceil(self.images / batch_size)
 
     def batches(self, batch_size: int) -> Iterator[Tensor]:
+        """Each of shape (batch_size, channels, height, width), in the model's input dtype; the same each time."""
         generator = torch.Generator().manual_seed(self.seed)
         for _ in range(self.count(batch_size)):
             if self.dtype == torch.uint8:
@@ -220,8 +209,8 @@ class Noise:
             else:
                 yield torch.randn(batch_size, *self.shape, generator=generator)
 
-    def labels(self, batch_size: int) -> Tensor | None:
-        return None
+    def labels(self, batch_size: int) -> None:
+        """None: noise shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -229,25 +218,28 @@ class Pictures:
     """Images of a data set, each taken once; those left over that make no whole batch are not taken.
 
     samples: in the order of use. images: how many at least. fit: from an image to a uint8 tensor (channels, height,
-    width). finish: from a batch of these to what the model takes. classes: of the model, for each of the data set;
-    empty where they are not known.
+    width). finish: from a batch of these to what the model takes; None where it takes them as they are. classes: of
+    the model, for each of the data set; empty where they are not known.
     """
 
     samples: tuple[Labelled, ...]
     images: int
     fit: Callable[[Image.Image], Tensor]
-    finish: Callable[[Tensor], Tensor]
+    finish: Callable[[Tensor], Tensor] | None
     classes: tuple[int, ...] = ()
 
     def count(self, batch_size: int) -> int:
         return min(len(self.samples) // batch_size, math.ceil(self.images / batch_size))
 
     def batches(self, batch_size: int) -> Iterator[Tensor]:
+        """As those of noise. Raises UserError for an image that cannot be read."""
         fitted = ahead(partial(self._fitted, sample) for sample in self._taken(batch_size))
         for _ in range(self.count(batch_size)):
-            yield self.finish(torch.stack([next(fitted) for _ in range(batch_size)]))
+            batch = torch.stack([next(fitted) for _ in range(batch_size)])
+            yield batch if self.finish is None else self.finish(batch)
 
     def labels(self, batch_size: int) -> Tensor | None:
+        """The class of each image, int64 of shape (count, batch_size); None where they are not known."""
         if not self.classes:
             return None
         labels = [sample.label for sample in self._taken(batch_size)]
@@ -260,6 +252,9 @@ class Pictures:
 
     def _fitted(self, sample: Labelled) -> Tensor:
         return self.fit(sample.read())
+
+
+Feed = Noise | Pictures
 
 
 def ahead(jobs: Iterable[Callable[[], _T]]) -> Iterator[_T]:
@@ -353,7 +348,7 @@ def feed_for(
     outputs = results[0].shape[1] if len(results) == 1 and len(results[0].shape) == 2 else None
     labels = match(dataset.classes, outputs, entry.classes)
     images = sweep.images or min(IMAGES, len(dataset.samples))
-    finish = _unchanged if recipe.input == "uint8" else partial(normalized, mean=entry.mean, std=entry.std)
+    finish = None if recipe.input == "uint8" else partial(normalized, mean=entry.mean, std=entry.std)
     feed = Pictures(dataset.spread(sweep.seed), images, crop_for(recipe.name, shape), finish, labels.indices)
     facts = {
         "name": sweep.dataset,
@@ -365,7 +360,3 @@ def feed_for(
     if not labels.indices:
         return Feeding(feed, facts, notes=(f"no accuracy for {recipe.name}: {labels.how}",))
     return Feeding(feed, facts, labelled=images)
-
-
-def _unchanged(pixels: Tensor) -> Tensor:
-    return pixels

@@ -197,7 +197,7 @@ _OPTIONS = (
     Option("quick", "One short round, for a first look.", False, type=bool, switch="--quick"),
 )
 OPTIONS = {option.key: option for option in _OPTIONS}
-"""By their names, in the order in which they are told."""
+"""By their names, in the order in which they are listed."""
 FIELDS = {option.field: option for option in _OPTIONS}
 """The same, by the sweep's fields."""
 

@@ -53,24 +53,20 @@ def draft(path: Path) -> Path:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[None]:
-    """Raise the faults of what writes to `path` as StoreErrors."""
+def written(path: Path, verb: str = "write") -> Iterator[None]:
+    """Raise the faults of what writes to `path`, or does as the verb says, as StoreErrors."""
     try:
         yield
     except files.NoPlainFile as error:
         raise StoreError(str(error)) from None
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+        raise StoreError(f"cannot {verb} {path}: {error.strerror}") from None
 
 
 def content(path: Path, most_bytes: int) -> bytes:
     """Return the content of a plain file that is no larger. Raises StoreError."""
-    try:
+    with written(path, "read"):
         return files.read(path.parent, path.name, most_bytes=most_bytes)
-    except files.NoPlainFile as error:
-        raise StoreError(str(error)) from None
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from None
 
 
 def drop_torn_line(path: Path) -> None:

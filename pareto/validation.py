@@ -208,12 +208,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 @functools.cache
 def _floats(kind: Any) -> dict[str, Bounds]:
     """The bounds of a dataclass' numbers that need not be whole."""
-    return {
-        name: get_args(part)[1]
-        for name, hint in _hints(kind).items()
-        for part in _alternatives(hint)
-        if get_origin(part) is Annotated and get_args(part)[0] is float and not get_args(part)[1].above
-    }
+    return {name: bounds for name, base, bounds in _bounded(kind) if base is float and not bounds.above}
 
 
 @functools.cache
@@ -230,30 +225,27 @@ def _required(kind: Any) -> tuple[str, ...]:
 def check(instance: object, prefix: str = "") -> None:
     """Raises UserError where a dataclass' field is not within its bounds; `prefix` comes before the field's name."""
     kind: Any = type(instance)
-    for name, shown, bounds in _bounded(kind):
+    for name, _, bounds in _bounded(kind):
         value = getattr(instance, name)
         if type(value) in (float, int, str):
-            bounds.check(prefix + shown, value)
+            bounds.check(prefix + bare_name(name), value)
 
 
+@functools.cache
 def bare_name(field: str) -> str:
     """A field's name as people know it: without its unit, `delay` for `delay_s`."""
     return _UNITS.sub("", field)
 
 
 @functools.cache
-def _bounded(kind: Any) -> list[tuple[str, str, Bounds | Text]]:
-    """Each field that has bounds: its name, its name as people know it, and they."""
+def _bounded(kind: Any) -> list[tuple[str, Any, Any]]:
+    """Each field that has bounds: its name, its type, and its `Bounds` or `Text`."""
     return [
-        (name, bare_name(name), get_args(part)[1])
+        (name, *get_args(part))
         for name, hint in _hints(kind).items()
-        for part in _alternatives(hint)
+        for part in (get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])
         if get_origin(part) is Annotated
     ]
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _refuse(value: Any, why: str, path: tuple[object, ...]) -> NoReturn:
