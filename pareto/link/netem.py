@@ -71,7 +71,6 @@ class Netem:
             # Without a rate netem releases packets by their own times, out of order; with any it keeps a queue.
             rate_bytes = _GREATEST_RATE
         loss = direction.loss
-        bursts = loss if isinstance(loss, Gilbert) else None
         return cls(
             delay_ticks=_ticks(delay_s),
             limit_packets=_limit(None if direction.trace else direction.waiting_bytes, in_flight_bytes),
@@ -79,7 +78,7 @@ class Netem:
             jitter_correlation=_share(direction.jitter_correlation),
             rate_bytes=rate_bytes,
             loss=0 if isinstance(loss, Gilbert) else _share(loss),
-            gilbert=None if bursts is None else _gilbert(bursts),
+            gilbert=_gilbert(loss) if isinstance(loss, Gilbert) else None,
             duplicate=_share(direction.duplicate),
             reorder=_share(direction.reorder),
             corrupt=_share(direction.corrupt),
@@ -123,23 +122,18 @@ class Netem:
     @classmethod
     def read(cls, options: bytes) -> Netem | str:
         """The netem of a dump's options; words where something is set that we never set."""
-        delay, limit, loss, gap, duplicate, jitter = struct.unpack_from("=6I", options)
+        delay, limit, loss, _, duplicate, jitter = struct.unpack_from("=6I", options)
         attributes = unpack(options[24:])
         models = unpack(attributes.get(_LOSS, b""))
-        corr, reorder, corrupt, rate = (
-            _unwords(attributes[kind]) for kind in (_CORR, _REORDER, _CORRUPT, _RATE)
+        correlation, reorder, corrupt, rate = (
+            struct.unpack_from("=I", attributes[kind])[0] for kind in (_CORR, _REORDER, _CORRUPT, _RATE)
         )
-        strange = (*corr[1:], reorder[1], corrupt[1], *rate[1:], gap != bool(reorder[0]))
-        if any(strange) or set(models) - {_GILBERT}:
-            return f"netem with options {options.hex()}"
-        gilbert = _unwords(models[_GILBERT]) if models else None
-        seed = attributes.get(_SEED)
-        return cls(
-            delay, limit, jitter, corr[0], rate[0], loss,
-            None if gilbert is None else (gilbert[0], gilbert[1], gilbert[2], gilbert[3]),
-            duplicate, reorder[0], corrupt[0],
-            struct.unpack("=Q", seed)[0] if seed else None,
-        )  # fmt: skip
+        gilbert = struct.unpack("=4I", models[_GILBERT]) if _GILBERT in models else None
+        seed = struct.unpack("=Q", attributes[_SEED])[0] if _SEED in attributes else None
+        netem = cls(delay, limit, jitter, correlation, rate, loss, gilbert, duplicate, reorder, corrupt, seed)
+        sent = netem.options()
+        as_sent = sent[:24] == options[:24] and unpack(sent[24:]).items() <= attributes.items()
+        return netem if as_sent and not set(models) - {_GILBERT} else f"netem with options {options.hex()}"
 
 
 @dataclass(frozen=True)
@@ -208,13 +202,10 @@ Layer = Netem | Tbf | Prio
 
 def layers(direction: Direction, bucket: Bucket | None = None) -> list[Layer]:
     """The chain of qdiscs for a direction without a trace."""
-    netem = Netem.of(direction)
-    if bucket is not None and direction.rate_bps is not None:
-        free = Netem.of(replace(direction, rate_bps=None))
-        return [replace(free, limit_packets=TBF_NETEM_LIMIT), Tbf.of(direction.rate_bps, bucket)]
-    if bucket is not None:
-        return [replace(netem, limit_packets=TBF_NETEM_LIMIT)]
-    return [netem]
+    if bucket is None:
+        return [Netem.of(direction)]
+    netem = replace(Netem.of(replace(direction, rate_bps=None)), limit_packets=TBF_NETEM_LIMIT)
+    return [netem] if direction.rate_bps is None else [netem, Tbf.of(direction.rate_bps, bucket)]
 
 
 def before_trace(direction: Direction) -> list[Layer]:
@@ -272,10 +263,6 @@ def _words(*values: int) -> bytes:
         if not 0 <= value <= _ALL:
             raise QdiscError(f"{value} does not fit the kernel's 32 bits: take less rate, latency or burst")
     return struct.pack(f"={len(values)}I", *values)
-
-
-def _unwords(data: bytes) -> tuple[int, ...]:
-    return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
 
 
 def pack(attributes: Mapping[int, bytes]) -> bytes:

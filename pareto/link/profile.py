@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pareto.errors import UserError
 from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
@@ -154,11 +154,6 @@ class Direction:
         defaults = {field.name: field.default for field in fields_of(self)}
         return {name: value for name, value in asdict(self).items() if getattr(self, name) != defaults[name]}
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Direction:
-        """The inverse of `to_dict`. Raises UserError."""
-        return _read(cls, fields)
-
 
 @dataclass(frozen=True)
 class Bucket:
@@ -283,18 +278,11 @@ class Profile:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
         """Raises UserError."""
-        return _read(cls, fields)
-
-
-_Made = TypeVar("_Made")
-
-
-def _read(kind: type[_Made], fields: Mapping[str, Any]) -> _Made:
-    try:
-        made: _Made = read(kind, fields)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return made
+        try:
+            profile: Profile = read(cls, fields)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        return profile
 
 
 def describe(profile: Profile) -> str:

@@ -55,7 +55,6 @@ class Worker:
         """The backend whose agent this host has joined to the others'."""
         self._since = (time.perf_counter(), time.process_time())
         self._peak = host.PeakMemory()
-        self._interface: str | None = None
         self._before: host.Counters | None = None
 
     def facts(self, request: messages.GetFacts) -> messages.Facts:
@@ -142,8 +141,7 @@ class Worker:
         self._staged = split
         self._device.forget()
         self._peak.begin()
-        self._interface = request.interface
-        self._before = host.counters(self._interface) if self._interface else None
+        self._before = host.counters(request.interface) if request.interface else None
         return messages.StageLoaded(resident.nbytes, host.resident_bytes(), run_s)
 
     def baseline(self, request: messages.MeasureBaseline) -> float | None:
@@ -175,7 +173,7 @@ class Worker:
         clock, cpu = self._since
         self._since = (time.perf_counter(), time.process_time())
         last = self._runs.last(request.requests, request.steady)
-        sent, received, retransmits = self._traffic()
+        traffic = self._traffic()
         return messages.Usage(
             cpu_percent=100 * (self._since[1] - cpu) / (self._since[0] - clock),
             rss_bytes=host.resident_bytes(),
@@ -186,9 +184,7 @@ class Worker:
             throughput_window_requests=len(last) - 1 if last else None,
             throughput_busy_s=sum(ended - began for began, ended in last[1:]) if last else None,
             steady_s=self._runs.steady_s(),
-            sent_bytes=sent,
-            received_bytes=received,
-            retransmits=retransmits,
+            **traffic,
         )
 
     def _hold(self, resident: ResidentStage, start: int, end: int) -> None:
@@ -207,16 +203,11 @@ class Worker:
         client.open(self._fingerprint(split, position + 1), _layout(model.results, split.batch_size))
         return client
 
-    def _traffic(self) -> tuple[int | None, int | None, int | None]:
+    def _traffic(self) -> dict[str, Any]:
         """Bytes sent and received, and segments sent again, on the interface to the host behind since `stage`."""
-        if self._interface is None or self._before is None:
-            return None, None, None
-        now, before = host.counters(self._interface), self._before
-        return (
-            now.sent_bytes - before.sent_bytes,
-            now.received_bytes - before.received_bytes,
-            now.retransmits - before.retransmits,
-        )
+        if self._before is None:
+            return dict.fromkeys(host.TRAFFIC)
+        return host.counters(self._before.interface).traffic_since(self._before)
 
     def _set_congestion(self) -> None:
         if self._congestion is not None:

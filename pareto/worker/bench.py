@@ -38,7 +38,7 @@ from pareto.messages import (
 )
 from pareto.validation import Bounds
 from pareto.worker import host
-from pareto.worker.device import Cpu
+from pareto.worker.device import Device
 from pareto.worker.transports import SOCKETS, ClientNear, FloorFar, FloorNear, ServerFar, payload
 
 
@@ -110,7 +110,7 @@ class End:
         self._rendezvous: socket.socket | None = None
 
     def facts(self, _: GetFacts) -> Facts:
-        return host.facts(Cpu())
+        return host.facts(Device())
 
     def listen(self, request: ListenFor) -> dict[str, int]:
         to, ports = (request.address, request.token), {}

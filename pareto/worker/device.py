@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -21,11 +20,13 @@ KEPT_RUNS = 10_000
 """GPU times kept for the median: more than a trial has requests."""
 
 
-class Device(Protocol):
-    """Where stages run. name: as torch knows it. warm_ups: runs until kernels are chosen and memory is allocated."""
+class Device:
+    """Where stages run: on this host's processor. name: as torch knows it. warm_ups: runs until kernels are chosen and
+    memory is allocated.
+    """
 
-    name: str
-    warm_ups: int
+    name = "cpu"
+    warm_ups = 1
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
         """What `stage`, whose weights are on this device, makes of a payload.
@@ -34,38 +35,23 @@ class Device(Protocol):
         units, which returns its inputs. They are there when the call returns, so that a clock around it
         covers copies as well. Raises Refused where memory runs out.
         """
+        with refused_out_of_memory(), torch.inference_mode():
+            outputs: Tensors = stage(tensors)
+        return outputs
 
     def forget(self) -> None:
         """Forget the runs that `gpu_s` is the median of."""
 
     def gpu_s(self) -> float | None:
         """Median seconds on the GPU a run, copies both ways included; None where no GPU worked."""
+        return None
 
     def gpu(self) -> messages.Cuda | None:
         """What a reader of the results needs to know about the GPU, if it is one."""
-
-
-class Cpu:
-    """Computes on this host's processor."""
-
-    name = "cpu"
-    warm_ups = 1
-
-    def run(self, stage: Stage, tensors: Tensors) -> Tensors:
-        with refused_out_of_memory(), torch.inference_mode():
-            outputs: Tensors = stage(tensors)
-        return outputs
-
-    def forget(self) -> None: ...
-
-    def gpu_s(self) -> float | None:
-        return None
-
-    def gpu(self) -> messages.Cuda | None:
         return None
 
 
-class Cuda:
+class Cuda(Device):
     """One NVIDIA GPU. Raises Refused, in one line, where there is none to be had.
 
     Float32 is computed as such: TensorFloat-32 keeps 10 bits of the mantissa, and a split could not be proven equal.
@@ -128,7 +114,7 @@ class Cuda:
 def named(name: str) -> Device:
     """The device 'cpu' or 'cuda:N'. Raises Refused, in one line, for another name and for what is not there."""
     if name == "cpu":
-        return Cpu()
+        return Device()
     if match := re.fullmatch(r"cuda:(\d+)", name):
         return Cuda(name, int(match[1]))
     raise Refused(f"unknown device {name!r}: it is cpu, or cuda:0, cuda:1 and so on")

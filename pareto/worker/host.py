@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -41,21 +42,30 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
     )
 
 
+TRAFFIC = ("sent_bytes", "received_bytes", "retransmits")
+
+
 @dataclass(frozen=True)
 class Counters:
     """Readings that a trial takes the difference of. Bytes of the data interface, headers included."""
 
+    interface: str
     clock_s: float
     cpu_s: float
     sent_bytes: int
     received_bytes: int
     retransmits: int
 
+    def traffic_since(self, before: Counters) -> dict[str, Any]:
+        """Bytes sent and received, and segments sent again, between the two."""
+        return {name: getattr(self, name) - getattr(before, name) for name in TRAFFIC}
+
 
 def counters(interface: str) -> Counters:
     times = os.times()
     received, sent = interface_bytes(interface)
-    return Counters(time.perf_counter(), times.user + times.system, sent, received, _retransmits())
+    cpu_s = times.user + times.system
+    return Counters(interface, time.perf_counter(), cpu_s, sent, received, _retransmits())
 
 
 def resident_bytes() -> int:

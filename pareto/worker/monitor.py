@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ class Sampler:
     """Calls `take` now and every `interval_s` after until `stop`. `take` is never called by two threads at once."""
 
     def __init__(self, take: Callable[[], SensorSample], interval_s: float, kept: int = KEPT) -> None:
+        self._begun_s, self._own_cpu_s = time.monotonic(), _own_cpu_s()
         self._take = take
         self._interval_s = interval_s
         self._lock = threading.Lock()
@@ -117,15 +118,13 @@ class Sampler:
             self._samples = deque(collected[-1:], maxlen=self._samples.maxlen)
             return collected
 
-    def taken(self) -> int:
+    def cost(self) -> messages.SamplingCost:
+        """What sampling takes since its beginning."""
+        cpu_s, lasted_s = _own_cpu_s() - self._own_cpu_s, time.monotonic() - self._begun_s
         with self._lock:
-            return self._taken
-
-    def late_p99_s(self) -> float | None:
-        """By how much 99 % of the latest samples were at most behind their time; None before there are any."""
-        with self._lock:
-            late = sorted(self._late_s)
-        return late[math.ceil(0.99 * len(late)) - 1] if late else None
+            late, taken = sorted(self._late_s), self._taken
+        late_p99_s = late[math.ceil(0.99 * len(late)) - 1] if late else None
+        return messages.SamplingCost(cpu_s / lasted_s * 100, taken, late_p99_s)
 
     def _sample(self) -> None:
         with self._taking:
@@ -150,21 +149,12 @@ class Sampler:
             raise
 
 
-@dataclass(frozen=True)
-class _Session:
-    """What belongs to one `begin`, until the next."""
-
-    sampler: Sampler
-    begun_s: float
-    own_cpu_s: float
-
-
 class Monitor:
     """Each public method but `stop` answers one request."""
 
     def __init__(self, sysfs: Path) -> None:
         self._sysfs = sysfs
-        self._session: _Session | None = None
+        self._sampler: Sampler | None = None
 
     def begin(self, request: messages.BeginSampling) -> dict[str, str]:
         self.stop()
@@ -172,44 +162,36 @@ class Monitor:
             instruments = Instruments(request.pid, request.gpu, self._sysfs)
         except psutil.NoSuchProcess:
             raise Refused(f"no process {request.pid} to watch") from None
-        begun_s, own_cpu_s = time.monotonic(), _own_cpu_s()  # what looking for sensors took is not sampling
-        sampler = Sampler(instruments.sample, request.interval_s)
-        self._session = _Session(sampler, begun_s, own_cpu_s)
+        self._sampler = Sampler(instruments.sample, request.interval_s)
         return instruments.sensors
 
     def latest(self, request: messages.GetLatestSample) -> SensorSample | None:
-        return self._session.sampler.latest() if self._session is not None else None
+        return self._sampler.latest() if self._sampler is not None else None
 
     def collect(self, request: messages.CollectSamples) -> dict[str, list[Any]]:
-        samples = self._begun().sampler.collect()
+        samples = self._begun().collect()
         names = [field.name for field in fields(SensorSample)]
         return {name: [getattr(sample, name) for sample in samples] for name in names}
 
     def idle(self, request: messages.MeasureIdle) -> float | None:
-        sampler = self._begun().sampler
+        sampler = self._begun()
         from_s = time.monotonic()
         time.sleep(request.seconds)
         return _mean_power_w([sample for sample in sampler.waiting() if sample.at_s >= from_s])
 
     def cost(self, request: messages.GetSamplingCost) -> messages.SamplingCost:
-        session = self._begun()
-        lasted_s = time.monotonic() - session.begun_s
-        return messages.SamplingCost(
-            (_own_cpu_s() - session.own_cpu_s) / lasted_s * 100,
-            session.sampler.taken(),
-            session.sampler.late_p99_s(),
-        )
+        return self._begun().cost()
 
     def stop(self) -> None:
         """Stop sampling, also at the end of the program, so that no `vcgencmd` outlives it."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.sampler.stop()
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
 
-    def _begun(self) -> _Session:
-        if self._session is None:
+    def _begun(self) -> Sampler:
+        if self._sampler is None:
             raise Refused("nothing is watched yet")
-        return self._session
+        return self._sampler
 
 
 def _mean_power_w(samples: list[SensorSample]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -76,9 +76,7 @@ def run(
         tolerance=tolerance,
         top1=top1,
         top1_images=top1_images,
-        sent_bytes=after.sent_bytes - before.sent_bytes,
-        received_bytes=after.received_bytes - before.received_bytes,
-        retransmits=after.retransmits - before.retransmits,
+        **after.traffic_since(before),
         cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
         rss_bytes=host.resident_bytes(),
         peak_rss_bytes=peak.nbytes(),
@@ -93,7 +91,7 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, fl
 
     lone: the latency phase. transfer_s, in_flight: as in `RunTrial`.
     """
-    slowest_s = max(*_per_stage(statistics.median, lone), transfer_s)
+    slowest_s = max(*_per_stage(lone), transfer_s)
     latency_s = statistics.median(sample.latency_s for sample in lone.samples)
     depth = in_flight or phases.in_flight(latency_s, slowest_s)
     return depth, max(slowest_s, latency_s / depth)
@@ -101,7 +99,7 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, fl
 
 def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     """What the two phases say of latency and throughput: the fields of a TrialReport that come from their times."""
-    edge_s, *stages_s = _per_stage(statistics.median, lone)
+    edge_s, *stages_s = _per_stage(lone)
     throughput_window, throughput_window_requests = phases.window(many)
     return {
         "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
@@ -123,10 +121,10 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     }
 
 
-def _per_stage(average: Callable[[Iterable[float]], float], phase: Phase) -> list[float]:
-    """The average computing time of the edge and of each later stage."""
+def _per_stage(phase: Phase) -> list[float]:
+    """The median computing time of the edge and of each later stage."""
     times = ((sample.edge_s, *sample.stages_s) for sample in phase.samples)
-    return [average(column) for column in zip(*times, strict=True)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
 def _error(measured: Sequence[Phase], data: Data) -> float:

@@ -131,7 +131,7 @@ def test_dictionaries_round_trip_through_json(profile: Profile) -> None:
 )
 def test_a_wrong_request_is_refused(fields: Any, named: str) -> None:
     with pytest.raises(UserError, match=named):
-        Direction.from_dict(fields)
+        Profile.from_dict({"edge_to_server": fields})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.jsonlines import Refused
 from pareto.worker import __main__ as worker
 from pareto.worker import device
-from pareto.worker.device import Cpu, Cuda, refused_out_of_memory
+from pareto.worker.device import Cuda, Device, refused_out_of_memory
 from partitions import model as partitioned
 from partitions import proof, weights
 from partitions.recipe import Recipe
@@ -189,7 +189,7 @@ def test_a_gpu_run_is_timed_around_copies_and_over_when_it_returns(monkeypatch: 
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
     assert torch.backends.cudnn.benchmark
-    assert gpu.warm_ups > Cpu.warm_ups
+    assert gpu.warm_ups > Device.warm_ups
     given = torch.arange(4.0)
     double, more = gpu.run(Stage(Counted(fake.did)), (given,))  # type: ignore[arg-type]
     assert double.tolist() == [0, 2, 4, 6]

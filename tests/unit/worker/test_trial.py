@@ -15,7 +15,7 @@ from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.messages import Length, RunTrial, Split, WrongOutput
 from pareto.worker import phases, trial
-from pareto.worker.device import Cpu
+from pareto.worker.device import Device
 from pareto.worker.phases import NoLink, Phase, Sample
 from pareto.worker.trial import Data
 from partitions.stage import Stage
@@ -45,7 +45,7 @@ def run(
         interface="lo",
         peer="127.0.0.1",
     )
-    return trial.run(client, Cpu(), Stage(None), data, request)
+    return trial.run(client, Device(), Stage(None), data, request)
 
 
 def data(labels: list[list[int]] | None = None, references: tuple[Tensors, ...] | None = None) -> Data:
