@@ -47,10 +47,10 @@ _NEEDED = ("model", "graph_digest", "granularity", "input", "made_at", "input_by
 class UnitTimes:
     """How long each unit takes on one device, at one batch size. Seconds a batch.
 
-    cpu: the share of a core that the device gets (1: all it has). With less than 1, times are processor time over that
-    share: a run that ends within what the quota allows at once is quicker. median_s, low_s, high_s: the median with its
-    95 % interval. least_s: the 5 % quantile. whole_s: the same four of all units run as one stage, by the host's clock
-    (a GPU's: by its events), without marks. outside_s: what a run takes besides: a GPU's copies and waits; 0 on a CPU.
+    cpu: the share of a core that the device gets (1: all it has). With less, times are processor time over that share:
+    a run that ends within what the quota allows at once is quicker. median_s, low_s, high_s: the median with its 95 %
+    interval. least_s: the 5 % quantile. whole_s: the same four of all units run as one stage without marks, by the
+    clock on the wall (a GPU's: by its events). outside_s: what a run takes besides: a GPU's copies and waits.
     peak_bytes: memory in use, of each unit; NaN: not known. energy_j: of a run of the whole; NaN: no sensor.
     """
 
@@ -78,8 +78,8 @@ class UnitTimes:
 class BackendCost:
     """What a backend adds to a request that crosses a link, beyond its delays and bytes over goodput: a + b x bytes.
 
-    payload_bytes, trip_s, link_s: of each payload that was probed its size, its median round trip, and what of that the
-    link itself takes.
+    payload_bytes, trip_s, link_s: of each payload that was probed its size, its round trip, and what of that the link
+    itself takes.
     """
 
     link: str
@@ -149,6 +149,11 @@ class ModelProfile:
     def payload_bytes(self) -> Floats:
         """Of each point, for one image."""
         return np.array([nbytes for _, nbytes in self.points], dtype=np.float64)
+
+    def moved_bytes(self, batch_size: int) -> Floats:
+        """What each unit moves at least for a batch: it reads its input and parameters, and writes what it makes."""
+        of_image = self.payload_bytes[:-1] + self.activation_bytes
+        return np.asarray(batch_size * of_image + self.parameter_bytes)
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -354,8 +354,9 @@ PROFILE = _table(
     name: unit_name
         the point at which the unit ends; `whole` in the row of all
     not negative: median_s
-        the median time of the unit, by marks between units within a run of all of them: on a processor by its clock,
-        on a GPU by CUDA events. Under `--edge-cpu` it is processor time over the share of a core
+        the median time of the unit, by marks between units within a run of all of them: processor time over the
+        share of a core; of several threads with whole cores the clock on the wall; on a GPU CUDA events. The row of
+        all is by the clock on the wall, less waits for a core that something else had
     not negative: low_s high_s
         the median's 95 % interval
     not negative: least_s
@@ -387,7 +388,7 @@ BACKENDS = _table(
     not negative: payload_bytes
         size of the tensor that went over the link
     positive: trip_s
-        the median round trip: the tensor there, four bytes back
+        the round trip, the tensor there and four bytes back: the lower quartile of several rounds' medians
     not negative: link_s
         what of it the link's own delays and rate take, as probed; 0 on the local testbed's unshaped link
     """,

@@ -13,3 +13,5 @@ DATA = _PACKAGE.parent if CLONE else _PACKAGE / "data"
 """Where netem_profiles/, sweeps/ and requirements-worker.txt are; pyproject.toml puts them into the wheel."""
 RESULTS = DATA / "results" if CLONE else Path("results")
 """Where run folders go unless another place is given."""
+PROFILES = RESULTS / "profiles"
+"""Where model profiles are kept unless another place is given."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast
 import typer
 
 from analysis.escaping import terminal
-from pareto import COMMAND, RESULTS, __version__, cli_hosts
+from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_hosts
 from pareto.errors import UserError
 from pareto.options import OPTIONS, Option
 
@@ -58,6 +58,7 @@ Figures = Annotated[
 ]
 DEFAULT_OBJECTIVES = "latency,throughput"
 OF_POINTS = ("granularity", "live_tensors", "fold", "input")
+OF_DEVICES = ("batch_size", "backend", "testbed", "hosts", "edge_cpu", "threads", "weights", "sample")
 OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
 
@@ -215,6 +216,34 @@ def partitions(
 
     good = partitioning.run(console(), wanted, out, prove=prove, document=markdown)
     raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+@_takes(*OF_POINTS, *OF_DEVICES)
+def profile(
+    models: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
+    ],
+    *,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure also what was measured before on these devices.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="A file for Perfetto to open: a row a device, a slice a unit.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Where profiles are kept.", show_default="results/profiles")
+    ] = PROFILES,
+    **options: Any,
+) -> None:
+    """Time each unit of a model on each device of a testbed, and what each backend adds on each link."""
+    from pareto.sweep import make_sweep
+
+    wanted = make_sweep({"model": models, **options})
+    from pareto import profiling
+    from pareto.console import console
+
+    profiling.run(console(), wanted, out, fresh=fresh, trace=trace)
 
 
 netem_app = typer.Typer(

@@ -24,6 +24,10 @@ MAX_STAGES = 7
 """Later stages that a request can pass: a chain has eight hosts at most."""
 MAX_REQUESTS = 10_000
 """Requests of a phase: twice as many as a trial makes."""
+MAX_UNIT_RUNS = 300
+"""Runs in which units are timed."""
+MAX_UNITS = 2000
+"""Units of a model."""
 
 
 Finite = Annotated[float, Bounds(-1e15, 1e15)]
@@ -224,6 +228,60 @@ class MeasureBaseline(Request[Duration | None], op="baseline"):
 
     split: Split
     position: Count
+
+
+# The worker: a model profile
+
+
+@dataclass(frozen=True)
+class UnitRuns:
+    """What the units of a stage took, in seconds.
+
+    units_s: of each run with marks, each unit. whole_s: of each run without, all of them. outside_s: what the same run
+    took besides. peak_bytes: memory in use, of each unit; None: not known. window: `window_runs` runs without a pause.
+    """
+
+    units_s: Annotated[list[Annotated[list[Seconds], Bounds(1, MAX_UNITS)]], Bounds(6, MAX_UNIT_RUNS)]
+    whole_s: Annotated[list[Duration], Bounds(6, MAX_UNIT_RUNS)]
+    outside_s: Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]
+    peak_bytes: list[Count] | None
+    window: Window | None
+    window_runs: Count
+
+    def __post_init__(self) -> None:
+        units = {len(run) for run in self.units_s}
+        if len(units) > 1 or (self.peak_bytes is not None and {len(self.peak_bytes)} != units):
+            raise ValueError("its runs have different numbers of units")
+
+
+@dataclass(frozen=True)
+class TimeUnits(Request[UnitRuns], op="units"):
+    """Hold the whole model, and time its units, in a batch of noise; the stage that was held is gone.
+
+    cpu: the share of a core that this host gets: units' times are processor time over it, where it is less than 1.
+    runs, seconds: at least so many, and so long; not over `most_s`. steady_s: for how long to run without a pause
+    afterwards, for the sensors.
+    """
+
+    batch_size: Positive
+    cpu: Share
+    runs: Positive
+    seconds: Seconds
+    most_s: Seconds
+    steady_s: Seconds
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What a device reaches at best, a second: floating-point operations; bytes that it reads and writes."""
+
+    flops: Rate
+    bytes_s: Rate
+
+
+@dataclass(frozen=True)
+class MeasureRoofline(Request[Roofline], op="roofline"):
+    """What this device reaches at best, in a product of matrices and in a copy."""
 
 
 # The worker: a trial

@@ -232,6 +232,16 @@ class Workers(AnyWorkers):
         }
         return TrialResult(report, hosts, percent)
 
+    def unit_runs(self, model: str, role: str, request: messages.TimeUnits) -> messages.UnitRuns:
+        """What the units of a model take on one host, while the others have nothing to do."""
+        if model != self._model:
+            self._load(self._prepared[model])
+        return self._sessions[role].ask(request, LOAD_TIMEOUT_S + request.most_s + request.steady_s)
+
+    def roofline(self, role: str) -> messages.Roofline:
+        """What a host's device reaches at best."""
+        return self._sessions[role].ask(messages.MeasureRoofline(), LOAD_TIMEOUT_S)
+
     def samples(self) -> dict[str, Series]:
         """By role, the sensors' samples since the last call."""
         return self._devices.collect() if self._devices is not None else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from .graph import TracedModel, propagate, target_of
+from .graph import TracedModel, propagate, storages, target_of
 from .model import Outline
 
 
@@ -37,6 +37,22 @@ def before_points(outline: Outline) -> tuple[Cost, ...]:
     names = (node.name for node in outline.traced.nodes)
     until = dict(zip(names, itertools.accumulate(of_nodes(outline.traced)), strict=True))
     return tuple(until[point.after] if point.after else Cost() for point in outline.points)
+
+
+def activation_bytes(outline: Outline) -> tuple[int, ...]:
+    """The size of all tensors that each unit makes at batch 1; a view of another tensor is none, nor are parameters."""
+    traced, sizes = outline.traced, list[int]()
+    ends = {point.after for point in outline.points[1:]}
+    made, known = 0, storages(traced.values[traced.nodes[0]])
+    for node in traced.nodes[1:]:
+        memory = storages(traced.values[node])
+        if node.op != "get_attr" and not memory <= known and node in traced.specs:
+            made += traced.specs[node].nbytes
+        known |= memory
+        if node.name in ends:
+            sizes.append(made)
+            made = 0
+    return tuple(sizes)
 
 
 def of_nodes(traced: TracedModel) -> list[Cost]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from . import points, registry, stage, weights
 from .graph import TensorSpec, TracedModel
 from .points import Point
 from .recipe import Handmade, Recipe
-from .stage import Stage
+from .stage import Mark, Stage
 from .tracing import trace
 
 
@@ -56,6 +57,11 @@ class Outline:
         Raises ValueError unless 0 <= start <= end <= the last point.
         """
         return stage.cut(self.traced, state, *self._nodes(start, end))
+
+    def marked(self, start: int, end: int, state: Mapping[str, Tensor], mark: Mark, *, units: bool) -> Stage:
+        """The same stage, which calls `mark` before its first unit and after its last; `units`: after each."""
+        between = [point.after for point in self.points[start + 1 : end]] if units else []
+        return stage.cut(self.traced, state, *self._nodes(start, end), mark, between)
 
     def _nodes(self, start: int, end: int) -> tuple[str, str]:
         if not 0 <= start <= end < len(self.points):
@@ -100,6 +106,7 @@ class ResidentStage:
         self._reader = weights.Reader(file, outline.name)
         self._device = torch.device(device)
         self._state: dict[str, Tensor] = {}
+        self._span = (0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -116,7 +123,7 @@ class ResidentStage:
         wanted = self._outline.paths(start, end)
         # A graph and its module refer to each other: as garbage they would keep their weights for long.
         self.stage.to("meta")
-        self.stage = Stage(None)
+        self.stage, self._span = Stage(None), (0, 0)
         self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
         weights.give_back_freed()
         if self._device.type == "cuda":
@@ -127,6 +134,16 @@ class ResidentStage:
         for path in wanted - self._state.keys():
             self._state[path] = self._outline.traced.computed[path].to(self._device)
         self.stage = self._outline.cut(start, end, self._state)
+        self._span = (start, end)
+
+    @contextmanager
+    def marked(self, mark: Mark, *, units: bool) -> Iterator[Stage]:
+        """The stage that is held once more, on the same tensors, with marks as `Outline.marked` sets them."""
+        marked = self._outline.marked(*self._span, self._state, mark, units=units)
+        try:
+            yield marked
+        finally:
+            marked.to("meta")  # as garbage it would keep the weights for long
 
 
 @functools.lru_cache(maxsize=4)  # tracing is most of what a sweep's start takes

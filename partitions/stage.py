@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from .graph import TracedModel, named_tensors, propagate, storages, target_of, tensors_in
 
 Payload = tuple[Tensor, ...]
+Mark = Callable[[], object]
 
 
 class Stage(nn.Module):
@@ -35,10 +36,18 @@ class Stage(nn.Module):
 
 
 @torch.inference_mode(False)  # inference tensors do not count their writes
-def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) -> Stage:
+def cut(
+    traced: TracedModel,
+    state: Mapping[str, Tensor],
+    start: str,
+    end: str,
+    mark: Mark | None = None,
+    between: Sequence[str] = (),
+) -> Stage:
     """The stage made of the nodes after `start` up to `end`, with its tensors from `state`.
 
-    start, end: node names, each cuttable or the model's result. state: path -> parameter or buffer.
+    start, end: node names, each cuttable or the model's result. state: path -> parameter or buffer. mark: is called in
+    each run before the first node, after each node of `between`, and when the results are there; now as well.
     """
     first, last = _positions(traced, start, end)
     if first == last:
@@ -47,11 +56,18 @@ def cut(traced: TracedModel, state: Mapping[str, Tensor], start: str, end: str) 
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
+    if mark is not None:
+        graph.call_function(mark)
     for node in inputs:
         copies[node] = _laid_out(graph, copies[node], traced.values[node])
     for node in traced.nodes[first + 1 : last + 1]:
         copies[node] = graph.node_copy(node, copies.__getitem__)
-    graph.output(tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs))
+        if mark is not None and node.name in between:
+            graph.call_function(mark)
+    results = tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs)
+    if mark is not None:
+        graph.call_function(mark)
+    graph.output(results)
 
     called = {str(node.target): target_of(traced.module, node) for node in graph.nodes}
     body = fx.GraphModule({path: _copied(one) for path, one in called.items() if one is not None}, graph)

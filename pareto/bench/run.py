@@ -182,20 +182,25 @@ def _needs_agent(way: str) -> bool:
     return family in registry.BACKENDS and bool(registry.parse(way).agent)
 
 
+def connected(undo: ExitStack, place: Place, ways: Sequence[str]) -> dict[str, Ends]:
+    """By way, the two ends that have it, connected until `undo` ends."""
+    # A process has one agent, of rpc: the other ways that need one have two programs of their own.
+    others = [way for way in ways if _needs_agent(way)][1:]
+    ends: dict[str, Ends] = {}
+    for group in ([way for way in ways if way not in others], *([way] for way in others)):
+        both = Ends(place, group)
+        undo.callback(both.close)
+        ends |= dict.fromkeys(group, both)
+    return ends
+
+
 def measure(
     out: Console, place: Place, request: Request, chosen: Sequence[Effort]
 ) -> tuple[list[Sample], dict[str, Any]]:
     """All samples of a place, and what its ends say of their hosts."""
-    # A process has one agent, of rpc: the other ways that need one have two programs of their own.
-    others = [way for way in request.ways if _needs_agent(way)][1:]
-    groups = [[way for way in request.ways if way not in others], *([way] for way in others)]
     # A line on a terminal, drawn between samples by this thread alone: the ends share this machine.
     with ExitStack() as undo, Live(console=out, auto_refresh=False, transient=True) as live:
-        ends: dict[str, Ends] = {}
-        for group in groups:
-            both = Ends(place, group)
-            undo.callback(both.close)
-            ends |= dict.fromkeys(group, both)
+        ends = connected(undo, place, request.ways)
         # Large first: what they do to a connection, its window above all, is done before anything is timed.
         counts = {
             (effort, way): _first(ends[way], effort, way)

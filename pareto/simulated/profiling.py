@@ -61,7 +61,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
         flops=flops,
         parameters=parameters,
         parameter_bytes=parameter_bytes,
-        activation_bytes=np.zeros(len(flops)),
+        activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
         times=tuple(times),
         backends=tuple(
             _cost(f"{near}-{far}", backend) for near, far in pairwise(roles) for backend in sweep.transports

@@ -21,7 +21,7 @@ from pareto.jsonlines import Refused, serve
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
-from pareto.worker import connections, device, host, trial
+from pareto.worker import connections, device, host, trial, units
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
@@ -155,6 +155,20 @@ class Worker:
         self._device.forget()
         return seconds
 
+    def units(self, request: messages.TimeUnits) -> messages.UnitRuns:
+        model, resident = self._loaded()
+        self._hold(resident, 0, _last(model))
+        gc.collect()
+        tensors = units.example(_layout(model.points[0].payload, request.batch_size))
+        try:
+            return units.timed(self._device, resident, tensors, request)
+        finally:
+            self._device.forget()
+            gc.collect()  # the marked stages: graphs and their modules refer to each other
+
+    def roofline(self, request: messages.MeasureRoofline) -> messages.Roofline:
+        return units.roofline(self._device)
+
     def trial(self, request: messages.RunTrial) -> messages.TrialReport | messages.WrongOutput:
         split = request.split
         _, resident = self._loaded()
@@ -269,6 +283,8 @@ def answers(worker: Worker) -> messages.Answers:
         messages.WarmUp: worker.warm,
         messages.LoadStage: worker.stage,
         messages.MeasureBaseline: worker.baseline,
+        messages.TimeUnits: worker.units,
+        messages.MeasureRoofline: worker.roofline,
         messages.RunTrial: worker.trial,
         messages.GetUsage: worker.usage,
         Question: worker.probe,

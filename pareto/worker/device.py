@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import statistics
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pareto import messages
 from pareto.backends.base import Tensors
 from pareto.jsonlines import Refused
+from pareto.worker import host
 from partitions.stage import Stage
 
 KEPT_RUNS = 10_000
@@ -27,6 +30,9 @@ class Device:
 
     name = "cpu"
     warm_ups = 1
+
+    def __init__(self) -> None:
+        self._peak = host.PeakMemory()
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
         """What `stage`, whose weights are on this device, makes of a payload.
@@ -50,6 +56,20 @@ class Device:
         """What a reader of the results needs to know about the GPU, if it is one."""
         return None
 
+    def stamp(self) -> Any:
+        """This point of the work, for `between_s`: a time, or on a GPU an event behind all that was begun."""
+        return time.perf_counter()
+
+    def between_s(self, first: Any, second: Any) -> float:
+        """Seconds from one stamp to another; waits until the work before the second is done."""
+        return float(second - first)
+
+    def peak_bytes(self) -> int | None:
+        """The most memory in use since the last call: of this process, or of the GPU's allocator; None: not known."""
+        peak = self._peak.nbytes()
+        self._peak.begin()
+        return peak
+
 
 class Cuda(Device):
     """One NVIDIA GPU. Raises Refused, in one line, where there is none to be had.
@@ -61,6 +81,7 @@ class Cuda(Device):
     warm_ups = 3
 
     def __init__(self, name: str, index: int) -> None:
+        super().__init__()
         self.name = name
         self._index = index
         self._device = _usable(name, index)
@@ -109,6 +130,20 @@ class Cuda(Device):
             cudnn_benchmark=torch.backends.cudnn.benchmark,
             tf32=torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
         )
+
+    def stamp(self) -> torch.cuda.Event:
+        event = _event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def between_s(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+        second.synchronize()
+        return float(first.elapsed_time(second)) / 1000
+
+    def peak_bytes(self) -> int | None:
+        peak = torch.cuda.max_memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return peak
 
 
 def named(name: str) -> Device:

@@ -9,13 +9,15 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
 
 from pareto.messages import Facts
-from pareto.worker.device import Device
+
+if TYPE_CHECKING:
+    from pareto.worker.device import Device
 
 
 def facts(device: Device, congestion: str | None = None) -> Facts:

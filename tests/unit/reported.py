@@ -283,3 +283,13 @@ def facts(pid: int, gpu: str | None = None) -> Facts:
         },
         **{"congestion_control": "cubic", "slow_start_after_idle": "1", "device": "cpu", "cuda": cuda},
     )
+
+
+UNIT_RUNS: dict[str, Any] = {
+    "units_s": [[0.001, 0.002]] * 6,
+    "whole_s": [0.003] * 6,
+    "outside_s": [0.0] * 6,
+    "peak_bytes": [1 << 20, 2 << 20],
+    "window": None,
+    "window_runs": 0,
+}

@@ -11,9 +11,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.jsonlines import plain
-from pareto.messages import CollectSamples, GetFacts, GetUsage, RunTrial, WrongOutput
+from pareto.messages import CollectSamples, GetFacts, GetUsage, RunTrial, TimeUnits, WrongOutput
 from pareto.validation import read
-from tests.unit.reported import SERIES, TRIAL, USAGE, facts
+from tests.unit.reported import SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "NaN": (("latency_s",), math.nan),
@@ -74,6 +74,10 @@ WRONG_OF_OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "NaN in a column": (CollectSamples, {**SERIES, "busy_s": [math.nan] * 12}),
     "a column too short": (CollectSamples, {**SERIES, "busy_s": [0.0]}),
     "a column too many": (CollectSamples, {**SERIES, "more": [0.0] * 12}),
+    "other units in a run": (TimeUnits, {**UNIT_RUNS, "units_s": [*UNIT_RUNS["units_s"][1:], [0.1]]}),
+    "other units in memory": (TimeUnits, {**UNIT_RUNS, "peak_bytes": [1]}),
+    "too few runs": (TimeUnits, {**UNIT_RUNS, "units_s": [[0.1, 0.2]] * 5}),
+    "a run without units": (TimeUnits, {**UNIT_RUNS, "units_s": [[]] * 6}),
     "a process that cannot be": (GetFacts, {**vars(facts(7)), "pid": 0}),
 }
 

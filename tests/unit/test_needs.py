@@ -21,7 +21,15 @@ RUN = "--model mobilenetv2 --netem lte"
 
 @pytest.mark.parametrize(
     "arguments",
-    [RUN, f"run {RUN}", f"{RUN} --testbed local", "run {sweep}", "netem check lte", "bench transport"],
+    [
+        RUN,
+        f"run {RUN}",
+        f"{RUN} --testbed local",
+        "run {sweep}",
+        "netem check lte",
+        "bench transport",
+        "profile alexnet",
+    ],
 )
 def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
     assert needs.local_testbed(arguments.format(sweep=sweep).split())
@@ -43,6 +51,7 @@ def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
         *(f"{RUN} --dry-run", f"run {RUN} --help", f"{RUN} --testbed lab.yaml", f"{RUN} --testbed=simulated"),
         *(
             "netem check lte --testbed lab.yaml",
+            "profile alexnet --testbed simulated",
             "run {lab}",
             "run nothing.yaml",
             "--resume {folder}",

@@ -19,7 +19,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.messages import SensorSample
+from pareto.messages import SensorSample, TimeUnits
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
 from pareto.sweep import Cell
@@ -27,7 +27,7 @@ from pareto.trial import HostReport, TrialResult
 from pareto.workers import Workers
 from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
-from tests.unit.reported import SERIES, TRIAL, USAGE, facts
+from tests.unit.reported import SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 MIDDLE = "middle1"
 PIDS = {EDGE: 11, MIDDLE: 33, SERVER: 22}
@@ -88,6 +88,8 @@ class Ends:
             "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99, "rss_bytes": 1},
             "baseline": lambda request: next(self.baselines[role]),
             "usage": lambda request: USAGE,
+            "units": lambda request: UNIT_RUNS,
+            "roofline": lambda request: {"flops": 1e9, "bytes_s": 2e9},
             "trial": self.trial,
         }
         of_monitor: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -488,3 +490,15 @@ def test_a_real_links_own_rate_and_delay_bound_what_crosses_it(bed: Testbed) -> 
     wire_bps = 8e6 * 1514 / 1448
     assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / wire_bps)
     assert crossing.least_s == pytest.approx(0.05 + sum(crossing.occupied_s))
+
+
+def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) -> None:
+    request = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0)
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        runs = workers.unit_runs("alexnet", SERVER, request)
+        assert workers.unit_runs("alexnet", SERVER, request) == runs
+        assert workers.roofline(EDGE).flops == 1e9
+    assert [len(ends.worker(role).of("load")) for role in (EDGE, SERVER)] == [1, 1]
+    assert ends.worker(SERVER).of("units") == [plain(request)] * 2
+    assert not ends.worker(EDGE).of("units")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from partitions import costs, model
-from partitions.recipe import Recipe
+from partitions import costs, model, points
+from partitions.recipe import Cuts, Recipe
 from partitions.tracing import trace
 
 # GFLOP and million parameters, as published with the models.
@@ -72,3 +72,33 @@ def test_each_node_by_hand():
         "layer": 20,
         "scale": 4,
     }
+
+
+class Views(nn.Module):
+    """3x4x4 -> convolution 2x4x4, activated in place -> a view of it -> a product."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 2, 1)
+        self.act = nn.ReLU(inplace=True)
+        self.layer = nn.Linear(32, 5)
+
+    def forward(self, x):
+        return self.layer(self.act(self.convolution(x)).flatten(1))
+
+
+def test_tensors_that_are_made_are_counted_once_and_views_are_none():
+    traced = trace(Views().eval().requires_grad_(False).to("meta"), (3, 4, 4))
+    outline = model.Outline("views", (3, 4, 4), points.find(traced, Cuts("op", fold=False)), "", traced)
+    made = dict(
+        zip([point.name for point in outline.points[1:]], costs.activation_bytes(outline), strict=True)
+    )
+    assert made == {"convolution": 4 * 2 * 16, "act": 0, "flatten": 0, "output": 4 * 5}
+
+
+def test_the_units_of_a_model_make_all_of_its_tensors():
+    fine, coarse = (
+        sum(costs.activation_bytes(model.outline(Recipe("mobilenet_v2", Cuts(granularity)))))
+        for granularity in ("op", "block")
+    )
+    assert fine == coarse > 10_000_000

@@ -123,3 +123,31 @@ def test_a_resident_stage_refuses_a_file_of_another_model_at_once(tmp_path):
     file = weights.make("squeezenet1_1", "seeded", 7, tmp_path)
     with pytest.raises(UserError, match="resnet18"):
         ResidentStage(partitions_model.outline(Recipe("resnet18")), file.path)
+
+
+def test_a_marked_stage_computes_the_same_and_calls_between_its_units(resident):
+    model = resident._outline
+    resident.change(1, 5)
+    payload = tuple(
+        torch.rand(spec.shape, generator=torch.Generator().manual_seed(1)) for spec in model.points[1].payload
+    )
+    called = []
+
+    def mark():
+        called.append(None)
+
+    with torch.inference_mode():
+        expected = resident.stage(payload)
+        for units, marks in ((False, 2), (True, 5)):
+            with resident.marked(mark, units=units) as marked:
+                called.clear()
+                result = marked(payload)
+                assert len(called) == marks
+                assert [one.data_ptr() for one in marked.parameters()] == [
+                    one.data_ptr() for one in resident.stage.parameters()
+                ]
+            assert all(map(torch.equal, result, expected))
+            assert {tensor.device.type for tensor in marked.parameters()} == {"meta"}, (
+                "it lets go of the weights"
+            )
+        assert all(map(torch.equal, resident.stage(payload), expected))

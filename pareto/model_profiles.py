@@ -1,0 +1,388 @@
+"""Model profiles of a testbed: measured once, kept in a folder, and used again on the same devices."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes, read
+from analysis.naming import file_stem
+from analysis.statistics.samples import intervals
+from pareto import PROFILES, simulated
+from pareto.bench.run import Place, connected
+from pareto.console import duration
+from pareto.devices import energy_per_image
+from pareto.errors import UserError
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import EDGE, TestbedError
+from pareto.hosts.testbed import Link, Testbed, open_testbed, require_testbed
+from pareto.link.probe import Reading
+from pareto.link.profile import Profile
+from pareto.manifest import utc_now
+from pareto.messages import TimeUnits, UnitRuns
+from pareto.plain_files import written
+from pareto.prepare import Prepared, canonical, prepare, recipe
+from pareto.simulated.profiling import model_profile
+from pareto.sweep import Sweep, links_of
+from pareto.workers import NOT_SHAPED, Workers
+from partitions import costs, registry
+from partitions import model as partitioned
+from partitions.model import Outline
+
+MOST_AGE = timedelta(days=1)
+"""A machine's speed drifts: by half from one day to another on some."""
+RUNS, SECONDS, MOST_S = 40, 3.0, 40.0
+"""Of each device and batch size: at least so many runs with marks, and as many without, and so long; not longer."""
+STEADY_S = 2.0
+"""How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
+LEAST_SHARE = 0.05
+"""The quantile of a unit's times that a bound is made of."""
+DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
+"""What of a device decides how fast it is."""
+PAYLOADS, LEAST_BYTES, MOST_BYTES = 5, 1_000, 16_000_000
+USUAL_BYTES = 1_000_000
+"""The largest payload that is probed is at least as large."""
+MOST_LINK_S = 1.0
+"""A payload that takes the link longer is not probed."""
+ROUNDS, SAMPLE_S, MOST_TRIPS = 9, 0.02, 200
+QUIET = 0.25
+"""The quantile of a payload's rounds that counts: what else runs on a host can only make a round trip longer."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model profile and its folder. is_new: made now, not before."""
+
+    profile: ModelProfile
+    folder: Path
+    is_new: bool
+
+
+def make_or_reuse(
+    out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False
+) -> dict[str, Kept]:
+    """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
+
+    Raises UserError, TestbedError.
+    """
+    sweep = canonical(sweep)
+    if sweep.simulated:
+        return _simulated(sweep, folder)
+    require_testbed(sweep.testbed, sweep.edge_cpu)
+    links_of(sweep)
+    for name in _names(sweep):
+        partitioned.describe(recipe(name, sweep))  # bad input must not cost a testbed
+    prepared: dict[str, Prepared] = {}
+    opened = open_testbed(
+        sweep.testbed,
+        [],
+        hosts=sweep.hosts or 2,
+        shape_at=sweep.shape_at,
+        edge_cpu=sweep.edge_cpu,
+        threads=sweep.threads or 1,
+        tcp=sweep.tcp,
+    )
+    with closing(opened) as bed:
+        sample_s = None if bed.is_local else sweep.sample
+        with closing(Workers(bed, prepared, sweep.transports, sample_s, sweep.tcp)) as workers:
+            try:
+                workers.start()
+            except FAULTS as fault:
+                raise TestbedError(f"the workers did not start: {bed.lost() or fault}") from fault
+            return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh)
+
+
+def on_testbed(
+    out: Console,
+    sweep: Sweep,
+    bed: Testbed,
+    workers: Workers,
+    prepared: dict[str, Prepared],
+    folder: Path = PROFILES,
+    *,
+    fresh: bool = False,
+) -> dict[str, Kept]:
+    """The same on a testbed that is open, by workers that have started and have nothing to do.
+
+    A profile that is kept beneath `folder` counts if it is of the same graph, devices and settings and not too old;
+    why one does not is printed. fresh: none counts. prepared: of the workers; what it lacks is added. The links are
+    left without a profile. Raises UserError, TestbedError.
+    """
+    measuring = None
+    profiles = {}
+    try:
+        facts = workers.facts()
+        for name in _names(sweep):
+            outline = partitioned.outline(recipe(name, sweep))
+            place = folder_of(folder, sweep, outline)
+            kept = None if fresh else _kept(out, place, name, facts)
+            if kept is None:
+                if name not in prepared:
+                    prepared[name] = _prepared(name, sweep)
+                measuring = measuring or _Measuring(out, sweep, bed, workers, facts)
+                profiles[name] = Kept(measuring.profile(name, outline), place, is_new=True)
+                _write(profiles[name])
+            else:
+                profiles[name] = Kept(kept, place, is_new=False)
+    except FAULTS as fault:
+        raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
+    return profiles
+
+
+def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
+    """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time."""
+    where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
+    settings = (sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads, sweep.hosts)
+    key = json.dumps([outline.graph_digest, where, *settings], sort_keys=True)
+    return folder / f"{file_stem(outline.name)}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+
+
+def age(profile: ModelProfile) -> timedelta | None:
+    """How long ago a profile was made; None where it does not say, or in the future."""
+    try:
+        since = datetime.now(timezone.utc) - datetime.fromisoformat(profile.made_at)
+    except (ValueError, TypeError):
+        return None
+    return since if since >= timedelta(0) else None
+
+
+def difference(then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> str:
+    """The first thing in which hosts of a profile are others than those there are, in words; empty: there is none."""
+    if list(then) != list(now):
+        return f"its hosts are {', '.join(then) or 'none'}"
+    for role, facts in now.items():
+        for key in DECIDING:
+            was, is_now = _deciding(then[role].get(key)), _deciding(facts.get(key))
+            if was != is_now:
+                return f"the {role}'s {key} was {was}, and is {is_now}"
+    return ""
+
+
+def _deciding(value: Any) -> Any:
+    """Of a list of cores how many they are, of a GPU its name: which ones they are changes nothing."""
+    if isinstance(value, list | tuple):
+        return len(value)
+    return value.get("name") if isinstance(value, Mapping) else value
+
+
+def _kept(
+    out: Console, folder: Path, name: str, facts: Mapping[str, Mapping[str, Any]]
+) -> ModelProfile | None:
+    """The profile that is kept in a folder, if it counts; says why it does not."""
+    if not folder.exists():
+        return None
+    try:
+        profile = read(folder)
+        since = age(profile)
+        why = difference(profile.hosts, facts)
+        if since is None:
+            why = why or f"it says that it was made at {profile.made_at}"
+        elif since > MOST_AGE:
+            why = why or f"it is {duration(since.total_seconds())} old, and speeds drift"
+    except UserError as error:
+        why, since = str(error), None
+    if why:
+        out.print(f"the profile of {name} that was kept does not count: {why}", soft_wrap=True)
+        return None
+    assert since is not None  # noqa: S101
+    out.print(f"{name}: the profile of {duration(since.total_seconds())} ago is used; --fresh makes it anew")
+    return profile
+
+
+def _write(kept: Kept) -> None:
+    with written(kept.folder):
+        kept.folder.mkdir(parents=True, exist_ok=True)
+    kept.profile.write(kept.folder)
+
+
+def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
+    """It takes no time, so none is used again."""
+    simulation = simulated.Simulation(simulated.load(sweep.testbed))
+    profiles = {}
+    for name in _names(sweep):
+        outline = partitioned.outline(recipe(name, sweep))
+        made = model_profile(simulation, name, sweep)
+        profiles[name] = Kept(made, folder_of(folder, sweep, outline), is_new=True)
+        _write(profiles[name])
+    return profiles
+
+
+def _names(sweep: Sweep) -> list[str]:
+    return [registry.canonical(model) for model in sweep.models]
+
+
+def _prepared(name: str, sweep: Sweep) -> Prepared:
+    """What the hosts need of the model: its weights. Images are noise there, so one batch here is enough."""
+    return prepare(name, sweep.model_copy(update={"images": max(sweep.batch_sizes)}))
+
+
+class _Measuring:
+    """Measures profiles on a testbed: what the devices reach at best once, and each model's units and backends."""
+
+    def __init__(
+        self,
+        out: Console,
+        sweep: Sweep,
+        bed: Testbed,
+        workers: Workers,
+        facts: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._out, self._sweep, self._bed, self._workers = out, sweep, bed, workers
+        self._hosts: dict[str, dict[str, Any]] = {}
+        for role, of_host in facts.items():
+            with out.status(f"what the {role} reaches at best"):
+                best = workers.roofline(role)
+            self._hosts[role] = {**of_host, "peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
+
+    def profile(self, name: str, outline: Outline) -> ModelProfile:
+        """Raises FAULTS, UserError."""
+        sweep, running = self._sweep, costs.before_points(outline)
+        units = [
+            [getattr(after, what) - getattr(before, what) for before, after in pairwise(running)]
+            for what in ("flops", "parameters", "parameter_bytes")
+        ]
+        times = []
+        for role in self._hosts:
+            for batch_size in sweep.batch_sizes:
+                with self._out.status(f"{name} on the {role}, batch size {batch_size}"):
+                    times.append(self._times(name, len(outline.points) - 1, role, batch_size))
+        largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
+        flops, parameters, parameter_bytes = (np.array(each, dtype=np.float64) for each in units)
+        return ModelProfile(
+            model=name,
+            graph_digest=outline.graph_digest,
+            granularity=sweep.granularity,
+            input=recipe(name, sweep).input,
+            points=tuple((point.name, point.payload_bytes) for point in outline.points),
+            result_bytes=sum(spec.nbytes for spec in outline.results),
+            flops=flops,
+            parameters=parameters,
+            parameter_bytes=parameter_bytes,
+            activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
+            times=tuple(times),
+            backends=tuple(self._backends(largest)),
+            hosts=self._hosts,
+            made_at=utc_now(),
+        )
+
+    def _times(self, name: str, units: int, role: str, batch_size: int) -> UnitTimes:
+        facts, has_sensor = self._hosts[role], "energy_j" in (self._hosts[role].get("sensors") or {})
+        cpu = self._sweep.edge_cpu if role == EDGE else 1.0
+        request = TimeUnits(batch_size, cpu, RUNS, SECONDS, MOST_S, STEADY_S if has_sensor else 0.0)
+        runs = self._workers.unit_runs(name, role, request)
+        if len(runs.units_s[0]) != units:
+            raise TestbedError(f"{role} reports {len(runs.units_s[0])} units of {name}, which has {units}")
+        energy_j = None
+        if runs.window is not None:
+            series = self._workers.samples().get(role, {})
+            energy_j = energy_per_image(series, runs.window, runs.window_runs)
+        return unit_times(role, facts, batch_size, cpu, runs, energy_j)
+
+    def _backends(self, largest_bytes: int) -> Iterator[BackendCost]:
+        """What the sweep's backends add on each link, which has no profile meanwhile."""
+        bed, nothing = self._bed, Profile(NOT_SHAPED)
+        readings: Mapping[str, Reading] = {}
+        if bed.is_local:
+            for link in bed.links:
+                link.shaper.apply(nothing)
+        else:
+            readings = self._workers.bare_links()
+        for link in bed.links:
+            with self._out.status(f"what {' and '.join(self._sweep.transports)} add on {link.name}"):
+                yield from _added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
+
+
+def unit_times(
+    role: str,
+    facts: Mapping[str, Any],
+    batch_size: int,
+    cpu: float,
+    runs: UnitRuns,
+    energy_j: float | None = None,
+) -> UnitTimes:
+    """The times of a device's units from its runs: medians with their intervals, and a low quantile."""
+    units_s, whole_s = np.array(runs.units_s).T, np.array(runs.whole_s)
+    low_s, high_s = intervals(units_s)
+    (whole_low,), (whole_high,) = intervals(whole_s[None, :])
+    whole: Quartet = (
+        float(np.median(whole_s)),
+        float(whole_low),
+        float(whole_high),
+        float(np.quantile(whole_s, LEAST_SHARE)),
+    )
+    return UnitTimes(
+        role=role,
+        device=str(facts.get("device", "")),
+        batch_size=batch_size,
+        threads=int(facts.get("threads", 1)),
+        cpu=cpu,
+        median_s=np.median(units_s, axis=1),
+        low_s=low_s,
+        high_s=high_s,
+        least_s=np.quantile(units_s, LEAST_SHARE, axis=1),
+        whole_s=whole,
+        outside_s=float(np.median(runs.outside_s)),
+        peak_bytes=np.array(runs.peak_bytes or [], dtype=np.float64),
+        energy_j=math.nan if energy_j is None else energy_j,
+    )
+
+
+def _added(
+    bed: Testbed, link: Link, reading: Reading | None, backends: Sequence[str], largest_bytes: int
+) -> Iterator[BackendCost]:
+    """What each backend takes for a few payloads over a link that nothing shapes. reading: of a link that is real."""
+    place = Place(
+        link.name,
+        "",
+        bed.remotes[link.near.role],
+        bed.remotes[link.far.role],
+        link.far.address,
+        link.near.interface,
+        link.far.interface,
+        bed.heartbeat,
+    )
+    most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
+    sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, PAYLOADS)]
+    sizes = [size for size in sizes if link_s(reading, size) <= MOST_LINK_S] or sizes[:1]
+    trips: dict[tuple[str, int], list[float]] = {(way, size): [] for way in backends for size in sizes}
+    with ExitStack() as undo:
+        ends = connected(undo, place, backends)
+        # Large first: what they do to a connection, its window above all, is done before anything is timed.
+        counts = {
+            (way, size): _count(ends[way].trips(way, size, 1, kept=True)[0])
+            for size in reversed(sizes)
+            for way in backends
+        }
+        order = Random(0)  # noqa: S311
+        for _ in range(ROUNDS):
+            for way, size in order.sample(list(trips), len(trips)):
+                trips[way, size].append(median(ends[way].trips(way, size, counts[way, size])))
+    of_link = np.array([link_s(reading, size) for size in sizes])
+    for way in backends:
+        quiet = np.array([np.quantile(trips[way, size], QUIET) for size in sizes])
+        yield BackendCost(link.name, way, np.array(sizes, dtype=np.float64), quiet, of_link)
+
+
+def link_s(reading: Reading | None, nbytes: int) -> float:
+    """What a real link takes for a payload and its short answer, as it was probed; 0 where there is no reading."""
+    if reading is None:
+        return 0.0
+    return (reading.rtt_s or 0.0) + (8 * nbytes / reading.rate_bps if reading.rate_bps else 0.0)
+
+
+def _count(trip_s: float) -> int:
+    """How many trips make a sample."""
+    return min(max(math.ceil(SAMPLE_S / trip_s), 1), MOST_TRIPS)

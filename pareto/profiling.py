@@ -1,0 +1,202 @@
+"""The command `profile`: each model's units on each device in a table, figures, and a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from analysis import files
+from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
+from pareto import model_profiles
+from pareto.errors import UserError
+from pareto.plain_files import written
+from pareto.sweep import Sweep
+
+OFF_LINE = 0.25
+"""More than this is no line through a backend's round trips."""
+OFF = 0.05
+"""More than this is a difference between the sum of the units and the stage run whole that a reader must know of."""
+
+
+def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | None) -> None:
+    """Print the profile of each of a sweep's models, made now or used again, and what was written.
+
+    folder: beneath which profiles are kept. trace: a file for all of them. Raises UserError, TestbedError.
+    """
+    if trace is not None and not trace.parent.is_dir():
+        raise UserError(f"--trace {trace}: there is no folder {trace.parent}")
+    kept = model_profiles.make_or_reuse(out, sweep, folder, fresh=fresh)
+    for each in kept.values():
+        profile = each.profile
+        for batch_size in profile.batch_sizes:
+            out.print(f"\n{profile.model}, batch size {batch_size}")
+            out.print(table(profile, batch_size))
+        for line in lines(profile):
+            out.print(line, soft_wrap=True)
+        if each.is_new:
+            draw(profile, each.folder)
+        out.print(f"{each.folder}/: profile.csv, backends.csv, profile.json, figures", soft_wrap=True)
+    if trace is not None:
+        with written(trace):
+            files.write(trace, trace_events([each.profile for each in kept.values()]))
+        out.print(f"{trace}: open it in https://ui.perfetto.dev", soft_wrap=True)
+
+
+def table(profile: ModelProfile, batch_size: int) -> Table:
+    """A row for each unit, and one for all of them: cost, and for each device time and rates."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
+    made.add_column("", justify="right", no_wrap=True)
+    made.add_column("unit", overflow="fold")
+    for header in ("MFLOP", "KiB\nmade"):
+        made.add_column(header, justify="right", no_wrap=True)
+    devices = [times for times in profile.times if times.batch_size == batch_size]
+    for times in devices:
+        for header in (f"{times.role}\nms", "\n±%", "GFLOP\n/s", "GB\n/s"):
+            made.add_column(header, justify="right", no_wrap=True)
+    moved = profile.moved_bytes(batch_size)
+    flops = batch_size * profile.flops
+    for unit, name in enumerate(profile.units):
+        cells = [
+            str(unit + 1),
+            name,
+            _few(profile.flops[unit] / 1e6),
+            _few(profile.activation_bytes[unit] / 1024),
+        ]
+        for times in devices:
+            half_s = (times.high_s[unit] - times.low_s[unit]) / 2
+            cells += _figures(times.median_s[unit], half_s, flops[unit], moved[unit])
+        made.add_row(*cells)
+    cells = ["", "whole", _few(profile.flops.sum() / 1e6), _few(profile.activation_bytes.sum() / 1024)]
+    for times in devices:
+        whole_s, low_s, high_s, _ = times.whole_s
+        cells += _figures(whole_s, (high_s - low_s) / 2, flops.sum(), moved.sum())
+    made.add_section()
+    made.add_row(*cells)
+    return made
+
+
+def lines(profile: ModelProfile) -> Iterator[str]:
+    """What is to be said of each device and each backend, a line each; what must be known begins with attention."""
+    for times in profile.times:
+        yield _of_device(profile, times)
+        if abs(times.difference) > OFF:
+            yield (
+                f"attention: {times.role}, batch size {times.batch_size}: the units' times do not add up to the "
+                f"stage's, by {times.difference:+.1%}: something else ran there, or units are too short for marks"
+            )
+    for cost in profile.backends:
+        yield _of_backend(cost)
+        if cost.residual > OFF_LINE:
+            yield (
+                f"attention: {cost.backend} on {cost.link}: its round trips lie on no line, within "
+                f"{cost.residual:.0%}: something else ran there; --fresh measures it anew"
+            )
+
+
+def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
+    whole_s = times.whole_s[0]
+    several = "s" if times.threads > 1 else ""
+    share = f", {times.cpu:.0%} of a core" if times.cpu < 1 else ""
+    words = [
+        f"{times.role} ({times.device}, {times.threads} thread{several}{share}), batch size {times.batch_size}: "
+        f"{1e3 * whole_s:.2f} ms, the sum of the units {times.difference:+.1%}"
+    ]
+    facts = profile.hosts.get(times.role, {})
+    for key, unit, amount in (
+        ("peak_flops", "GFLOP/s", times.batch_size * profile.flops.sum()),
+        ("peak_bytes_s", "GB/s", profile.moved_bytes(times.batch_size).sum()),
+    ):
+        if facts.get(key) and whole_s:
+            words.append(f"{_few(amount / whole_s / 1e9)} of {_few(facts[key] / 1e9)} {unit}")
+    if len(times.peak_bytes):
+        words.append(f"{times.peak_bytes.max() / 2**20:.0f} MiB at most")
+    if np.isfinite(times.energy_j):
+        words.append(f"{_few(times.energy_j)} J a run")
+    return ", ".join(words)
+
+
+def _of_backend(cost: BackendCost) -> str:
+    return (
+        f"{cost.backend} on {cost.link}: {1e3 * cost.fixed_s:.3f} ms a request and {1e9 * cost.per_byte_s:.3f} ns a "
+        f"byte beyond the link, within {cost.residual:.0%}"
+    )
+
+
+def _figures(seconds: float, half_s: float, flops: float, nbytes: float) -> list[str]:
+    """The cells of a device: milliseconds, half the interval in percent, and rates."""
+    if not seconds:
+        return ["0", "", "", ""]
+    return [
+        _few(1e3 * seconds),
+        f"{100 * half_s / seconds:.0f}",
+        _few(flops / seconds / 1e9),
+        _few(nbytes / seconds / 1e9),
+    ]
+
+
+def _few(value: float) -> str:
+    """A number with three digits; whole from 100 on."""
+    return (
+        f"{value:.0f}"
+        if value >= 99.95 or value == 0
+        else f"{value:.1f}"
+        if value >= 9.995
+        else f"{value:.2f}"
+    )
+
+
+def draw(profile: ModelProfile, folder: Path) -> list[Path]:
+    """Write the two figures as PDF and PNG; returns their paths."""
+    from analysis.figures.style import save
+    from analysis.figures.units_figure import roofline_figure, units_figure
+
+    drawn = {"units": units_figure(profile)}
+    if any(facts.get("peak_flops") for facts in profile.hosts.values()):
+        drawn["roofline"] = roofline_figure(profile)
+    return [path for name, figure in drawn.items() for path in save(figure, folder / name)]
+
+
+def trace_events(profiles: Sequence[ModelProfile]) -> str:
+    """The profiles as trace events in JSON: a process a model, a row a device, a slice a unit at its median.
+
+    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU is the format.
+    """
+    events: list[dict[str, Any]] = []
+    for pid, profile in enumerate(profiles, start=1):
+        events.append(_named("process_name", pid, 0, profile.model))
+        for tid, times in enumerate(profile.times, start=1):
+            row = f"{times.role} ({times.device}), batch size {times.batch_size}"
+            events.append(_named("thread_name", pid, tid, row))
+            ends_us = np.cumsum(1e6 * times.median_s)
+            for unit, name in enumerate(profile.units):
+                took_us = 1e6 * float(times.median_s[unit])
+                about = {
+                    "flops": profile.flops[unit] * times.batch_size,
+                    "parameters": profile.parameters[unit],
+                    "activation_bytes": profile.activation_bytes[unit] * times.batch_size,
+                    "low_us": 1e6 * times.low_s[unit],
+                    "high_us": 1e6 * times.high_s[unit],
+                }
+                events.append(
+                    {
+                        "name": name,
+                        "ph": "X",
+                        "pid": pid,
+                        "tid": tid,
+                        "ts": float(ends_us[unit]) - took_us,
+                        "dur": took_us,
+                        "args": {key: float(value) for key, value in about.items()},
+                    }
+                )
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

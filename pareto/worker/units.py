@@ -1,0 +1,171 @@
+"""What each unit of a stage takes on this device, and what the device reaches at best.
+
+A unit by itself would find other caches than in a model, so units are timed within a run of all of them, by marks
+between them. Runs with marks and without take turns: their difference is what the marks cost, and not the machine's
+drift.
+
+Another program that has the core meanwhile would fall into one unit or another. So the units' clock is processor time
+where that is what passes: of one thread, and under a CPU quota, whose pauses most units see none of and some a whole
+one. All units together are timed by the clock on the wall, less the waits that the kernel counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pareto.backends.base import Layout, Tensors
+from pareto.messages import MAX_UNIT_RUNS, Roofline, TimeUnits, UnitRuns
+from pareto.worker.device import Device, refused_out_of_memory
+from pareto.worker.served import Waits
+from partitions.model import ResidentStage
+from partitions.stage import Stage
+
+LEAST_RUNS = 6
+"""What a median's interval needs, however slow the stage."""
+LEAST_SHARE = 0.01
+"""Of a run: what is left of it at least when its waits are taken off."""
+MATRIX, GPU_MATRIX = 768, 8192
+COPIED_BYTES, GPU_COPIED_BYTES = 64 << 20, 1 << 30
+"""Sizes that fill a device, and no cache: two such buffers are more than any processor's."""
+WINDOWS, WINDOW_S = 3, 0.15
+"""The best of so many stretches counts; each has many periods of a CPU quota."""
+
+
+class _Marks:
+    """Keeps what `stamp` says between units, whenever `note` is called."""
+
+    def __init__(self, device: Device, tensors: Tensors) -> None:
+        self.stamp: Callable[[], Any] = device.stamp
+        self._device = device
+        self._tensors = tensors
+        self._stamps: list[Any] = []
+
+    def note(self) -> None:
+        self._stamps.append(self.stamp())
+
+    def of_run(self, stage: Stage, stamp: Callable[[], Any]) -> list[Any]:
+        """What `stamp` says at each mark of a run."""
+        self.stamp, self._stamps = stamp, []
+        self._device.run(stage, self._tensors)
+        return self._stamps
+
+
+def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: TimeUnits) -> UnitRuns:
+    """What the units of the resident stage take, and all of them in one run. Raises Refused where memory runs out."""
+    units_s, whole_s, outside_s = list[list[float]](), list[float](), list[float]()
+    marks = _Marks(device, tensors)
+    by_processor = device.name == "cpu" and (request.cpu < 1 or torch.get_num_threads() == 1)
+    stamp: Callable[[], Any] = time.process_time if by_processor else device.stamp
+    with resident.marked(marks.note, units=False) as bare, resident.marked(marks.note, units=True) as marked:
+        for stage in (bare, marked) * device.warm_ups:
+            marks.of_run(stage, device.stamp)
+        _, *peaks = marks.of_run(marked, device.peak_bytes)
+        began = time.perf_counter()
+        while _more(request, len(units_s), time.perf_counter() - began):
+            for stage in (bare, marked) if len(units_s) % 2 else (marked, bare):
+                if stage is marked:
+                    stamps = marks.of_run(marked, stamp)
+                    pairs = itertools.pairwise(stamps)
+                    if by_processor:
+                        units_s.append([(after - before) / request.cpu for before, after in pairs])
+                    else:
+                        units_s.append([device.between_s(*pair) for pair in pairs])
+                else:
+                    started = time.perf_counter()
+                    (before_s, first), (after_s, last) = marks.of_run(bare, _ends(device))
+                    took_s, within_s = time.perf_counter() - started, device.between_s(first, last)
+                    whole_s.append(_undisturbed(within_s, after_s - before_s))
+                    outside_s.append(max(0.0, took_s - within_s))
+    window, runs = _steady(device, resident.stage, tensors, request.steady_s)
+    return UnitRuns(
+        units_s, whole_s, outside_s, None if None in peaks else peaks, window=window, window_runs=runs
+    )
+
+
+def example(takes: Layout) -> Tensors:
+    """Images of noise, in the layout that a stage takes."""
+    return tuple(
+        torch.rand(shape) if dtype == "float32" else torch.randint(0, 256, shape).to(getattr(torch, dtype))
+        for dtype, shape in takes
+    )
+
+
+def roofline(device: Device) -> Roofline:
+    """What the device reaches at best: operations in a product of matrices, bytes read and written in a copy."""
+    on_gpu = device.name != "cpu"
+    size, nbytes = (GPU_MATRIX, GPU_COPIED_BYTES) if on_gpu else (MATRIX, COPIED_BYTES)
+    with refused_out_of_memory(), torch.inference_mode():
+        multiply, copy = _product(device.name, size), _copy(device.name, nbytes)
+        return Roofline(_rate(device, multiply, 2 * size**3), _rate(device, copy, 2 * nbytes))
+
+
+def _product(device: str, size: int) -> Callable[[], object]:
+    left, right, product = (torch.rand(size, size, device=device) for _ in range(3))
+    return lambda: torch.mm(left, right, out=product)
+
+
+def _copy(device: str, nbytes: int) -> Callable[[], object]:
+    source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
+    return lambda: target.copy_(source)
+
+
+def _ends(device: Device) -> Callable[[], tuple[float, Any]]:
+    """For a run with two marks: how long this thread has waited for a core, and the stamp, which lies within the two
+    readings of that. A GPU does not wait for one."""
+    waits, is_first = Waits(), iter((True, False))
+
+    def stamp() -> tuple[float, Any]:
+        if device.name != "cpu":
+            return 0.0, device.stamp()
+        if next(is_first):
+            waited_s = waits.seconds()
+            return waited_s, device.stamp()
+        now = device.stamp()
+        return waits.seconds(), now
+
+    return stamp
+
+
+def _undisturbed(took_s: float, waited_s: float) -> float:
+    """A time without its waits, which the kernel may have counted somewhat later."""
+    return took_s - min(max(0.0, waited_s), (1 - LEAST_SHARE) * took_s)
+
+
+def _more(request: TimeUnits, runs: int, elapsed_s: float) -> bool:
+    if runs < LEAST_RUNS:
+        return True
+    enough = runs >= request.runs and elapsed_s >= request.seconds
+    return not enough and runs < MAX_UNIT_RUNS and elapsed_s < request.most_s
+
+
+def _steady(
+    device: Device, stage: Stage, tensors: Tensors, seconds: float
+) -> tuple[tuple[float, float] | None, int]:
+    """When the whole stage ran again and again without a pause, for the energy of it, and how often."""
+    if not seconds:
+        return None, 0
+    began, runs = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        device.run(stage, tensors)
+        runs += 1
+    return (began, time.perf_counter()), runs
+
+
+def _rate(device: Device, work: Callable[[], object], amount: float) -> float:
+    """The most of `amount` a second, over stretches of work without a pause; less waits for a core."""
+    waits, once_s, best = Waits(), math.inf, 0.0
+    for number in range(WINDOWS + 2):  # the first finds cold memory, the second says how long one takes
+        count = 1 if number < 2 else math.ceil(WINDOW_S / max(once_s, 1e-9))
+        first, waited_s = device.stamp(), waits.seconds()
+        for _ in range(count):
+            work()
+        took_s = device.between_s(first, device.stamp())
+        once_s = _undisturbed(took_s, waits.seconds() - waited_s) / count
+        best = max(best, amount / max(once_s, 1e-9)) if number > 1 else best
+    return best

@@ -1,0 +1,330 @@
+"""Model profiles of a testbed: what is measured, what is kept, and what of it counts another time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from analysis import model_profile
+from pareto import model_profiles
+from pareto.bench.run import Place
+from pareto.console import console
+from pareto.errors import UserError
+from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.session import SessionLost
+from pareto.hosts.testbed import Testbed
+from pareto.link.probe import Reading
+from pareto.link.profile import Profile
+from pareto.messages import Roofline, TimeUnits, UnitRuns
+from pareto.model_profiles import Kept, age, difference, folder_of, link_s, on_testbed, unit_times
+from pareto.prepare import Prepared, recipe
+from pareto.sweep import Sweep
+from pareto.workers import Workers
+from partitions import model as partitioned
+from partitions import registry
+from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.simulated.worlds import MODEL, POINTS, sweep
+from tests.unit.test_workers import FakeShaper
+
+UNITS = POINTS - 1
+NAME = registry.canonical(MODEL)
+FACTS = {
+    EDGE: {"cpu": "A57", "cores": [3], "device": "cpu", "threads": 1, "cuda": None, "torch": "2.13"},
+    SERVER: {"cpu": "Xeon", "cores": [0, 1], "device": "cuda:0", "threads": 2, "cuda": {"name": "H100"}},
+}
+
+
+@dataclass
+class FakeWorkers:
+    """Times unit k at k ms on the edge and a tenth of that on the server, whatever the batch."""
+
+    hosts: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {role: dict(of) for role, of in FACTS.items()}
+    )
+    requests: list[tuple[str, str, TimeUnits]] = field(default_factory=list)
+    units: int = UNITS
+    lost: bool = False
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        return self.hosts
+
+    def roofline(self, role: str) -> Roofline:
+        return Roofline(1e9, 2e9)
+
+    def unit_runs(self, model: str, role: str, request: TimeUnits) -> UnitRuns:
+        if self.lost:
+            raise SessionLost(f"{role} ended")
+        self.requests.append((model, role, request))
+        scale = 1e-3 if role == EDGE else 1e-4
+        run = [scale * (number + 1) for number in range(self.units)]
+        runs = [[seconds * (1 + 0.01 * k) for seconds in run] for k in range(-5, 6)]
+        window = (10.0, 12.0) if request.steady_s else None
+        return UnitRuns(runs, [sum(each) for each in runs], [1e-5] * 11, None, window, 20)
+
+    def samples(self) -> dict[str, Any]:
+        times = [9.5 + 0.1 * number for number in range(30)]
+        return {role: {"at_s": times, "energy_j": [5.0 * at for at in times]} for role in self.hosts}
+
+    def bare_links(self) -> dict[str, Reading]:
+        return {"edge-server": Reading(0.002, 8e6, 8e6)}
+
+
+class FakeEnds:
+    """Round trips of 1 ms and 2 ns a byte by tcp, 5 ms by rpc, on top of `link`; every third is far longer."""
+
+    def __init__(self, link: Callable[[int], float]) -> None:
+        self.link = link
+        self.rounds: Iterator[int] = itertools.count()
+
+    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
+        late = 1.0 if next(self.rounds) % 3 == 2 and not kept else 0.0
+        return [late + self.link(nbytes) + (1e-3 if way == "tcp" else 5e-3) + 2e-9 * nbytes] * count
+
+
+@pytest.fixture
+def workers() -> FakeWorkers:
+    return FakeWorkers()
+
+
+@pytest.fixture
+def measure(
+    workers: FakeWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[Kept, str]]:
+    """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
+    monkeypatch.setattr(model_profiles, "_prepared", lambda name, _: name)
+
+    def run(bed: Testbed | None = None, *, fresh: bool = False, **options: Any) -> tuple[Kept, str]:
+        remotes = {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
+        opened = bed or bed_of(remotes, is_local=True, shaper=FakeShaper())
+        reading = None if opened.is_local else workers.bare_links()["edge-server"]
+        ends = FakeEnds(lambda nbytes: link_s(reading, nbytes))
+
+        def connected(_: ExitStack, place: Place, ways: tuple[str, ...]) -> dict[str, FakeEnds]:
+            assert place.address == HOSTS[SERVER].data_address
+            return dict.fromkeys(ways, ends)
+
+        monkeypatch.setattr(model_profiles, "connected", connected)
+        wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
+        capsys.readouterr()
+        try:
+            kept = on_testbed(
+                console(), wanted, opened, cast(Workers, workers), {}, tmp_path / "profiles", fresh=fresh
+            )
+        finally:
+            opened.close()
+        return kept[NAME], " ".join(capsys.readouterr().out.split())
+
+    return run
+
+
+def test_every_device_is_measured_at_every_batch_size(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    kept, _ = measure(batch_size="1,4", edge_cpu=0.5)
+    asked = [(role, request.batch_size, request.cpu) for _, role, request in workers.requests]
+    assert asked == [(EDGE, 1, 0.5), (EDGE, 4, 0.5), (SERVER, 1, 1.0), (SERVER, 4, 1.0)]
+    profile = kept.profile
+    assert kept.is_new
+    edge = profile.of(EDGE, 4)
+    assert edge.median_s == pytest.approx([1e-3 * (number + 1) for number in range(UNITS)])
+    assert (edge.low_s < edge.median_s).all()
+    assert (edge.median_s < edge.high_s).all()
+    assert (edge.least_s < edge.low_s).all()
+    assert edge.difference == pytest.approx(0)
+    assert (edge.cpu, profile.of(SERVER, 1).cpu) == (0.5, 1.0)
+    assert (profile.of(SERVER, 1).device, profile.of(SERVER, 1).threads) == ("cuda:0", 2)
+    assert profile.hosts[EDGE]["peak_flops"] == 1e9
+    assert len(profile.points) == POINTS
+    assert profile.flops.sum() > 0
+    assert age(profile) < timedelta(minutes=5)  # type: ignore[operator]
+    read = model_profile.read(kept.folder)
+    assert (read.points, read.graph_digest) == (profile.points, profile.graph_digest)
+
+
+def test_backends_are_timed_over_a_link_that_nothing_shapes(measure: Callable[..., tuple[Kept, str]]) -> None:
+    remotes = {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
+    shaper = FakeShaper()
+    kept, _ = measure(bed_of(remotes, is_local=True, shaper=shaper))
+    assert shaper.applied == [Profile("none")]
+    tcp, rpc = (kept.profile.cost("edge-server", backend) for backend in ("tcp", "rpc"))
+    assert (tcp.fixed_s, tcp.per_byte_s) == (pytest.approx(1e-3), pytest.approx(2e-9)), (
+        "late ones do not count"
+    )
+    assert (rpc.fixed_s, rpc.per_byte_s) == (pytest.approx(5e-3), pytest.approx(2e-9))
+    assert tcp.payload_bytes[-1] >= 1_000_000
+
+
+def test_a_real_link_is_probed_and_its_own_time_is_no_cost_of_a_backend(
+    measure: Callable[..., tuple[Kept, str]],
+) -> None:
+    remotes = {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
+    kept, _ = measure(bed_of(remotes, is_local=False))
+    tcp = kept.profile.cost("edge-server", "tcp")
+    assert (tcp.fixed_s, tcp.per_byte_s) == (pytest.approx(1e-3), pytest.approx(2e-9, rel=1e-3))
+    assert tcp.link_s[0] == pytest.approx(0.002 + 8 * tcp.payload_bytes[0] / 8e6)
+    assert tcp.link_s.max() <= model_profiles.MOST_LINK_S, "on 8 Mbit/s no payload of a megabyte"
+
+
+def test_energy_is_that_of_a_run_where_there_is_a_sensor(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
+    kept, _ = measure()
+    assert kept.profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
+    assert np.isnan(kept.profile.of(SERVER, 1).energy_j)
+    assert [request.steady_s > 0 for _, _, request in workers.requests] == [True, False]
+
+
+def test_a_profile_is_used_again(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], snapshot: SnapshotAssertion
+) -> None:
+    first, _ = measure()
+    again, words = measure()
+    assert (again.is_new, again.folder) == (False, first.folder)
+    assert len(workers.requests) == 2
+    assert re.sub(r"\d+ s ago", "N s ago", words.replace(NAME, "MODEL")) == snapshot
+    assert measure(fresh=True)[0].is_new
+    assert len(workers.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"batch_size": "2"}, {"edge_cpu": 0.5}, {"threads": 2}, {"backend": "tcp"}, {"granularity": "block"}],
+)
+def test_another_setting_has_a_folder_of_its_own(
+    measure: Callable[..., tuple[Kept, str]], options: dict[str, Any]
+) -> None:
+    usual = {"granularity": "op"} if "granularity" in options else {}
+    assert measure(**usual)[0].folder != measure(**options)[0].folder
+
+
+def _older(folder: Path) -> None:
+    facts = json.loads((folder / "profile.json").read_text())
+    facts["made_at"] = (datetime.now(timezone.utc) - timedelta(days=3, hours=2)).isoformat()
+    (folder / "profile.json").write_text(json.dumps(facts))
+
+
+def _of_the_future(folder: Path) -> None:
+    facts = json.loads((folder / "profile.json").read_text())
+    facts["made_at"] = "2999-01-01T00:00:00+00:00"
+    (folder / "profile.json").write_text(json.dumps(facts))
+
+
+def _without_a_zone(folder: Path) -> None:
+    facts = json.loads((folder / "profile.json").read_text())
+    facts["made_at"] = "2026-01-01T00:00:00"
+    (folder / "profile.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _older,
+        _of_the_future,
+        _without_a_zone,
+        lambda folder: (folder / "backends.csv").unlink(),
+        lambda folder: (folder / "profile.csv").write_text("nothing\n"),
+    ],
+    ids=["too old", "of the future", "without a zone", "without a file", "damaged"],
+)
+def test_what_does_not_count_is_said_and_made_anew(
+    measure: Callable[..., tuple[Kept, str]], damage: Callable[[Path], None], snapshot: SnapshotAssertion
+) -> None:
+    first, _ = measure()
+    damage(first.folder)
+    again, words = measure()
+    assert again.is_new
+    assert words.replace(str(first.folder), "FOLDER").replace(NAME, "MODEL") == snapshot
+    assert not measure()[0].is_new, "it has taken its place"
+
+
+def test_another_device_is_said_and_measured(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], snapshot: SnapshotAssertion
+) -> None:
+    measure()
+    workers.hosts[SERVER]["cuda"] = {"name": "H200"}
+    again, words = measure()
+    assert again.is_new
+    assert words.replace(NAME, "MODEL") == snapshot
+
+
+def test_which_cores_a_host_has_is_no_difference() -> None:
+    moved = {**FACTS, EDGE: {**FACTS[EDGE], "cores": [1], "pid": 7}}
+    assert difference(FACTS, moved) == ""
+    assert "cores" in difference(FACTS, {**FACTS, EDGE: {**FACTS[EDGE], "cores": [1, 2]}})
+    assert "edge" in difference({EDGE: FACTS[EDGE]}, FACTS)
+
+
+def test_a_host_that_is_lost_is_a_fault_of_the_testbed(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    workers.lost = True
+    with pytest.raises(TestbedError, match="the profile broke off: edge ended"):
+        measure()
+
+
+def test_another_number_of_units_is_refused(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    workers.units = UNITS - 1
+    with pytest.raises(TestbedError, match=f"edge reports {UNITS - 1} units"):
+        measure()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    measure: Callable[..., tuple[Kept, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "profiles").write_text("a file")
+    with pytest.raises(UserError, match="cannot write"):
+        measure()
+
+
+def test_medians_and_quantiles_are_over_runs() -> None:
+    units_s = [[1.0 + number, 10.0] for number in range(21)]
+    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [12.0] * 21, [0.5] * 21, [5, 7], None, 0))
+    assert times.median_s.tolist() == [11.0, 10.0]
+    assert times.least_s.tolist() == [2.0, 10.0]
+    assert times.whole_s == (12.0, 12.0, 12.0, 12.0)
+    assert times.outside_s == 0.5
+    assert times.peak_bytes.tolist() == [5, 7]
+
+
+def test_a_simulated_testbed_has_profiles_too(tmp_path: Path) -> None:
+    wanted: Sweep = sweep(batch_size="1,2")
+    kept = model_profiles.make_or_reuse(console(), wanted, tmp_path)[NAME]
+    assert kept.is_new
+    outline = partitioned.outline(recipe(NAME, wanted))
+    assert kept.folder == folder_of(tmp_path, wanted, outline)
+    assert model_profile.read(kept.folder).batch_sizes == (1, 2)
+    assert kept.profile.activation_bytes.sum() > 0
+    assert isinstance(outline, partitioned.Outline)
+
+
+def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_profiles, "require_testbed", lambda *_: None)
+    monkeypatch.setattr(model_profiles, "open_testbed", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(UserError, match="nosuch"):
+        model_profiles.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
+
+
+def test_one_batch_of_images_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sweep] = []
+
+    def prepare(name: str, wanted: Sweep) -> Prepared:
+        asked.append(wanted)
+        return cast(Prepared, name)
+
+    monkeypatch.setattr(model_profiles, "prepare", prepare)
+    model_profiles._prepared(MODEL, sweep(batch_size="1,8"))
+    assert [wanted.images for wanted in asked] == [8]

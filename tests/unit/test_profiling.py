@@ -1,0 +1,134 @@
+"""The command `profile`: what it prints, draws and traces."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
+from analysis import model_profile
+from analysis.model_profile import BackendCost, ModelProfile
+from pareto import profiling
+from pareto.hosts.inventory import SIMULATED
+from tests.program import command
+from tests.unit.analysis.test_model_profile import profile
+from tests.unit.simulated.worlds import MODEL, POINTS
+
+SIZES = np.array([1e3, 1e4, 1e5])
+
+
+def complete() -> ModelProfile:
+    """A profile whose edge has a sensor, a known peak of memory, and a share of a core."""
+    made = profile()
+    edge, *others = made.times
+    peaks = np.array([1e8, 3e8, 2e8])
+    return dataclasses.replace(
+        made,
+        times=(dataclasses.replace(edge, peak_bytes=peaks, energy_j=0.25, threads=2), *others),
+        hosts={**made.hosts, "edge": {"peak_flops": 5e12, "peak_bytes_s": 2e10}},
+    )
+
+
+def shown(renderable: object) -> str:
+    out = Console(file=io.StringIO(), width=100)
+    out.print(renderable)
+    assert isinstance(out.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in out.file.getvalue().splitlines())
+
+
+def test_the_table_has_each_unit_and_the_whole(snapshot: SnapshotAssertion) -> None:
+    assert shown(profiling.table(complete(), 8)) == snapshot
+
+
+def test_a_line_on_each_device_and_backend(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(profiling.lines(complete())) == snapshot
+
+
+def test_what_a_reader_must_know_begins_with_attention(snapshot: SnapshotAssertion) -> None:
+    made = profile()
+    times = made.times[0]
+    noisy = BackendCost("edge-server", "rpc", SIZES, np.array([0.1, 0.001, 0.1]), np.zeros(3))
+    for whole, says in ((1.04, 0), (0.96, 0), (1.08, 1), (0.9, 1)):
+        sum_s = whole * float(times.median_s.sum())
+        off = dataclasses.replace(times, whole_s=(sum_s, sum_s, sum_s, sum_s))
+        lines = list(profiling.lines(dataclasses.replace(made, times=(off,), backends=())))
+        assert sum(line.startswith("attention: edge") for line in lines) == says
+    lines = [*lines, *profiling.lines(dataclasses.replace(made, times=(), backends=(noisy,)))]
+    assert [line for line in lines if line.startswith("attention")] == snapshot
+
+
+def test_units_without_a_time_or_work_have_no_rates() -> None:
+    made = profile()
+    still = dataclasses.replace(made.times[0], median_s=np.zeros(3), whole_s=(0.0, 0.0, 0.0, 0.0))
+    text = shown(profiling.table(dataclasses.replace(made, times=(still,)), 1))
+    assert "nan" not in text
+    assert "inf" not in text
+    assert "nan" not in "".join(profiling.lines(dataclasses.replace(made, times=(still,))))
+
+
+def test_a_trace_has_a_row_for_each_device_and_a_slice_for_each_unit() -> None:
+    made = complete()
+    events = json.loads(profiling.trace_events([made, made]))["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert len(slices) == 2 * len(made.times) * len(made.units)
+    first = [event for event in slices if (event["pid"], event["tid"]) == (1, 1)]
+    assert [event["name"] for event in first] == list(made.units)
+    assert [event["dur"] for event in first] == pytest.approx([2000.0, 3456.7891234, 1000.0])
+    assert first[1]["ts"] == pytest.approx(first[0]["dur"])
+    names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 1]
+    assert names == [
+        "small",
+        "edge (cpu), batch size 1",
+        "server (cpu), batch size 1",
+        "edge (cpu), batch size 8",
+        "server (cpu), batch size 8",
+    ]
+
+
+def test_the_command_on_a_simulated_testbed(tmp_path: Path) -> None:
+    out, trace = tmp_path / "kept", tmp_path / "trace.json"
+    done = command(
+        *("profile", MODEL, "--testbed", SIMULATED, "--batch-size", "1,2", "--input", "float32"),
+        *("--out", str(out), "--trace", str(trace)),
+    )
+    assert done.code == 0, done.err
+    (folder,) = out.iterdir()
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"profile.csv", "backends.csv", "profile.json", "units.pdf", "units.png"}
+    kept = model_profile.read(folder)
+    assert len(kept.units) == POINTS - 1
+    assert kept.batch_sizes == (1, 2)
+    assert json.loads(trace.read_text())["traceEvents"]
+    for words in ("batch size 2", "whole", "tcp on edge-server", str(folder.name), str(trace)):
+        assert words in done.out.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        (("nosuch",), "nosuch"),
+        ((MODEL, "--batch-size", "0"), "--batch-size"),
+        ((MODEL, "--edge-cpu", "7"), "--edge-cpu"),
+        ((MODEL, "--testbed", "nowhere.yaml"), "nowhere.yaml"),
+        ((MODEL, "--testbed", SIMULATED, "--trace", "/nonexistent/trace.json"), "/nonexistent/trace.json"),
+    ],
+)
+def test_bad_input_is_one_line(typed: tuple[str, ...], named: str, tmp_path: Path) -> None:
+    done = command("profile", *typed, "--out", str(tmp_path))
+    assert done.code == 2
+    assert named in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_trace_that_cannot_be_written_is_known_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling.model_profiles, "make_or_reuse", lambda *_, **__: pytest.fail("measured"))
+    done = command("profile", MODEL, "--trace", str(tmp_path / "none" / "t.json"), "--out", str(tmp_path))
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
