@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pareto import messages
-from pareto.hosts.session import Session
+from pareto.hosts.session import Programs
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import plain
 from pareto.messages import Facts, R, Request, Usage, Window
@@ -37,7 +37,7 @@ class Devices:
     def __init__(self, testbed: Testbed, interval_s: float) -> None:
         self._testbed = testbed
         self._interval_s = interval_s
-        self._sessions: dict[str, Session] = {}
+        self._sessions = Programs(testbed.heartbeat)
         self._sensors: dict[str, dict[str, str]] = {}
         self.idle_power_w: dict[str, float | None] = {}
         """By role, as `facts` measured it."""
@@ -45,9 +45,7 @@ class Devices:
     def start(self, workers: Mapping[str, Facts]) -> None:
         """Watch the workers, by role, and the GPUs that they use."""
         for role, remote in self._testbed.remotes.items():
-            session = remote.start("pareto.worker.monitor")
-            self._sessions[role] = session
-            self._testbed.heartbeat.add(session)
+            self._sessions[role] = remote.start("pareto.worker.monitor")
         for role, worker in workers.items():
             gpu = worker.cuda.uuid if worker.cuda is not None else None
             watch = messages.BeginSampling(worker.pid, self._interval_s, gpu)
@@ -57,21 +55,13 @@ class Devices:
             }
 
     def close(self) -> None:
-        for session in self._sessions.values():
-            self._testbed.heartbeat.remove(session)
-            session.close()
-        self._sessions.clear()
+        self._sessions.close()
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """By role, the sensor that each figure is from, and the power in watts while nothing is computed."""
-        pending = {
-            role: session.post(messages.MeasureIdle(IDLE_S))
-            for role, session in self._sessions.items()
-            if not _ENERGY.isdisjoint(self._sensors[role])
-        }
-        self.idle_power_w = {
-            role: self._sessions[role].report(idle, START_TIMEOUT_S) for role, idle in pending.items()
-        }
+        measuring = [role for role, sensors in self._sensors.items() if not _ENERGY.isdisjoint(sensors)]
+        idle = dict.fromkeys(measuring, messages.MeasureIdle(IDLE_S))
+        self.idle_power_w = self._sessions.ask_all(idle, START_TIMEOUT_S)
         return {
             role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}
             for role, sensors in self._sensors.items()
@@ -101,8 +91,7 @@ class Devices:
 
     def _ask_all(self, request: Request[R]) -> dict[str, R]:
         """By role, the monitors' reports, asked for at the same time."""
-        pending = {role: session.post(request) for role, session in self._sessions.items()}
-        return {role: self._sessions[role].report(each) for role, each in pending.items()}
+        return self._sessions.ask_all(dict.fromkeys(self._sessions, request))
 
     def _measures(self, field: str) -> bool:
         return not (self._testbed.is_local and field in _ENERGY)

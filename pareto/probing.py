@@ -6,7 +6,7 @@ import secrets
 from contextlib import ExitStack
 from typing import Any
 
-from pareto.hosts.session import Session
+from pareto.hosts.session import Programs, Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
@@ -110,16 +110,13 @@ class Probers:
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
         self._token = secrets.token_hex(16)
-        self._sessions: dict[str, Session] = {}
+        self._sessions = Programs(testbed.heartbeat)
         with ExitStack() as undo:
+            undo.callback(self.close)
             for role, remote in testbed.remotes.items():
-                session = remote.start("pareto.worker.probe")
-                undo.callback(session.close)
-                testbed.heartbeat.add(session)
-                undo.callback(testbed.heartbeat.remove, session)
-                self._sessions[role] = session
+                self._sessions[role] = remote.start("pareto.worker.probe")
             self._ports = {role: self._listen(role) for role in list(testbed.remotes)[1:]}
-            self._undo = undo.pop_all()
+            undo.pop_all()
 
     def shape(self, link: Link, profile: Profile) -> dict[str, Any]:
         """Put a profile on a link; returns what was read back."""
@@ -144,7 +141,7 @@ class Probers:
         return bare(self._near(link))
 
     def close(self) -> None:
-        self._undo.close()
+        self._sessions.close()
 
     def _place(self, role: str) -> tuple[str, int]:
         return self._testbed.remotes[role].host.data_address, self._ports[role]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,12 +13,12 @@ from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
-from pareto.hosts.session import Session, SessionError
+from pareto.hosts.session import Programs, SessionError
 from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import R, Request, Split
+from pareto.messages import Split
 from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
@@ -60,7 +60,7 @@ class Workers(AnyWorkers):
         self._prepared = prepared
         self._backends = backends
         self._tcp = tcp or TcpSettings()
-        self._sessions: dict[str, Session] = {}
+        self._sessions = Programs(testbed.heartbeat)
         self._model: str | None = None
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
@@ -91,14 +91,14 @@ class Workers(AnyWorkers):
                 options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
                 if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
                     options += ["--congestion", self._tcp.congestion]
-                session = remote.start("pareto.worker", *options)
-                self._testbed.heartbeat.add(session)
-                self._sessions[name] = session
-            self._facts = self._ask_all(dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S)
+                self._sessions[name] = remote.start("pareto.worker", *options)
+            self._facts = self._sessions.ask_all(
+                dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S
+            )
             if self._devices is not None:
                 self._devices.start(self._facts)
             listening = {link.far.role: messages.Listen(link.far.address, self._token) for link in self.links}
-            self._ports = self._ask_all(listening, START_TIMEOUT_S)
+            self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
@@ -106,10 +106,7 @@ class Workers(AnyWorkers):
     def close(self) -> None:
         if self._devices is not None:
             self._devices.close()
-        for session in self._sessions.values():
-            self._testbed.heartbeat.remove(session)
-            session.close()
-        self._sessions.clear()
+        self._sessions.close()
 
     def facts(self) -> dict[str, Any]:
         """By role, the host's facts and its sensors. The hosts must be idle: their idle power is measured."""
@@ -172,7 +169,7 @@ class Workers(AnyWorkers):
         cell = trial.cell
         split = Split(cell.cuts, cell.batch_size, cell.transport)
         interfaces = {link.near.role: link.near.interface for link in self.links}
-        staged = self._ask_all(
+        staged = self._sessions.ask_all(
             {
                 role: messages.LoadStage(split, position, interfaces.get(role))
                 for position, role in enumerate(self._sessions)
@@ -182,7 +179,7 @@ class Workers(AnyWorkers):
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
         alone = self._baselines(split)
-        self._ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
+        self._sessions.ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
         pending = self._sessions[edge].post(
@@ -217,7 +214,7 @@ class Workers(AnyWorkers):
         served = messages.GetUsage(
             len(report.requests.throughput.started_s), 1 + report.throughput_window_requests
         )
-        usages = self._ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
+        usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
         idle_power_w = self._devices.idle_power_w if self._devices is not None else {}
@@ -297,7 +294,7 @@ class Workers(AnyWorkers):
             )
             for link in self.links
         }
-        self._ask_all(to, START_TIMEOUT_S)
+        self._sessions.ask_all(to, START_TIMEOUT_S)
         for agent in (backend for backend in backends if backend in self._agents):
             roles = list(self._sessions)
             address = self._testbed.remotes[SERVER].host.data_address
@@ -306,7 +303,7 @@ class Workers(AnyWorkers):
                 role: messages.JoinAgents(agent, role, roles, address, port, remote.host.data_interface)
                 for role, remote in self._testbed.remotes.items()
             }
-            self._ask_all(ends, START_TIMEOUT_S)
+            self._sessions.ask_all(ends, START_TIMEOUT_S)
 
     def _warm(self, link: Link, profile: Profile) -> None:
         """Send bulk over each backend until it takes only what the link needs: no request pays for a growing window."""
@@ -353,18 +350,13 @@ class Workers(AnyWorkers):
                 prepared.weights.digest,
                 [_ship(remote, artifact) for artifact in data],
             )
-        for role, loaded in self._ask_all(requests, LOAD_TIMEOUT_S).items():
+        for role, loaded in self._sessions.ask_all(requests, LOAD_TIMEOUT_S).items():
             if loaded.graph_digest != prepared.graph_digest:
                 raise TestbedError(
                     f"{role} traces another graph of {prepared.name} than the driver: "
                     "its torch or torchvision is another version"
                 )
         self._model = prepared.name
-
-    def _ask_all(self, requests: Mapping[str, Request[R]], timeout_s: float) -> dict[str, R]:
-        """By role, the reports of these workers, asked at the same time."""
-        pending = {role: self._sessions[role].post(request) for role, request in requests.items()}
-        return {role: self._sessions[role].report(each, timeout_s) for role, each in pending.items()}
 
 
 def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:

@@ -33,7 +33,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.local_testbed import open_local, require_local
-from pareto.hosts.session import Heartbeat, Session
+from pareto.hosts.session import Heartbeat, Programs
 from pareto.hosts.testbed import Remote, Testbed, open_testbed
 from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
@@ -112,16 +112,16 @@ class Ends:
     def __init__(self, place: Place, ways: Sequence[str]) -> None:
         self._interface = place.near_interface
         core = () if place.far_core is None else ("--core", str(place.far_core))
+        self._ends = Programs(place.heartbeat)
         with ExitStack() as undo:
-            self._near = _started(undo, place.heartbeat, place.near)
-            self._far = _started(undo, place.heartbeat, place.far, *core)
-            self.facts = {
-                "near": plain(self._near.ask(GetFacts(), TIMEOUT_S)),
-                "far": plain(self._far.ask(GetFacts(), TIMEOUT_S)),
-            }
+            undo.callback(self.close)
+            self._near = self._ends["near"] = place.near.start(PROGRAM)
+            self._far = self._ends["far"] = place.far.start(PROGRAM, *core)
+            facts = self._ends.ask_all(dict.fromkeys(self._ends, GetFacts()), TIMEOUT_S)
+            self.facts = {end: plain(each) for end, each in facts.items()}
             """What each end says of the host that it is on."""
             self._connect(place, ways)
-            self._undo = undo.pop_all()
+            undo.pop_all()
 
     def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
         """The seconds of `count` round trips. kept: also compare the last payload with what was sent."""
@@ -137,7 +137,7 @@ class Ends:
         return stream, self._arrived(way, nbytes, count, stream.sent_bytes)
 
     def close(self) -> None:
-        self._undo.close()
+        self._ends.close()
 
     def _arrived(self, way: str, nbytes: int, count: int, sent_bytes: int) -> Taken:
         """What came at the far end. Raises TestbedError unless it is every payload, over the interface."""
@@ -158,23 +158,12 @@ class Ends:
         self._near.ask(Connect(*to, ports, list(ways)), TIMEOUT_S)
         for way in filter(_needs_agent, ways):
             at = place.address, self._far.ask(OpenRendezvous(place.address))
-            both = [
-                (session, session.post(JoinAgents(way, role, ["near", "far"], *at, interface)))
-                for session, role, interface in (
-                    (self._near, "near", place.near_interface),
-                    (self._far, "far", place.far_interface),
-                )
-            ]
-            for session, pending in both:
-                session.report(pending, TIMEOUT_S)
-
-
-def _started(undo: ExitStack, heartbeat: Heartbeat, remote: Remote, *options: str) -> Session:
-    session = remote.start(PROGRAM, *options)
-    undo.callback(session.close)
-    heartbeat.add(session)
-    undo.callback(heartbeat.remove, session)
-    return session
+            interfaces = {"near": place.near_interface, "far": place.far_interface}
+            joining = {
+                end: JoinAgents(way, end, list(interfaces), *at, interface)
+                for end, interface in interfaces.items()
+            }
+            self._ends.ask_all(joining, TIMEOUT_S)
 
 
 def _needs_agent(way: str) -> bool:
@@ -295,13 +284,8 @@ def run(out: Console, request: Request, folder: Path) -> Path:
         "started_at": began.isoformat(timespec="seconds"),
         "wall_s": round((datetime.now().astimezone() - began).total_seconds(), 1),
         "settings": {
-            "places": request.places,
             "netem": [profile.name for profile in request.profiles],
-            "ways": request.ways,
-            "sizes": request.sizes,
-            "rounds": request.rounds,
-            "seed": request.seed,
-            "quick": request.quick,
+            **{name: value for name, value in vars(request).items() if name != "profiles"},
         },
         "machine": {
             "kernel": platform.release(),

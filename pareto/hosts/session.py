@@ -307,3 +307,27 @@ class Heartbeat:
         while not self._stopped.wait(self._interval_s):
             for session in list(self._sessions):
                 session.ping()
+
+
+class Programs(dict[str, Session]):
+    """One program on each of several hosts, by role: kept alive, asked together, ended together."""
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        super().__init__()
+        self._heartbeat = heartbeat
+
+    def __setitem__(self, role: str, session: Session) -> None:
+        super().__setitem__(role, session)
+        self._heartbeat.add(session)
+
+    def ask_all(self, requests: Mapping[str, Request[R]], timeout_s: float = 30.0) -> dict[str, R]:
+        """By role, the reports of these programs, asked at the same time."""
+        pending = {role: self[role].post(request) for role, request in requests.items()}
+        return {role: self[role].report(each, timeout_s) for role, each in pending.items()}
+
+    def close(self) -> None:
+        """End all of them; others may be started in their place."""
+        for session in self.values():
+            self._heartbeat.remove(session)
+            session.close()
+        self.clear()

@@ -22,8 +22,7 @@ def ends(**reports: Any) -> Ends:
         "listen": {"floor": 1},
         "connect": None,
         "expect": None,
-        "trips": {"median_s": 1e-3, "mean_s": 1e-3, "sent_bytes": 40_000},
-        "stream": {"seconds": 1e-3, "cpu_s": 1e-3, "sent_bytes": 40_000},
+        "time": {"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 40_000},
         "taken": {"cpu_s": 2e-3, "count": 10, "same": True},
         **reports,
     }
@@ -43,7 +42,7 @@ def test_both_ends_report_processor_time() -> None:
 @pytest.mark.parametrize(
     ("reports", "count"),
     [
-        ({"stream": {"seconds": 1e-3, "cpu_s": 1e-3, "sent_bytes": 39_999}}, "39999 of 40000 bytes"),
+        ({"time": {"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 39_999}}, "39999 of 40000 bytes"),
         ({"taken": {"cpu_s": 1e-3, "count": 9, "same": None}}, "9 of 10 payloads"),
     ],
     ids=["bytes", "payloads"],
@@ -57,7 +56,7 @@ def test_a_stream_that_did_not_cross_is_no_figure(
 
 
 def test_trips_that_did_not_cross_are_no_figure() -> None:
-    less = ends(trips={"median_s": 1e-3, "mean_s": 1e-3, "sent_bytes": 39_999})
+    less = ends(time={"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 39_999})
     with pytest.raises(TestbedError, match="39999 of 40000 bytes"):
         less.trips("floor", 4_000, 10)
 
