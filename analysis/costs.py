@@ -104,7 +104,7 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
     costs less than nothing: noise makes a line fall, or begin below 0. In place of one that falls a level one is
     taken, and a is at least 0; in each resample too. The same input, the same result.
     """
-    a_s, b = map(float, _no_gain(nbytes, overhead_s, slope(nbytes, overhead_s)))
+    ((a_s, b),) = _lines(nbytes[None], overhead_s[None])
     residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
     ends = np.full((2, 2), math.nan)
     if len(nbytes) >= MIN_POINTS:
@@ -115,7 +115,7 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
         lines = np.concatenate([_lines(nbytes[part], overhead_s[part]) for part in parts])
         ends = np.quantile(lines, [0.025, 0.975], axis=0)
     (a_low_s, b_low), (a_high_s, b_high) = ends
-    return Line(a_s, b, a_low_s, a_high_s, b_low, b_high, residual_s)
+    return Line(float(a_s), float(b), a_low_s, a_high_s, b_low, b_high, residual_s)
 
 
 def _hidden(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,19 +136,13 @@ def slope(x: Floats, y: Floats) -> Floats:
     return np.asarray(np.median((y[..., other] - y[..., one]) / (x[other] - x[one]), axis=-1))
 
 
-def _no_gain(x: Floats, y: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """a and b of the line of slope b, or of a level one if that falls; a is 0 if it would be less."""
-    b = np.maximum(b, 0.0)
-    return np.maximum(np.median(y - b[..., None] * x, axis=-1), 0.0), b
-
-
 def _lines(x: Floats, y: Floats) -> Floats:
-    """a and b of many sets of points (sets x points), each with different x; two of these differ in every set."""
+    """a and b for many sets of points (sets x points), with two different x in every set: as `fit` has them."""
     one, other = np.triu_indices(x.shape[1], 1)
     run, rise = x[:, other] - x[:, one], y[:, other] - y[:, one]
     slopes = np.divide(rise, run, where=run != 0, out=np.full_like(rise, np.nan))
-    b = np.nanmedian(slopes, axis=1)
-    return np.column_stack(_no_gain(x, y, b))
+    b = np.maximum(np.nanmedian(slopes, axis=1), 0.0)
+    return np.column_stack([np.maximum(np.median(y - b[:, None] * x, axis=1), 0.0), b])
 
 
 def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:

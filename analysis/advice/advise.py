@@ -191,13 +191,12 @@ def answers(
     stages: pd.DataFrame,
     manifests: Sequence[Mapping[str, Any]],
     *,
-    objective: str = "latency",
     where: str = "",
     front: pd.DataFrame | None = None,
-    seed: int = 0,
 ) -> list[str]:
-    """One sentence for each workload and profile, in the order of the trials; frames as in `analysis.advice.advise`.
+    """The point of least latency: a sentence for each workload and profile, in the order of the trials.
 
+    Frames as in `advise`.
     Figures are measured. From what rate on another point pays is predicted from all profiles of the workload, at this
     profile's delay; it is left out where the link is not one delay and rate, where runs mean different links by one
     name, and in chains. `may`: the rounds do not agree that it does, or are too few for an interval. `probably`: that
@@ -222,13 +221,11 @@ def answers(
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front, rows.iloc[0], netem)
             try:
-                ranked = ranking(
-                    ensemble, network, objective, where, netem, among, seed=seed, input_type=images
-                )
+                ranked = ranking(ensemble, network, "latency", where, netem, among, input_type=images)
             except UserError as error:
                 lines.append(f"{head}: {error}")
             else:
-                lines.append(f"{head}: {_sentence(ranked, objective, network)}")
+                lines.append(f"{head}: {_sentence(ranked, network)}")
     left = len(trials[CONDITION].drop_duplicates()) - len(lines)
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
 
@@ -244,30 +241,25 @@ def _is_chain(observed: Observed) -> bool:
     return any(len(cuts(point)) > 1 for point in observed.cells["point"])
 
 
-def _sentence(ranked: Ranking, objective: str, network: Network | None) -> str:
-    text = answer(ranked, objective, ranked.sure)
+def _sentence(ranked: Ranking, network: Network | None) -> str:
+    text = answer(ranked, "latency", ranked.sure)
     if not ranked.sure:
         text += f" ({ranked.unsure})"
     if ranked.sure == TOSS_UP:
         return text
-    text += _gain(ranked, objective)
+    text += _gain(ranked)
     return f"{text}; {_elsewhere(ranked)}" if network and len(ranked.choices) > 1 else text
 
 
-def _gain(ranked: Ranking, objective: str) -> str:
+def _gain(ranked: Ranking) -> str:
     """`, 12 % less than all on the edge and 40 % less than all on the server`: what cutting there is worth."""
     if _kind(ranked.best) == EDGE:
         return ""
     gains = []
     for kind in (EDGE, SERVER):
         whole = next((choice for choice in ranked.choices if _kind(choice) == kind), None)
-        if whole is None or kind == _kind(ranked.best):
-            continue
-        if objective == "latency":
+        if whole is not None and kind != _kind(ranked.best):
             gains.append(f"{percent(1 - ranked.best.latency_s / whole.latency_s)} less than {kind}")
-        else:
-            gain = ranked.best.throughput_ips / whole.throughput_ips - 1
-            gains.append(more(gain, f"more than {kind}", f"as much as {kind}"))
     return f", {' and '.join(gains)}" if gains else ""
 
 

@@ -300,7 +300,7 @@ def changes(
     Raises `UserError` for objectives or a constraint that can't be read.
     """
     sides = (
-        prepared(trials, objectives, where, resamples, seed + number, with_floor=True).draws
+        prepared(trials, objectives, where, resamples, seed + number).draws
         for number, trials in enumerate((first, other))
     )
     changed = [

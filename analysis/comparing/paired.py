@@ -167,9 +167,8 @@ def _summaries(
 
 def _add_floor(rows: pd.DataFrame, known: Floors) -> None:
     """Add what identical treatments differ by, and widen the intervals by it: both spreads as variances."""
-    for measure, column in (("latency", "latency_s"), ("throughput", "throughput_ips")):
-        shares = [floor_of(known, row).shares.get(column, 0.0) for row in rows[OF].to_dict("records")]
-        rows[f"{measure}_floor_percent"] = 100 * math.sqrt(2) * np.array(shares)
+    shares = [floor_of(known, row).of(["latency_s", "throughput_ips"]) for row in rows[OF].to_dict("records")]
+    rows[["latency_floor_percent", "throughput_floor_percent"]] = 100 * math.sqrt(2) * np.array(shares)
     seconds = rows["latency_floor_percent"] / 100 * rows["first_latency_s"]
     for spread, (middle, low, high) in zip(
         (seconds, seconds, rows["throughput_floor_percent"]), _MEASURES.values(), strict=True
@@ -182,7 +181,7 @@ def _judge(rows: pd.DataFrame) -> None:
     """Correct the p-values of all points for how many there are, and count what is left."""
     tests = significance.correct(rows)
     rows["rounds_needed"] = significance.pairs_needed(tests)
-    # As far out as one of so many differences that nothing but the floor makes seldom is.
+    # In standard deviations: if the floor makes all of these differences, the largest seldom exceeds it.
     beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, tests)))
     counts = ["first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"]
     shown = ["latency_difference_s"] * 2 + ["throughput_difference_percent"] * 2

@@ -143,17 +143,14 @@ def prepared(
     where: str,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    *,
-    with_floor: bool = False,
 ) -> Prepared:
     """The cells of trials and the draws of each condition, by the names of objectives and the text of a constraint.
 
-    with_floor: the draws of what is true, which probabilities are made of, hold the noise floor. Raises `UserError` for
-    objectives or a constraint that can't be read.
+    Raises `UserError` for objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     of_objectives = [objective.column for objective in wanted]
-    known = floors(trials, of_objectives) if with_floor else {}
+    known = floors(trials, of_objectives)
     trials = pooled(trials)
     rows = cells(trials)
 
@@ -216,7 +213,7 @@ class Resampled:
 
 
 def resample_count(resamples: int, rounds: int) -> int:
-    """How many resamples are made when so many are wanted."""
+    """How many resamples are made, of those that are wanted."""
     return min(resamples, max(LEAST_RESAMPLES, DRAWN_ROUNDS // max(1, rounds)))
 
 

@@ -71,7 +71,7 @@ def front(
     The same trials, `resamples` and `seed` give the same result, whatever other conditions are there. Raises
     `UserError` for objectives or a constraint that can't be read.
     """
-    ready = prepared(trials, objectives, where, resamples, seed, with_floor=True)
+    ready = prepared(trials, objectives, where, resamples, seed)
     return _judged(ready, map(_certainty, ready.draws))
 
 
@@ -139,7 +139,7 @@ def fronts(
     The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
     held at a time. Raises `UserError` as the three do.
     """
-    ready = prepared(trials, objectives, where, seed=seed, with_floor=True)
+    ready = prepared(trials, objectives, where, seed=seed)
     is_plane = tuple(objectives) == DEFAULT
     certain: list[pd.DataFrame] = []
     volumes: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ def fronts(
     return Fronts(
         _judged(ready, certain),
         indicators.hypervolume_frame(volumes, ready.objectives),
-        indicators.attainment_frame(corners, ready.objectives)
+        indicators.attainment_frame(corners)
         if is_plane
         else indicators.attainment(trials, where=where, seed=seed),
     )

@@ -17,6 +17,7 @@ from pareto.errors import UserError
 
 BEYOND_WORST = 1.1
 """The default reference by the worst: at the worst itself that point would be worth nothing, however good otherwise."""
+PLANE = ["latency_s", "throughput_ips"]
 PERCENT = (5, 50, 95)
 BAND_RESAMPLES = 400
 """A few hundred suffice for the band."""
@@ -39,11 +40,10 @@ def nondominated(*figures: Floats, maximise: Sequence[bool] = (False, True)) -> 
     return on_front
 
 
-def nondominated_in_each(sets: Floats, maximise: Sequence[bool], among: Bools | None = None) -> Bools:
+def nondominated_in_each(sets: Floats, maximise: Sequence[bool]) -> Bools:
     """The same for many sets of the same points at once: sets x points x objectives to sets x points.
 
-    `among` (points x points) says which points are compared with which: all by default. For thousands of small
-    sets this takes a tenth of the time of as many calls of moocore.
+    For thousands of small sets this takes a tenth of the time of as many calls of moocore.
     """
     losses = np.where(np.asarray(maximise), -sets, sets)
     count = sets.shape[1]
@@ -58,8 +58,6 @@ def nondominated_in_each(sets: Floats, maximise: Sequence[bool], among: Bools | 
             no_worse &= loss[:, :, None] <= loss[:, None, :]
             better |= loss[:, :, None] < loss[:, None, :]
         no_worse &= better
-        if among is not None:
-            no_worse &= among
         on_front[start : start + step] = ~no_worse.any(axis=1) & ~np.isnan(part).any(axis=2)
     return on_front
 
@@ -211,16 +209,12 @@ def _hypervolume(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]
 
 
 def attainment(
-    trials: pd.DataFrame,
-    objectives: Sequence[str] = DEFAULT,
-    where: str = "",
-    resamples: int = BAND_RESAMPLES,
-    seed: int = 0,
+    trials: pd.DataFrame, where: str = "", resamples: int = BAND_RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
     """The corners of the surfaces that 5, 50 and 95 % of the resampled fronts attain: a band in which the front lies.
 
-    Columns: CONDITION, backend (a name, or `all` of them together), percent, and those of the two objectives; in the
-    order of the first within a surface. `analysis.fronts.indicators.staircase` makes lines of them.
+    Columns: CONDITION, backend (a name, or `all` of them together), percent, latency_s, throughput_ips; in the order of
+    the latency within a surface. `staircase` makes lines of them.
 
     What a front attains is all that one of its points equals or beats. The surface of 95 % bounds what nearly all
     resamples attain, that of 5 % what hardly any surpasses (empirical attainment function: Grunert da Fonseca, Fonseca
@@ -233,13 +227,10 @@ def attainment(
     round's front is made of what was lucky in it.
 
     No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
-    where none is feasible. Raises `UserError` for other than two objectives, or what can't be read.
+    where none is feasible. Raises `UserError` for a constraint that can't be read.
     """
-    ready = prepared(trials, objectives, where, resamples, seed)
-    if len(ready.objectives) != 2:
-        raise UserError(f"attainment: two objectives make a band, not {len(ready.objectives)}")
-    corners = (rows for drawn in ready.draws for rows in attainment_rows(drawn))
-    return attainment_frame(corners, ready.objectives)
+    ready = prepared(trials, DEFAULT, where, resamples, seed)
+    return attainment_frame(rows for drawn in ready.draws for rows in attainment_rows(drawn))
 
 
 def attainment_rows(drawn: Draws) -> Iterator[pd.DataFrame]:
@@ -250,13 +241,13 @@ def attainment_rows(drawn: Draws) -> Iterator[pd.DataFrame]:
         if drawn.rounds_of_front(members, on_front) >= LEAST_VALUES:
             key = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"backend": backend}
             surfaces = _surfaces(admitted, on_front, np.where(drawn.maximise, -1.0, 1.0))
-            corners = pd.DataFrame(surfaces, columns=[*(each.column for each in drawn.objectives), "percent"])
+            corners = pd.DataFrame(surfaces, columns=[*PLANE, "percent"])
             yield corners.astype({"percent": int}).assign(**key)
 
 
-def attainment_frame(corners: Iterable[pd.DataFrame], objectives: Sequence[Objective]) -> pd.DataFrame:
+def attainment_frame(corners: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """The frame of `attainment`, of the rows of all groups."""
-    columns = [*CONDITION, "backend", "percent", *(each.column for each in objectives)]
+    columns = [*CONDITION, "backend", "percent", *PLANE]
     parts = list(corners)
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 

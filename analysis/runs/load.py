@@ -140,13 +140,13 @@ def links(runs: Sequence[Path]) -> pd.DataFrame:
 
     Raises `UserError` if a file is malformed.
     """
-    columns, names = reading.Columns(LINKS), list[str]()
+    parts, names = list[pa.Table](), list[str]()
     for run in runs:
         if reading.is_there(run, LINKS):
             rows, _ = reading.read(run, LINKS)
-            columns.append(rows)
+            parts.append(rows)
             names += [run.resolve().name] * len(rows)
-    frame = columns.frame()
+    frame = reading.frame(parts, LINKS)
     frame.insert(0, "run", pd.Series(names, dtype="str"))
     return frame
 
@@ -203,7 +203,7 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
     """The rows of one file of each folder, typed, each cell and round once; each run's folder by the run's name; and
     where there were more, a line each.
     """
-    columns = reading.Columns(table)
+    parts: list[pa.Table] = []
     folder_of: dict[str, Path] = {}
     unknown: dict[str, None] = {}
     notes: list[str] = []
@@ -221,12 +221,13 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
                 f"{folder / table.file}: {len(rows) - len(once)} rows are of a cell and round that it has already, so "
                 "they do not count: did two runs write into this folder?"
             )
-        columns.append(once)
+        parts.append(once)
+        del rows, once  # `frame` frees them, column by column
     if unknown:
         log.warning(
             "%s: columns unknown to this version are left out: %s", table.file, short(", ".join(unknown))
         )
-    return columns.frame(), folder_of, notes
+    return reading.frame(parts, table), folder_of, notes
 
 
 def _once(rows: pa.Table) -> pa.Table:

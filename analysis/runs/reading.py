@@ -197,41 +197,21 @@ def _check(column: str, text: str) -> None:
             raise ValueError(f"{short(text, 80)} cannot have been measured")
 
 
-class Columns:
-    """The rows of many files below each other, in the memory that the frame needs, once.
+def frame(parts: list[pa.Table], table: Table) -> pd.DataFrame:
+    """The rows of many files below each other; `parts` are gone afterwards.
 
-    Joining frames would need twice their memory. Here numbers grow in place, which for arrays of this size moves pages
-    and copies nothing; text stays in Arrow's buffers, which pandas takes as they are.
+    Column by column, each freed when it is copied: at once, this would need twice the memory.
     """
-
-    def __init__(self, table: Table) -> None:
-        self._names = table.columns
-        self._rows = 0
-        self._numbers = {
-            name: np.empty(0, dtype=_type(name).to_pandas_dtype())
-            for name in table.columns
-            if name not in TEXT
-        }
-        self._text: dict[str, list[pa.Array]] = {name: [] for name in table.columns if name in TEXT}
-
-    def append(self, rows: pa.Table) -> None:
-        total = self._rows + len(rows)
-        for name, numbers in self._numbers.items():
-            numbers.resize(total, refcheck=False)  # nothing else refers to it before `frame`
-            numbers[self._rows :] = rows[name].to_numpy()
-        for name, chunks in self._text.items():
-            chunks.append(rows[name].combine_chunks())
-        self._rows = total
-
-    def frame(self) -> pd.DataFrame:
-        """All rows. Nothing is to be appended afterwards."""
-        columns: dict[str, Any] = {}
-        for name in self._names:
-            if name in self._numbers:
-                columns[name] = self._numbers[name]
-            else:
-                # In one piece: from many, pandas would make one anew with every selection of rows.
-                text = pa.chunked_array(self._text.pop(name), pa.large_string()).combine_chunks()
-                columns[name] = text.to_pandas().astype("str")
-        pa.default_memory_pool().release_unused()  # else a third of it stays with what was read
-        return pd.DataFrame(columns, copy=False)
+    chunks = {name: [chunk for part in parts for chunk in part[name].iterchunks()] for name in table.columns}
+    parts.clear()
+    columns: dict[str, Any] = {}
+    for name in table.columns:
+        own = chunks.pop(name)
+        if name in TEXT:
+            # In one piece: from many, pandas would make one anew with every selection of rows.
+            columns[name] = pa.chunked_array(own, _type(name)).combine_chunks().to_pandas().astype("str")
+        else:
+            empty = np.empty(0, dtype=_type(name).to_pandas_dtype())
+            columns[name] = np.concatenate([empty, *(chunk.to_numpy(zero_copy_only=False) for chunk in own)])
+    pa.default_memory_pool().release_unused()  # else a third of it stays with what was read
+    return pd.DataFrame(columns, copy=False)

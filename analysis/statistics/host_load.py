@@ -18,8 +18,8 @@ CHANGED = 1.5
 TAKEN = 10.0
 """Percent of a host's cores that something else may take before it is reported. Measuring itself takes 1 to 3."""
 LATE, LATE_S = 1.5, 0.005
-"""A latency of this multiple of its bound, and so many seconds more, has another cause than the transports. Their own
-share is under 1.3 in all that was measured over links that lose nothing."""
+"""A latency of this multiple of its bound, and this many seconds above it, has another cause than the transports: by
+them alone it was under 1.3 times its bound in all that was measured over links that lose nothing."""
 HOSTS = ("edge", "server")
 STAGE = ["run", "model", "batch_size", "host", "first_unit", "last_unit"]
 REMEDY = "close other programs, set the CPU governor to performance, and measure again"

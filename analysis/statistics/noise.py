@@ -143,9 +143,12 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     of_start = _ratio(squares[1] - squares[2], sizes[2] - sizes[1])
     of_run = _ratio(squares[0] - squares[1], sizes[1] - sizes[0])
     result = []
+    # A trial's median varies by itself, as its requests do.
+    own = float(np.nan_to_num(np.pi / 2 * request_variance / requests))
     for name, square, below, units, only in (
         ("runs", of_run, of_round if np.isnan(of_start) else of_start, sizes[1], "there is one run"),
         ("starts of the workers", of_start, of_round, sizes[2], "in each run the workers were started once"),
+        ("rounds", of_round, own, len(ok), "no cell was measured twice by the same workers"),
     ):
         if np.isnan(square):
             result.append(Level(name, np.nan, only))
@@ -153,12 +156,6 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
             result.append(Level(name, np.nan, "each has one round, so that rounds and they are one"))
         else:
             result.append(Level(name, max(0.0, (square - below) * units / len(ok))))
-    if np.isnan(of_round):
-        result.append(Level("rounds", np.nan, "no cell was measured twice by the same workers"))
-    else:
-        # A trial's median of so many requests varies by itself.
-        own = np.pi / 2 * request_variance / requests if requests > 0 else 0.0
-        result.append(Level("rounds", max(0.0, of_round - (own if np.isfinite(own) else 0.0))))
     why = "" if np.isfinite(request_variance) else "no requests were kept"
     return [*result, Level("requests", request_variance, why)]
 

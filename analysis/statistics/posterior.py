@@ -208,7 +208,7 @@ def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
 
 
 def _of_median(rounds: Ints) -> Floats:
-    """The variance of a median of so many normal values of variance 1: 1.35 / n of 3, up to pi / 2n of many."""
+    """The variance of the median of n normal values of variance 1: 1.35 / n for 3 of them, pi / 2n for many."""
     n = np.maximum(rounds, 1)
     return np.asarray(np.where(n > 2, np.pi / 2 / (n + np.pi / 2 - 1), 1.0 / n))
 

@@ -27,9 +27,10 @@ from analysis.statistics.samples import LEAST_VALUES, Bools, Floats, Ints, inter
 MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
 ALPHA = 0.05
 MOST_EXACT = 50
-"""Up to so many rounds p-values are exact; for more, the normal distribution gives them as well."""
+"""With up to this many rounds p-values are exact; with more, the normal distribution gives the same."""
 MOST_ROUNDS = 100
-"""Of more rounds, so many evenly spaced ones stand for all: ends move by some hundredths of the interval's width."""
+"""Where there are more, this many evenly spaced quantiles stand for all rounds: the interval's ends move by some
+hundredths of its width."""
 _AT_ONCE = 2_000_000
 """Differences that are in memory at once."""
 _Z = NormalDist().inv_cdf(1 - ALPHA / 2)

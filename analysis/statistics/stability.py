@@ -30,7 +30,7 @@ RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 CHANCE = 0.02
 """A point is left aside once it was on the front in no more than this share of the resamples."""
 FAIR_TRIAL = 2 * LEAST_VALUES
-"""A point that is valid in every other round has an interval after so many."""
+"""After this many rounds, a point that is valid in every other one has an interval."""
 MEASURES = {"latency": "s", "throughput": "ips"}
 """What is watched, and the ending of its columns."""
 LEAST_ROUNDS = 5

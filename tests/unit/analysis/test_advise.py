@@ -268,7 +268,6 @@ def test_each_kind_of_sentence_in_words(snapshot):
         "three rounds": told(world.trials(known, rounds=3, noise=0.001), known)[0],
         "two rounds": told(world.trials(rounds=2, noise=0.001))[0],
         "a toss-up": told(two)[1],
-        "throughput": told(world.trials(noise=0.001, backends=("tcp",)), objective="throughput")[-1],
         "a constraint": told(where="edge_s < 50ms")[0],
         "nobody meets it": told(where="latency_s < 1us")[0],
     } == snapshot
@@ -348,11 +347,6 @@ def test_what_is_likely_is_probable():
     for said in likely:
         p = float(re.search(r"probably \(p (0\.\d+)\) ", said).group(1))
         assert 0.8 <= p <= 0.95
-
-
-def test_throughput():
-    *_, fast = told(world.trials(noise=0.001, backends=("tcp",)), objective="throughput")
-    assert re.search(r" 1 over tcp \(sends 150 kB\): 100 images/s, 6 .* 20 % ", fast)
 
 
 def test_a_constraint():
