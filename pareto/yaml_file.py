@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -38,17 +38,19 @@ class Keys(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_other_keys(cls, data: Any) -> Any:
-        known = [bare_name(name) for name in cls.model_fields]
-        if not isinstance(data, dict):
-            raise ValueError(f"{cls.WHAT} must be a mapping with the keys {', '.join(known)}")
-        for key in data:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise ValueError(
-                    f"{key!r} is an unknown key{hint}: {cls.WHAT} has the keys {', '.join(known)}"
-                )
-        return data
+        return only_keys(data, [bare_name(name) for name in cls.model_fields], cls.WHAT)
+
+
+def only_keys(data: Any, known: Sequence[str], what: str) -> dict[str, Any]:
+    """`data`, which must be a mapping with no other than the `known` keys. Raises ValueError, which says so."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} must be a mapping with the keys {', '.join(known)}")
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ValueError(f"{key!r} is an unknown key{hint}: {what} has the keys {', '.join(known)}")
+    return data
 
 
 def quantity(read: Callable[[str, str], float], *, plain: bool = False) -> BeforeValidator:

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from pareto import COMMAND
 from pareto.errors import UserError
 from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
-from pareto.yaml_file import Keys, YamlFile
+from pareto.yaml_file import Keys, YamlFile, only_keys
 
 THIS_MACHINE = "local"
 """What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
@@ -34,36 +34,88 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 
 
+def _is_ipv4(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
+    """What a field's text must be, and the words for it."""
+
+    def check(text: str, info: ValidationInfo) -> str:
+        if not holds(text):
+            raise ValueError(f"{info.field_name} {text!r}: {wanted}")
+        return text
+
+    return AfterValidator(check)
+
+
 @dataclass(frozen=True)
 class HostEntry:
-    """One host as the file describes it.
+    """One host as the file describes it, its keys in the order in which they are written.
 
-    role: edge, middle or server. ssh: a name that OpenSSH's configuration knows, or an address, either with `user@`;
-    or `local`, this machine. data_interface: the one with the address unless named. python: an interpreter that
-    has the packages; else `hosts setup` makes one. folder: in the user's home unless absolute. pip_index: where `hosts
-    setup` gets packages (a CUDA build of torch, say). next_address, next_interface: of a middle host whose side
-    towards the next host differs from its side towards the one before.
+    The rules hold for what comes from a file. ssh: a name that OpenSSH's configuration knows, or an address, either
+    with `user@`; or `local`, this machine. data_interface: the one with the address unless named. python: an
+    interpreter that has the packages; else `hosts setup` makes one. folder: in the user's home unless absolute.
+    pip_index: where `hosts setup` gets packages (a CUDA build of torch, say). next_address, next_interface: of a middle
+    host whose side towards the next host differs from its side towards the one before.
     """
 
-    name: str
-    role: str
-    ssh: str
-    data_address: str
+    name: Annotated[str, _rule(NAME.fullmatch, "a name is letters, digits, dots and dashes")]
+    role: Annotated[str, _rule(PARTS.__contains__, f"use {EDGE}, {MIDDLE} or {SERVER}")]
+    ssh: Annotated[str, _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local")]
+    data_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link between the hosts")]
     data_interface: str = ""
-    port: int | None = None
-    user: str = ""
-    key: Path | None = None
-    device: str = "cpu"
-    threads: int = 1
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    user: Annotated[str, _rule(_OPTION.fullmatch, "a user's name")] = ""
+    key: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
+    device: Annotated[str, _rule(DEVICE.fullmatch, "use cpu, or cuda:0 for the first GPU")] = "cpu"
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
     python: str = ""
     folder: str = ".pareto"
     pip_index: str = ""
-    next_address: str = ""
+    next_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link to the next host")] = ""
     next_interface: str = ""
 
     @property
     def is_this_machine(self) -> bool:
         return self.ssh == THIS_MACHINE
+
+
+_KEYS = tuple(field.name for field in fields(HostEntry) if field.name != "name")
+
+
+def _named(hosts: Any) -> Any:
+    """Each host with its name, which the file has as its key; there may be no host yet."""
+    return {name: (name, keys) for name, keys in hosts.items()} if isinstance(hosts, dict) else hosts or {}
+
+
+def _entry(named: tuple[str, Any]) -> dict[str, Any]:
+    name, keys = named
+    return {"name": name, **only_keys(keys, _KEYS, "a host")}
+
+
+def _check_next_side(host: HostEntry) -> HostEntry:
+    """What a middle host may say of its side towards the next host."""
+    for key in ("next_address", "next_interface"):
+        if getattr(host, key) and host.role != MIDDLE:
+            raise ValueError(f"{key}: only a middle host has a next one beside the one before it")
+    if host.next_address == host.data_address:
+        raise ValueError(f"next_address {host.next_address!r}: as data_address: leave it out")
+    if host.next_interface and not host.next_address:
+        raise ValueError("next_interface: say next_address too, its address on the link to the next host")
+    return host
+
+
+class _Testbed(Keys):
+    WHAT: ClassVar[str] = "a testbed"
+    hosts: Annotated[
+        dict[str, Annotated[HostEntry, BeforeValidator(_entry), AfterValidator(_check_next_side)]],
+        BeforeValidator(_named),
+    ]
 
 
 @dataclass(frozen=True)
@@ -115,7 +167,7 @@ def load(path: Path) -> Inventory:
         raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
     file = YamlFile(path, "testbed", TestbedError)
     keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
-    hosts = tuple(HostEntry(name, **dict(host)) for name, host in keys.hosts.items())
+    hosts = tuple(keys.hosts.values())
     for index, host in enumerate(hosts):
         with file.blaming("hosts", host.name):
             for other in hosts[:index]:
@@ -132,65 +184,6 @@ def _clashes(one: HostEntry, other: HostEntry) -> Iterator[tuple[str, str]]:
         yield "role", one.role
     for address in {one.data_address, one.next_address} & {other.data_address, other.next_address} - {""}:
         yield "data_address", address
-
-
-def _is_ipv4(text: str) -> bool:
-    try:
-        ipaddress.IPv4Address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
-    """What a field's text must be, and the words for it."""
-
-    def check(text: str, info: ValidationInfo) -> str:
-        if not holds(text):
-            raise ValueError(f"{info.field_name} {text!r}: {wanted}")
-        return text
-
-    return AfterValidator(check)
-
-
-class _Host(Keys):
-    """In the order in which they are written; what each means: `HostEntry`."""
-
-    WHAT: ClassVar[str] = "a host"
-    role: Literal["edge", "middle", "server"]
-    ssh: Annotated[str, _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local")]
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    user: Annotated[str, _rule(_OPTION.fullmatch, "a user's name")] = ""
-    key: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
-    data_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link between the hosts")]
-    data_interface: str = ""
-    next_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link to the next host")] = ""
-    next_interface: str = ""
-    device: Annotated[str, _rule(DEVICE.fullmatch, "use cpu, or cuda:0 for the first GPU")] = "cpu"
-    threads: Annotated[int, Field(ge=1, le=256)] = 1
-    python: str = ""
-    folder: str = ".pareto"
-    pip_index: str = ""
-
-    @model_validator(mode="after")
-    def _next_side(self) -> _Host:
-        """What a middle host may say of its side towards the next host."""
-        for key in ("next_address", "next_interface"):
-            if key in self.model_fields_set and self.role != MIDDLE:
-                raise ValueError(f"{key}: only a middle host has a next one beside the one before it")
-        if self.next_address == self.data_address:
-            raise ValueError(f"next_address {self.next_address!r}: as data_address: leave it out")
-        if self.next_interface and not self.next_address:
-            raise ValueError("next_interface: say next_address too, its address on the link to the next host")
-        return self
-
-
-class _Testbed(Keys):
-    WHAT: ClassVar[str] = "a testbed"
-    hosts: Annotated[
-        dict[Annotated[str, _rule(NAME.fullmatch, "a name is letters, digits, dots and dashes")], _Host],
-        BeforeValidator(lambda value: value or {}),  # no host yet
-    ]
 
 
 HEADER = """\
@@ -217,7 +210,7 @@ def add(path: Path, host: HostEntry) -> None:
 def as_text(host: HostEntry, indent: str = _INDENT) -> str:
     """The lines of a host; keys with the value that they would have anyway are left out."""
     defaults = {field.name: field.default for field in fields(HostEntry)}
-    values = {key: getattr(host, key) for key in _Host.model_fields}
+    values = {key: getattr(host, key) for key in _KEYS}
     shown = {key: value for key, value in values.items() if key == "device" or value != defaults[key]}
     shown |= {"key": str(host.key)} if host.key else {}
     text = yaml.safe_dump({host.name: shown}, sort_keys=False, allow_unicode=True, width=math.inf)
