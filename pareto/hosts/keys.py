@@ -7,7 +7,7 @@ import socket
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,12 @@ AGENT_TIMEOUT_S = 60.0
 """An agent may ask its user whether it shall sign."""
 _ASKED = 3
 _MAGIC = b"openssh-key-v1\0"
+_Private = Ed25519PrivateKey | RSAPrivateKey | EllipticCurvePrivateKey
+_KINDS: dict[type[_Private], type[paramiko.PKey]] = {
+    Ed25519PrivateKey: paramiko.Ed25519Key,
+    RSAPrivateKey: paramiko.RSAKey,
+    EllipticCurvePrivateKey: paramiko.ECDSAKey,
+}
 
 
 class NoKey(Exception):
@@ -46,23 +52,17 @@ class Offer:
 
 
 class Keyring:
-    """The keys of one driver process. A passphrase is asked for once, and only when no other key was taken."""
+    """The keys of one driver process: the user's. A passphrase is asked for once, and only when no other key was taken.
 
-    def __init__(self, only: paramiko.PKey | None, ask: Callable[[str], str] | None) -> None:
+    ask: gets a passphrase for a prompt, as getpass does; None where there is no terminal. only: one key for every host,
+    in place of the user's.
+    """
+
+    def __init__(self, ask: Callable[[str], str] | None = None, *, only: paramiko.PKey | None = None) -> None:
         self._only = only
         self._ask = ask
         self._opened: dict[Path, paramiko.PKey | None] = {}
         self._asking = threading.Lock()
-
-    @classmethod
-    def of(cls, key: paramiko.PKey) -> Keyring:
-        """One key, for every host."""
-        return cls(key, None)
-
-    @classmethod
-    def own(cls, ask: Callable[[str], str] | None) -> Keyring:
-        """The user's. `ask` gets a passphrase for a prompt, as getpass does; None where there is no terminal."""
-        return cls(None, ask)
 
     def offers(self, login: Login) -> Generator[Offer, None, None]:
         """The keys for a host, in the order to try them. Close it after use. Raises NoKey where the last are locked.
@@ -105,19 +105,15 @@ class Keyring:
             return self._opened[path]
 
     def _read(self, path: Path) -> paramiko.PKey | None:
-        try:
+        with suppress(OSError, EOFError, ValueError, UnsupportedAlgorithm, paramiko.SSHException):
             if not is_locked(path):
                 return load(path)
             for _ in range(_ASKED):
                 # No answer means: not this one.
                 if self._ask is None or not (passphrase := self._ask(f"passphrase of {shown(path)}: ")):
                     return None
-                try:
+                with suppress(ValueError):
                     return load(path, passphrase)
-                except ValueError:
-                    continue
-        except (OSError, EOFError, ValueError, UnsupportedAlgorithm, paramiko.SSHException):
-            return None
         return None
 
 
@@ -134,14 +130,10 @@ def load(path: Path, passphrase: str | None = None) -> paramiko.PKey:
     Raises TypeError where it needs a passphrase; ValueError, UnsupportedAlgorithm or OSError where it cannot be read.
     """
     private = _parsed(path, passphrase)
-    if isinstance(private, Ed25519PrivateKey):
-        kind: type[paramiko.PKey] = paramiko.Ed25519Key
-    elif isinstance(private, RSAPrivateKey):
-        kind = paramiko.RSAKey
-    elif isinstance(private, EllipticCurvePrivateKey):
-        kind = paramiko.ECDSAKey
-    else:
+    if not isinstance(private, _Private):
         raise ValueError(f"{path} has a key of a type that SSH servers take no longer")
+    kind = next(ours for theirs, ours in _KINDS.items() if isinstance(private, theirs))
+    # paramiko reads OpenSSH's own format of every type, and not all the others.
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     key = kind.from_private_key(io.StringIO(pem.decode()))
     certificate = path.with_name(f"{path.name}-cert.pub")

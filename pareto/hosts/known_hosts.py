@@ -101,7 +101,7 @@ def _signatures(kind: str) -> tuple[str, ...]:
 
 def _adding(login: Login, key: paramiko.PKey) -> str:
     """A command that adds the key; ssh-keyscan sees neither through a jump host nor an alias."""
-    file = shown(login.known_hosts[0]) if login.known_hosts else _USUAL
+    file = shown(login.known_hosts[0])
     plain = login.address if login.port == SSH_PORT else f"[{login.address}]:{login.port}"
     if login.jump or login.proxy_command or login.known_as != plain:
         return f"echo '{login.known_as} {key.get_name()} {key.get_base64()}' >> {file}"
@@ -110,5 +110,5 @@ def _adding(login: Login, key: paramiko.PKey) -> str:
 
 def _removing(login: Login) -> str:
     name = f"'{login.known_as}'" if login.known_as.startswith("[") else login.known_as
-    file = shown(login.known_hosts[0]) if login.known_hosts else _USUAL
+    file = shown(login.known_hosts[0])
     return f"ssh-keygen -R {name}" + ("" if file == _USUAL else f" -f {file}")

@@ -104,7 +104,7 @@ def open_local(
         open_local, hosts=hosts, edge_cpu=edge_cpu, threads=threads, shaper=shaper, shape_at=shape_at, tcp=tcp
     )
     key, public = new_key()
-    keyring = Keyring.of(key)
+    keyring = Keyring(only=key)
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
         may = require_local(edge_cpu)

@@ -106,7 +106,7 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
     """A connection by a key of the user's, which is put over where none is. Raises TestbedError, Unreachable."""
     if wanted.is_this_machine:
         return ThisMachine()
-    who, keyring = _resolved(wanted), Keyring.own(terminal.ask)
+    who, keyring = _resolved(wanted), Keyring(terminal.ask)
     try:
         connection = SshConnection(who, keyring)
     except NotAdmitted as refused:

@@ -49,7 +49,7 @@ def shaping(file: Inventory, shape_at: str = "both") -> list[tuple[str, ...]]:
 @functools.cache
 def keyring() -> Keyring:
     """The user's own keys; a passphrase is asked for once."""
-    return Keyring.own(getpass.getpass if sys.stdin.isatty() else None)
+    return Keyring(getpass.getpass if sys.stdin.isatty() else None)
 
 
 def connect(entry: HostEntry) -> Connection:

@@ -79,7 +79,7 @@ def may(host: LabHost, what: str) -> None:
 
 def opened(member: HostEntry) -> Connection:
     who = login.resolve(member.name, member.ssh, port=member.port, user=member.user, key=member.key)
-    return ssh.SshConnection(who, Keyring.own(None))
+    return ssh.SshConnection(who, Keyring())
 
 
 def set_up(

@@ -55,7 +55,7 @@ def lab(hosts: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def keyring() -> Keyring:
-    return Keyring.own(None)
+    return Keyring()
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def test_through_a_proxy_command(lab: Lab, keyring: Keyring) -> None:
 def test_a_pinned_host_key_and_a_key_of_ones_own(lab: Lab, snapshot: SnapshotAssertion) -> None:
     pi = lab.host("pi")
     who = Login("edge", pi.address, pi.port, pi.user, pi.host_key)
-    keyring = Keyring.of(load(lab.key))
+    keyring = Keyring(only=load(lab.key))
     assert hostname(who, keyring) == "pi"
     words = refusal(replace(who, host_key=lab.host("gpu").host_key), keyring)
     assert stable(lab, words) == snapshot
@@ -178,13 +178,13 @@ def test_a_passphrase_is_asked_for_once_for_two_connections(
         return SECRET
 
     who = replace(resolve("server", "gpu"), identities=(locked_copy(lab.key, tmp_path / "locked"),))
-    keyring = Keyring.own(ask)
+    keyring = Keyring(ask)
     assert hostname(who, keyring) == hostname(who, keyring) == "gpu"
     assert len(asked) == 1
     with agent(tmp_path, lab.key) as socket:
-        assert hostname(replace(who, agent=socket), Keyring.own(ask)) == "gpu"
+        assert hostname(replace(who, agent=socket), Keyring(ask)) == "gpu"
     assert len(asked) == 1
-    assert stable(lab, refusal(who, Keyring.own(None))) == snapshot
+    assert stable(lab, refusal(who, Keyring())) == snapshot
 
 
 def test_a_key_that_is_not_taken_names_it_and_the_cure(

@@ -121,9 +121,9 @@ def test_an_unknown_host_key_is_refused(bed: Testbed) -> None:
     other = bed.remotes[SERVER].connection
     assert isinstance(other, ssh.SshConnection)
     with pytest.raises(Unreachable, match="another host key"):
-        ssh.SshConnection(replace(connection.login, host_key=other.login.host_key), Keyring.of(key))
+        ssh.SshConnection(replace(connection.login, host_key=other.login.host_key), Keyring(only=key))
     with pytest.raises(Unreachable, match="takes none of these keys"):
-        ssh.SshConnection(connection.login, Keyring.of(key))
+        ssh.SshConnection(connection.login, Keyring(only=key))
 
 
 def test_files_go_over_once_and_whole(bed: Testbed) -> None:

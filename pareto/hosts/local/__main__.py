@@ -29,6 +29,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,14 +179,8 @@ class Builder:
             offloads[namespace] = _offloads(namespace, interface)
         return {**relay.session.request("apply", **request), "offloads": offloads}
 
-    def restart(self, request: dict[str, Any]) -> Any:
-        return self._relay(request).session.request("restart", **request)
-
-    def seed(self, request: dict[str, Any]) -> Any:
-        return self._relay(request).session.request("seed", **request)
-
-    def stats(self, request: dict[str, Any]) -> Any:
-        return self._relay(request).session.request("stats")
+    def to_relay(self, op: str, request: dict[str, Any]) -> Any:
+        return self._relay(request).session.request(op, **request)
 
     def check(self, request: dict[str, Any]) -> None:
         self._look()
@@ -270,8 +265,10 @@ def _offloads(namespace: str, interface: str) -> offload.Offloads:
 
 def main() -> None:
     builder = Builder()
-    ops = ("own", "build", "shape", "restart", "seed", "stats", "check", "examine", "repair")
-    serve({op: getattr(builder, op) for op in ops}, at_end=builder.end)
+    ops = ("own", "build", "shape", "check", "examine", "repair")
+    handlers = {op: getattr(builder, op) for op in ops}
+    handlers |= {op: partial(builder.to_relay, op) for op in ("restart", "seed", "stats")}
+    serve(handlers, at_end=builder.end)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def test_a_public_key_named_as_identity_is_its_own_half(home: Path) -> None:
 
 def test_a_key_of_this_run_is_the_only_one(home: Path) -> None:
     key, _ = keys.new_key()
-    with closing(Keyring.of(key).offers(login(make(home / "file")))) as offers:
+    with closing(Keyring(only=key).offers(login(make(home / "file")))) as offers:
         assert [offer.key for offer in offers] == [key]
 
 
@@ -82,7 +82,7 @@ def test_a_passphrase_is_asked_for_once_and_last(home: Path, snapshot: SnapshotA
         asked.append(prompt)
         return "secret"
 
-    keyring = Keyring.own(ask)
+    keyring = Keyring(ask)
     with closing(keyring.offers(login(locked, plain))) as offers:
         assert next(offers).words == "~/plain"
         assert asked == []
@@ -95,9 +95,9 @@ def test_a_passphrase_is_asked_for_once_and_last(home: Path, snapshot: SnapshotA
 def test_a_wrong_passphrase_may_be_mended_and_none_given_is_not_asked_for_again(home: Path) -> None:
     locked = make(home / "locked", passphrase=SECRET)
     answers = ["wrong", "secret"]
-    assert offered(Keyring.own(lambda _: answers.pop(0)), login(locked)) == ["~/locked"]
+    assert offered(Keyring(lambda _: answers.pop(0)), login(locked)) == ["~/locked"]
     given = ["", "secret"]
-    keyring = Keyring.own(lambda _: given.pop(0))
+    keyring = Keyring(lambda _: given.pop(0))
     assert offered(keyring, login(locked)) == offered(keyring, login(locked)) == []
     assert given == ["secret"]
 
@@ -105,9 +105,9 @@ def test_a_wrong_passphrase_may_be_mended_and_none_given_is_not_asked_for_again(
 def test_without_a_terminal_the_agent_is_recommended(home: Path, snapshot: SnapshotAssertion) -> None:
     first, second = (make(home / name, passphrase=SECRET) for name in ("first", "second"))
     with pytest.raises(NoKey, match="ssh-add ~/first") as one:
-        offered(Keyring.own(None), login(first))
+        offered(Keyring(), login(first))
     with pytest.raises(NoKey, match="ssh-add ~/first ~/second") as both:
-        offered(Keyring.own(None), login(first, second))
+        offered(Keyring(), login(first, second))
     assert [str(refused.value) for refused in (one, both)] == snapshot
 
 
@@ -119,9 +119,9 @@ def test_files_that_are_no_keys_are_passed_over(home: Path) -> None:
     }.items():
         (home / name).write_bytes(content)
     paths = [home / name for name in ("empty", "binary", "torn", "missing")]
-    assert offered(Keyring.own(None), login(*paths, make(home / "good"))) == ["~/good"]
+    assert offered(Keyring(), login(*paths, make(home / "good"))) == ["~/good"]
 
 
 def test_an_agent_that_is_not_there_has_no_keys(home: Path) -> None:
     who = Login("pi", "10.0.0.1", 22, "pi", identities=(make(home / "key"),), agent=str(home / "gone"))
-    assert offered(Keyring.own(None), who) == ["~/key"]
+    assert offered(Keyring(), who) == ["~/key"]

@@ -240,7 +240,7 @@ class TestPublicKey:
     def key(self, host: ExampleHost, *identities: Path, confirm: bool | None = None) -> str:
         who = Login("pi", "10.0.0.2", 22, "pi", identities=identities)
         asked = None if confirm is None else lambda question: confirm
-        return pairing._public_key(who, Keyring.own(None), Terminal(host.lines.append, asked))
+        return pairing._public_key(who, Keyring(), Terminal(host.lines.append, asked))
 
     def make(self, host: ExampleHost, name: str, kind: str, passphrase: str = "") -> Path:
         path = host.home / ".ssh" / name

@@ -116,7 +116,7 @@ def refusal(refused: pytest.ExceptionInfo[Unreachable], port: int) -> str:
 
 def connect(login: Login) -> None:
     key, _ = keys.new_key()
-    SshConnection(login, Keyring.of(key))
+    SshConnection(login, Keyring(only=key))
 
 
 def test_a_key_is_never_shown_to_a_host_that_is_not_known(listener: socket.socket, tmp_path: Path) -> None:
