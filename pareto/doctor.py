@@ -88,49 +88,40 @@ def _faults(findings: Iterable[Finding]) -> int:
 
 def of_this_machine(*, repair: bool) -> list[Finding]:
     """What a sweep on this machine would miss; and what killed runs left here."""
-    try:
-        return _of_this_machine(repair=repair)
-    except (SessionError, SessionLost, TimeoutError) as error:
-        return [Finding("privileged half", str(error), "see the line above", fatal=True)]
-
-
-def _of_this_machine(*, repair: bool) -> list[Finding]:
     repaired = [f"{path}: removed" for path in scratch.remove_left()] if repair else []
     left = [str(path) for path in scratch.left()]
+    findings = []
     try:
         rights = require_local()
+        findings.append(
+            Finding("needs", f"an OpenSSH server is there, and the right to make networks: {rights.kind}")
+        )
+        relay = "a relay process shapes the link instead"
+        if rights.kind == OWN:
+            relay += ", without real-time scheduling: how late it is stands in each run"
+            if shares := cpu.shares_refused():
+                findings.append(Finding("edge-cpu", shares))
+            # From inside the user namespace nobody sees what root's runs have left.
+            sudo = f"sudo {COMMAND} doctor --repair"
+            findings += [
+                Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in journal.leftovers()
+            ]
+        with closing(start_builder(rights).session) as session:
+            facts = session.request("examine", REPAIR_TIMEOUT_S)
+            link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
+            findings.append(Finding("link", link))
+            if repair:
+                repaired += session.request("repair", REPAIR_TIMEOUT_S)
+                repaired = repaired or ["nothing was left behind"]
+            else:
+                left += facts["leftovers"]
+                findings += [] if left else [Finding("left behind", "nothing")]
     except TestbedError as error:
-        lacking = Finding("needs", str(error), "install or permit what is named", fatal=True)
-        return [lacking, *_repaired(repaired), *_left(left)]
-    findings = [
-        Finding("needs", f"an OpenSSH server is there, and the right to make networks: {rights.kind}")
-    ]
-    relay = "a relay process shapes the link instead"
-    if rights.kind == OWN:
-        relay += ", without real-time scheduling: how late it is stands in each run"
-        if shares := cpu.shares_refused():
-            findings.append(Finding("edge-cpu", shares))
-        # From inside the user namespace nobody sees what root's runs have left.
-        sudo = f"sudo {COMMAND} doctor --repair"
-        findings += [
-            Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in journal.leftovers()
-        ]
-    with closing(start_builder(rights).session) as session:
-        facts = session.request("examine", REPAIR_TIMEOUT_S)
-        link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
-        findings.append(Finding("link", link))
-        if repair:
-            repaired += session.request("repair", REPAIR_TIMEOUT_S)
-            return [*findings, *_repaired(repaired or ["nothing was left behind"])]
-    return [*findings, *(_left([*left, *facts["leftovers"]]) or [Finding("left behind", "nothing")])]
-
-
-def _repaired(lines: list[str]) -> list[Finding]:
-    return [Finding("repaired", line) for line in lines]
-
-
-def _left(lines: list[str]) -> list[Finding]:
-    return [Finding("left behind", line, f"{COMMAND} doctor --repair") for line in lines]
+        findings.append(Finding("needs", str(error), "install or permit what is named", fatal=True))
+    except (SessionError, SessionLost, TimeoutError) as error:
+        findings.append(Finding("privileged half", str(error), "see the line above", fatal=True))
+    findings += [Finding("repaired", line) for line in repaired]
+    return findings + [Finding("left behind", line, f"{COMMAND} doctor --repair") for line in left]
 
 
 # The hosts of a testbed file, and the links between them

@@ -9,7 +9,7 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pareto import COMMAND
@@ -194,22 +194,21 @@ def _links(case: Case) -> Iterator[Finding]:
     for side in case.sides:
         own = side.address, side.interface
         if own not in names:
-            names[own] = yield from _interface(case, side)
+            names[own], findings = _interface(case, side)
+            yield from findings
         if names[own]:
             yield _route(case, side, names[own])
     address = case.sides[0].address
     name = names[address, case.sides[0].interface]
-    if not name:
-        return
-    if case["listens"] is not True:
+    if name and case["listens"] is not True:
         words = f"cannot listen on {address}: {case['listens']}"
         yield Finding("listening", words, f"ip address show dev {name}", fatal=True)
-    else:
+    elif name:
         yield Finding("listening", f"can listen on {address}")
 
 
-def _interface(case: Case, side: Side) -> Generator[Finding, None, str]:
-    """The data interface on that side, or nothing after the first fault."""
+def _interface(case: Case, side: Side) -> tuple[str, list[Finding]]:
+    """The data interface on that side, which is empty after a fault, and what is to be said of it."""
     address, named, testbed = side.address, side.interface, case.testbed
     key = "data" if address == case.entry.data_address else "next"
     owners = case.owners(address)
@@ -233,16 +232,16 @@ def _interface(case: Case, side: Side) -> Generator[Finding, None, str]:
         elif not interface["carrier"]:
             fault, fix = f"{name} has no carrier", f"plug in the cable of {name}"
     if fault:
-        yield Finding("data link", fault, fix, fatal=True)
-        return ""
+        return "", [Finding("data link", fault, fix, fatal=True)]
     speed = f", {interface['speed_mbps']} Mbit/s" if interface["speed_mbps"] else ""
-    yield Finding("data link", f"{address} on {name}{speed}")
+    findings = [Finding("data link", f"{address} on {name}{speed}")]
     if interface["wireless"]:
         words = (
             f"{name} is wireless: other people's traffic, and the weather of the air, will be in the figures"
         )
-        yield Finding("data link", words, f"join the hosts by a cable and say its addresses in {testbed}")
-    return name
+        fix = f"join the hosts by a cable and say its addresses in {testbed}"
+        findings.append(Finding("data link", words, fix))
+    return name, findings
 
 
 def _route(case: Case, side: Side, name: str) -> Finding:

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from analysis.escaping import short
-from pareto.hosts.session import SessionError, SessionLost
+from pareto.hosts.session import GRACE_S, SessionError, SessionLost
 
 RUN_TIMEOUT_S = 30.0
 ANSWER_S = 5.0
 """A host that lives answers a command like `true` within this."""
-GRACE_S = 10.0
-"""How long a program on this machine may take to end after the end of its input."""
 _BLOCK_BYTES = 1 << 18
 _TICK_S = 0.2
 

@@ -96,19 +96,19 @@ done
 """
 
 
-def archive(repository: Path = REPOSITORY) -> bytes:
+def archive() -> bytes:
     """The program's folder as a tar, the same bytes for the same files. Raises TestbedError."""
     pyroute2 = importlib.util.find_spec("pyroute2")
     if pyroute2 is None or not pyroute2.submodule_search_locations:
         raise TestbedError("pyroute2 is missing here: start this by ./pareto.sh")
     package = Path(pyroute2.submodule_search_locations[0])
-    return packed(files(repository, _OURS) | files(package.parent, [package.name]))
+    return packed(files(REPOSITORY, _OURS) | files(package.parent, [package.name]))
 
 
 @functools.cache
-def digest(repository: Path = REPOSITORY) -> str:
+def digest() -> str:
     """What `LAUNCHER --digest` prints where what `install_script` installs now is installed."""
-    return hashlib.sha256(archive(repository) + _LAUNCHER_TEXT.encode()).hexdigest()[:32]
+    return hashlib.sha256(archive() + _LAUNCHER_TEXT.encode()).hexdigest()[:32]
 
 
 def sudoers_line(user: str) -> str:
@@ -118,13 +118,13 @@ def sudoers_line(user: str) -> str:
     return f"{user} ALL=(root) NOPASSWD: {LAUNCHER}"
 
 
-def install_script(user: str, *, prefix: str = "", repository: Path = REPOSITORY) -> str:
+def install_script(user: str, *, prefix: str = "") -> str:
     """A program for `sh`, to be run as root with the path of `archive`'s file as its argument.
 
     It installs, or installs again, and ends with a status other than 0 and one line on stderr where it cannot; what
     was there is then still there. `prefix` comes before every path that it writes to. Raises TestbedError.
     """
-    folder = f"{prefix}{LIBRARY}/{digest(repository)}"
+    folder = f"{prefix}{LIBRARY}/{digest()}"
     values = {
         "@LAUNCHER_TEXT@": _LAUNCHER_TEXT,
         "@START@": _START.replace("@FOLDER@", "'\"$new\"'"),
@@ -134,8 +134,8 @@ def install_script(user: str, *, prefix: str = "", repository: Path = REPOSITORY
         "@LAUNCHER@": LAUNCHER,
         "@SUDOERS@": SUDOERS,
         "@LINE@": shlex.quote(sudoers_line(user)),
-        "@DIGEST@": digest(repository),
-        "@SUM@": hashlib.sha256(archive(repository)).hexdigest(),
+        "@DIGEST@": digest(),
+        "@SUM@": hashlib.sha256(archive()).hexdigest(),
     }
     script = _INSTALL
     for mark, value in values.items():

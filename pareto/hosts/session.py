@@ -33,6 +33,8 @@ MOST_DEPTH = 32
 """Of values within values in a reply."""
 MOST_WORDS = 1000
 """Letters of what a program says is wrong."""
+GRACE_S = 10.0
+"""How long a program on this machine may take to end after the end of its input."""
 ENDING_S = 0.5
 """How long a process that has closed its output may take to end."""
 
@@ -222,15 +224,12 @@ def _shown(value: Any, depth: int = 0) -> Any:
 
 
 class PipeWire:
-    """A child process. `close` gives it `grace_s` to end by itself after end of file.
+    """A child process. `close` gives it `GRACE_S` to end by itself after end of file.
 
     errors: a file for its stderr; without it, that is this process's own.
     """
 
-    def __init__(
-        self, argv: Sequence[str], *, grace_s: float = 10.0, errors: IO[bytes] | None = None, **popen: Any
-    ) -> None:
-        self._grace_s = grace_s
+    def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | None = None, **popen: Any) -> None:
         self._errors = errors
         self.process = subprocess.Popen(  # noqa: S603  (argv is built by the callers, no shell)
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, **popen
@@ -256,7 +255,7 @@ class PipeWire:
         assert self.process.stdin is not None  # noqa: S101
         self.process.stdin.close()
         try:
-            self.process.wait(self._grace_s)
+            self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
