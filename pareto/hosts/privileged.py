@@ -96,19 +96,19 @@ done
 """
 
 
-def archive() -> bytes:
+def archive(repository: Path = REPOSITORY) -> bytes:
     """The program's folder as a tar, the same bytes for the same files. Raises TestbedError."""
     pyroute2 = importlib.util.find_spec("pyroute2")
     if pyroute2 is None or not pyroute2.submodule_search_locations:
         raise TestbedError("pyroute2 is missing here: start this by ./pareto.sh")
     package = Path(pyroute2.submodule_search_locations[0])
-    return packed(files(REPOSITORY, _OURS) | files(package.parent, [package.name]))
+    return packed(files(repository, _OURS) | files(package.parent, [package.name]))
 
 
 @functools.cache
-def digest() -> str:
+def digest(repository: Path = REPOSITORY) -> str:
     """What `LAUNCHER --digest` prints where what `install_script` installs now is installed."""
-    return hashlib.sha256(archive() + _LAUNCHER_TEXT.encode()).hexdigest()[:32]
+    return hashlib.sha256(archive(repository) + _LAUNCHER_TEXT.encode()).hexdigest()[:32]
 
 
 def sudoers_line(user: str) -> str:

@@ -80,8 +80,11 @@ def _checked(connection: Connection, command: str, stdin: IO[bytes] | None = Non
 def files(root: Path, entries: Iterable[str]) -> dict[str, Path]:
     """The Python files that are the entries of `root`, or lie in them, by their names in an archive."""
     paths = [root / entry for entry in entries]
-    found = [f for path in paths for f in ([path] if path.is_file() else path.rglob("*.py"))]
-    return {file.relative_to(root).as_posix(): file for file in found}
+    return {
+        file.relative_to(root).as_posix(): file
+        for path in paths
+        for file in ([path] if path.is_file() else path.rglob("*.py"))
+    }
 
 
 def packed(content: dict[str, Path]) -> bytes:

@@ -90,7 +90,7 @@ class Builder:
         self._own: user_namespace.UserNamespace | None = None
         self._journal: journal.Journal | None = None
         self._parts: list[Part] = []
-        self._watches: tuple[network.Watch, ...] = ()
+        self._watches: list[network.Watch] = []
         self._relays: list[Relay] = []
         self._heartbeat = Heartbeat()
 
@@ -115,12 +115,12 @@ class Builder:
         if shaper == "auto":
             shaper = "netem" if qdisc.supported() else "relay"
         relay = shaper == "relay"
-        net = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
+        spaces, links = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
         user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         logins, hosts = {}, {}
         placed = cpu.placement(len(wanted))
-        for host, entry, core in zip(net.hosts, wanted, placed.hosts, strict=True):
+        for host, entry, core in zip(spaces, wanted, placed.hosts, strict=True):
             share = entry["cpu_share"]
             group = cpu.limit(self._journal, host.name, share) if share < 1 else None
             server = sshd.start(
@@ -146,13 +146,13 @@ class Builder:
                 "core": core,
                 "cpu_share": share,
             }
-        spaces = {host.name: host.namespace for host in net.hosts}
-        for link in net.links:
+        namespaces = {host.name: host.namespace for host in spaces}
+        for link in links:
             if link.relay_namespace is not None:
-                ends = [(spaces[end.role], end.interface) for end in (link.near, link.far)]
+                ends = [(namespaces[end.role], end.interface) for end in (link.near, link.far)]
                 session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, placed.rest)
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
-        self._watches = net.watches()
+        self._watches = network.watches(spaces, links)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         facts = {
             "kind": "local",
@@ -163,7 +163,7 @@ class Builder:
             "initial_window_segments": tcp.initial_window,
             "sysctls": network.sysctls(tcp),
             "hosts": hosts,
-            "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in net.links],
+            "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in links],
         }
         return {"logins": logins, "facts": facts}
 

@@ -59,13 +59,9 @@ def acquire() -> Journal:
         lock = try_lock(folder)
         if lock is None:
             continue
-        if any(folder.iterdir()):  # a leftover that nobody swept
-            _undo(folder)
-            os.close(lock)
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            lock = try_lock(folder)
-        if lock is not None:
+        if not any(folder.iterdir()):
             return Journal(slot, lock)
+        os.close(lock)  # a leftover that nobody has swept yet
     raise OSError(f"{MAX_SLOTS} local testbeds are running already")
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,24 +68,6 @@ class LinkSpace:
     near: End
     far: End
     relay_namespace: str | None
-
-
-@dataclass(frozen=True)
-class Network:
-    """Hosts and links in the order of the chain."""
-
-    hosts: tuple[HostSpace, ...]
-    links: tuple[LinkSpace, ...]
-
-    def watches(self) -> tuple[Watch, ...]:
-        """One for each namespace, to look now and then whether it is whole."""
-        interfaces = {
-            host.namespace: (MANAGEMENT, *(end.interface for end in host.ends)) for host in self.hosts
-        }
-        for link in self.links:
-            if link.relay_namespace is not None:
-                interfaces[link.relay_namespace] = (link.near.role, link.far.role)
-        return tuple(Watch(namespace, names) for namespace, names in interfaces.items())
 
 
 class Watch:
@@ -143,8 +125,18 @@ def congestion_control(wanted: str | None) -> str:
     return _sysctl("tcp_congestion_control")
 
 
-def build(journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bool) -> Network:
-    """A chain of hosts and the links between neighbours; everything is up when this returns.
+def watches(hosts: Iterable[HostSpace], links: Iterable[LinkSpace]) -> list[Watch]:
+    """One for each namespace, to look now and then whether it is whole."""
+    of_hosts = [Watch(host.namespace, (MANAGEMENT, *(end.interface for end in host.ends))) for host in hosts]
+    return of_hosts + [
+        Watch(link.relay_namespace, (link.near.role, link.far.role)) for link in links if link.relay_namespace
+    ]
+
+
+def build(
+    journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bool
+) -> tuple[tuple[HostSpace, ...], tuple[LinkSpace, ...]]:
+    """A chain of hosts, and the links between neighbours; everything is up when this returns.
 
     tcp: with a congestion control that this kernel has.
     """
@@ -175,7 +167,7 @@ def build(journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bo
     for number, link in enumerate(links):
         _join(spaces, link.near, link.far, hosts[number + 1 :], metrics)
         _join(spaces, link.far, link.near, hosts[: number + 1], metrics)
-    return Network(hosts, links)
+    return hosts, links
 
 
 @contextmanager
