@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -89,9 +88,9 @@ class Case:
 # What is wanted
 
 
-def digest(requirements: Path = REQUIREMENTS) -> str:
+def digest() -> str:
     """What `venv/.requirements` holds when everything is installed."""
-    return hashlib.sha256(requirements.read_bytes()).hexdigest()
+    return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
 
 
 def _pinned(case: Case) -> dict[str, str]:

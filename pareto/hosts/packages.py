@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pareto.errors import UserError
 from pareto.hosts import checkup, finding
@@ -30,7 +29,6 @@ class ReachedHost:
     entry: HostEntry
     connection: Connection
     say: Say
-    requirements: Path
     folder: str
     user: str
     is_root: bool
@@ -82,7 +80,7 @@ def are_there(site: ReachedHost) -> bool:
     """Whether `provide` would find nothing to do. Raises Unreachable."""
     if site.entry.python:
         return not any(one.fatal for one in finding.of_python(_examined(site)))
-    return _state(site).get("stamp") == digest(site.requirements)
+    return _state(site).get("stamp") == digest()
 
 
 def _examined(site: ReachedHost) -> Case:
@@ -145,7 +143,7 @@ def _pip(site: ReachedHost) -> None:
     # .installing outlives a pip that is killed: nobody knows what it leaves, and the next one begins anew.
     # Not /tmp: where that is in memory, it may be smaller than torch.
     begin = "rm -f .requirements && mkdir -p .tmp && : > .installing && cat > requirements.txt"
-    site.run(f"{there} && {begin}", io.BytesIO(site.requirements.read_bytes()))
+    site.run(f"{there} && {begin}", io.BytesIO(finding.REQUIREMENTS.read_bytes()))
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
         progress = _Progress(site, "asking for packages")
@@ -153,7 +151,7 @@ def _pip(site: ReachedHost) -> None:
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
         outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
         if outcome.status == 0:
-            stamp = f"printf %s {digest(site.requirements)} > .part && mv .part .requirements"
+            stamp = f"printf %s {digest()} > .part && mv .part .requirements"
             site.run(f"{there} && rm -rf .tmp .installing && {stamp}")
             return
         lacks = re.match(r"No matching distribution found for (\S+)", progress.error)

@@ -9,19 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from pareto.errors import UserError
 from pareto.hosts import packages, privileged, shipping
 from pareto.hosts.connection import Connection, Outcome, Unreachable
-from pareto.hosts.finding import REQUIREMENTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.packages import ReachedHost, Say
 
-ANSWER_S = 10.0
-"""How long `list_hosts` waits for all hosts together."""
+ANSWER_S = 30.0
+"""How long `list_hosts` waits for all hosts together: a GPU's driver that nobody uses needs seconds to answer."""
 _INSTALL_S = 300.0
 """How long a slow host may take to unpack and compile the program that shapes the link."""
 _HEADINGS = ("name", "role", "ssh", "data address", "device", "state")
@@ -35,7 +33,6 @@ def set_up(
     *,
     say: Say,
     ask: Callable[[str], str] | None,
-    requirements: Path = REQUIREMENTS,
 ) -> bool:
     """Set the hosts up side by side, with the host's name before each line; returns whether all of it is done.
 
@@ -48,9 +45,7 @@ def set_up(
         with saying:
             say(f"{host.name}: {words}")
 
-    reached = side_by_side(
-        [partial(_reach_or_say, host, connect, partial(say_of, host), requirements) for host in hosts]
-    )
+    reached = side_by_side([partial(_reach_or_say, host, connect, partial(say_of, host)) for host in hosts])
     sites = [site for site in reached if site is not None]
     try:
         for site in sites:
@@ -70,11 +65,10 @@ def list_hosts(
     connect: Connect,
     *,
     say: Say,
-    requirements: Path = REQUIREMENTS,
     within_s: float = ANSWER_S,
 ) -> bool:
     """Say a table with a line for each host; returns whether all are reachable."""
-    states = side_by_side([partial(_state, host, connect, requirements) for host in hosts], within_s)
+    states = side_by_side([partial(_state, host, connect) for host in hosts], within_s)
     rows = [_HEADINGS]
     for host, state in zip(hosts, states, strict=True):
         address = _address(host.data_address, host.data_interface)
@@ -92,10 +86,10 @@ def _address(address: str, interface: str) -> str:
     return f"{address} ({interface})" if interface else address
 
 
-def _state(host: HostEntry, connect: Connect, requirements: Path) -> tuple[bool, str]:
+def _state(host: HostEntry, connect: Connect) -> tuple[bool, str]:
     """Whether the host is reachable, and what to say of it."""
     try:
-        site = _reach(host, connect, lambda words: None, requirements)
+        site = _reach(host, connect, lambda words: None)
         with closing(site.connection):
             ready = _helper_is_current(site) and packages.are_there(site)
     except (Unreachable, TestbedError) as error:
@@ -103,7 +97,7 @@ def _state(host: HostEntry, connect: Connect, requirements: Path) -> tuple[bool,
     return True, "reachable, set up" if ready else "reachable, not set up"
 
 
-def _reach(entry: HostEntry, connect: Connect, say: Say, requirements: Path) -> ReachedHost:
+def _reach(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost:
     """Log in, and see as whom. Raises Unreachable, TestbedError."""
     connection = connect(entry)
     try:
@@ -112,12 +106,12 @@ def _reach(entry: HostEntry, connect: Connect, say: Say, requirements: Path) -> 
     except BaseException:
         connection.close()
         raise
-    return ReachedHost(entry, connection, say, requirements, folder, user, is_root=number == "0")
+    return ReachedHost(entry, connection, say, folder, user, is_root=number == "0")
 
 
-def _reach_or_say(entry: HostEntry, connect: Connect, say: Say, requirements: Path) -> ReachedHost | None:
+def _reach_or_say(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost | None:
     try:
-        return _reach(entry, connect, say, requirements)
+        return _reach(entry, connect, say)
     except (Unreachable, TestbedError) as error:
         say(f"not reached: {error}")
         return None

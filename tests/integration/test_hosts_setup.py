@@ -8,11 +8,11 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from pareto.hosts import (
+    finding,
     inventory,
     known_hosts,
     login,
@@ -22,7 +22,6 @@ from pareto.hosts import (
     ssh,
 )
 from pareto.hosts.connection import Connection
-from pareto.hosts.finding import REQUIREMENTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
@@ -86,12 +85,11 @@ def set_up(
     lab: Lab,
     lines: list[str],
     ask: Callable[[str], str] | None = None,
-    requirements: Path = REQUIREMENTS,
     **pi: object,
 ) -> bool:
     lines.clear()
     members = [member for member in inventory.load(lab.testbed(pi=pi)).hosts if member.name == "pi"]
-    return setup.set_up(members, opened, say=lines.append, ask=ask, requirements=requirements)
+    return setup.set_up(members, opened, say=lines.append, ask=ask)
 
 
 def helper(lab: Lab) -> Session:
@@ -154,13 +152,16 @@ def test_what_sudo_refuses_is_said(
     assert lines[-1] == "pi: not set up: see above"
 
 
-def test_packages_go_over_and_a_lost_host_is_gone_on_with(lab: Lab, lines: list[str]) -> None:
+def test_packages_go_over_and_a_lost_host_is_gone_on_with(
+    lab: Lab, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     may(lab.host("pi"), "NOPASSWD: ALL")
     disk = lab.folder / "disks" / "pi" / "home" / "pi"
     example = ExampleHost(disk)
     example.offer("tiny", "1.0")
     requirements = lab.folder / "requirements.txt"
     requirements.write_text("tiny==1.0\n")
+    monkeypatch.setattr(finding, "REQUIREMENTS", requirements)
     wanted = {"python": None, "pip_index": "file:///home/pi/index"}
 
     def cut(line: str) -> None:
@@ -169,14 +170,14 @@ def test_packages_go_over_and_a_lost_host_is_gone_on_with(lab: Lab, lines: list[
             threading.Timer(1.0, lambda: [os.kill(pid, 9) for pid in lab.host("pi").pids("sshd: pi")]).start()
 
     member = inventory.load(lab.testbed(pi=wanted)).roles["edge"]
-    assert not setup.set_up([member], opened, say=cut, ask=None, requirements=requirements)
+    assert not setup.set_up([member], opened, say=cut, ask=None)
     assert any("lost" in line for line in lines), lines
     assert wait_until(lambda: not lab.host("pi").pids("-m venv"))
-    assert set_up(lab, lines, requirements=requirements, **wanted), lines
+    assert set_up(lab, lines, **wanted), lines
     assert (
         lab.host("pi").run(".pareto/venv/bin/python -c 'import tiny; print(tiny.version)'", "pi") == "1.0\n"
     )
-    assert set_up(lab, lines, requirements=requirements, **wanted)
+    assert set_up(lab, lines, **wanted)
     assert lines == ["pi: set up already"]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pareto.hosts import finding
 from pareto.hosts.inventory import HostEntry
 
 
@@ -86,6 +87,7 @@ def example_host(home: Path, monkeypatch: pytest.MonkeyPatch, venv: Path | None 
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     host = ExampleHost(home)
+    monkeypatch.setattr(finding, "REQUIREMENTS", host.requirements)
     monkeypatch.setenv("PIP_INDEX_URL", f"file://{home}/others")  # never the public one
     (home / "others").mkdir()
     host.program("id", '[ "$1" = -un ] && echo root || echo 0')

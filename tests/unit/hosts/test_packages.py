@@ -18,6 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import checkup, finding, packages, setup
 from pareto.hosts.connection import ThisMachine
+from pareto.hosts.finding import REQUIREMENTS
 from tests import REPOSITORY
 from tests.unit import checkup_facts
 from tests.unit.example_host import ExampleHost, example_host
@@ -66,9 +67,7 @@ def set_up(host: ExampleHost, **fields: object) -> bool:
     """Once; what it says goes to the host's lines, which begin anew."""
     host.lines.clear()
     member = host.member(**fields)
-    return setup.set_up(
-        [member], lambda _: ThisMachine(), say=host.lines.append, ask=None, requirements=host.requirements
-    )
+    return setup.set_up([member], lambda _: ThisMachine(), say=host.lines.append, ask=None)
 
 
 def installed(host: ExampleHost, name: str) -> str:
@@ -84,7 +83,7 @@ def calls_of_pip(host: ExampleHost) -> int:
 def test_a_host_is_set_up_once(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
     assert set_up(host)
     assert installed(host, "tiny") == "1.0"
-    assert (host.venv / ".requirements").read_text() == finding.digest(host.requirements)
+    assert (host.venv / ".requirements").read_text() == finding.digest()
     assert host.lines == snapshot(name="first")
     mark = host.venv / "mark"
     mark.touch()
@@ -175,12 +174,16 @@ def test_a_disk_without_room_says_so(host: ExampleHost, snapshot: SnapshotAssert
     assert host.lines == snapshot
 
 
-def test_an_interpreter_of_its_own_is_only_checked(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
+def test_an_interpreter_of_its_own_is_only_checked(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    set_up(host)
+    host.venv.parent.rename(host.home / "theirs")
+    monkeypatch.setattr(finding, "REQUIREMENTS", REQUIREMENTS)
     assert set_up(host, python=sys.executable)
     assert not host.venv.exists()
     assert host.lines == snapshot(name="complete")
-    set_up(host)
-    python = str(host.venv / "bin" / "python")
+    python = str(host.home / "theirs" / "venv" / "bin" / "python")
     assert not set_up(host, python=python)
     assert f"{python} lacks torch" in host.lines[0]
     assert host.lines == snapshot(name="packages are missing")
@@ -191,6 +194,7 @@ def test_an_interpreter_of_its_own_is_only_checked(host: ExampleHost, snapshot: 
 def test_an_interpreter_with_another_torch_is_said(
     host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
+    monkeypatch.setattr(finding, "REQUIREMENTS", REQUIREMENTS)
     other = {**checkup_facts.pi()["packages"], "torch": "2.12.1"}
     monkeypatch.setattr(checkup, "ask", lambda *_: checkup_facts.pi(packages=other))
     assert set_up(host, python="/opt/python")
@@ -217,11 +221,12 @@ def test_pip_does_not_outlive_its_driver(host: ExampleHost) -> None:
     begins = f"echo $$ >{started}.new; mv {started}.new {started}; exec cat <>{never}"
     host.program("python3", f'case "$*" in *--clear*) {begins} ;; esac')
     program = (
-        "from pathlib import Path; from pareto.hosts import setup; from pareto.hosts.connection import ThisMachine\n"
+        "from pathlib import Path; from pareto.hosts import finding, setup\n"
+        "from pareto.hosts.connection import ThisMachine\n"
         "from pareto.hosts.inventory import HostEntry\n"
         "member = HostEntry('pi', 'edge', 'local', '10.0.0.2')\n"
-        "setup.set_up([member], lambda _: ThisMachine(), say=print, ask=None, "
-        f"requirements=Path({str(host.requirements)!r}))"
+        f"finding.REQUIREMENTS = Path({str(host.requirements)!r})\n"
+        "setup.set_up([member], lambda _: ThisMachine(), say=print, ask=None)"
     )
     driver = subprocess.Popen(
         [sys.executable, "-uc", program],

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import privileged, setup
+from pareto.hosts import finding, privileged, setup
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
+from pareto.hosts.finding import REQUIREMENTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from tests.unit.example_host import ExampleHost, example_host
@@ -33,7 +34,7 @@ def test_hosts_are_set_up_side_by_side_and_one_that_fails_holds_up_none(
         return ThisMachine()
 
     members = [host.member(name="gone"), host.member(folder="one"), host.member(name="gpu", folder="two")]
-    assert not setup.set_up(members, connect, say=host.lines.append, ask=None, requirements=host.requirements)
+    assert not setup.set_up(members, connect, say=host.lines.append, ask=None)
     assert sorted(host.lines) == snapshot
     assert host.lines[-2:] == ["pi: set up", "gpu: set up"]
 
@@ -71,7 +72,6 @@ class TestSudo:
             lambda _: ThisMachine(),
             say=host.lines.append,
             ask=None if password is None else ask,
-            requirements=host.requirements,
         )
         return done, prompts
 
@@ -159,8 +159,10 @@ def bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleHost:
     return example_host(tmp_path, monkeypatch)
 
 
-def test_each_host_has_a_line_with_what_it_can(bare_host: ExampleHost, snapshot: SnapshotAssertion) -> None:
-    bare_host.require("packaging>0", "other==1; python_version < '3'")
+def test_each_host_has_a_line_with_what_it_can(
+    bare_host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    monkeypatch.setattr(finding, "REQUIREMENTS", REQUIREMENTS)
     members = [
         bare_host.member(name="ready", python=sys.executable, data_interface="eth0"),
         bare_host.member(name="new", role="server", ssh="gpu", device="cuda:0"),
@@ -170,7 +172,6 @@ def test_each_host_has_a_line_with_what_it_can(bare_host: ExampleHost, snapshot:
         members,
         lambda _: ThisMachine(),
         say=bare_host.lines.append,
-        requirements=bare_host.requirements,
         within_s=60,
     )
     assert "\n".join(bare_host.lines) == snapshot
@@ -192,9 +193,7 @@ def test_a_host_that_cannot_be_reached_holds_up_none(
     def show(*names: str) -> bool:
         bare_host.lines.clear()
         members = [bare_host.member(name=name) for name in names]
-        return setup.list_hosts(
-            members, connect, say=bare_host.lines.append, requirements=bare_host.requirements, within_s=60
-        )
+        return setup.list_hosts(members, connect, say=bare_host.lines.append, within_s=60)
 
     assert show("ready")
     assert not show("ready", "gone")
