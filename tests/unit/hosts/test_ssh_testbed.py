@@ -54,7 +54,7 @@ class Bench:
     asked: list[tuple[str, list[str]]] = field(default_factory=list)
     helpers: dict[str, FarEnd] = field(default_factory=dict)
     as_root: dict[str, bool] = field(default_factory=dict)
-    supported: dict[str, Any] = field(default_factory=lambda: {"netem": True})
+    supported: bool = True
 
     def connect(self, member: HostEntry) -> Connection:
         return self.connections.setdefault(member.name, Hosts())
@@ -168,7 +168,7 @@ def test_what_does_not_stop_a_sweep_is_kept(bench: Bench) -> None:
 
 
 def test_a_helper_that_finds_no_netem_after_all(bench: Bench) -> None:
-    bench.supported["netem"] = False
+    bench.supported = False
     with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
         ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
     assert bench.helpers["pi"].closed
