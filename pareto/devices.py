@@ -129,7 +129,7 @@ def columns(
 
 
 def throttling(role: str, series: Series | None, usage: Usage) -> str:
-    """Why a host's figures are not what it can do, if they are not."""
+    """Why a host computed more slowly than it can, in its own words; empty where it reports nothing."""
     if series is None or usage.trial_window is None:
         return ""
     reasons = throttled_words(int(summary(series, usage.trial_window)["throttled"] or 0))
@@ -198,8 +198,8 @@ def share(series: Series, field: str, window: Window) -> float | None:
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
     """The device's state in the window, over the samples inside it; None for what they did not measure.
 
-    Maxima of temperature and GPU memory; means of frequency and GPU use. `throttled`: of the four bits of
-    what is so now, each that any sample had, or that the four of what was so since boot say came up between two.
+    Maxima of temperature and GPU memory; means of frequency and GPU use. `throttled`: the four bits that say what is so
+    now. Each is set if any sample has it, or if its twin, which says the same of all the time since boot, came up.
     """
     times = series.get("at_s", ())
     inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))

@@ -123,7 +123,7 @@ def run_folder(run: Path, out: Path) -> Path:
 
 
 def resume_command(folder: Path, sweep: Sweep) -> str:
-    """The command that goes on with a run, with all that `resumed_sweep` wants to hear from the user."""
+    """The command that goes on with a run, with the options that `resumed_sweep` wants the user to repeat."""
     words = [word for name, value in _elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
     return " ".join([f"{COMMAND} --resume", *map(shlex.quote, (str(folder), *words))])
 

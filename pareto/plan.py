@@ -30,7 +30,7 @@ class Effort:
     throughput: tuple[int, float]
 
     def seeing(self, requests: int) -> Effort:
-        """The same, but not without so many requests: those of the throughput phase, which cost least."""
+        """The same with at least so many requests in the throughput phase, where a request costs least."""
         least, seconds = self.throughput
         return Effort(self.latency, (max(least, requests), seconds))
 

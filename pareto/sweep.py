@@ -38,7 +38,7 @@ MOST_LISTED = 1000
 """Of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
 OF_LOCAL_TESTBED = ("edge_cpu", "threads", "hosts", "initial_window", "slow_start_after_idle")
-"""Options that a testbed file takes the place of."""
+"""Options of the local testbed. A testbed file says these things of its hosts itself."""
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
@@ -61,7 +61,7 @@ def _selectors(value: Any) -> Any:
     return [str(part) for part in parts] if isinstance(parts, list | tuple) else parts
 
 
-def _found_from_anywhere(path: Path) -> Path:
+def _absolute(path: Path) -> Path:
     """The absolute path: a run may be resumed from another folder."""
     try:
         return path.expanduser().absolute()
@@ -122,7 +122,7 @@ class Sweep(BaseModel):
     hosts: int | None = _option("hosts", ge=2, le=MAX_HOSTS)
     input: Literal["auto", "uint8", "float32"] = _option("input")
     dataset: Literal["synthetic", "cifar10", "folder"] = _option("dataset")
-    data_path: Annotated[Path, AfterValidator(_found_from_anywhere)] | None = _option("data_path")
+    data_path: Annotated[Path, AfterValidator(_absolute)] | None = _option("data_path")
     images: int | None = _option("images", ge=1, le=MOST_IMAGES)
     trials: int = _option("trials", ge=1, le=MOST_TRIALS)
     until: Annotated[float | None, quantity(units.share)] = _option("until", gt=0, lt=1)

@@ -27,19 +27,19 @@ CLOCK_GRAIN_S = 1e-6
 """What sums of a request's times may be wrong by."""
 TOO_MANY, LATE_REPLY_S = 1.03, 0.02
 """A throughput above this multiple of its bound was not a steady state; the link as probed may be 2 % off by itself. In
-a short phase one reply so late at its beginning excuses more: the bytes of the others came meanwhile."""
+a short phase more is allowed: where its first reply is so late, the bytes of the next ones arrive meanwhile."""
 FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
 LONG_S = 0.02
 """Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
 LOADED_SHARE, LOADED_S = 0.01, 0.004
-"""By so much more than a reading of the link may be off, the fastest transfer of a trial may be longer than its probes
-say. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
+"""The fastest transfer of a trial may be longer by this much than the probes of the link say, and by what a probe may
+be off. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
 TCP = "tcp"
 _USUAL = Tolerance()
 MATTERS = 0.05
 """A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
-times as long as alone by themselves, for other data was in the caches."""
+times as long as alone without any fault: other data was in the caches."""
 Probes = Mapping[str, tuple[Probed, Probed]]
 """Of each link by name, before and after the trial."""
 Samples = Mapping[str, devices.Series]

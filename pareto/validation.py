@@ -152,7 +152,7 @@ def _tuple(kinds: tuple[Any, ...], value: list[Any], path: tuple[object, ...]) -
 
 
 def _union(kinds: tuple[Any, ...], value: Any, path: tuple[object, ...]) -> Any:
-    """As None, or as the one kind that is left; of several dataclasses, as that with the value's fields or nearly."""
+    """None, or the one kind that is left; of several dataclasses the one whose fields are most like the value's."""
     if value is None and type(None) in kinds:
         return None
     some = [kind for kind in kinds if kind is not type(None)]

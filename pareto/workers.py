@@ -33,7 +33,7 @@ ANSWER_TIMEOUT_S = 5.0
 """A worker that lives, and has nothing to do, answers within this."""
 MAX_WARM_UPS = 5
 MOST_REQUESTS = 60
-"""More than a trial makes of requests that take long."""
+"""A trial whose requests take long makes fewer."""
 WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs."""
 NOT_SHAPED = "none"

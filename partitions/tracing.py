@@ -41,10 +41,10 @@ def trace(
     Raises UntraceableModel where there is no static graph of one tensor in and tensors out.
     """
     if chain:
-        return _analysed(module, _chained(module, chain), input_shape, "chain", mean_and_std)
+        return analyse(module, _chained(module, chain), input_shape, "chain", mean_and_std)
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
-        return _analysed(module, _symbolic(module), input_shape, "torch.fx", mean_and_std)
+        return analyse(module, _symbolic(module), input_shape, "torch.fx", mean_and_std)
     except UntraceableModel as error:
         from . import exported  # costs seconds to import
 
@@ -54,7 +54,7 @@ def trace(
             holder, graph = exported.export(module, input_shape)
         except UntraceableModel as second:
             raise UntraceableModel(f"{error}; {second}") from second
-        return _analysed(holder, graph, input_shape, "torch.export", mean_and_std)
+        return analyse(holder, graph, input_shape, "torch.export", mean_and_std)
 
 
 def _symbolic(module: nn.Module) -> fx.Graph:
@@ -118,12 +118,12 @@ def _constants(
 
 
 @torch.inference_mode(False)  # inference tensors do not count their writes
-def _analysed(
+def analyse(
     module: nn.Module,
     graph: fx.Graph,
     input_shape: tuple[int, ...],
     traced_by: str,
-    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None,
+    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> TracedModel:
     """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device.
 
@@ -297,7 +297,7 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values) -> None:
     nodes = list(one)
     position = {node: index for index, node in enumerate(nodes)}
     position[next(node for node in graph.nodes if node.op == "output")] = len(nodes)
-    computing = {node for node in position if node not in one or _has_tensor(one[node])}
+    computing = {node for node in position if node not in one or tensors_in(one[node])}
     # The other users ask for sizes, and are about to go.
     last_use = {
         node: max((position[user] for user in node.users if user in computing), default=-1) for node in nodes
@@ -331,7 +331,7 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values) -> None:
         return new
 
     for user in nodes:
-        if _has_tensor(one[user]) and user.op != "placeholder":
+        if tensors_in(one[user]) and user.op != "placeholder":
             with graph.inserting_before(user):
                 rewrite(user, lambda value, user=user: localized(user, value))
 
@@ -350,9 +350,3 @@ def _is_plain(value: Any) -> bool:
 
 def _immutable(value: Any) -> Any:
     return tuple(_immutable(item) for item in value) if isinstance(value, tuple | list) else value
-
-
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(_has_tensor(item) for item in value)
-    return isinstance(value, Tensor)

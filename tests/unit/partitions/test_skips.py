@@ -154,7 +154,7 @@ def test_an_aten_operator_behind_the_cut_costs_no_copy():
     first = graph.call_function(torch.ops.aten.neg.default, (x,))
     second = graph.call_function(torch.ops.aten.relu_.default, (first,))
     graph.output((graph.call_function(torch.ops.aten.add_.Tensor, (second, 1)),))
-    traced = analyse(module, graph, (4,), torch.float32, "torch.export")
+    traced = analyse(module, graph, (4,), "torch.export")
     stage = cut(traced, {}, "neg_default", "add__tensor")
     assert copies(stage) == []
     received = torch.tensor([[-1.0, 1.0, 2.0, -2.0]])

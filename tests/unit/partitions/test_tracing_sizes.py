@@ -79,7 +79,7 @@ def test_a_new_tensor_is_made_where_its_stage_is():
     first = graph.call_function(torch.neg, (x,))
     grid = graph.call_function(torch.arange, (4,), {"device": torch.device("cpu")})
     graph.output(graph.call_function(torch.mul, (first, grid)))
-    model = analyse(module, graph, (4,), torch.float32, "torch.export")
+    model = analyse(module, graph, (4,), "torch.export")
     for device in ("cpu", "meta"):
         stage = cut(model, {}, "neg", "mul").to(device)
         assert stage((torch.ones(2, 4, device=device),))[0].device.type == device
