@@ -26,7 +26,6 @@ STRIPE = 16 << 10
 LAST_S = 3.0
 """Where one connection has ended, all do within this, or one was lost."""
 _HEADER = struct.Struct("!QQI")
-_CUT = "the peer closed the connection in the middle of a message"
 
 
 class _Connection:
@@ -58,7 +57,7 @@ class _Connection:
         try:
             came = self.read(parts) or 0
         except EOFError:
-            raise BackendError(_CUT) from None
+            raise BackendError(wire.CUT) from None
         self.at += came
         self.left -= came
         return came
@@ -144,12 +143,10 @@ class Stripes:
         descriptors = bytearray(len(form.descriptors))
         self._rest([memoryview(descriptors), *views])
         if descriptors != form.descriptors:
-            raise BackendError("tensors of another dtype or shape came than were expected")
+            raise BackendError(wire.OTHER_FORM)
 
     def text(self, header: wire.Header) -> str:
         """The body of an error."""
-        if header.body_bytes > wire.MAX_TEXT:
-            raise BackendError(f"an error text of {header.body_bytes} bytes came")
         text = bytearray(header.body_bytes)
         self._rest([memoryview(text)])
         return text.decode(errors="replace")
@@ -182,7 +179,7 @@ class Stripes:
         try:
             self._fill(parts, wire.HEADER.size)
         except EOFError:
-            raise BackendError(_CUT) from None
+            raise BackendError(wire.CUT) from None
 
     def _fill(self, parts: list[memoryview], start: int) -> None:
         """Receive into these parts the message from byte `start` on: its header, or everything after that."""
@@ -214,11 +211,16 @@ class Stripes:
                 self._ready = [self._connections[fd] for fd, _ in came]
             connection = self._ready.pop()
             try:
-                if not connection.left and not self._begin(connection):
-                    continue
+                if not connection.left:
+                    if not connection.begin():
+                        continue
+                    stripe = connection.message, connection.at
+                    if stripe in self._begun:
+                        raise BackendError("a stripe came twice")
+                    self._begun.add(stripe)
             except EOFError:
                 if connection.is_cut:
-                    raise BackendError(_CUT) from None
+                    raise BackendError(wire.CUT) from None
                 self._ended = True
                 self._unwatch(connection.sock.fileno())
                 continue
@@ -227,15 +229,6 @@ class Stripes:
             if connection.message == self._message:
                 return connection
             self._park(connection)
-
-    def _begin(self, connection: _Connection) -> bool:
-        """Read a connection's next stripe header. Returns whether all of it has come."""
-        if not connection.begin():
-            return False
-        if (connection.message, connection.at) in self._begun:
-            raise BackendError("a stripe came twice")
-        self._begun.add((connection.message, connection.at))
-        return True
 
     def _unwatch(self, fd: int) -> None:
         self._in.unregister(fd)

@@ -37,6 +37,8 @@ DESCRIPTOR = struct.Struct("!BBxx8I")
 MAX_RANK = 8
 MAX_TENSORS = 16
 MAX_TEXT = 4096
+CUT = "the peer closed the connection in the middle of a message"
+OTHER_FORM = "tensors of another dtype or shape came than were expected"
 AHEAD = 16 << 10
 """Bytes read at once where a message begins. A smaller one costs one call into the kernel, header, tensors and all;
 copying so much takes less time than a second call."""
@@ -207,6 +209,8 @@ def header(data: memoryview) -> Header:
         raise BackendError(f"unknown kind of message {kind}")
     if stages > MAX_STAGES:
         raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
+    if kind == Kind.ERROR and size > MAX_TEXT:
+        raise BackendError(f"an error text of {size} bytes came")
     check_seconds(seconds)
     *stages_s, serialize_s = seconds
     return Header(_KINDS[kind], request_id, fingerprint, tuple(stages_s[:stages]), serialize_s, tensors, size)
@@ -241,7 +245,7 @@ class Line:
     def body(self, form: Form, views: list[memoryview]) -> None:
         """The rest of a message, which must have this form: each tensor's bytes into its memory."""
         if self._take(len(form.descriptors)) != form.descriptors:
-            raise BackendError("tensors of another dtype or shape came than were expected")
+            raise BackendError(OTHER_FORM)
         for view in views:
             ahead = min(len(view), self._end - self._begin)
             view[:ahead] = self._ahead[self._begin : self._begin + ahead]
@@ -251,8 +255,6 @@ class Line:
 
     def text(self, header: Header) -> str:
         """The body of an error."""
-        if header.body_bytes > MAX_TEXT:
-            raise BackendError(f"an error text of {header.body_bytes} bytes came")
         return bytes(self._take(header.body_bytes)).decode(errors="replace")
 
     def discard(self, nbytes: int | None = None) -> None:
@@ -272,7 +274,7 @@ class Line:
         while view:
             came = self._sock.recv_into(view, 0, socket.MSG_WAITALL)
             if not came:
-                raise BackendError("the peer closed the connection in the middle of a message")
+                raise BackendError(CUT)
             view = view[came:]
 
     def _take(self, count: int, *, at_start: bool = False) -> memoryview:
@@ -287,7 +289,7 @@ class Line:
             if not came:
                 if at_start and begin == self._end:
                     raise EOFError
-                raise BackendError("the peer closed the connection in the middle of a message")
+                raise BackendError(CUT)
             self._end += came
         self._begin = begin + count
         return self._ahead[begin : self._begin]

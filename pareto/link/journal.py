@@ -15,11 +15,9 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pareto.link import offload, qdisc, steering
 from pareto.link.netem import QdiscError
@@ -89,7 +87,8 @@ def claim(interface: str) -> Journal:
     path = _path(interface)
     lock = _lock_new(path, interface)
     try:
-        _undo_leftover(path, interface)
+        if left := _left(path):
+            left[1].put_back()
     except BaseException:
         os.close(lock)
         raise
@@ -117,29 +116,20 @@ def leftovers() -> list[str]:
     for path in _files():
         lock = try_lock(path)
         if lock is not None:
-            if record := _record(path):
-                lines.append(f"interface {record['interface']} is still shaped")
+            if left := _left(path):
+                lines.append(f"interface {left[1].interface} is still shaped")
             os.close(lock)
     return lines
 
 
-def repair() -> list[str]:
+def repair(begin: str = "") -> list[str]:
     """Put back what programs that were killed left on their interfaces, each in its own network namespace.
 
-    A line on each. What belongs to a program that is alive stays.
+    A line on each. What belongs to a program that is alive stays. begin: of the names of the files that are looked at.
     """
-    return _repair_all(_files())
-
-
-def repair_here() -> list[str]:
-    """As `repair`, for the interfaces of this network namespace alone: also where others cannot be seen from here."""
-    return _repair_all(path for path in _files() if path.name.startswith(f"{_namespace_here()}-"))
-
-
-def _repair_all(paths: Iterable[Path]) -> list[str]:
     lines = []
-    for path in paths:
-        lock = try_lock(path)
+    for path in _files():
+        lock = try_lock(path) if path.name.startswith(begin) else None
         if lock is None:
             continue
         try:
@@ -151,35 +141,31 @@ def _repair_all(paths: Iterable[Path]) -> list[str]:
     return lines
 
 
+def repair_here() -> list[str]:
+    """As `repair`, for the interfaces of this network namespace alone: also where others cannot be seen from here."""
+    return repair(f"{_namespace_here()}-")
+
+
 def _repair(path: Path) -> list[str]:
-    record = _record(path)
+    record = _left(path)
     if record is None:
         _remove(path)
         return []
-    interface = record["interface"]
-    namespace = _namespace(record["namespace"])
+    namespace, journal = _namespace(record[0]), record[1]
     if namespace is None:
         _remove(path)
-        return [f"{interface}: its network namespace is gone, and the shaping with it"]
+        return [f"{journal.interface}: its network namespace is gone, and the shaping with it"]
     left: list[str] = []
 
     def undo() -> None:
         try:
-            left.extend(_undo_leftover(path, interface))
+            left.extend(journal.put_back())
         except QdiscError as error:
             left.append(str(error))
 
     qdisc.in_namespace(undo, namespace)
     _remove(path)
-    return [f"{interface}: put back as it was" + (f", but {'; '.join(left)}" if left else "")]
-
-
-def _undo_leftover(path: Path, interface: str) -> list[str]:
-    """Put the interface back as the file says, if it is complete."""
-    record = _record(path)
-    if record is None:
-        return []
-    return Journal(interface, record["index"], record["offloads"]).put_back()
+    return [f"{journal.interface}: put back as it was" + (f", but {'; '.join(left)}" if left else "")]
 
 
 def _lock_new(path: Path, interface: str) -> int:
@@ -222,13 +208,13 @@ def _locked(path: Path, flags: int) -> int | None:
     return None
 
 
-def _record(path: Path) -> dict[str, Any] | None:
-    """What the file says; None where its program was killed before it was complete."""
+def _left(path: Path) -> tuple[int, Journal] | None:
+    """The network namespace and the interface of a file; None where its program was killed before it was complete."""
     try:
-        record: dict[str, Any] = json.loads(path.read_text())
+        record = json.loads(path.read_text())
     except ValueError:
         return None
-    return record
+    return record["namespace"], Journal(record["interface"], record["index"], record["offloads"])
 
 
 def _remove(path: Path) -> None:

@@ -54,7 +54,8 @@ class Policy:
     """SCHED_FIFO for the calling thread as long as it mostly sleeps.
 
     A relay of hundreds of Mbit/s keeps a core to itself; under FIFO it would starve the receiver it feeds. It
-    steps back to SCHED_OTHER then, and returns when traffic is light. permitted: whether it may have SCHED_FIFO at all.
+    steps back to SCHED_OTHER then, and returns when traffic is light. permitted: whether it may have SCHED_FIFO at all,
+    which root of a user namespace may not.
     """
 
     def __init__(self) -> None:
@@ -92,30 +93,20 @@ def _schedule(policy: int) -> bool:
 
 
 class Relay:
-    """Forwards frames between two interfaces, by a `RelayPath` each way."""
+    """Forwards frames between two interfaces, by a `RelayPath` each way, and answers requests; see the module."""
 
     def __init__(self, edge: str, server: str) -> None:
-        self.paths = {"edge_to_server": RelayPath(), "server_to_edge": RelayPath()}
+        self._paths = {"edge_to_server": RelayPath(), "server_to_edge": RelayPath()}
         sockets = packets.open_interface(edge), packets.open_interface(server)
-        to_server, to_edge = self.paths.values()
+        to_server, to_edge = self._paths.values()
         self._sides = {sockets[0]: (to_server, sockets[1]), sockets[1]: (to_edge, sockets[0])}
         self._buffer = memoryview(bytearray(packets.MAX_FRAME_BYTES))
         self._policy: Policy | None = None
-        self._lost = 0
-
-    @property
-    def scheduling(self) -> str:
-        return self._policy.name if self._policy else "other"
-
-    @property
-    def real_time(self) -> bool:
-        """Whether it may have real-time scheduling: root of a user namespace may not."""
-        return self._policy is not None and self._policy.permitted
-
-    def dropped(self) -> int:
-        """Packets dropped since the start, on a full queue or in the kernel before they were read."""
-        self._lost += sum(packets.lost(raw) for raw in self._sides)
-        return self._lost + sum(path.dropped for path in self.paths.values())
+        """Of the thread that forwards."""
+        self._unread = 0
+        """Frames that the kernel dropped before they were read."""
+        self._begin_ns = self._applied_ns = time.monotonic_ns()
+        self._cpu_s_before = time.process_time()
 
     def run(self) -> None:
         """Forward frames for ever, in the calling thread. It sleeps while nothing is due."""
@@ -161,37 +152,19 @@ class Relay:
                 path.discard()
         return due
 
-
-def _send(out: socket.socket, frame: bytes | memoryview) -> int:
-    """Hand a frame to the interface; 0 or the errno."""
-    try:
-        out.send(frame)
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
-
-
-class Control:
-    """Answers the relay's requests; see the module."""
-
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-        self._begin_ns = self._applied_ns = time.monotonic_ns()
-        self._cpu_s_before = time.process_time()
-
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             profile = Profile.from_dict(request)
         except (UserError, TypeError, ValueError) as error:
             raise jsonlines.Refused(str(error)) from None
         self._begin_ns = time.monotonic_ns() - round(profile.offset_s * 1e9)
-        paths = self._relay.paths
+        paths = self._paths
         paths["edge_to_server"].shape(profile.edge_to_server, profile.bucket, self._begin_ns)
         paths["server_to_edge"].shape(profile.server_to_edge, profile.bucket, self._begin_ns)
         self._applied_ns, self._cpu_s_before = time.monotonic_ns(), time.process_time()
         return {
             "shaper": "relay",
-            "scheduling": self._relay.scheduling,
+            "scheduling": self._scheduling,
             **{name: _in_force(path) for name, path in paths.items()},
             "bucket": asdict(profile.bucket) if profile.bucket else None,
         }
@@ -201,7 +174,7 @@ class Control:
         if not isinstance(position_s, (int, float)) or not 0 <= position_s < inf:
             raise jsonlines.Refused(f"position {position_s!r} is not a time in seconds, 0 or more")
         self._begin_ns = time.monotonic_ns() - round(position_s * 1e9)
-        for path in self._relay.paths.values():
+        for path in self._paths.values():
             if path.direction.trace is not None:
                 path.restart(self._begin_ns)
         return {"position_s": self._position_s()}
@@ -210,36 +183,50 @@ class Control:
         seed = request.get("seed")
         if not isinstance(seed, int):
             raise jsonlines.Refused(f"seed {seed!r} is not a whole number")
-        for name, path in self._relay.paths.items():
+        for name, path in self._paths.items():
             path.seed(seed_of(seed, name), self._begin_ns)
         return {"seeded": True}
 
     def stats(self, request: dict[str, Any]) -> dict[str, Any]:
-        paths = self._relay.paths
+        paths = self._paths
+        self._unread += sum(packets.lost(raw) for raw in self._sides)
         late = sorted(ns for path in paths.values() for ns in path.late_ns.copy())
         now_ns, cpu_s = time.monotonic_ns(), time.process_time()
         return {
             "forwarded": {
                 name: {"packets": path.packets, "bytes": path.bytes} for name, path in paths.items()
             },
-            "dropped": self._relay.dropped(),
-            "lost": sum(path.lost for path in paths.values()),
-            "duplicated": sum(path.duplicated for path in paths.values()),
-            "reordered": sum(path.reordered for path in paths.values()),
-            "corrupted": sum(path.corrupted for path in paths.values()),
+            "dropped": self._unread + sum(path.dropped for path in paths.values()),
+            **{
+                name: sum(getattr(path, name) for path in paths.values())
+                for name in ("lost", "duplicated", "reordered", "corrupted")
+            },
             "position_s": self._position_s(),
             "draining_s": max(path.draining_ns(now_ns) for path in paths.values()) / 1e9,
             "cpu_s": cpu_s,
             "cpu_share": (cpu_s - self._cpu_s_before) / max(1e-9, (now_ns - self._applied_ns) / 1e9),
             "late_p99_s": late[len(late) * 99 // 100] / 1e9 if late else None,
-            "scheduling": self._relay.scheduling,
-            "real_time": self._relay.real_time,
+            "scheduling": self._scheduling,
+            "real_time": self._policy is not None and self._policy.permitted,
         }
 
     def _position_s(self) -> float | None:
-        if all(path.direction.trace is None for path in self._relay.paths.values()):
+        if all(path.direction.trace is None for path in self._paths.values()):
             return None
         return (time.monotonic_ns() - self._begin_ns) / 1e9
+
+    @property
+    def _scheduling(self) -> str:
+        return self._policy.name if self._policy else "other"
+
+
+def _send(out: socket.socket, frame: bytes | memoryview) -> int:
+    """Hand a frame to the interface; 0 or the errno."""
+    try:
+        out.send(frame)
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
 
 
 def _in_force(path: RelayPath) -> dict[str, Any]:
@@ -288,8 +275,7 @@ def main() -> None:
             os._exit(1)
 
     threading.Thread(target=forward, name="relay", daemon=True).start()
-    control = Control(relay)
-    jsonlines.serve({op: getattr(control, op) for op in ("apply", "restart", "seed", "stats")})
+    jsonlines.serve({op: getattr(relay, op) for op in ("apply", "restart", "seed", "stats")})
 
 
 if __name__ == "__main__":

@@ -59,10 +59,9 @@ class Trace:
             raise UserError(f"a trace of {len(self.steps)} steps is too long: {MAX_STEPS} at most")
         for step in self.steps:
             check(step, "a step's ")
-        at = [step.at_s for step in self.steps]
-        if not at or at[0] != 0:
+        if not self.steps or self.steps[0].at_s != 0:
             raise UserError("a trace begins at time 0")
-        least_s = min(end - begin for begin, end in zip(at, [*at[1:], self.period_s], strict=True))
+        least_s = min(seconds for _, seconds in self._lasting())
         if least_s <= 0:
             raise UserError("the times of a trace must rise, and end before its period")
         # Sums of such times are off by less than what is allowed here.
@@ -82,14 +81,15 @@ class Trace:
     def _at(self) -> list[float]:
         return [step.at_s for step in self.steps]
 
+    def _lasting(self) -> Iterator[tuple[Step, float]]:
+        """Each step, and how many seconds it lasts."""
+        ends = [*self._at[1:], self.period_s]
+        return ((step, end - step.at_s) for step, end in zip(self.steps, ends, strict=True))
+
     @cached_property
     def _carried(self) -> list[float]:
         """Bits carried from the beginning to each step, and to the end of the period."""
-        ends = [*self._at[1:], self.period_s]
-        amounts = (
-            (step.rate_bps or 0.0) * (end - step.at_s) for step, end in zip(self.steps, ends, strict=True)
-        )
-        return [0.0, *accumulate(amounts)]
+        return [0.0, *accumulate((step.rate_bps or 0.0) * seconds for step, seconds in self._lasting())]
 
     @property
     def mean_rate_bps(self) -> float | None:
@@ -97,11 +97,7 @@ class Trace:
 
     @property
     def mean_delay_s(self) -> float:
-        ends = [*self._at[1:], self.period_s]
-        return (
-            sum(step.delay_s * (end - step.at_s) for step, end in zip(self.steps, ends, strict=True))
-            / self.period_s
-        )
+        return sum(step.delay_s * seconds for step, seconds in self._lasting()) / self.period_s
 
     def step(self, position_s: float) -> Step:
         """The step in force at a position; at an edge, also of a later lap, the one that begins there."""

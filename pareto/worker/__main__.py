@@ -42,8 +42,7 @@ class Worker:
         self._device = device
         self._congestion = congestion
         self._digest = ""
-        self._model: partitioned.Outline | None = None
-        self._resident: ResidentStage | None = None
+        self._model: tuple[partitioned.Outline, ResidentStage] | None = None
         self._staged: Split | None = None
         self._data: dict[int, trial.Data] = {}
         self._servers: dict[str, Server] = {}
@@ -65,14 +64,13 @@ class Worker:
         if weights.file_digest(path) != request.digest:
             path.unlink()  # else it would pass for sent for ever
             raise Refused(f"{path.name} arrived damaged")
-        if self._resident is not None:
-            self._hold(self._resident, 0, 0)  # let go of the old one first: a small device cannot hold two
-        self._model = self._resident = None
+        if self._model is not None:
+            self._hold(self._model[1], 0, 0)  # let go of the old one first: a small device cannot hold two
+        self._model = None
         self._data.clear()
         gc.collect()  # graphs and their modules refer to each other
         model = partitioned.outline(read(Recipe, request.recipe))
-        self._resident = ResidentStage(model, path, self._device.name)
-        self._model = model
+        self._model = model, ResidentStage(model, path, self._device.name)
         self._digest = request.digest
         for data_path in request.data:
             # copied out of the file's mapping, in which they lie at odd addresses
@@ -240,9 +238,9 @@ class Worker:
         return (data.inputs[0],) if data else tuple(map(torch.zero_, wire.empty(wire.form(takes))))
 
     def _loaded(self) -> tuple[partitioned.Outline, ResidentStage]:
-        if self._model is None or self._resident is None:
+        if self._model is None:
             raise Refused("no model is loaded")
-        return self._model, self._resident
+        return self._model
 
     def _fingerprint(self, split: Split, position: int) -> bytes:
         graph_digest = self._loaded()[0].graph_digest

@@ -153,7 +153,7 @@ class End:
         if self._expected is None:
             raise Refused("nothing was expected")
         order, since = self._expected
-        count, last = self._far[order.way].taken()
+        count, last = self._far[order.way].taken
         return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
     def time(self, request: TimePayloads) -> Timed:

@@ -15,6 +15,7 @@ import psutil
 import torch
 
 from pareto.messages import Facts
+from pareto.worker.sensors.energy import text
 
 if TYPE_CHECKING:
     from pareto.worker.device import Device
@@ -28,7 +29,7 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
         machine=platform.machine(),
         cpu=_cpu_model(),
         cores=sorted(os.sched_getaffinity(0)),
-        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor=text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         memory_bytes=psutil.virtual_memory().total,
         swap_bytes=psutil.swap_memory().total,
         kernel=platform.release(),
@@ -37,8 +38,8 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
         torchvision=version("torchvision"),
         threads=torch.get_num_threads(),
         collects_garbage=gc.isenabled(),
-        congestion_control=congestion or _read("/proc/sys/net/ipv4/tcp_congestion_control"),
-        slow_start_after_idle=_read("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
+        congestion_control=congestion or text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        slow_start_after_idle=text(Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")),
         device=device.name,
         cuda=device.gpu(),
     )
@@ -123,10 +124,3 @@ def _cpu_model() -> str:
         if key.strip() in ("model name", "Model"):
             return value.strip()
     return platform.processor()
-
-
-def _read(path: str) -> str | None:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None

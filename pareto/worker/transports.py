@@ -156,19 +156,16 @@ class FloorFar:
 
     def __init__(self, address: str, token: str) -> None:
         self._orders: queue.SimpleQueue[tuple[int, int, bool]] = queue.SimpleQueue()
-        self._taken: tuple[int, Tensor | None] = 0, None
+        self.taken: tuple[int, Tensor | None] = 0, None
+        """How many of the expected payloads have come, and the last one if it is kept."""
         self._buffer = bytearray(1)
         self._door = handshake.Door(address, token, self._run, type(self).__name__)
         self.port = self._door.port
 
     def expect(self, nbytes: int, count: int, *, kept: bool = False) -> None:
         """Be ready for `count` payloads, while none is under way. kept: whether the last one is kept."""
-        self._taken = 0, None
+        self.taken = 0, None
         self._orders.put((nbytes, count, kept))
-
-    def taken(self) -> tuple[int, Tensor | None]:
-        """How many of the expected payloads have come, and the last one if it is kept."""
-        return self._taken
 
     def close(self) -> None:
         self._door.close()
@@ -185,7 +182,7 @@ class FloorFar:
         view, last = self._room(nbytes)
         for number in range(count):
             _fill(sock, view)
-            self._taken = number + 1, last if kept else None
+            self.taken = number + 1, last if kept else None
             sock.sendall(ANSWER)
 
     def _room(self, nbytes: int) -> tuple[memoryview, Tensor]:
@@ -203,7 +200,7 @@ class NaiveFar(FloorFar):
             (length,) = _LENGTH.unpack(_gathered(sock, _LENGTH.size))
             # The other end is a process that this run started, and has proven that it knows the run's token.
             tensor = pickle.loads(_gathered(sock, length))  # noqa: S301
-            self._taken = number + 1, tensor if kept else None
+            self.taken = number + 1, tensor if kept else None
             sock.sendall(ANSWER)
 
 
@@ -222,7 +219,7 @@ class LoopFar(FloorFar):
         view, last = self._room(nbytes)
         for number in range(count):
             await _fill_async(self._loop, sock, view)
-            self._taken = number + 1, last if kept else None
+            self.taken = number + 1, last if kept else None
             await self._loop.sock_sendall(sock, ANSWER)
 
 
@@ -255,6 +252,7 @@ class ServerFar:
             self._server.serve(stage)
         self._stage.taken, self._stage.kept = (0, None), kept
 
+    @property
     def taken(self) -> tuple[int, Tensor | None]:
         return self._stage.taken
 

@@ -61,7 +61,7 @@ def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
         seconds = near.trips(3)
         assert len(seconds) == 3
         assert min(seconds) > 0
-        count, last = far.taken()
+        count, last = far.taken
         assert count == 3
         assert last is not None
         assert torch.equal(last, payload(nbytes))
@@ -74,10 +74,10 @@ def test_a_stream_ends_when_all_of_it_is_there(pair: Pair, count: int, in_flight
     near.begin(payload(200_000))
     far.expect(200_000, count)
     near.stream(count, in_flight)
-    assert far.taken() == (count, None)
+    assert far.taken == (count, None)
     far.expect(200_000, 1)  # nothing of the stream is left over
     near.trips(1)
-    assert far.taken()[0] == 1
+    assert far.taken[0] == 1
 
 
 @pytest.mark.parametrize("near", [FloorNear, NaiveNear, LoopNear])
