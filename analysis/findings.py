@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis import model_profile
 from analysis.advice.advise import answers
 from analysis.comparing.paired import paired
 from analysis.comparing.sentences import verdicts
@@ -19,6 +20,8 @@ from analysis.fronts import energy
 from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
+from analysis.model_profile import ModelProfile
+from analysis.prediction import compared
 from analysis.runs.load import Run, Runs, joined, links
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
@@ -36,15 +39,20 @@ _IMAGES = ["model", "batch_size", "codec", "top1_images"]
 
 @dataclass(frozen=True)
 class Options:
-    """What a report shows. figures: `auto` draws those of each condition only where there are few conditions."""
+    """What a report shows. figures: `auto` draws those of each condition only where there are few conditions.
+    profiles: folders of model profiles whose forecasts are compared with what was measured.
+    """
 
     objectives: tuple[str, ...] = DEFAULT
     where: str = ""
     widths: tuple[str, ...] = ("page",)
     figures: str = "auto"
+    profiles: tuple[Path, ...] = ()
 
     @classmethod
-    def checked(cls, objectives: Sequence[str], where: str, width: str, figures: str) -> Options:
+    def checked(
+        cls, objectives: Sequence[str], where: str, width: str, figures: str, profiles: Sequence[Path] = ()
+    ) -> Options:
         """Return options from the texts of the command line. Raises UserError."""
         names = tuple(name.strip() for name in objectives if name.strip())
         chosen(names)
@@ -53,7 +61,8 @@ class Options:
             raise UserError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
         if figures not in FIGURES:
             raise UserError(f"--figures {figures}: one of {', '.join(FIGURES)}")
-        return cls(names, where, tuple(WIDTHS_IN) if width == "both" else (width,), figures)
+        widths = tuple(WIDTHS_IN) if width == "both" else (width,)
+        return cls(names, where, widths, figures, tuple(profiles))
 
 
 @dataclass
@@ -76,6 +85,7 @@ class Findings:
     drifts: pd.DataFrame
     objectives: tuple[str, ...]
     where: str = ""
+    prediction: pd.DataFrame = field(default_factory=pd.DataFrame)
     answers: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
@@ -118,13 +128,21 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
     )
     manifests = [run.manifest for run in findings.runs]
     findings.answers += answers(trials, known.stages, manifests, front=rows)
+    profiles, unread = _profiles_of(known.runs, options.profiles)
+    findings.prediction = compared.compared(rows, profiles, manifests)
     findings.warnings += [
+        *compared.faults(findings.prediction),
         *warnings(rows, drifting),
         *host_load.on_one_core(manifests),
         *host_load.beyond(rows, manifests),
         *host_load.warnings(trials, known.stages, shared=findings.on_one_machine),
     ]
     findings.verdicts += verdicts(findings.paired)
+    findings.notes += [
+        *unread,
+        *compared.unused(profiles, manifests),
+        *compared.sentences(findings.prediction),
+    ]
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
     if rows.empty:
@@ -139,6 +157,21 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
     findings.notes += differing_top1(trials)
     findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
     return findings
+
+
+def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[ModelProfile], list[str]]:
+    """Return the model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
+
+    Raises UserError for one that is named.
+    """
+    profiles = [model_profile.read(folder) for folder in named]
+    unread = []
+    for run in runs:
+        try:
+            profiles += [model_profile.read(folder) for folder in compared.in_run(run.folder)]
+        except (UserError, OSError) as error:
+            unread.append(f"{error}: skipped")
+    return profiles, unread
 
 
 def _profiles(runs: Sequence[Run]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ TABLES = {
     "overhead.csv": "overhead",
     "paired.csv": "paired",
     "drift.csv": "drifts",
+    "prediction.csv": "prediction",
 }
 """Files, and which of the findings each holds."""
 PAGE = "report.html"

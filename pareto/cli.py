@@ -132,6 +132,12 @@ def report(
         str, typer.Option(help="Width of the figures: page, column (of a two-column paper), or both.")
     ] = "page",
     figures: Figures = "auto",
+    profile: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder of a model profile: its predictions are compared with what was measured."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
@@ -142,7 +148,7 @@ def report(
     from pareto import reporting
     from pareto.console import console
 
-    options = Options.checked(objectives.split(","), where, width, figures)
+    options = Options.checked(objectives.split(","), where, width, figures, profile or ())
     screen = console()
     reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), options, out)
 
@@ -167,7 +173,10 @@ def compare(
 
 @app.command()
 def advise(
-    runs: Runs,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs.", show_default=False)
+    ] = None,
+    *,
     latency: Annotated[
         str, typer.Option("--latency", "--delay", help="Your network's one-way delay, such as 80ms.")
     ],
@@ -179,6 +188,15 @@ def advise(
     ] = "latency",
     where: Where = "",
     model: Annotated[str, typer.Option(help="Which model, if the runs have several.")] = "",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of a model profile: choose among all splits by it; runs, if any, test it."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="With --profile: images per request.  [the profile's least]")
+    ] = None,
 ) -> None:
     """Name the point to use in your network, the next best, how sure that is, and where another is better."""
     from pareto import reporting
@@ -186,8 +204,19 @@ def advise(
 
     network = reporting.network(latency, rate, latency_back, rate_back)
     screen = console()
-    folders = reporting.run_folders(screen, runs, RESULTS)
-    reporting.advise(screen, folders, network, best, where, model)
+    if not runs and profile is None:
+        raise UserError("give the folders of runs, such as results/<run>, or a model profile (--profile)")
+    folders = reporting.run_folders(screen, runs, RESULTS) if runs else []
+    if profile is None:
+        if batch_size is not None:
+            raise UserError(
+                "--batch-size goes with --profile; of runs choose one by --where, as in batch_size == 8"
+            )
+        reporting.advise(screen, folders, network, best, where, model)
+        return
+    if where or model:
+        raise UserError("--where and --model are for runs: a model profile is of one model")
+    reporting.advise_by_profile(screen, profile, folders, network, best, batch_size)
 
 
 @app.command()
@@ -244,6 +273,28 @@ def profile(
     from pareto.console import console
 
     profiling.run(console(), wanted, out, fresh=fresh, trace=trace)
+
+
+@app.command()
+@_takes("netem", "in_flight", *OF_POINTS, *OF_DEVICES)
+def predict(
+    models: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
+    ],
+    *,
+    out: Annotated[
+        Path, typer.Option(help="Where figures go, and model profiles are kept.", show_default="results")
+    ] = RESULTS,
+    **options: Any,
+) -> None:
+    """Predict the front among all splits of a model, from times of its units: no trial is run."""
+    from pareto.sweep import make_sweep
+
+    wanted = make_sweep({"model": models, **options})
+    from pareto import predicting
+    from pareto.console import console
+
+    predicting.run(console(), wanted, out)
 
 
 netem_app = typer.Typer(

@@ -1,15 +1,64 @@
-"""What forecasts need to know of a sweep's networks and tolerances."""
+"""The command `predict`: the predicted front among all splits of a model, without a trial, in a table and a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
 
 from analysis.prediction.forecast import Slack
 from analysis.prediction.network import Network
+from analysis.prediction.predicted import Case
+from pareto import PROFILES
 from pareto.link.probe import Tolerance, delay_range_s
 from pareto.link.profile import Direction, Profile
+from pareto.model_profiles import make_or_reuse
+from pareto.prepare import canonical
+from pareto.store import StoreError
+from pareto.sweep import Networks, Sweep, links_of, networks_of
+
+PREDICTIONS = "predictions"
+"""The folder of the figures, beside those of runs."""
 
 NO_LIMIT = float("inf")
+
+
+def run(console: Console, sweep: Sweep, out: Path) -> None:
+    """Predict each case of a sweep's models, print it, and draw it into `out`/predictions. Raises UserError."""
+    from analysis.figures.drawing import save_all
+    from analysis.figures.forecast_figure import forecast_drawing
+    from analysis.prediction.predicted import predicted, splits_of
+    from analysis.tables.predicted import predicted_table, sentences
+
+    sweep = canonical(sweep)
+    made = networks_of(sweep, links_of(sweep))
+    drawings = []
+    for kept in make_or_reuse(console, sweep, out / PROFILES.name).values():
+        profile = kept.profile
+        for case in cases(sweep, made):
+            rows = predicted(profile, sweep.transports, case)
+            splits = splits_of(profile, case.hosts)
+            console.print(predicted_table(rows))
+            for line in (*sentences(rows, splits, case.hosts), *doubts(made[case.netem])):
+                console.print(line, markup=False)
+            console.print()
+            drawings.append(forecast_drawing(rows, sweep.testbed, splits))
+    try:
+        for path in save_all(drawings, out / PREDICTIONS):
+            if path.suffix == ".pdf":
+                console.print(str(path), soft_wrap=True, markup=False)
+    except OSError as error:
+        raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
+
+
+def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:
+    """What a sweep asks of one model, backends aside: each network with each batch size and depth."""
+    for netem, profiles in named.items():
+        usual, at_best = networks(profiles)
+        for batch_size in sweep.batch_sizes:
+            for depth in sweep.depths:
+                yield Case(netem, usual, at_best, batch_size, depth, slack(sweep.link_tolerance))
 
 
 def networks(profiles: Sequence[Profile]) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
@@ -25,6 +74,18 @@ def networks(profiles: Sequence[Profile]) -> tuple[tuple[Network, ...], tuple[Ne
 def slack(tolerance: Tolerance) -> Slack:
     """How far links may be off in a trial whose probes pass."""
     return Slack(tolerance.rate_fraction, tolerance.rtt_fraction, tolerance.rtt_floor_s)
+
+
+def doubts(profiles: Sequence[Profile]) -> Iterator[str]:
+    """A line for each link of which the arithmetic does not hold."""
+    for profile in dict.fromkeys(profiles):
+        if profile.period_s is not None or profile.bucket is not None:
+            yield f"attention: {profile.name} changes its rate: the prediction counts with the mean."
+        elif not profile.tcp_fills:
+            yield (
+                f"attention: on {profile.name} packets are lost, overtaken or dropped, so that TCP may not reach its "
+                "rate: the prediction counts with that rate."
+            )
 
 
 def _between(ways: Sequence[tuple[float, float]]) -> Network:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.findings import Options
     from analysis.prediction.network import Network
 
+BEST = ("latency", "throughput")
 MOST_TABLES = 12
 """Of more conditions than these nobody reads a table each in a terminal."""
 
@@ -117,7 +118,7 @@ def advise(
     from analysis.runs.load import joined
     from analysis.tables.advice import advice_table
 
-    if best not in ("latency", "throughput"):
+    if best not in BEST:
         raise UserError(f"--for {best}: latency or throughput")
     runs = joined(folders)
     manifests = [run.manifest for run in runs.runs]
@@ -125,6 +126,51 @@ def advise(
     console.print(advice_table(advised))
     for note in runs.notes:
         console.print(note, markup=False)
+
+
+def advise_by_profile(
+    console: Console,
+    profile: Path,
+    folders: Sequence[Path],
+    network: Network,
+    best: str,
+    batch_size: int | None,
+) -> None:
+    """The best split among all in a network, by a model profile; what its forecasts are worth, by runs of it.
+
+    The network is that of each link. Raises UserError.
+    """
+    from analysis import model_profile
+    from analysis.advice.advise import in_words
+    from analysis.prediction import compared
+    from analysis.prediction.predicted import Case, predicted, splits_of
+    from analysis.runs.load import joined
+    from analysis.tables.predicted import advice, predicted_table, sentences
+
+    if best not in BEST:
+        raise UserError(f"--for {best}: latency or throughput")
+    known = model_profile.read(profile)
+    number = len(known.roles)
+    if number < 2:
+        raise UserError(f"the model profile {profile} is of one host: nothing can be split")
+    links = (network,) * (number - 1)
+    case = Case(in_words(network), links, links, known.batch_sizes[0] if batch_size is None else batch_size)
+    backends = list(dict.fromkeys(cost.backend for cost in known.backends))
+    rows = predicted(known, backends, case)
+    console.print(advice(rows, best), style="bold", markup=False)
+    console.print(predicted_table(rows))
+    for line in sentences(rows, splits_of(known, number), number):
+        console.print(line, markup=False)
+    runs = joined(folders) if folders else None
+    if runs is None:
+        console.print("How far these predictions are off is not known: name runs of the model to test them.")
+        return
+    from analysis.fronts.front import fronts
+
+    manifests = [run.manifest for run in runs.runs]
+    frame = compared.compared(fronts(runs.trials).front, [known], manifests)
+    for line in (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests)):
+        console.print(line, markup=False)
 
 
 def _joined(folders: Sequence[Path]) -> Path:

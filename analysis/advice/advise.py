@@ -134,7 +134,7 @@ def sentence(advice: Advice) -> str:
         how += ", beyond what was measured"
     if not advice.sure:
         how += f"; {ranked.unsure}"
-    text = f"{advice.title} at {_in_words(advice.network)}: {answer(ranked, advice.objective, advice.sure)} ({how})"
+    text = f"{advice.title} at {in_words(advice.network)}: {answer(ranked, advice.objective, advice.sure)} ({how})"
     if advice.runner_up and advice.sure != TOSS_UP:
         if advice.objective == "latency":
             behind = more(advice.behind, "longer", "as long")
@@ -144,7 +144,7 @@ def sentence(advice: Advice) -> str:
     return text
 
 
-def _in_words(network: Network) -> str:
+def in_words(network: Network) -> str:
     """`80 ms and 20 Mbit/s`, and the way back if it is shaped."""
     out = f"{network.delay_s * 1e3:g} ms and {rate(network.rate_bps)}"
     if network == Network(network.delay_s, network.rate_bps):

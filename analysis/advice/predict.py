@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from analysis.advice.observed import Observed, medians, observe, together, workl
 from analysis.costs import MIN_PAYLOADS, slope
 from analysis.points import cuts
 from analysis.prediction import formula
+from analysis.prediction.compared import Errors
 from analysis.prediction.formula import Conditions, Payloads, Values
 from analysis.prediction.network import Network, networks
 from analysis.statistics.noise import Floor, Floors, floor_of
@@ -191,7 +192,9 @@ def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFram
     if ok.empty:
         raise UserError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
     if any(len(cuts(point)) > 1 for point in ok["point"].unique()):
-        raise UserError(f"{model}: a chain of hosts was measured; advice is for an edge and a server")
+        raise UserError(
+            f"{model}: a chain of hosts was measured: advice on chains is by a model profile (--profile)"
+        )
     if not set(ok["netem"].unique()) & set(known):
         raise UserError(
             f"{model}: no profile of a constant delay and rate was measured "
@@ -306,24 +309,6 @@ class Ensemble:
     @property
     def _alone(self) -> Ints:
         return np.arange(len(self.blocks.stratum))[:, None]
-
-
-class Errors(NamedTuple):
-    """Absolute errors, as shares of what was measured, and the root of the mean square of the logarithms of predicted
-    over measured. NaN: none could be tested.
-    """
-
-    median: float
-    worst: float
-    spread: float
-
-    @classmethod
-    def of(cls, errors: Floats) -> Errors:
-        known = errors[np.isfinite(errors)]
-        if not len(known):
-            return cls(np.nan, np.nan, np.nan)
-        sizes = np.abs(known)
-        return cls(float(np.median(sizes)), float(sizes.max()), float(np.sqrt(np.mean(np.log1p(known) ** 2))))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from analysis.figures.link_figure import link_asked_drawings
 from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
+from analysis.figures.predicted_figure import predicted_drawing
 from analysis.figures.utilization_figure import utilization_drawing
 from analysis.findings import FIGURE, Findings, figure_name
 from analysis.fronts import energy
@@ -28,7 +30,7 @@ from analysis.points import CELL, CONDITION, cuts
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
 KINDS = (
     *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
-    *("pipelining", "best-map", "link-asked"),
+    *("pipelining", "best-map", "link-asked", "predicted"),
 )
 """What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12
@@ -88,7 +90,12 @@ def _of_conditions(
             frames = [
                 _of(frame, key) for frame in (medians, findings.attainment, findings.paired, findings.trials)
             ]
-            for drawing in _of_condition(rows, *frames, testbed=testbed, manifest=manifest):
+            condition = _of_condition(rows, *frames, testbed=testbed, manifest=manifest)
+            predicted = findings.prediction
+            if len(predicted):
+                text = conditions(rows, testbed)
+                condition = itertools.chain(condition, [predicted_drawing(_of(predicted, key), text)])
+            for drawing in condition:
                 if drawing is not None:
                     yield replace(drawing, name=figure_name(rows, front))
 

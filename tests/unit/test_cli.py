@@ -53,6 +53,15 @@ BAD_INPUT = {
     "advise example --latency 80ms --rate 20": "--rate '20'",
     "advise example --latency 80ms --rate 20mbit --for joy": "--for joy",
     "advise example --latency 80ms --rate 20mbit --model vgg": "vgg",
+    "advise --latency 80ms --rate 20mbit": "--profile",
+    "advise --latency 80ms --rate 20mbit --profile nowhere": "nowhere",
+    "advise example --latency 80ms --rate 20mbit --batch-size 3": "--batch-size",
+    "report example --profile nowhere": "nowhere",
+    "predict mobilenetv2 --netem fiveg": "fiveg",
+    "predict mobilenetv2 --hosts 99": "--hosts",
+    "predict mobilenetv2 --testbed simulated --backend carrier-pigeon": "carrier-pigeon",
+    "predict mobilenetv2 --testbed lab.yaml": "lab.yaml",
+    "predict mobilenetv2 --testbed simulated --netem wifi+lte+wifi": "wifi+lte+wifi",
     "run nowhere.yaml": "nowhere.yaml",
 }
 """What is typed, and what of it the line names."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
+import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.prediction.network import Network
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Bucket, Direction, Profile
 from pareto.link.trace import Step, Trace
-from pareto.predicting import networks, slack
+from pareto.predicting import doubts, networks, slack
+from pareto.sweep import profiles
+from tests.program import command
 
 BACK = Direction(delay_s=0.02)
 TRACE = Trace("drive", 4.0, (Step(0.0, 0.25, 1e6), Step(2.0, 0.75, 9e6)))
@@ -36,3 +41,54 @@ def test_a_link_is_as_in_the_mean_and_at_its_best(
 
 def test_links_may_be_off_by_what_probes_allow() -> None:
     assert vars(slack(Tolerance(0.1, 0.002, 0.3))) == {"rate": 0.3, "rtt": 0.1, "rtt_floor_s": 0.002}
+
+
+NET = """
+from torch import nn
+def build():
+    layers = [nn.Conv2d(3 if not layer else 16, 16, 3, stride=2, padding=1) for layer in range(5)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 10))
+build.input_shape = (3, 32, 32)
+"""
+
+
+def test_the_front_is_predicted_from_a_profile_that_is_made_and_kept(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    (tmp_path / "net_to_predict.py").write_text(NET)
+    done = command(
+        *f"predict {tmp_path}/net_to_predict.py:build --testbed simulated --hosts 3 --netem wifi+5g".split(),
+        *f"--granularity op --batch-size 4 --in-flight 2 --out {tmp_path}".split(),
+    )
+    assert (done.code, done.err) == (0, "")
+    assert max(len(line) for line in done.out.splitlines() if not line.startswith(str(tmp_path))) <= 80
+    assert done.out.replace(str(tmp_path), "FOLDER") == snapshot
+    assert {path.suffix for path in (tmp_path / "predictions").iterdir()} == {".pdf", ".png", ".csv", ".txt"}
+    assert len(list((tmp_path / "profiles").iterdir())) == 1
+
+
+def test_a_runs_report_compares_it_with_the_profiles_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "net_to_compare.py").write_text(NET)
+    model = f"{tmp_path}/net_to_compare.py:build"
+    where = ("--granularity", "op", "--testbed", "simulated")
+    assert command("profile", model, *where, "--out", str(tmp_path / "profiles")).code == 0
+    run_it = ("--model", model, *where, "--netem", "wifi", "--trials", "1", "--figures", "none")
+    assert command(*run_it, "--out", str(tmp_path)).code == 0
+    (run,) = {path.parent for path in tmp_path.glob("*/trials.csv")}
+    assert not (run / "prediction.csv").exists()
+    (tmp_path / "profiles").rename(run / "profiles")
+    done = command("report", str(run), "--figures", "none")
+    assert (done.code, done.err) == (0, "")
+    assert "the model profile predicted latency off by" in " ".join(done.out.split())
+    rows = pd.read_csv(run / "prediction.csv")
+    assert set(rows["backend"].fillna("")) == {"tcp", "rpc", ""}
+    assert rows["latency_off"].abs().max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("name", "doubted"), [("wifi", False), ("200ms-5mbit-tbf", True), ("10ms-10mbit-1%", True)]
+)
+def test_a_link_of_which_the_arithmetic_does_not_hold_is_named(name: str, doubted: bool) -> None:
+    (profile,) = profiles(name)
+    said = list(doubts([profile, profile]))
+    assert [profile.name in line for line in said] == [True] * doubted

@@ -14,6 +14,7 @@ from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 from tests import REPOSITORY
 from tests.program import command
+from tests.unit.analysis.test_forecast import profile
 
 EXAMPLE = REPOSITORY / "results" / "example"
 
@@ -71,6 +72,60 @@ def test_advise_says_what_to_do_first(snapshot: SnapshotAssertion) -> None:
     done = command("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
     assert (done.code, done.err) == (0, "")
     assert done.out.split(": ")[:2] == snapshot  # then come its figures
+
+
+@pytest.fixture
+def chain_profile(tmp_path: Path) -> str:
+    """The folder of a model profile of three hosts."""
+    folder = tmp_path / "profile"
+    folder.mkdir()
+    profile(3).write(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("options", ["--for throughput", "--latency-back 20ms --rate-back 1mbit"])
+def test_advise_chooses_among_all_splits_by_a_model_profile(
+    chain_profile: str, options: str, snapshot: SnapshotAssertion
+) -> None:
+    network = ("--latency", "20ms", "--rate", "30mbit", *options.split())
+    done = command("advise", "--profile", chain_profile, *network)
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert done.out == snapshot
+
+
+def test_runs_test_the_model_profile_of_an_advice(chain_profile: str) -> None:
+    done = command("advise", str(EXAMPLE), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit")
+    assert (done.code, done.err) == (0, "")
+    assert "no run measured net" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--batch-size 8", "batch size 8"),
+        ("--for joy", "--for joy"),
+        ("--where latency_s<1", "--where"),
+        ("--model net", "--model"),
+    ],
+)
+def test_what_a_model_profile_does_not_have_is_one_line(
+    chain_profile: str, options: str, named: str, snapshot: SnapshotAssertion
+) -> None:
+    network = ("--latency", "20ms", "--rate", "30mbit", *options.split())
+    done = command("advise", "--profile", chain_profile, *network)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert named in line
+    assert line.replace(chain_profile, "FOLDER") == snapshot
+
+
+def test_a_report_leaves_out_a_model_profile_of_another_model(chain_profile: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = command("report", str(EXAMPLE), "--profile", chain_profile, "--figures", "none", "--out", str(out))
+    assert (done.code, done.err) == (0, "")
+    assert "no run measured net" in " ".join(done.out.split())
+    assert not (out / "prediction.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["report", "compare"])

@@ -1,0 +1,224 @@
+"""Forecasts beside what was measured: how far they are off, whether their errors are right, and whether bounds hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import files
+from analysis.model_profile import ModelProfile
+from analysis.naming import cell_title, condition_title, count, transport
+from analysis.points import CELL, cuts
+from analysis.prediction import forecast
+from analysis.prediction.forecast import Slack
+from analysis.prediction.network import Network, networks
+from analysis.runs.manifest import directions, section, within
+from analysis.runs.setups import SIMULATED
+from analysis.statistics.samples import Floats
+from analysis.wording import percent
+from pareto.errors import UserError
+
+FOLDER = "profiles"
+"""In a run's folder, the model profiles that it was made with, each in a folder of its own."""
+MOST = 64
+"""Profiles that are read of a run."""
+OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
+"""By objective, the column of its figure."""
+_INTERVALS = {
+    "latency": ("latency_low_s", "latency_high_s"),
+    "throughput": ("throughput_low_ips", "throughput_high_ips"),
+}
+_BOUNDS = {"latency": "least_latency_s", "throughput": "most_throughput_ips"}
+COLUMNS = (
+    *(*CELL, "point_name", "latency_s", "predicted_latency_s", "latency_error", "latency_off"),
+    *("least_latency_s", "throughput_ips", "predicted_throughput_ips", "throughput_error", "throughput_off"),
+    *("most_throughput_ips", "expected", "beyond_bound", "profile_made_at"),
+)
+NAMED = 3
+"""Points beyond their bound that are named."""
+
+
+class Errors(NamedTuple):
+    """Absolute errors, as shares of what was measured, and the root of the mean square of the logarithms of predicted
+    over measured. NaN: none could be tested.
+    """
+
+    median: float
+    worst: float
+    spread: float
+
+    @classmethod
+    def of(cls, errors: Floats) -> Errors:
+        known = errors[np.isfinite(errors)]
+        if not len(known):
+            return cls(np.nan, np.nan, np.nan)
+        sizes = np.abs(known)
+        return cls(float(np.median(sizes)), float(sizes.max()), float(np.sqrt(np.mean(np.log1p(known) ** 2))))
+
+
+def in_run(folder: Path) -> Iterator[Path]:
+    """The folders of the model profiles in a run's folder. Raises UserError, OSError."""
+    kept = (
+        folder / FOLDER / name for name, kind in files.listing(folder, FOLDER).items() if kind == "a folder"
+    )
+    yield from itertools.islice(kept, MOST)
+
+
+def unfit(profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]) -> str:
+    """Why a profile says nothing of a model as some runs measured it; empty text if it does."""
+    runs = [manifest for manifest in manifests if section(manifest, "models", profile.model)]
+    if not runs:
+        return f"no run measured {profile.model}"
+    if any(within(run, "models", profile.model, "graph_digest") != profile.graph_digest for run in runs):
+        return f"{profile.model} had another graph, or other points"
+    simulated = any(times.device == SIMULATED for times in profile.times)
+    if any(bool(run.get(SIMULATED)) != simulated for run in runs):
+        return "one of them is simulated, the other is not"
+    shares = {times.cpu for times in profile.times if times.role == "edge"}
+    if any((within(run, "sweep", "edge_cpu") or 1.0) not in shares for run in runs):
+        return (
+            f"the edge had another share of a core (--edge-cpu {', '.join(f'{share:g}' for share in shares)})"
+        )
+    return ""
+
+
+def unused(profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line on each profile that is not compared with what was measured, and why."""
+    for profile in profiles:
+        if why := unfit(profile, manifests):
+            yield f"the model profile of {profile.model} of {profile.made_at} is left out: {why}"
+
+
+def links(manifests: Sequence[Mapping[str, Any]], netem: str, number: int) -> list[str]:
+    """The profile of each of so many links, under the name that trials have for all of them together."""
+    listed = next((names for run in manifests if (names := within(run, "networks", netem))), None) or [netem]
+    return list(listed) * number if len(listed) == 1 else list(listed)
+
+
+def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
+    """The network with the least delays that its profile's jitter allows."""
+    ways = zip(*(directions(run, name) for run in manifests), strict=True)
+    jitters_s = [max(way.get("jitter_s") or 0.0 for way in of_runs) for of_runs in ways]
+    return replace(
+        network,
+        delay_s=max(0.0, network.delay_s - jitters_s[0]),
+        delay_back_s=max(0.0, network.delay_back_s - jitters_s[1]),
+    )
+
+
+def compared(
+    rows: pd.DataFrame, profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """One row a measured point that a profile knows: `COLUMNS`. rows: of `analysis.fronts.front.front`.
+
+    latency_error, throughput_error: the forecast's standard deviation, as a share; latency_off, throughput_off:
+    predicted over measured, less 1. expected: the objectives whose two standard deviations reach what was measured, or
+    its interval. beyond_bound: the objectives measured better than the forecast's bound, which cannot be.
+    """
+    made = []
+    fitting = [profile for profile in profiles if not unfit(profile, manifests)]
+    measured = rows.dropna(subset=list(OBJECTIVES.values()))
+    for profile in fitting:
+        own = measured[(measured["model"] == profile.model) & measured["codec"].isin(["", "none"])]
+        for _, group in own.groupby(["netem", "batch_size", "in_flight_asked", "backend"], sort=False):
+            if (frame := _compared(group, profile, manifests)) is not None:
+                made.append(frame)
+    if not made:
+        return pd.DataFrame(columns=list(COLUMNS))
+    return pd.concat(made, ignore_index=True)[list(COLUMNS)]
+
+
+def _compared(
+    group: pd.DataFrame, profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame | None:
+    """The rows of one condition and backend; None where the profile, or the arithmetic, does not know them."""
+    first = group.iloc[0]
+    splits = np.array([cuts(point) for point in group["point"]])
+    names = links(manifests, str(first["netem"]), splits.shape[1])
+    known = networks(manifests, strict=False)
+    if not all(name in known for name in names):
+        return None
+    usual = [known[name] for name in names]
+    # Where nothing crosses any backend will do.
+    backend = str(first["backend"]) or next((cost.backend for cost in profile.backends), "")
+    try:
+        said = forecast.of(
+            profile, splits, usual, transport(backend), int(first["batch_size"]), str(first["in_flight_asked"]),
+            at_best=[_nearest(known[name], name, manifests) for name in names], slack=_slack(manifests),
+        )  # fmt: skip
+    except UserError:
+        return None
+    made = group.assign(
+        predicted_latency_s=said.latency_s,
+        latency_error=said.latency_error,
+        least_latency_s=said.least_latency_s,
+        predicted_throughput_ips=said.throughput_ips,
+        throughput_error=said.throughput_error,
+        most_throughput_ips=said.most_throughput_ips,
+        profile_made_at=profile.made_at,
+    )
+    expected, beyond = [], []
+    for objective, column in OBJECTIVES.items():
+        predicted, spread = made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
+        made[f"{objective}_off"] = predicted / made[column] - 1
+        low, high = (made[end].fillna(made[column]) for end in _INTERVALS[objective])
+        expected.append((predicted * (1 - spread) <= high) & (predicted * (1 + spread) >= low))
+        bound = made[_BOUNDS[objective]]
+        beyond.append(made[column] < bound if objective == "latency" else made[column] > bound)
+    return made.assign(expected=_named(expected), beyond_bound=_named(beyond))
+
+
+def _named(flags: Sequence[pd.Series]) -> list[str]:
+    """The objectives whose flags are set, with commas."""
+    return [
+        ",".join(name for name, flag in zip(OBJECTIVES, row, strict=True) if flag)
+        for row in zip(*flags, strict=True)
+    ]
+
+
+def _slack(manifests: Sequence[Mapping[str, Any]]) -> Slack:
+    """The widest tolerances of some runs."""
+    usual = Slack()
+    options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
+    return Slack(
+        **{
+            field: max([getattr(usual, field), *(within(run, "sweep", option) or 0.0 for run in manifests)])
+            for field, option in options.items()
+        }
+    )
+
+
+def sentences(frame: pd.DataFrame) -> Iterator[str]:
+    """How far off a profile's forecasts were, a line for each condition."""
+    keys = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
+    for _, rows in frame.groupby(keys, sort=False, dropna=False):
+        parts = []
+        for objective in OBJECTIVES:
+            errors = Errors.of(rows[f"{objective}_off"].to_numpy(dtype=np.float64))
+            parts.append(
+                f"{objective} off by {percent(errors.median)} (median), {percent(errors.worst)} (worst)"
+            )
+        right = sum(rows["expected"].str.count(name).sum() for name in OBJECTIVES)
+        yield (
+            f"{condition_title(rows.iloc[0])}: the model profile predicted {', '.join(parts)}, at "
+            f"{count(len(rows), 'point')}; {right} of {2 * len(rows)} figures within two standard deviations"
+        )
+
+
+def faults(frame: pd.DataFrame) -> Iterator[str]:
+    """A line on the points that were measured better than the bound of the forecast."""
+    beyond = frame[frame["beyond_bound"] != ""]
+    if beyond.empty:
+        return
+    named = ", ".join(cell_title(row) for row in beyond.head(NAMED).to_dict("records"))
+    rest = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
+    yield (
+        f"{count(len(beyond), 'point')} beyond the bound of the model profile's least times: {named}{rest}; a device "
+        "was slower while it was profiled: profile it anew"
+    )

@@ -1,0 +1,132 @@
+"""The predicted front among all splits of a chain, and beside it the splits that simpler rules choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from analysis.model_profile import ModelProfile
+from analysis.points import NONE
+from analysis.prediction import choose, forecast
+from analysis.prediction.forecast import AUTO, Forecast, Slack
+from analysis.prediction.network import Network
+from analysis.statistics.samples import Ints
+from analysis.wording import EDGE, SERVER
+
+FRONT, GREEDY, EVEN = "front", "greedy", "even"
+RULES = (GREEDY, EVEN, SERVER, EDGE)
+"""What the front is compared with, in the order of the table."""
+FIGURES = tuple(Forecast.__annotations__)
+COLUMNS = (
+    *("model", "netem", "batch_size", "in_flight_asked", "chosen_by", "backend", "point", "point_name"),
+    *("payload_bytes", *FIGURES),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is the same for all splits that are compared: the links, and how they are used.
+
+    usual, at_best: each link as it is, and with the least delay and the greatest rate that it has at any time.
+    """
+
+    netem: str
+    usual: Sequence[Network]
+    at_best: Sequence[Network]
+    batch_size: int = 1
+    in_flight: str = AUTO
+    slack: Slack = field(default_factory=Slack)
+
+    @property
+    def hosts(self) -> int:
+        return len(self.usual) + 1
+
+
+def predicted(profile: ModelProfile, backends: Sequence[str], case: Case) -> pd.DataFrame:
+    """The splits that none dominates by the forecasts, least latency first; then one row for each of `RULES`.
+
+    Columns `COLUMNS`: chosen_by: `FRONT`, or the rule. backend: empty where nothing crosses. point_name: of each cut,
+    with `+` between. payload_bytes: of a request on the first link. Then the figures of a `Forecast`. A rule that
+    chooses no link and no backend gets the backend that suits its split best. Raises UserError.
+    """
+    chains = {backend: _chain(profile, backend, case) for backend in backends}
+    fronts = [_rows(profile, choose.front(chain), backend, case) for backend, chain in chains.items()]
+    every = pd.concat(fronts, ignore_index=True)
+    best = choose.pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())
+    rows = [every.iloc[best].assign(chosen_by=FRONT)]
+    links = case.hosts - 1
+    last = len(profile.points) - 1
+    chosen: dict[str, Callable[[choose.Chain], Ints]] = {
+        GREEDY: choose.greedy,
+        EVEN: choose.even,
+        SERVER: lambda _: np.zeros((1, links), dtype=np.int64),
+        EDGE: lambda _: np.full((1, links), last, dtype=np.int64),
+    }
+    for rule in RULES:
+        tried = [_rows(profile, chosen[rule](chain), backend, case) for backend, chain in chains.items()]
+        of_rule = pd.concat(tried, ignore_index=True)
+        rows.append(of_rule.iloc[[int(of_rule["latency_s"].argmin())]].assign(chosen_by=rule))
+    return pd.concat(rows, ignore_index=True)[list(COLUMNS)]
+
+
+def at(profile: ModelProfile, splits: Ints, backends: Iterable[str], case: Case) -> pd.DataFrame:
+    """The forecasts of these splits (splits x links) over each backend, in the columns of `predicted`."""
+    return pd.concat([_rows(profile, splits, backend, case) for backend in backends], ignore_index=True)
+
+
+def splits_of(profile: ModelProfile, hosts: int) -> int:
+    """How many ways there are to split the model over so many hosts."""
+    return math.comb(len(profile.points) + hosts - 2, hosts - 1)
+
+
+def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]:
+    """By what share a split takes longer, and lacks images a second, beside a split of the front that dominates it.
+
+    That of the least latency among those with as many images a second; 0 and 0 where none dominates it.
+    """
+    better = front[
+        (front["latency_s"] <= row["latency_s"]) & (front["throughput_ips"] >= row["throughput_ips"])
+    ]
+    if better.empty:
+        return 0.0, 0.0
+    first = better.iloc[0]
+    return row["latency_s"] / first["latency_s"] - 1, 1 - row["throughput_ips"] / first["throughput_ips"]
+
+
+def _chain(profile: ModelProfile, backend: str, case: Case) -> choose.Chain:
+    return forecast.chain(profile, case.usual, backend, case.batch_size, case.in_flight)
+
+
+def _rows(profile: ModelProfile, splits: Ints, backend: str, case: Case) -> pd.DataFrame:
+    said = forecast.of(
+        profile,
+        splits,
+        case.usual,
+        backend,
+        case.batch_size,
+        case.in_flight,
+        at_best=case.at_best,
+        slack=case.slack,
+    )
+    payload_bytes = case.batch_size * profile.payload_bytes[splits[:, 0]]
+    names = [name for name, _ in profile.points]
+    rows = pd.DataFrame(
+        {
+            "point": ["+".join(map(str, split)) for split in splits],
+            "point_name": ["+".join(names[cut] for cut in split) for split in splits],
+            "payload_bytes": payload_bytes,
+            "backend": np.where(payload_bytes > 0, backend, NONE),
+            **{name: getattr(said, name) for name in FIGURES},
+        }
+    )
+    return rows.assign(
+        model=profile.model,
+        netem=case.netem,
+        batch_size=case.batch_size,
+        in_flight_asked=case.in_flight,
+        chosen_by="",
+    )[list(COLUMNS)]

@@ -1,0 +1,102 @@
+"""A predicted front in the terminal and in a log: legible at 80 columns and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+from rich.table import Table
+
+from analysis.naming import ANY_NOTE, backend_name, in_flight, point_label, time_unit
+from analysis.prediction.predicted import FRONT, RULES, behind
+from analysis.tables.columns import Column, framed, number
+from analysis.wording import EDGE, SERVER, duration, more, order, percent
+
+MOST = 12
+"""Splits of the front that are shown: of more, these at even distances."""
+
+
+def predicted_table(rows: pd.DataFrame) -> Table:
+    """A row for each split of the front, least latency first, and for each rule's; ± is a standard deviation.
+
+    rows: of one case, as `analysis.prediction.predicted.predicted` makes them.
+    """
+    first = rows.iloc[0]
+    front = rows[rows["chosen_by"] == FRONT]
+    places = (
+        {round(place * (len(front) - 1) / (MOST - 1)) for place in range(MOST)} if len(front) > MOST else None
+    )
+    shown = front if places is None else front.iloc[sorted(places)]
+    shown = pd.concat([shown, rows[rows["chosen_by"] != FRONT]])
+    unit, scale = time_unit(float(shown["latency_s"].max()))
+    digits = 3 if unit == "s" else 2
+    columns = [
+        Column("by", [str(by) for by in shown["chosen_by"]]),
+        Column("point", [_point(row) for row in shown.to_dict("records")], look={"min_width": 8}),
+        Column("backend", [backend_name(backend) for backend in shown["backend"]]),
+        number("latency", shown["latency_s"] * scale, digits, unit),
+        number("±", shown["latency_s"] * shown["latency_error"] * scale, digits, unit),
+        number("images", shown["throughput_ips"], 2, "/s"),
+        number("±", shown["throughput_ips"] * shown["throughput_error"], 2, "/s"),
+    ]
+    notes = [
+        "± = a standard deviation",
+        ANY_NOTE if shown["backend"].eq("").any() else "",
+        f"{len(places)} of the front's {len(front)} are shown" if places is not None else "",
+    ]
+    starts = [place == len(shown) - len(RULES) for place in range(len(shown))]
+    return framed(columns, f"Predicted: {title(first)}", notes, starts)
+
+
+def advice(rows: pd.DataFrame, objective: str) -> str:
+    """What to do for `latency` or `throughput` in a sentence, with its worth beside the whole model on one host."""
+    of_latency = objective == "latency"
+    front = rows[rows["chosen_by"] == FRONT]
+    best = front.iloc[0 if of_latency else -1]
+    column = "latency_s" if of_latency else "throughput_ips"
+    value = float(best[column])
+    spread = value * float(best[f"{objective}_error"])
+    gains = []
+    for end in (EDGE, SERVER):
+        whole = float(rows.loc[rows["chosen_by"] == end, column].iloc[0])
+        if of_latency and value < whole:
+            gains.append(f"{percent(1 - value / whole)} less than {end}")
+        elif not of_latency and value > whole:
+            gains.append(more(value / whole - 1, f"more than {end}", f"as much as {end}"))
+    figure = (
+        f"{duration(value)} ± {duration(spread)}" if of_latency else f"{value:.3g} ± {spread:.2g} images/s"
+    )
+    worth = f", {' and '.join(gains)}" if gains else ""
+    return f"{title(best)}: {order(best.to_dict())}: {figure}{worth} (predicted)"
+
+
+def title(row: pd.Series) -> str:
+    """`mobilenet_v2 at lte, batch size 8`: what is the same for all splits of a case."""
+    batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
+    parts = (f"{row['model']} at {row['netem']}", batch, in_flight(str(row["in_flight_asked"])))
+    return ", ".join(part for part in parts if part)
+
+
+def sentences(rows: pd.DataFrame, splits: int, hosts: int) -> Iterator[str]:
+    """How many of all splits are on the front, and how far each rule is behind it."""
+    front = rows[rows["chosen_by"] == FRONT]
+    are = "is" if len(front) == 1 else "are"
+    yield f"{len(front)} of the {splits} splits over {hosts} hosts {are} on the predicted front."
+    for rule in RULES:
+        row = rows[rows["chosen_by"] == rule].iloc[0].to_dict()
+        longer, fewer = behind(row, front)
+        where = rule if rule in (EDGE, SERVER) else f"{rule} ({row['point']})"
+        if not longer and not fewer:
+            yield f"{where}: on the front."
+            continue
+        parts = [
+            f"takes {more(longer, 'longer', 'as long')}" if longer else "",
+            f"gives {percent(fewer)} fewer images/s" if fewer else "",
+        ]
+        yield f"{where}: {' and '.join(filter(None, parts))} than a split of the front."
+
+
+def _point(row: dict[str, object]) -> str:
+    if row["chosen_by"] in (EDGE, SERVER):
+        return str(row["point"])
+    return point_label(str(row["point"]), str(row["point_name"]))

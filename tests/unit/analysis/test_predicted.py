@@ -1,0 +1,109 @@
+"""The predicted front beside what simpler rules choose: rows, table, sentences, figure."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
+from analysis.figures.forecast_figure import forecast_drawing
+from analysis.prediction.choose import pareto
+from analysis.prediction.network import Network
+from analysis.prediction.predicted import COLUMNS, FRONT, RULES, Case, at, behind, predicted, splits_of
+from analysis.tables.predicted import advice, predicted_table, sentences
+from analysis.wording import EDGE, SERVER, order
+from tests.unit.analysis.test_forecast import FAR, UNITS, profile
+
+NEAR = Network(0.0005, 1e9, 0.0005, 1e9)
+
+
+def case(*networks: Network) -> Case:
+    return Case("a network", networks, networks)
+
+
+def text(rows: pd.DataFrame, hosts: int = 2) -> str:
+    console = Console(width=80, no_color=True, highlight=False)
+    with console.capture() as capture:
+        console.print(predicted_table(rows))
+        for line in sentences(rows, splits_of(profile(hosts), hosts), hosts):
+            console.print(line)
+    return capture.get()
+
+
+@pytest.mark.parametrize("networks", [(FAR,), (NEAR,), (NEAR, NEAR), (NEAR, FAR, NEAR)])
+def test_the_front_is_that_of_every_split_and_backend(networks: tuple[Network, ...]) -> None:
+    of, hosts = profile(len(networks) + 1), len(networks) + 1
+    splits = np.array(list(combinations_with_replacement(range(UNITS + 1), hosts - 1)))
+    assert len(splits) == splits_of(of, hosts)
+    every = at(of, splits, ["tcp"], case(*networks))
+    best = every.iloc[pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())]
+    rows = predicted(of, ["tcp"], case(*networks))
+    front = rows[rows["chosen_by"] == FRONT]
+    assert front["latency_s"].tolist() == pytest.approx(best["latency_s"].tolist())
+    assert front["throughput_ips"].tolist() == pytest.approx(best["throughput_ips"].tolist())
+    assert tuple(rows.columns) == COLUMNS
+
+
+def test_each_rule_has_a_row_and_what_crosses_nothing_no_backend() -> None:
+    rows = predicted(profile(), ["tcp"], case(FAR)).set_index("chosen_by")
+    assert rows.index.tolist()[-len(RULES) :] == list(RULES)
+    assert rows.at[SERVER, "point"] == "0"
+    assert rows.at[EDGE, "point"] == str(UNITS)
+    assert rows.at[EDGE, "backend"] == ""
+    assert rows.at[SERVER, "backend"] == "tcp"
+    assert rows.at["even", "point_name"] == "unit3"
+
+
+def test_a_split_is_behind_one_that_dominates_it() -> None:
+    front = pd.DataFrame({"latency_s": [1.0, 2.0, 4.0], "throughput_ips": [1.0, 10.0, 20.0]})
+    assert behind({"latency_s": 3.0, "throughput_ips": 8.0}, front) == pytest.approx((0.5, 0.2))
+    assert behind({"latency_s": 2.0, "throughput_ips": 10.0}, front) == (0, 0)
+    assert behind({"latency_s": 0.5, "throughput_ips": 0.1}, front) == (0, 0)
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_the_table_and_its_sentences(hosts: int, snapshot: SnapshotAssertion) -> None:
+    rows = predicted(profile(hosts), ["tcp"], case(*(NEAR, FAR)[: hosts - 1]))
+    shown = text(rows, hosts)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown == snapshot
+
+
+def test_of_a_long_front_some_splits_are_shown() -> None:
+    rows = predicted(profile(), ["tcp"], case(NEAR))
+    first = rows[rows["chosen_by"] == FRONT].head(1)
+    long = pd.concat([*[first] * 40, rows[rows["chosen_by"] != FRONT]], ignore_index=True)
+    long.loc[:39, "point"] = [f"{number:04}" for number in range(40)]
+    shown = text(long)
+    assert "12 of the front's 40" in shown
+    assert "0000" in shown
+    assert "0039" in shown
+
+
+def test_the_drawing_has_every_row_and_a_caption(snapshot: SnapshotAssertion) -> None:
+    rows = predicted(profile(3), ["tcp"], case(NEAR, NEAR))
+    drawing = forecast_drawing(rows, "a testbed", 28)
+    assert drawing.name == ("net", "a network")
+    assert len(drawing.data) == len(rows)
+    assert drawing.caption == snapshot
+    for width in ("page", "column"):
+        (axes,) = drawing.draw(width).axes
+        assert axes.get_xlabel().startswith("latency")
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("network", [FAR, NEAR])
+def test_the_advice_is_the_best_of_the_front(
+    network: Network, objective: str, snapshot: SnapshotAssertion
+) -> None:
+    rows = predicted(profile(), ["tcp"], case(network))
+    front = rows[rows["chosen_by"] == FRONT]
+    said = advice(rows, objective)
+    best = front.sort_values("latency_s" if objective == "latency" else "throughput_ips")
+    best = best.iloc[0 if objective == "latency" else -1]
+    assert order(best.to_dict()) in said
+    assert said == snapshot
