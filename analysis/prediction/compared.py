@@ -55,7 +55,7 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, errors: Floats) -> Errors:
-        known = errors[np.isfinite(errors)]
+        known = errors[np.isfinite(errors) & (errors > -1)]  # nothing measured takes no time
         if not len(known):
             return cls(np.nan, np.nan, np.nan)
         sizes = np.abs(known)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from analysis import files
 from analysis.findings import Options, find
@@ -19,6 +17,7 @@ from analysis.runs import load
 from analysis.runs.load import joined
 from analysis.runs.requests import request_latencies
 from pareto import reporting
+from pareto.console import console
 from pareto.errors import UserError
 from tests.program import command
 from tests.unit.analysis import hostile
@@ -90,8 +89,9 @@ def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, case
         shutil.rmtree(run.parent)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_some_are_compared_and_advised_on_or_refused_in_a_line(
-    base: Path, tmp_path: Path, cases: int
+    base: Path, tmp_path: Path, cases: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network, answers = reporting.network("20ms", "20mbit", "0ms", ""), 0
     for number, name in enumerate(ALL[:: COMPARED if cases <= USUAL else 1]):
@@ -101,16 +101,17 @@ def test_some_are_compared_and_advised_on_or_refused_in_a_line(
             partial(reporting.compare, first=run, second=base, objectives=DEFAULT, where="", out=run.parent),
             partial(reporting.advise, folders=[run], network=network, best="latency", where="", model=""),
         ):
-            screen = io.StringIO()
             try:
-                ask(Console(file=screen, width=200))
+                ask(console())
             except UserError as error:
                 assert_is_a_line(str(error), run)
             except Exception as error:
                 raise AssertionError(f"{name}: {error!r}") from error
             else:
                 answers += 1
-            assert all(character.isprintable() for character in screen.getvalue().replace("\n", "")), name
+            shown, warned = capsys.readouterr()
+            assert all(character.isprintable() for character in shown.replace("\n", "")), name
+            assert warned == "", name
         assert (run.parent / "victim").read_text() == "mine", name
         shutil.rmtree(run.parent)
     assert answers > 0
