@@ -82,12 +82,13 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
 def _trust(advice: Advice) -> Iterator[str]:
     validation, names = advice.validation, ", ".join(advice.measured)
     median, worst, _ = validation.errors[advice.objective]
-    off = f"off by {percent(median)} (median), {percent(worst)} (worst), at {validation.cells} points"
     if advice.extrapolated:
         yield f"This network is beyond what was measured ({names})."
     if math.isnan(median):
         yield f"Predicted from {names}; how well could not be tested."
-    elif validation.held_out:
+        return
+    off = f"off by {percent(median)} (median), {percent(worst)} (worst), at {validation.cells} points"
+    if validation.held_out:
         yield f"Predictions are from {names}; of each from the others they were {off}."
     else:
         yield (
