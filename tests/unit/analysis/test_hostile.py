@@ -117,6 +117,15 @@ def test_some_are_compared_and_advised_on_or_refused_in_a_line(
     assert answers > 0
 
 
+def test_advice_where_nothing_crosses_says_that_nothing_could_be_tested(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile.ATTACKS["nothing crosses"](run)
+    network = reporting.network("20ms", "20mbit", "0ms", "")
+    reporting.advise(console(), [run], network, "latency", "", "")
+    assert "could not be tested" in " ".join(capsys.readouterr().out.split())
+
+
 def copied(base: Path, folder: Path, name: str) -> Path:
     """The run under that attack, beside a file that is none of its business."""
     folder.mkdir()
