@@ -1,4 +1,4 @@
-"""The best point of each measured network, beside the one that the measured stages and arithmetic foretell for it."""
+"""The best point of each measured network, beside the one that the measured stages and arithmetic predict for it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,6 @@ def best(
     return pd.DataFrame(made, columns=COLUMNS)
 
 
-def foretold(predictor: Predictor, network: Network, objective: str) -> tuple[str, str]:
-    """The point and backend (empty where nothing crosses) that the predictor puts first in a network."""
-    cell = predictor.cells.iloc[int(np.argmin(predictor.cost(objective, **vars(network))))]
-    return str(cell["point"]), str(cell["backend"])
-
-
 def _row(
     measured: pd.DataFrame, objective: str, network: Network, predictor: Predictor | None
 ) -> dict[Hashable, Any]:
@@ -71,9 +65,9 @@ def _row(
     row |= {"measured": first[column], "low": first[low], "high": first[high]}
     if predictor is None:
         return row | dict.fromkeys(("predicted_point", "predicted_backend", "prediction"), "")
-    point, backend = foretold(predictor, network, objective)
-    row |= {"predicted_point": point, "predicted_backend": backend, "prediction": OTHER}
-    there = measured[(measured["point"] == point) & (measured["backend"] == backend)]
+    cell = predictor.cells.iloc[int(np.argmin(predictor.cost(objective, **vars(network))))]
+    row |= {"predicted_point": cell["point"], "predicted_backend": cell["backend"], "prediction": OTHER}
+    there = measured[(measured["point"] == cell["point"]) & (measured["backend"] == cell["backend"])]
     if there.empty:
         return row
     other = there.iloc[0]

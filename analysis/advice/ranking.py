@@ -98,7 +98,7 @@ class Ranking:
     """`choices`, best first; the same in the order to which the crossovers' `cell` refers: `by_cell`.
 
     rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
-    unsure: why nothing is said of how sure it is, empty where something is. unmeasured: which of `all on the server`
+    unsure: why no probability is stated, empty where one is. unmeasured: which of `all on the server`
     and `all on the edge` have no valid trial, so that a cut was not compared with them.
     """
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from analysis.runs.manifest import leaves, section, sessions, within
-from analysis.runs.setups import NOT_SET, NOT_TOLD
+from analysis.runs.setups import NOT_RECORDED, NOT_SET
 
 DOUBTFUL = "attention: "
 _SHOWN_ELSEWHERE = ("models", "netems", "backends", "points", "batch_sizes", "depths", "testbed")
@@ -64,7 +64,7 @@ def differences(
     lines += _of_hosts(both)
     sweeps = [section(manifest, "sweep") for manifest in both]
     for key in dict.fromkeys(chain(*sweeps)):
-        one, two = (_text(sweep[key]) if key in sweep else NOT_TOLD for sweep in sweeps)
+        one, two = (_text(sweep[key]) if key in sweep else NOT_RECORDED for sweep in sweeps)
         if key not in _SHOWN_ELSEWHERE and one != two:
             lines.append((False, f"--{key.replace('_', '-')}", f"{one} in A, {two} in B"))
     lines.append((False, "pareto", _differs(both, "pareto")))
@@ -120,7 +120,7 @@ def _changed(both: Sequence[Mapping[str, Any]], key: str) -> Iterator[tuple[str,
     )
 
 
-def _differs(both: Sequence[Mapping[str, Any]], key: str, missing: str = NOT_TOLD) -> str:
+def _differs(both: Sequence[Mapping[str, Any]], key: str, missing: str = NOT_RECORDED) -> str:
     """`rate_bps 5e+06 in A, 1e+07 in B; ...`: what two trees do not agree in under a key. Empty where they agree, and
     where one does not have the key.
     """

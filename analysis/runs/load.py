@@ -18,7 +18,7 @@ from analysis.escaping import short
 from analysis.points import TRIAL
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest, sessions, within
-from analysis.runs.setups import SIMULATED, Setups, setups, some
+from analysis.runs.setups import SIMULATED, Setups, grouped, setups, some
 from analysis.schema import LINKS, STAGES, TRIALS, Table
 from pareto.errors import UserError
 
@@ -57,7 +57,7 @@ class Joined:
 
 
 def folders(runs: Runs) -> list[Path]:
-    """The run folders that are meant, in the order asked for; those of a pattern, or inside a folder, by name.
+    """The run folders that are meant, in the given order; those of a pattern, or inside a folder, by name.
 
     A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Of a pattern
     what is no run is skipped. Raises `UserError` for what is not there, holds no run, or names one twice.
@@ -169,11 +169,12 @@ def joined(runs: Runs) -> Joined:
 
 def _versions(runs: Sequence[Run]) -> Iterator[str]:
     for what, keys in VERSIONS.items():
-        having: dict[str, list[str]] = {}
-        for run in runs:
-            parts = (run.manifest, *sessions(run.manifest))
-            for value in sorted({str(value) for part in parts if (value := within(part, *keys)) is not None}):
-                having.setdefault(value, []).append(run.folder.name)
+        having = grouped(
+            (str(value), run.folder.name)
+            for run in runs
+            for part in (run.manifest, *sessions(run.manifest))
+            if (value := within(part, *keys)) is not None
+        )
         if len(having) > 1:
             each = "; ".join(f"{value} in {some(names)}" for value, names in having.items())
             yield f"{what} differs between runs: {each}"

@@ -13,7 +13,7 @@ import string
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count, product
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 KEY = ["run", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
-NOT_TOLD, NOT_SET = "not recorded", "not set"
+NOT_RECORDED, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick")
 HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
@@ -89,7 +89,7 @@ def _setups(manifests: Mapping[str, Mapping[str, Any]], kinds: Sequence[Trials])
         if kind not in known:
             apart[kind] = {("", "manifest.json"): f"missing in {kind[0]}"}
         elif settings := {
-            (scope, name): named.get(name, NOT_TOLD)
+            (scope, name): named.get(name, NOT_RECORDED)
             for scope, named in known[kind].items()
             for name in differing[scope]
         }:
@@ -110,12 +110,12 @@ def _settings(manifest: Mapping[str, Any], model: str, netem: str, batch_size: i
         "": _of_run(manifest, sweep),
         model: _of_model(of_model),
         f"{model} at batch size {batch_size}": {
-            "images": images.get("images" if is_noise else "digest", NOT_TOLD)
+            "images": images.get("images" if is_noise else "digest", NOT_RECORDED)
         },
         f"profile {netem}": {
             f"link {number} {path or 'content'}": value
             for number, profile in enumerate(network, 1)
-            for path, value in leaves(within(manifest, "profiles", str(profile)) or NOT_TOLD)
+            for path, value in leaves(within(manifest, "profiles", str(profile)) or NOT_RECORDED)
             if path != "name"
         },
     }
@@ -126,15 +126,15 @@ def _settings(manifest: Mapping[str, Any], model: str, netem: str, batch_size: i
 
 def _of_run(manifest: Mapping[str, Any], sweep: Mapping[str, Any]) -> dict[str, Any]:
     each = sessions(manifest)
-    settings = {name: sweep.get(name, NOT_TOLD) for name in OPTIONS}
+    settings = {name: sweep.get(name, NOT_RECORDED) for name in OPTIONS}
     settings["threads"] = settings["threads"] or 1
     for name, fact in IN_FORCE.items():
-        settings[name] = _over(each, "testbed", fact) or sweep.get(name, NOT_TOLD)
+        settings[name] = _over(each, "testbed", fact) or sweep.get(name, NOT_RECORDED)
     roles = dict.fromkeys(role for session in each for role in section(session, "hosts"))
-    settings["hosts"] = len(roles) or sweep.get("hosts", NOT_TOLD) or 2
+    settings["hosts"] = len(roles) or sweep.get("hosts", NOT_RECORDED) or 2
     settings |= {f"{role} {fact}": _over(each, "hosts", role, fact) for fact in HOST for role in roles}
     settings["shaper"] = _over(each, "testbed", "shaper")
-    settings["testbed"] = manifest.get("testbed", NOT_TOLD)
+    settings["testbed"] = manifest.get("testbed", NOT_RECORDED)
     return settings
 
 
@@ -149,10 +149,10 @@ def _over(each: Sequence[Any], *keys: str) -> Any:
 def _of_model(model: Mapping[str, Any]) -> dict[str, Any]:
     weights = model.get("weights")
     return {
-        "input": model.get("input", NOT_TOLD),
-        "dataset": within(model, "dataset", "name") or NOT_TOLD,
-        "weights": weights if weights == "seeded" else model.get("weights_digest", NOT_TOLD),
-        "graph": model.get("graph_digest", NOT_TOLD),
+        "input": model.get("input", NOT_RECORDED),
+        "dataset": within(model, "dataset", "name") or NOT_RECORDED,
+        "weights": weights if weights == "seeded" else model.get("weights_digest", NOT_RECORDED),
+        "graph": model.get("graph_digest", NOT_RECORDED),
         "source": model.get("source_digest"),
         # Cut elsewhere, the same number is another point.
         "points": [(within(cut, "name"), within(cut, "payload_bytes")) for cut in model.get("points") or ()],
@@ -176,7 +176,7 @@ def _differing(known: Iterable[Settings]) -> dict[str, list[str]]:
         scope: [
             name
             for name in dict.fromkeys(chain.from_iterable(several))
-            if len({named.get(name, NOT_TOLD) for named in several}) > 1
+            if len({named.get(name, NOT_RECORDED) for named in several}) > 1
         ]
         for scope, several in by_scope.items()
     }
@@ -186,7 +186,7 @@ def _named_by_one(apart: Mapping[Trials, Differing]) -> tuple[str, dict[Trials, 
     """The first setting that alone tells all apart, and each kind of trials named after it; empty if none does."""
     together = {(kind[1:], tuple(settings.items())) for kind, settings in apart.items()}
     for key in next(iter(apart.values()), {}):
-        values = {kind: settings.get(key, NOT_TOLD) for kind, settings in apart.items()}
+        values = {kind: settings.get(key, NOT_RECORDED) for kind, settings in apart.items()}
         alone = {(kind[1:], value) for kind, value in values.items()}
         labels = {kind: f"{key[1]}={_words(value)}" for kind, value in values.items()}
         if len(alone) == len(together) and max(map(len, labels.values())) <= LABEL_LIMIT:
@@ -206,21 +206,19 @@ def _lettered(apart: Mapping[Trials, Differing]) -> dict[Trials, str]:
 
 def _letters() -> Iterator[str]:
     """a, b, ..., z, aa, ab, ..."""
-    yield from string.ascii_lowercase
-    for first in _letters():
-        yield from (first + second for second in string.ascii_lowercase)
+    return ("".join(each) for n in count(1) for each in product(string.ascii_lowercase, repeat=n))
 
 
 def _notes(apart: Mapping[Trials, Differing], labels: Mapping[Trials, str], naming: str) -> Iterator[str]:
     if not labels:
         return
-    members = _grouped((label, kind[0]) for kind, label in labels.items())
+    members = grouped((label, kind[0]) for kind, label in labels.items())
     each = "; ".join(f"{label}: {some(runs)}" for label, runs in members.items())
     yield f"settings differ, so these runs are not pooled: {each}"
     for scope, name in dict.fromkeys(chain.from_iterable(apart.values())):
         if name == naming:
             continue  # its values are the setups' names
-        having = _grouped(
+        having = grouped(
             (_words(settings[scope, name]), labels[kind])
             for kind, settings in apart.items()
             if (scope, name) in settings
@@ -229,7 +227,7 @@ def _notes(apart: Mapping[Trials, Differing], labels: Mapping[Trials, str], nami
         yield f"{f'{scope}: ' if scope else ''}{name} is {values}"
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """What belongs to each first one, each once."""
     groups: dict[str, dict[str, None]] = defaultdict(dict)
     for one, other in pairs:

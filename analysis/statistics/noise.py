@@ -104,8 +104,9 @@ def floor_sentences(known: Floors) -> Iterator[str]:
         if any(share >= 0.0005 for share in shown.values()):
             each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shown.items())
             yield (
-                f"noise floor of {of}: {each}: identical treatments differ by so much beyond what their rounds explain "
-                f"({again}); it is in every probability, and no verdict is given that it would overturn"
+                f"noise floor of {of}: {each}: identical treatments differ by this much beyond what their rounds "
+                f"explain ({again}); every probability includes it, and no difference that it can explain is called "
+                "significant"
             )
         else:
             yield f"noise floor of {of}: identical treatments differ by no more than their rounds explain ({again})"

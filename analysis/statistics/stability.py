@@ -23,7 +23,7 @@ UNSTEADY = 0.05
 """A figure is steady if half of its interval is no more of it."""
 OUTLYING = 0.1
 """Chance flags fewer, also with 6 rounds and two figures of each: 6 %."""
-WORTH_TELLING = 1.0
+WORTH_REPORTING = 1.0
 """A drift of less, in percent over a run, changes no conclusion."""
 RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 
@@ -211,7 +211,7 @@ def _outliers(measured: pd.DataFrame) -> Iterator[str]:
 
 
 def _drifting(drifts: pd.DataFrame) -> Iterator[str]:
-    drifting = drifts[drifts["drifts"].astype(bool) & (drifts["change_percent"].abs() >= WORTH_TELLING)]
+    drifting = drifts[drifts["drifts"].astype(bool) & (drifts["change_percent"].abs() >= WORTH_REPORTING)]
     if drifting.empty:
         return
     worst = drifting.loc[drifting["change_percent"].abs().idxmax()]
@@ -239,7 +239,7 @@ class Certainty:
     """What is known after some rounds.
 
     rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
-    within what was asked; widest: the worst of them in words, `` without intervals. conditions: those they belong to,
+    as well as is wanted; widest: the worst of them in words, empty without intervals. conditions: those they belong to,
     as in `CONDITION` but its setup. lost: points without any valid trial in `LEAST_VALUES` rounds or more, in words.
     mostly_invalid: points that are not known and were valid in fewer than half of `FAIR_TRIAL` rounds or more.
     """
