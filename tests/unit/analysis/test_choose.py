@@ -61,6 +61,16 @@ def test_the_front_is_that_of_a_hundred_thousand_splits() -> None:
     assert figures(of, found) == figures(of, best)
 
 
+def test_among_so_many_splits_that_nobody_can_try_each_none_of_those_tried_dominates_the_front() -> None:
+    of = chain(8, units=175, seed=5)
+    found = front(of)
+    assert (np.diff(found, axis=1) >= 0).all()
+    tried = np.sort(np.random.default_rng(1).integers(0, of.last + 1, (50_000, of.hosts - 1)), axis=1)
+    latency_s, ips = of.latency_s(tried), of.throughput_ips(tried)
+    for split_s, split_ips in zip(of.latency_s(found), of.throughput_ips(found), strict=True):
+        assert not ((latency_s < split_s * (1 - 1e-9)) & (ips > split_ips * (1 + 1e-9))).any()
+
+
 def test_latency_is_stages_links_and_what_the_backend_adds() -> None:
     of = Chain(
         np.array([[0, 0.1, 0.3], [0, 0.01, 0.02], [0, 0.001, 0.003]]),
