@@ -21,10 +21,12 @@ from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
 from analysis.model_profile import ModelProfile
+from analysis.points import competing
 from analysis.prediction import compared
 from analysis.runs.load import Run, Runs, joined, links
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
+from analysis.runs.struck import with_struck
 from analysis.schema import STATUSES
 from analysis.statistics import host_load, noise
 from analysis.statistics.stability import drifts, warnings
@@ -70,7 +72,8 @@ class Findings:
     """Frames, named after the functions that make them, and sentences of one line each.
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
-    verdicts: backends in pairs. notes: what could not be shown. files: what was written.
+    verdicts: backends in pairs. notes: what could not be shown. files: what was written. struck: what a search
+    struck off (`analysis.runs.struck`).
     """
 
     runs: list[Run]
@@ -91,6 +94,7 @@ class Findings:
     verdicts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    struck: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def on_one_machine(self) -> bool:
@@ -108,26 +112,28 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
     options = options or Options()
     known = joined(runs)
     trials = energy.with_middle(known.trials, known.stages)
+    rivals = competing(trials)
     made = fronts(trials, options.objectives, options.where)
     rows = made.front
-    drifting = drifts(trials)
+    drifting = drifts(rivals)
     findings = Findings(
         runs=known.runs,
         trials=trials,
         stages=known.stages,
         links=links([run.folder for run in known.runs]),
-        front=rows,
+        front=with_struck(rows, trials, known.struck),
+        struck=known.struck,
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
         overhead=overhead(trials, known.stages, _profiles(known.runs)),
-        paired=paired(trials),
+        paired=paired(rivals),
         drifts=drifting,
         objectives=options.objectives,
         where=options.where,
         notes=[*known.notes],
     )
     manifests = [run.manifest for run in findings.runs]
-    findings.answers += answers(trials, known.stages, manifests, front=rows)
+    findings.answers += answers(rivals, known.stages, manifests, front=rows)
     profiles, unread = _profiles_of(known.runs, options.profiles)
     findings.prediction = compared.compared(rows, profiles, manifests)
     findings.warnings += [

@@ -13,6 +13,10 @@ CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"
 another testbed; it is empty where all runs are alike."""
 CELL = [*CONDITION, "backend", "point"]
 TRIAL = ["run", *CELL, "round"]
+SETTLED = "settled"
+"""A column that runs with a search have: how a cell was struck off; of one that was not, empty text among trials, and
+`MEASURED` beside the front."""
+MEASURED = "measured"
 NONE = ""
 """The backend of a point where nothing crosses."""
 _OF_POINT = ["model", "setup", "point"]
@@ -74,6 +78,11 @@ def short_step(step: str, hosts: int) -> str:
 def link_number(near: str) -> int:
     """Which link begins at that host, counted from the edge's, which is 1."""
     return 1 if near == "edge" else int(near.removeprefix("middle")) + 1
+
+
+def competing(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials of cells that no search struck off: what was measured fewer times than the others is not compared."""
+    return trials[trials[SETTLED] == ""] if SETTLED in trials else trials
 
 
 def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:

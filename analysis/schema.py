@@ -298,6 +298,29 @@ LINKS = _table(
         where the trace was when the probe began
     """,
 )
+STRUCK = _table(
+    "struck.csv",
+    """
+    name: run model point point_name backend netem
+        the cell that `--search` struck off, as in `trials.csv`
+    whole: batch_size
+    name: codec in_flight_asked
+    whole: round
+        after which round it was struck off
+    name: how
+        `physics`: it has no trial, and its bound is worse than what another cell was measured at, in latency and
+        throughput. `rounds`: in differences within rounds, another cell was better by over 2 % in one of them, and not
+        worse by as much in the other
+    positive: latency_s throughput_ips
+        `physics`: its bound; `rounds`: the medians of its valid trials
+    not negative: payload_bytes
+        tensor bytes that cross the first link in one request
+    name: by_point by_backend
+        the cell that beats it
+    not negative: probability
+        that this is chance, at most: over all looks at the rows, and all pairs of cells
+    """,
+)
 REQUESTS = _table(
     "requests/",
     """
@@ -397,7 +420,7 @@ PROFILE_TABLES = (PROFILE, BACKENDS)
 
 KINDS: dict[str, Kind] = {
     column.name: column.kind
-    for table in (TRIALS, STAGES, LINKS, *PROFILE_TABLES)
+    for table in (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES)
     for column in table.described
 }
 """By column of a CSV file: what it may hold, in whichever of them."""
@@ -435,7 +458,7 @@ README = Path(__file__).resolve().parents[1] / "results" / "README.md"
 
 def documented(text: str) -> str:
     """A text in which each table between `<!-- columns: FILE -->` and `<!-- end -->` is as the schema says."""
-    for table in (TRIALS, STAGES, LINKS, REQUESTS, DEVICES, *PROFILE_TABLES):
+    for table in (TRIALS, STAGES, LINKS, STRUCK, REQUESTS, DEVICES, *PROFILE_TABLES):
         mark = f"<!-- columns: {table.file} -->\n"
         before, found, rest = text.partition(mark)
         if found:

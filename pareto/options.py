@@ -136,6 +136,13 @@ _OPTIONS = (
     ),
     Option("trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", type=int),
     Option(
+        "search",
+        "Measure what is likely on the front first, and strike off what cannot be on it.",
+        False,
+        type=bool,
+        switch="--search",
+    ),
+    Option(
         "until",
         "Add rounds until each point that may be on a front is known within this, such as 5%.",
         None,

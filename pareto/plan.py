@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pareto import bounds
@@ -227,6 +227,22 @@ def last_rounds(
         if cell.condition in last:
             last[cell.condition] = max(last[cell.condition], number)
     return last
+
+
+def some(
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    networks: Mapping[str, Sequence[Profile]],
+    number: int,
+    wanted: Container[Cell],
+) -> Plan:
+    """These cells in a round of this number, in that round's order."""
+    trials = [
+        _trial(cell, number, sweep, models, networks)
+        for cell in _order(sweep, models, networks, number)
+        if cell in wanted
+    ]
+    return Plan(_with_restarts(sweep, trials), sweep.trials)
 
 
 def further(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pareto import plan, reporting, screen, simulated, splits
+from analysis.naming import file_stem
+from pareto import PROFILES, plain_files, plan, reporting, screen, simulated, splits
 from pareto.console import console as standard_output
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -35,7 +36,9 @@ from partitions import model as partitioned
 from partitions.registry import canonical as canonical_name
 
 if TYPE_CHECKING:
+    from analysis.model_profile import ModelProfile
     from analysis.statistics.stability import Certainty
+    from pareto.searching import Searching
 
 
 def run(
@@ -64,7 +67,8 @@ def run(
             manifest = new_manifest(sweep, job.records, job.networks)
             store = held.enter_context(closing(Store.create(out, job.name, manifest)))
         last = plan.last_rounds(sweep, job.facts, job.networks, done)
-        return job.run(store, planned, job.stopping(store, last), figures)
+        search = job.search(store) if sweep.search else None
+        return job.run(store, planned, job.stopping(store, last, search), figures)
 
 
 class Job:
@@ -124,7 +128,39 @@ class Job:
         kind = f"-{SIMULATED}" if self._simulation is not None else ""
         return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
-    def stopping(self, store: Store, last: Mapping[Condition, int]) -> Stopping:
+    def search(self, store: Store) -> Searching:
+        """The search of the run, by its models' profiles: a run that goes on has those that it began with.
+
+        Raises UserError, TestbedError, StoreError.
+        """
+        from analysis import model_profile
+        from pareto.searching import Searching
+
+        kept = {name: store.folder / "profiles" / file_stem(name) for name in self.facts}
+        if all(folder.is_dir() for folder in kept.values()):
+            profiles = {name: model_profile.read(folder) for name, folder in kept.items()}
+        else:
+            profiles = self._model_profiles()
+            for name, profile in profiles.items():
+                with plain_files.written(kept[name]):
+                    kept[name].mkdir(parents=True, exist_ok=True)
+                    profile.write(kept[name])
+        return Searching(self.sweep, self.facts, self.networks, store, profiles)
+
+    def _model_profiles(self) -> dict[str, ModelProfile]:
+        """By model, what its units take on the testbed. Raises UserError, TestbedError."""
+        if self._simulation is not None:
+            from pareto.simulated.profiling import model_profile
+
+            return {name: model_profile(self._simulation, name, self.sweep) for name in self.facts}
+        from pareto import model_profiles
+
+        kept = model_profiles.make_or_reuse(self.console, self.sweep, PROFILES)
+        return {name: each.profile for name, each in kept.items()}
+
+    def stopping(
+        self, store: Store, last: Mapping[Condition, int], search: Searching | None = None
+    ) -> Stopping:
         """last: each condition's last round that is planned."""
         return Stopping(
             self.sweep,
@@ -135,6 +171,7 @@ class Job:
             self._began,
             partial(self.console.print, markup=False),
             self._now,
+            search,
         )
 
     def run(self, store: Store, planned: Plan, stopping: Stopping, figures: str) -> int:
@@ -143,7 +180,8 @@ class Job:
         try:
             self._measure(store, planned, stopping)
         except KeyboardInterrupt:
-            of = f" of {len(planned.trials)}" if self.sweep.until is self.sweep.budget is None else ""
+            is_all = self.sweep.until is self.sweep.budget is None and stopping.search is None
+            of = f" of {len(planned.trials)}" if is_all else ""
             self.console.print(f"interrupted: {tally.trials}{of} trials are kept")
             code = 130
         except (Aborted, StoreError, TestbedError) as error:
@@ -161,6 +199,9 @@ class Job:
             self._print_resume_command(store)
         took_s = None if self._simulation is None else time.monotonic() - self._began
         screen.summary(self.console, tally, self._now() - self._began, took_s)
+        if stopping.search is not None:
+            for line in stopping.search.summary():
+                self.console.print(line, markup=False)
         if not writable:
             return code
         from analysis.findings import Options
@@ -177,12 +218,13 @@ class Job:
         # The first is asked for before a testbed is built: a run that goes on may have measured enough.
         if (first := next(parts, None)) is None:
             return
+        expected = planned if stopping.search is None else first
         with closing(self._testbed()) as bed:
             session: dict[str, Any] = {"started_at": utc_now(), "driver": driver(), "testbed": bed.facts}
             workers = self._workers(bed, len(store.manifest()["sessions"]))
             with (
                 closing(workers),
-                screen.Progress(self.console, planned, shares_machine=bed.is_local) as progress,
+                screen.Progress(self.console, expected, shares_machine=bed.is_local) as progress,
             ):
                 session |= self._start(workers, bed)
                 store.drop_failed()

@@ -13,14 +13,18 @@ from partitions.points import Point, select
 Split = tuple[int, ...]
 MOST_SPLITS = 400
 """More would take days, so whoever means so many names them."""
+MOST_SEARCHED = 4000
+"""A search leaves most of them out. Of more, comparing their forecasts in pairs takes minutes."""
 ALL = "all"
 
 
-def find(model: str, points: Sequence[Point], selectors: Sequence[str], links: int) -> tuple[Split, ...]:
+def find(
+    model: str, points: Sequence[Point], selectors: Sequence[str], links: int, most: int = MOST_SPLITS
+) -> tuple[Split, ...]:
     """The splits of a model that `selectors` name, sorted. Raises UserError.
 
     selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
-    (`3+7`, `0-4+9`).
+    (`3+7`, `0-4+9`). most: how many there may be for more than two hosts.
     """
     anywhere: set[int] = set()
     splits: set[Split] = set()
@@ -30,13 +34,14 @@ def find(model: str, points: Sequence[Point], selectors: Sequence[str], links: i
         else:
             anywhere.update(_select(model, points, text))
     count = math.comb(len(anywhere) + links - 1, links)
-    if links == 1 or count <= MOST_SPLITS:
+    if links == 1 or count <= most:
         splits.update(itertools.combinations_with_replacement(sorted(anywhere), links))
         count = len(splits)
-    if links > 1 and count > MOST_SPLITS:
+    if links > 1 and count > most:
+        or_search = f" (--search: {MOST_SEARCHED})" if count <= MOST_SEARCHED else ""
         raise UserError(
-            f"{model}: {count} ways to split it over {links + 1} hosts are more than {MOST_SPLITS}: choose fewer with "
-            f"--points, as in 0,4,9 (any of these at each link) or {example(links)}"
+            f"{model}: {count} ways to split it over {links + 1} hosts are more than {most}{or_search}: choose "
+            f"fewer with --points, as in 0,4,9 (any of these at each link) or {example(links)}"
         )
     return tuple(sorted(splits))
 
@@ -46,7 +51,8 @@ def to_measure(model: str, points: Sequence[Point], sweep: Sweep, links: int) ->
 
     Unless the sweep has `only`, they include what a cut has to beat: the splits that leave the whole model to one host.
     """
-    splits = find(model, points, sweep.points, links)
+    most = MOST_SEARCHED if sweep.search else MOST_SPLITS
+    splits = find(model, points, sweep.points, links, most)
     if sweep.only:
         return splits
     whole = itertools.combinations_with_replacement((0, len(points) - 1), links)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pareto.sweep import Condition, Sweep
 
 if TYPE_CHECKING:
     from analysis.statistics.stability import Certainty
+    from pareto.searching import Searching
 
 NAMED = 5
 """Points without a valid trial, or with few, that are named in a line."""
@@ -27,7 +29,7 @@ class Stopping:
 
     last: each condition's last planned round. further: the plan of one more round of these conditions, by number. look:
     what is known so far of the front, and which points are not known within that share. began: `now` when the budget
-    began. say: prints a line for the user.
+    began. say: prints a line for the user. search: decides what each round has, in place of the plan.
     """
 
     sweep: Sweep
@@ -38,6 +40,7 @@ class Stopping:
     began: float
     say: Callable[[str], None]
     now: Callable[[], float] = time.monotonic
+    search: Searching | None = None
 
     def __post_init__(self) -> None:
         self._last = dict(self.last)
@@ -50,6 +53,9 @@ class Stopping:
         An added round has every cell of the conditions that are not sure: a front is of one condition, and its points
         are compared round by round.
         """
+        if self.search is not None:
+            yield from self._searched(self.search)
+            return
         if self.sweep.until is None and self.sweep.budget is None:
             self._ended = "done"
             if planned.trials:
@@ -68,6 +74,39 @@ class Stopping:
             if self._known is not None:
                 self.say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
             yield part
+
+    def _searched(self, search: Searching) -> Iterator[Plan]:
+        """The parts of a search; when all is settled, rounds of what is left, as for `plans`."""
+        while (part := search.part()) is not None:
+            left_s = self._left_s
+            if self.tally.trials and part.estimate_s * self.tally.pace > left_s:
+                shorter = search.hardest(part, left_s, self.tally.pace)
+                if shorter is None:
+                    self._fits(part)
+                    return
+                self.say(
+                    f"of round {part.trials[0].round}, {len(shorter.trials)} cells fit: the least clear ones"
+                )
+                part = shorter
+            yield part
+        if self.sweep.until is None and self.sweep.budget is None:
+            self._ended = "done"
+            return
+        self._last = {condition: search.last(condition) for condition in search.cells}
+        while numbers := self._next():
+            part = search.further(numbers)
+            if not self._fits(part):
+                return
+            self._last |= dict.fromkeys(numbers, part.trials[0].round)
+            if self._known is not None:
+                self.say(f"round {part.trials[0].round} is added: {_unsure(self._known)}")
+            yield part
+
+    @property
+    def _left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        budget_s = self.sweep.budget
+        return math.inf if budget_s is None else budget_s - (self.now() - self.began)
 
     def failed(self) -> None:
         """Note that the session ends because trials keep failing, or the testbed broke."""
@@ -103,10 +142,8 @@ class Stopping:
     def _fits(self, part: Plan) -> bool:
         """Whether the round will end within the budget. A session's first round is always measured."""
         budget_s = self.sweep.budget
-        if budget_s is None or not self.tally.trials:
-            return True
         foreseen_s = part.estimate_s * self.tally.pace
-        if self.now() - self.began + foreseen_s <= budget_s:
+        if budget_s is None or not self.tally.trials or foreseen_s <= self._left_s:
             return True
         spent = f"the next round, of about {duration(foreseen_s)}, does not fit into {duration(budget_s)}"
         self._end("budget", self._with_doubts(spent))

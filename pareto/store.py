@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from analysis.escaping import no_formula
-from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS, Kind, Table, trial_name
+from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
 from pareto import plain_files
 from pareto.plain_files import StoreError as StoreError
 from pareto.sweep import ALONG, Cell
@@ -220,6 +220,11 @@ class Store:
 
     def append_link(self, row: Row) -> None:
         plain_files.append(self.folder / "link.csv", _csv([_line(row, LINKS)]))
+
+    def write_struck(self, rows: Iterable[Row]) -> None:
+        """Write what a search has struck off, in place of what it had before."""
+        lines = [STRUCK.columns, *(_line(row, STRUCK) for row in rows)]
+        plain_files.replace(self.folder / STRUCK.file, _csv(lines))
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Write every request of a trial, in order: requests/<cell>-r<round>.parquet."""

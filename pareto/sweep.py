@@ -125,6 +125,7 @@ class Sweep(BaseModel):
     data_path: Annotated[Path, AfterValidator(_absolute)] | None = _option("data_path")
     images: int | None = _option("images", ge=1, le=MOST_IMAGES)
     trials: int = _option("trials", ge=1, le=MOST_TRIALS)
+    search: bool = _option("search")
     until: Annotated[float | None, quantity(units.share)] = _option("until", gt=0, lt=1)
     budget: Annotated[float | None, quantity(units.duration_s)] = _option("budget", gt=0, le=MOST_BUDGET_S)
     batch_sizes: Numbers = _option("batch_size")

@@ -18,7 +18,7 @@ from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, cell
 from analysis.fronts.objectives import Objective, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends
-from analysis.points import CONDITION, NONE, order, order_backends, pooled
+from analysis.points import CONDITION, NONE, competing, order, order_backends, pooled
 from analysis.statistics import posterior
 from analysis.statistics.noise import floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
@@ -151,7 +151,7 @@ def prepared(
     wanted, constraint = chosen(objectives), Where.parse(where)
     of_objectives = [objective.column for objective in wanted]
     known = floors(trials, of_objectives)
-    trials = pooled(trials)
+    trials = pooled(competing(trials))
     rows = cells(trials)
 
     needed = {*of_objectives, *constraint.columns}

@@ -19,6 +19,7 @@ from analysis.points import TRIAL
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest, sessions, within
 from analysis.runs.setups import SIMULATED, Setups, grouped, setups, some
+from analysis.runs.struck import marked, struck
 from analysis.schema import LINKS, STAGES, TRIALS, Table
 from pareto.errors import UserError
 
@@ -48,12 +49,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Joined:
-    """Runs, their trials and stages, and what a reader must know, a line each."""
+    """Runs, their trials and stages, what a reader must know, a line each, and what a search struck off."""
 
     runs: list[Run]
     trials: pd.DataFrame
     stages: pd.DataFrame
     notes: list[str]
+    struck: pd.DataFrame
 
 
 def folders(runs: Runs) -> list[Path]:
@@ -109,13 +111,15 @@ def load(runs: Runs) -> pd.DataFrame:
     `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
     `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not
     measured). A last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name.
-    Then `setup`: empty, or which trials must not be pooled with others, as `analysis.runs.setups` tells them apart.
-    What differs is logged, and where a file has a trial of a cell and round twice, as two writers may leave it: only
-    the first counts that did not fail.
+    Where a search struck cells off, `settled` says so (`analysis.runs.struck`). Then `setup`: empty, or which trials
+    must not be pooled with others, as `analysis.runs.setups` tells them apart. What differs is logged, and where a
+    file has a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
-    trials, _, _, notes = _trials(folders(runs))
+    where = folders(runs)
+    trials, labels, _, notes = _trials(where)
+    trials = marked(trials, struck(where, labels))
     for note in notes:
         log.warning("%s", note)
     return trials
@@ -164,7 +168,14 @@ def joined(runs: Runs) -> Joined:
         notes.append(
             f"{SIMULATED}: nothing of this was measured; compute times are stated, links are arithmetic"
         )
-    return Joined(each, trials, _stages(where, labels), [*notes, *_versions(each)])
+    struck_off = struck(where, labels)
+    return Joined(
+        each,
+        marked(trials, struck_off),
+        _stages(where, labels),
+        [*notes, *_versions(each)],
+        struck_off,
+    )
 
 
 def _versions(runs: Sequence[Run]) -> Iterator[str]:

@@ -1,0 +1,77 @@
+"""What searches struck off: their files, the trials of such cells, and their rows beside those of the front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.fronts.cells import cells
+from analysis.points import CELL, MEASURED, NONE, SETTLED, pooled, sorted_cells
+from analysis.runs import reading
+from analysis.runs.setups import Setups
+from analysis.schema import STRUCK
+
+BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
+"""Columns beside the front: the bound of a cell without a trial."""
+_OF_RUN = ["run", *(name for name in CELL if name != "setup")]
+
+
+def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
+    """One row for each cell that a search of these runs struck off: the columns of `STRUCK`, and `setup`.
+
+    Raises UserError for a file that is no such table.
+    """
+    parts = [
+        reading.read(folder, STRUCK)[0].to_pandas().assign(run=folder.resolve().name)
+        for folder in where
+        if reading.is_there(folder, STRUCK)
+    ]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=[*STRUCK.columns, "setup"])
+    frame = pd.concat(parts, ignore_index=True)[list(STRUCK.columns)]
+    return frame.assign(setup=setups.of(frame))
+
+
+def marked(trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
+    """The trials with the column `SETTLED`; as they are where nothing was struck off."""
+    if struck_off.empty:
+        return trials
+    how = struck_off.drop_duplicates(_OF_RUN).set_index(_OF_RUN)["how"]
+    of_trial = pd.MultiIndex.from_frame(trials[_OF_RUN].astype({"batch_size": "int64"}))
+    return trials.assign(**{SETTLED: how.reindex(of_trial).fillna("").to_numpy()})
+
+
+def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front, and one for each cell that was struck off: on no front, with what was measured of it.
+
+    Further columns: `SETTLED`, and `BOUNDS` of cells without a trial. A cell that another run has on its front, or
+    among what that dominates, keeps that row. As it is where nothing was struck off.
+    """
+    if struck_off.empty:
+        return front
+    named = struck_off.assign(
+        backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
+        **{SETTLED: struck_off["how"]},
+    ).drop_duplicates(CELL)
+    columns = [*CELL, "point_name", SETTLED]
+    bounds = named["how"].eq("physics")
+    named = named.assign(**{column: named[of].where(bounds) for column, of in BOUNDS.items()})[
+        [*columns, *BOUNDS]
+    ]
+    measured = cells(pooled(trials[trials[SETTLED] != ""])).drop(columns="point_name")
+    rows = named.merge(measured, on=CELL, how="left")
+    rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
+    rows = rows[rows["there"].isna()].drop(columns="there")
+    counts = ["rounds", "excluded", "trials", "left_out"]
+    rows[counts] = rows[counts].fillna(0).astype("int64")
+    empty = {"bool": False, "str": ""}
+    for name in (name for name in front if name not in rows):
+        rows[name] = empty.get(str(front[name].dtype), float("nan"))
+    rows["feasible"] = True
+    for name in front.select_dtypes("str"):
+        rows[name] = rows[name].fillna("").astype("str")
+    both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
+    return sorted_cells(both)[[*front.columns, SETTLED, *BOUNDS]]

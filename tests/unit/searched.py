@@ -1,0 +1,136 @@
+"""Searches of fronts whose truth is known, against all cells in every round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.statistics.samples import Bools, Floats, Ints
+from pareto.search import Prospects, decide, losses
+
+ROUNDS = 6
+OWN = 0.01
+"""Noise of a trial by itself where a round's noise is common to all its cells."""
+NETWORKS = ((0.1, 5e6), (0.005, 100e6), (0.01, 30e6))
+"""One-way delays (s) and rates (bit/s)."""
+BACKENDS_S = (0.0001, 0.0007)
+FORECAST_ERROR = (0.03, 0.05)
+"""Standard deviations of the forecast's latency and throughput, as shares."""
+MARGIN = 0.1
+"""What a bound leaves to the stages beyond their 5 % quantile."""
+FROM_MEDIAN = 1.645
+"""How far that quantile lies from the median of a normal distribution, in standard deviations."""
+TIED = 3.0
+"""Standard errors of a difference of two medians within which two cells are a tie."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """is_right, all_right: whether the search's front, and that of all cells in every round, are the true one up to
+    ties. share: of the time that all take; trials: of their number. lost: whether a cell of the true front was struck
+    off.
+    """
+
+    is_right: bool
+    all_right: bool
+    share: float
+    trials: float
+    lost: bool
+
+
+@dataclass(frozen=True)
+class Truth:
+    """`levels` and `bound`: cells x 2, on the scale of `pareto.search.losses`, without what noise adds to the bound."""
+
+    levels: Floats
+    bound: Floats
+
+
+def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False) -> Truth:
+    """A model of random units that is cut between two hosts at each point, over two backends.
+
+    ties: points in fours have the same units before them, so that all their figures are equal.
+    """
+    units = cells // 2 - 1
+    share = rng.lognormal(0, 0.6, units)
+    edge = np.concatenate([[0.0], np.cumsum(share / share.sum())]) * rng.uniform(0.05, 0.3)
+    nbytes = 150e3 * np.exp(rng.normal(1.2, 0.5, units + 1) - 2.5 * np.arange(units + 1) / units)
+    nbytes[0], nbytes[-1] = 150e3, 0
+    if ties:
+        same = np.concatenate([np.arange(1, units) // 4 * 4, [units]])
+        edge[1:], nbytes[1:] = edge[same], nbytes[same]
+    server = (edge[-1] - edge) / rng.uniform(4, 30)
+    delay_s, rate = NETWORKS[rng.integers(len(NETWORKS))]
+    crosses = nbytes > 0
+    line_s = 8 * nbytes / rate
+    sides = []
+    for faster in (0.0, MARGIN):
+        both = []
+        for over_s in BACKENDS_S:
+            stages = (1 - faster) * np.stack([edge, server])
+            adds_s = np.where(crosses, line_s + 2 * delay_s, 0) * (0.98 if faster else 1)
+            latency = stages.sum(axis=0) + adds_s + (0 if faster else over_s * crosses)
+            slowest = np.max([*stages, 0.98 * line_s if faster else line_s, latency / 64], axis=0)
+            both.append(losses(latency, 1 / slowest))
+        sides.append(np.concatenate(both))
+    return Truth(*sides)
+
+
+def repeat(
+    seed: int, cells: int, noise: float, kind: str, *, ties: bool = False, drift: float = 0.0
+) -> Result:
+    """One search. kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
+
+    drift: the logarithm by which all grows slower from the first round to the last.
+    """
+    rng = np.random.default_rng([seed, cells])
+    truth = landscape(rng, cells, ties=ties)
+    levels, count = truth.levels, 2 * ROUNDS
+    common, single = (noise, OWN) if kind == "common" else (0.0, noise)
+    shared = rng.normal(0, common, (count, 1, 2)) + drift * np.linspace(0, 2, count)[:, None, None]
+    figures = levels + shared + rng.normal(0, single, (count, *levels.shape))
+    then = rng.normal(0, common, 2)
+    known = Prospects(
+        levels + then + rng.normal(0, FORECAST_ERROR, levels.shape),
+        np.broadcast_to(FORECAST_ERROR, levels.shape),
+        truth.bound + then - FROM_MEDIAN * single,
+    )
+    seen = np.full_like(figures, np.nan)
+    while (now := decide(known, seen, ~np.isnan(seen[..., 0]), ROUNDS, 2 * ROUNDS + 2)).round:
+        seen[now.round - 1, now.due] = figures[now.round - 1, now.due]
+    left = np.flatnonzero(now.when == 0)
+    tie = TIED * single * math.sqrt(math.pi / ROUNDS)
+    seconds, done = _seconds(figures), ~np.isnan(seen[..., 0])
+    with np.errstate(invalid="ignore"):
+        medians = np.nanmedian(seen[:, left], axis=0)
+    every = np.median(figures[:ROUNDS], axis=0)
+    return Result(
+        _is_right(left[_front(medians)], levels, tie),
+        _is_right(np.flatnonzero(_front(every)), levels, tie),
+        float(seconds[done].sum() / seconds[:ROUNDS].sum()),
+        float(done.sum() / (ROUNDS * cells)),
+        bool((_front(levels) & (now.when > 0)).any()),
+    )
+
+
+def _seconds(figures: Floats) -> Floats:
+    """What each trial takes: two phases of some requests or half a second, warm-up, drain, and a probe."""
+    request_s, pace_s = np.exp(figures[..., 0]), np.exp(figures[..., 1])
+    return np.asarray(np.maximum(request_s, 0.6) + np.maximum(3 * pace_s, 0.5) + 2 * request_s + 0.6)
+
+
+def _front(levels: Floats) -> Bools:
+    no_better = (levels[:, None] >= levels[None]).all(axis=2)
+    return np.asarray(~(no_better & (levels[:, None] > levels[None]).any(axis=2)).any(axis=1))
+
+
+def _is_right(front: Ints, levels: Floats, tie: float) -> bool:
+    """Whether none of its cells is dominated by more than a tie, and each of the true front is within one of its cells.
+
+    The cover of Kone, Kaufmann & Richert (2023).
+    """
+    beaten = (levels[front][:, None] > levels[None] + tie).all(axis=2).any(axis=1)
+    covered = (levels[front][None] <= levels[_front(levels)][:, None] + tie).all(axis=2).any(axis=1)
+    return bool(not beaten.any() and covered.all())

@@ -1,0 +1,158 @@
+"""A search on a run without a machine: the command, its files, going on with it, and its budget."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pareto.plan import ModelFacts
+from pareto.searching import Searching
+from pareto.sweep import Sweep, make_sweep, networks_of
+from tests.program import command
+from tests.unit.simulated.worlds import MODEL, POINTS
+
+JOB = ("--model", MODEL, "--netem", "20ms-5mbit", "--testbed", "simulated", "--search", "--figures", "none")
+Rows = list[dict[str, str]]
+
+
+def only_run(folder: Path) -> Path:
+    (run,) = (folder / "out").iterdir()
+    return run
+
+
+def read(folder: Path, name: str) -> Rows:
+    with (only_run(folder) / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def key(row: dict[str, str]) -> tuple[str, str]:
+    return row["point"], row["backend"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a search's results, and what it printed."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = command(*JOB, "--out", str(folder / "out"))
+    assert done.code == 0, done.err
+    return folder, done.out
+
+
+def best(folder: Path) -> pd.DataFrame:
+    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
+    return front[front["on_front"].astype(str) == "True"]
+
+
+def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: tuple[Path, str]) -> None:
+    folder, out = whole
+    rounds = Counter(map(key, read(folder, "trials.csv")))
+    physics = {key(row) for row in read(folder, "struck.csv") if row["how"] == "physics"}
+    assert physics
+    assert not physics & rounds.keys()
+    assert len(physics | rounds.keys()) == 2 * POINTS
+    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
+    assert set(front["settled"]) <= {"measured", "physics", "rounds"}
+    assert set(best(folder)["settled"]) == {"measured"}
+    assert (best(folder)["rounds"].astype(int) >= 6).all()
+    # A point where nothing crosses is one cell beside the front, whatever backends it was measured under.
+    nothing = {str(POINTS - 1)} & {point for point, _ in rounds.keys() | physics}
+    assert len(front) == 2 * POINTS - len(nothing)
+    (line,) = re.findall(r"16 cells: [^;]*; [^;]* all cells would take", " ".join(out.split()))
+    assert f"{len(physics)} by physics" in line
+    assert len(list((only_run(folder) / "profiles").iterdir())) == 1
+
+
+def test_all_cells_give_the_same_front(whole: tuple[Path, str], tmp_path: Path) -> None:
+    job = [word for word in JOB if word != "--search"]
+    assert command(*job, "--out", str(tmp_path / "out")).code == 0
+    assert not (only_run(tmp_path) / "struck.csv").exists()
+    assert set(best(tmp_path)["point"]) == set(best(whole[0])["point"])
+
+
+def test_a_search_that_goes_on_does_only_what_is_missing(whole: tuple[Path, str], tmp_path: Path) -> None:
+    """Whatever of its rows are left, it ends with the trials of one that never stopped."""
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    run, trials = only_run(tmp_path), read(tmp_path, "trials.csv")
+    struck = (run / "struck.csv").read_text()
+    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
+    resume = ("--resume", str(run), "--model", MODEL, "--figures", "none")
+    (run / "trials.csv").write_text("".join(lines[:4]))
+    again = command(*resume)
+    assert again.code == 0, again.err
+    after = read(tmp_path, "trials.csv")
+    assert Counter((*key(row), row["round"]) for row in after) == Counter(
+        (*key(row), row["round"]) for row in trials
+    )
+    assert (run / "struck.csv").read_text() == struck
+    assert command(*resume).code == 0
+    assert read(tmp_path, "trials.csv") == after
+
+
+def test_rounds_are_added_for_what_is_left_alone(tmp_path: Path) -> None:
+    done = command(*JOB, "--out", str(tmp_path / "out"), "--budget", "60s")
+    assert done.code == 0, done.err
+    trials, struck = read(tmp_path, "trials.csv"), read(tmp_path, "struck.csv")
+    last = str(max(int(row["round"]) for row in trials))
+    assert int(last) > 6
+    assert not {key(row) for row in trials if row["round"] == last} & {key(row) for row in struck}
+
+
+def test_a_short_budget_goes_to_the_least_clear_cells(tmp_path: Path) -> None:
+    job = (*JOB, "--netem", "100ms-2mbit")
+    short = command(*job, "--out", str(tmp_path / "out"), "--budget", "15s")
+    assert short.code == 0, short.err
+    assert "least clear" in short.out
+    assert 2 < len(read(tmp_path, "trials.csv")) < 2 * POINTS
+
+
+class Rounds:
+    """A store with these rows."""
+
+    run = "r"
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.struck: list[Any] = []
+
+    def rows(self) -> Rows:
+        return self._rows
+
+    def write_struck(self, rows: list[Any]) -> None:
+        self.struck = rows
+
+
+def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
+    sweep = sweep or make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp"})
+    facts = {"m": ModelFacts((("input", 9), ("mid", 5), ("output", 0)), 0.1, splits=((0,), (1,), (2,)))}
+    store: Any = Rounds(rows)
+    return Searching(sweep, facts, networks_of(sweep, 1), store, {})
+
+
+def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> dict[str, str]:
+    return {
+        **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "in_flight_asked": "auto"},
+        **{"point": str(point), "backend": "tcp", "round": str(number), "status": status},
+        **{"latency_s": latency_s, "throughput_ips": "10", "wall_s": "2"},
+    }
+
+
+def test_failed_trials_are_due_again_and_invalid_ones_are_not() -> None:
+    part = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "invalid")]).part()
+    assert part is not None
+    assert [(trial.cell.point, trial.round) for trial in part.trials] == [("1", 1)]
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
+    search = searching([row(point, number + 1) for number in range(rounds) for point in range(3)])
+    (line,) = search.summary()
+    counted = {0: "3 open", 1: "3 in 1 round", 2: "3 in 2 rounds"}[rounds]
+    assert line.startswith(f"3 cells: {counted}; ")
+    assert (search.part() is None) == (rounds == 2)
