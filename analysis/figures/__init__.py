@@ -28,37 +28,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.figures.notebook import attribution as attribution
-    from analysis.figures.notebook import bound as bound
-    from analysis.figures.notebook import cuts as cuts
-    from analysis.figures.notebook import energy as energy
-    from analysis.figures.notebook import example as example
-    from analysis.figures.notebook import front as front
-    from analysis.figures.notebook import fronts as fronts
-    from analysis.figures.notebook import paired as paired
-    from analysis.figures.notebook import payload as payload
-    from analysis.figures.notebook import pipelining as pipelining
-    from analysis.figures.notebook import utilization as utilization
+    from analysis.figures.notebook import *  # noqa: F403 - for editors and type checkers
 
 __all__ = [
-    *(
-        "attribution",
-        "bound",
-        "cuts",
-        "energy",
-        "example",
-        "front",
-        "fronts",
-        "paired",
-        "payload",
-        "pipelining",
-    ),
-    "utilization",
-]
+    "attribution", "bound", "cuts", "energy", "example", "front", "fronts",  # noqa: F405
+    "paired", "payload", "pipelining", "utilization",  # noqa: F405
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """The function of that name. matplotlib is imported when the first one is asked for, not with the package."""
+    """Return the function of that name. matplotlib is imported when it is first asked for, not with the package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("analysis.figures.notebook"), name)

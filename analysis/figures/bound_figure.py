@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from analysis.figures import style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import Label, place_labels, settle
+from analysis.figures.labels import DOWN_RIGHT, UP_LEFT, Label, place_labels, settle
 from analysis.figures.style import entry
 from analysis.naming import cell_name, subject, time_unit
 
@@ -27,8 +27,6 @@ NAMED = 8
 """Up to this many points beyond their bound are named in the caption."""
 ROUNDING = 1e-6
 """Medians are written with nine digits: one that is beyond its bound by less than this share may be within it."""
-
-_UP_LEFT, _DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def _label(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     scaled, _ = _scaled(rows, measure)
     worst = scaled.sort_values(measure.efficiency, kind="stable").index[:WORST]
     named = scaled.index.isin(worst) | beyond(scaled, measure)
-    away = _UP_LEFT if measure.name == "latency" else _DOWN_RIGHT
+    away = UP_LEFT if measure.name == "latency" else DOWN_RIGHT
     ends = np.array(axes.get_xlim())
     place_labels(
         axes,

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from analysis.figures import style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import Label, place_labels, settle
+from analysis.figures.labels import DOWN_LEFT, UP_LEFT, Label, place_labels, settle
 from analysis.figures.style import Series, entry
 from analysis.fronts import energy
 from analysis.naming import subject, time_unit
@@ -27,7 +27,6 @@ SMALLEST_PT, LARGEST_PT = 2.5, 7.5
 """Marker diameters of the least and the most energy, in the panel that has no axis for it."""
 
 HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "alpha": 0.5}
-_UP_LEFT, _DOWN_LEFT = 0.75 * np.pi, -0.75 * np.pi
 
 
 def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -63,9 +62,9 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         logarithmic = by_latency.get_yscale() == "log"
         diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)
         panels = [
-            _Panel(plane, "latency", "throughput_ips", _UP_LEFT, diameter),
-            _Panel(by_throughput, "energy_j", "throughput_ips", _UP_LEFT),
-            _Panel(by_latency, "latency", "energy_j", _DOWN_LEFT),
+            _Panel(plane, "latency", "throughput_ips", UP_LEFT, diameter),
+            _Panel(by_throughput, "energy_j", "throughput_ips", UP_LEFT),
+            _Panel(by_latency, "latency", "energy_j", DOWN_LEFT),
         ]
         for panel in panels:
             panel.draw(drawn)
@@ -108,7 +107,7 @@ class _Panel:
 
     def draw(self, drawn: Sequence[Series]) -> None:
         self._axes.grid(True)
-        arrow = "\N{NORTH WEST ARROW}" if self._best == _UP_LEFT else "\N{SOUTH WEST ARROW}"
+        arrow = "\N{NORTH WEST ARROW}" if self._best == UP_LEFT else "\N{SOUTH WEST ARROW}"
         self._axes.set_title(f"{arrow} better", loc="left", fontsize=7, fontweight="normal", color="0.4")
         for one in drawn:
             for on_front, rows in one.rows.groupby("on_energy_front"):

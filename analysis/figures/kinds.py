@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -84,34 +83,20 @@ def _of_conditions(
     findings: Findings, front: pd.DataFrame, shown: pd.DataFrame, testbed: str
 ) -> Iterator[Drawing]:
     medians = costs.stage_medians(findings.stages, findings.trials)
-    manifest = findings.runs[0].manifest if findings.runs else {}
     for key, rows in shown.groupby(FIGURE, dropna=False):
         if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
-            frames = [
-                _of(frame, key) for frame in (medians, findings.attainment, findings.paired, findings.trials)
-            ]
-            condition = _of_condition(rows, *frames, testbed=testbed, manifest=manifest)
-            predicted = findings.prediction
-            if len(predicted):
-                text = conditions(rows, testbed)
-                condition = itertools.chain(condition, [predicted_drawing(_of(predicted, key), text)])
-            for drawing in condition:
+            name = figure_name(rows, front)
+            for drawing in _of_condition(findings, key, rows, _of(medians, key), testbed):
                 if drawing is not None:
-                    yield replace(drawing, name=figure_name(rows, front))
+                    yield replace(drawing, name=name)
 
 
 def _of_condition(
-    rows: pd.DataFrame,
-    stages: pd.DataFrame,
-    attainment: pd.DataFrame,
-    pairs: pd.DataFrame,
-    trials: pd.DataFrame,
-    *,
-    testbed: str,
-    manifest: Mapping[str, Any],
+    findings: Findings, key: tuple[Any, ...], rows: pd.DataFrame, stages: pd.DataFrame, testbed: str
 ) -> Iterator[Drawing | None]:
+    manifest = findings.runs[0].manifest if findings.runs else {}
     text = conditions(rows, testbed)
-    yield front_drawing(rows, text, attainment)
+    yield front_drawing(rows, text, _of(findings.attainment, key))
     yield attribution_drawing(costs.stage_times(rows, stages), text)
     if stages.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
         yield utilization_drawing(rows, stages, text)
@@ -121,13 +106,12 @@ def _of_condition(
     if charged["energy_of"].nunique() == 1:
         yield energy_drawing(charged, text, energy.note(charged, manifest))
     yield bound_drawing(rows, text)
-    yield paired_drawing(pairs, trials, testbed)
+    yield paired_drawing(_of(findings.paired, key), _of(findings.trials, key), testbed)
     yield payload_drawing(rows, stages, manifest)
     yield pipelining_drawing(rows, testbed)
+    if len(findings.prediction):
+        yield predicted_drawing(_of(findings.prediction, key), text)
 
 
 def _of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:
-    same = pd.Series(True, index=frame.index)
-    for column, value in zip(columns, key, strict=True):
-        same &= frame[column] == value
-    return frame[same]
+    return frame[frame[columns].eq(pd.Series(key, columns)).all(axis=1)]

@@ -27,6 +27,10 @@ _MARGIN_PT = 0.8
 _BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3}
 
 
+UP_LEFT, DOWN_RIGHT, DOWN_LEFT = 0.75 * np.pi, -0.25 * np.pi, -0.75 * np.pi
+"""Directions of a label."""
+
+
 class Label(NamedTuple):
     """A text for a point (data units), in its backend's colour, and the direction (radians) where it would best go."""
 

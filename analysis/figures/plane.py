@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon, Rectangle
 
 from analysis.figures.axes import fit_axis
-from analysis.figures.labels import Label, place_labels
+from analysis.figures.labels import DOWN_RIGHT, UP_LEFT, Label, place_labels
 from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, scattered, series
 from analysis.fronts.indicators import staircase
 from analysis.naming import point_label, time_unit
@@ -20,7 +20,6 @@ from analysis.points import CONDITION, NONE, cuts, undivided
 from analysis.statistics.samples import Floats
 
 MARKER_PT = 5.0
-UP_LEFT, DOWN_RIGHT = 0.75 * np.pi, -0.25 * np.pi
 NAMED_LABELS = 16
 """Up to this many labels carry the point's name; with more, or with a chain's cuts, only numbers are legible."""
 MOST_CORNERS = 300
