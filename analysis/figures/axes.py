@@ -78,9 +78,8 @@ def tick_logarithmic(axis: Axis, locator: Locator) -> None:
 
 
 def in_order(rows: pd.DataFrame) -> pd.Series:
-    """Return the names (`point_name`, or "") of all points of some rows, indexed by point, ordered by their cuts."""
-    points = rows[["point"]].assign(point_name=rows.get("point_name", ""))
-    named = points.groupby("point")["point_name"].max().reset_index()
+    """Return the names (`point_name`) of all points of some rows, indexed by point, ordered by their cuts."""
+    named = rows.groupby("point")["point_name"].max().reset_index()
     ordered: pd.Series = named.sort_values("point", key=order).set_index("point")["point_name"]
     return ordered
 

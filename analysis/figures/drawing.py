@@ -97,7 +97,7 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
         f"{_several('Model', models)} at {_several('profile', profiles)}",
         _several("batch size", sorted(rows["batch_size"].unique())),
         _several("codec", [codec for codec in rows["codec"].unique() if codec not in ("", "none")]),
-        _several("setup", [setup for setup in rows.get("setup", pd.Series(dtype=str)).unique() if setup]),
+        _several("setup", [setup for setup in rows["setup"].unique() if setup]),
         *sorted({text for depth in rows["in_flight_asked"].unique() if (text := in_flight(depth))}),
     ]
     counts = sorted({int(count) for count in rows["rounds"] if count})

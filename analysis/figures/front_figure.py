@@ -98,8 +98,8 @@ def front_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame 
     return Drawing(
         "front",
         lambda width: front_figure(rows, attainment=attainment, width=width),
-        rows[[column for column in DATA if column in rows]],
-        caption(text, conditions, key(rows, attainment, loaded=True)),
+        rows[DATA],
+        caption(text, conditions, *key(rows, attainment, loaded=True)),
     )
 
 
@@ -127,7 +127,8 @@ def fronts_figure(
             axes.set_title(title, loc="left", fontsize="medium", fontweight="bold", pad=3)
             own = _measured(group)
             if own.empty:
-                _empty(axes)
+                axes.text(0.5, 0.5, "no valid trial", transform=axes.transAxes, ha="center", color="0.4")
+                axes.set(xticks=[], yticks=[])
                 continue
             plane = Plane(axes, own, measured, unit)
             for name, words, of in OBJECTIVES:
@@ -155,17 +156,13 @@ def fronts_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame
     return Drawing(
         "fronts",
         lambda width: fronts_figure(rows, attainment=attainment, width=width),
-        rows[[column for column in DATA if column in rows]],
-        caption("The fronts across profiles, a panel for each", conditions, scales, key(rows, attainment)),
+        rows[DATA],
+        caption("The fronts across profiles, a panel for each", conditions, scales, *key(rows, attainment)),
     )
 
 
-def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> str:
-    """Return what the marks in the figure mean, in sentences. `loaded`: as of `Plane.draw`."""
-    return caption(*_key(rows, attainment, loaded=loaded), *_ties(rows))
-
-
-def _key(rows: pd.DataFrame, attainment: pd.DataFrame | None, *, loaded: bool) -> Iterator[str]:
+def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> Iterator[str]:
+    """Yield what the marks in the figure mean. `loaded`: as of `Plane.draw`."""
     is_plane = in_plane(rows)
     yield "Up and left is better"
     if is_plane:
@@ -177,11 +174,9 @@ def _key(rows: pd.DataFrame, attainment: pd.DataFrame | None, *, loaded: bool) -
         )
     if (rows["backend"] == NONE).any():
         yield "Where nothing crosses, all backends are the same: one point, and a corner of each staircase"
-    excluded = (
-        ~rows["feasible"].astype(bool) & (rows["rounds"] > 0) if "feasible" in rows else pd.Series(dtype=bool)
-    )
-    if excluded.any():
-        yield f"{excluded.sum()} points do not meet the condition that was set; they are drawn as dominated"
+    ruled_out = ~rows["feasible"].astype(bool) & (rows["rounds"] > 0)
+    if ruled_out.any():
+        yield f"{ruled_out.sum()} points do not meet the condition that was set; they are drawn as dominated"
     if rows["probability"].isna().all():
         yield "There are too few rounds to tell how sure a place on the front is"
     if (states(_measured(rows)) == "unsure").any():
@@ -198,12 +193,11 @@ def _key(rows: pd.DataFrame, attainment: pd.DataFrame | None, *, loaded: bool) -
         )
     if banded(attainment) and is_plane:
         yield "The band is what between 5 % and 95 % of the resamples of whole rounds attain"
+    yield _ties(rows)
 
 
-def _ties(rows: pd.DataFrame) -> list[str]:
+def _ties(rows: pd.DataFrame) -> str:
     """Return which pairs of points the data do not tell apart; with their profile, where there are several."""
-    if "ties" not in rows:
-        return []
     tied = rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")]
     several = rows["netem"].nunique() > 1
     pairs: dict[tuple[str, frozenset[str]], str] = {}
@@ -212,17 +206,15 @@ def _ties(rows: pd.DataFrame) -> list[str]:
         for other in str(row["ties"]).split("; "):
             text = f"{own} and {other}" + (f" at {row['netem']}" if several else "")
             pairs.setdefault((row["netem"], frozenset((own, other))), text)
-    if not pairs:
-        return []
     named = "; ".join(list(pairs.values())[:TIES_NAMED])
     more = f"; and {len(pairs) - TIES_NAMED} more pairs" if len(pairs) > TIES_NAMED else ""
-    return [f"Not to be told apart: {named}{more}."]
+    return f"Not to be told apart: {named}{more}" if pairs else ""
 
 
 def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Return title and rows of each panel, from the quickest profile to the slowest."""
     more = ("batch_size", "in_flight_asked", "setup")
-    by = ["netem", *(column for column in more if column in rows and rows[column].nunique() > 1)]
+    by = ["netem", *(column for column in more if rows[column].nunique() > 1)]
     groups = [group for _, group in rows.groupby(by, dropna=False, sort=True)]
     # Stable, and NaN (nothing measured) last.
     medians = pd.Series([group["latency_s"].median() for group in groups])
@@ -257,11 +249,6 @@ def _title(first: pd.Series, by: list[str]) -> str:
 
 def _measured(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.dropna(subset=["latency_s", "throughput_ips"])
-
-
-def _empty(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "no valid trial", transform=axes.transAxes, ha="center", color="0.4")
-    axes.set(xticks=[], yticks=[])
 
 
 def _frame(grid: npt.NDArray[Any], count: int, drawn: int, common: dict[Literal["x", "y"], bool]) -> None:

@@ -87,7 +87,7 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
     """Draw two panels over the points: the difference in latency (ms or s) and in throughput (%), other - first.
 
     `data`: of `paired_data`. Above the upper panel stands the latency's difference in % of the first's. `counted`:
-    `rounds` and `excluded` of each cell, for the footnote.
+    of each cell, for the footnote.
     """
     points = in_order(data)
     pairs = list(_pairs(data))
@@ -215,8 +215,8 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
 def _counted(trials: pd.DataFrame) -> pd.DataFrame:
     """Return one row a cell, with the number of its valid trials and of the others."""
     ok = trials["status"] == "ok"
-    cells = trials.assign(rounds=ok, excluded=~ok).groupby(CELL, dropna=False)[["rounds", "excluded"]].sum()
-    return cells.reset_index()
+    counted = trials[CELL].assign(rounds=ok, left_out=~ok, trials=True)
+    return counted.groupby(CELL, dropna=False).sum().reset_index()
 
 
 def _sentences(data: pd.DataFrame) -> Iterator[str]:

@@ -216,8 +216,6 @@ class Plane:
 
 def under_load(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the points on their backend's front whose latency at full throughput is known."""
-    if "loaded_latency_s" not in rows:
-        return rows.iloc[:0]
     marked: pd.DataFrame = rows[rows["on_backend_front"].astype(bool) & rows["loaded_latency_s"].notna()]
     return marked
 
@@ -225,10 +223,8 @@ def under_load(rows: pd.DataFrame) -> pd.DataFrame:
 def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
     """Return the medians of `figure`, and the ends of what is drawn around them."""
     around = rows[contending(rows)]
-    pairs = (("low", "high"), ("least", "most"))
-    columns = [f"{figure}_{end}_{unit}" for pair in pairs for end in pair]
+    low, high, least, most = (around[f"{figure}_{end}_{unit}"] for end in ("low", "high", "least", "most"))
     # Of a point with an interval the range is not drawn.
-    low, high, least, most = (around.get(column, pd.Series(np.nan, around.index)) for column in columns)
     return pd.concat([rows[f"{figure}_{unit}"], low.fillna(least), high.fillna(most)]).dropna()
 
 
@@ -258,10 +254,8 @@ def states(rows: pd.DataFrame) -> pd.Series:
 
 
 def _ends(row: Mapping[Hashable, Any], first: str, last: str) -> list[float]:
-    """Return both ends of the latency, then of the throughput; NaN where a frame has no such column."""
-    return [
-        row.get(f"{figure}_{end}_{unit}", np.nan) for _, figure, unit in OBJECTIVES for end in (first, last)
-    ]
+    """Return both ends of the latency, then of the throughput."""
+    return [row[f"{figure}_{end}_{unit}"] for _, figure, unit in OBJECTIVES for end in (first, last)]
 
 
 def contending(rows: pd.DataFrame) -> pd.Series:
@@ -270,7 +264,8 @@ def contending(rows: pd.DataFrame) -> pd.Series:
 
 
 def known(rows: pd.DataFrame, column: str) -> pd.Series:
-    known: pd.Series = contending(rows) & rows.get(column, pd.Series(np.nan, rows.index)).notna()
+    """Return of which points that are, or may be, on a front a column is known."""
+    known: pd.Series = contending(rows) & rows[column].notna()
     return known
 
 

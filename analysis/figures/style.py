@@ -162,7 +162,7 @@ def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator
 
 def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
     """Return the rows, where those without a backend say whether they are on this backend's front."""
-    if backend == NONE or "on_fronts_of" not in rows:
+    if backend == NONE:
         return rows
     is_on = rows["on_fronts_of"].str.split("; ").map(lambda names: backend in names)
     return rows.assign(on_backend_front=rows["on_backend_front"].where(rows["backend"] != NONE, is_on))
@@ -195,15 +195,14 @@ def ink(colour: str) -> tuple[float, ...]:
 
 def left_out(rows: pd.DataFrame) -> str:
     """Return `5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
-    excluded, tried = rows["excluded"], rows["excluded"] + rows["rounds"]
-    number, trials = (int(rows.get(*of).sum()) for of in (("left_out", excluded), ("trials", tried)))
+    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
     return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def _footnote(figure: Figure, rows: pd.DataFrame) -> None:
     """Write under the figure that trials are simulated or left out: a picture may be shown without its caption."""
-    setups = rows.get("setup", pd.Series(dtype=str)).astype(str)
-    simulated = "Simulated: nothing was measured" if setups.str.startswith(SIMULATED).any() else ""
+    is_simulated = rows["setup"].astype(str).str.startswith(SIMULATED).any()
+    simulated = "Simulated: nothing was measured" if is_simulated else ""
     if text := ". ".join(filter(None, (simulated, left_out(rows)))):
         figure.supxlabel(f"{text}.", x=0.01, ha="left", fontsize=SMALL_PT, color="0.35")
 

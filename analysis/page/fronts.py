@@ -116,7 +116,7 @@ def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _condition(rows: pd.DataFrame) -> dict[str, Any]:
-    setup = str(rows.iloc[0].get("setup", ""))
+    setup = rows.iloc[0]["setup"]
     return {
         "title": condition_title(rows.iloc[0]),
         "about": _about(rows) + (f" Setup: {setup}." if setup else ""),
@@ -155,7 +155,7 @@ def _figures(rows: pd.DataFrame) -> Iterator[Column]:
     """Yield the columns of `_FIGURES` with a known cell."""
     # By the least latency: its parts are smaller still.
     time, per_second = time_unit(float(rows["latency_s"].min()))
-    devices = next((str(names) for names in rows.get("energy_of", ()) if names), "")
+    devices = next((str(names) for names in rows["energy_of"] if names), "")
     chain = len(hosts(str(rows["point"].iloc[0])))
     words = {
         "bound_by": lambda step: short_step(step, chain),
@@ -164,8 +164,6 @@ def _figures(rows: pd.DataFrame) -> Iterator[Column]:
     }
     for head, names, unit, scale, decimals, detail, group in _FIGURES:
         column, *high = names.split()
-        if column not in rows:
-            continue
         if column in words:
             cells = [words[column](str(text)) if text else UNKNOWN for text in rows[column].fillna("")]
             if set(cells) != {UNKNOWN}:
@@ -190,10 +188,10 @@ def _decimals(values: pd.Series, least: int = 2, most: int = 4) -> int:
 
 def _places(rows: pd.DataFrame) -> list[str]:
     """Return for each point whether it is on the front of all, of its backend, or of none."""
-    feasible = rows["feasible"] if "feasible" in rows else [True] * len(rows)
+    places = rows[["feasible", "on_front", "on_backend_front"]].itertuples(index=False)
     return [
         (_ALL if overall else _OWN if own else _DOMINATED) if allowed else _INFEASIBLE
-        for allowed, overall, own in zip(feasible, rows["on_front"], rows["on_backend_front"], strict=True)
+        for allowed, overall, own in places
     ]
 
 
@@ -214,7 +212,7 @@ def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
     fronts = [{_ALL: 2, _OWN: 1, _INFEASIBLE: -1}.get(place, 0) for place in _places(rows)]
     first = rows.iloc[0]
     return {
-        "keys": {name: str(first.get(key, "")) for key, name in KEYS.items()},
+        "keys": {name: str(first[key]) for key, name in KEYS.items()},
         "unit": unit,
         "any": names.index(NONE) if NONE in names else None,
         "points": [list(point) for point in zip(*places, backend, fronts, strict=True)],
@@ -268,6 +266,5 @@ def _table_of(rows: pd.DataFrame, head: str, caption: str) -> dict[str, Any]:
 
 
 def _named(rows: pd.DataFrame) -> Iterator[Column]:
-    keyed = rows[[key for key in CONDITION if key in rows]].to_dict("records")
-    yield Column("condition", [condition_title(row) for row in keyed])
+    yield Column("condition", [condition_title(row) for row in rows[CONDITION].to_dict("records")])
     yield Column("backend", [str(backend) for backend in rows["backend"]])

@@ -23,8 +23,16 @@ from analysis.figures.style import (
 def rows(**columns: Any) -> pd.DataFrame:
     """Two points of the front."""
     told = {"model": "net", "netem": "wifi", "batch_size": 1, "codec": "none", "in_flight_asked": "auto"}
-    told |= {"setup": "", "backend": "tcp", "point": ["0", "1"], "rounds": [6, 6], "excluded": [0, 0]}
-    return pd.DataFrame(told | columns)
+    told |= {
+        "setup": "",
+        "backend": "tcp",
+        "on_fronts_of": "tcp",
+        "point": ["0", "1"],
+        "rounds": [6, 6],
+        "excluded": [0, 0],
+    }
+    made = pd.DataFrame(told | columns)
+    return made.assign(left_out=made["excluded"], trials=made["excluded"] + made["rounds"])
 
 
 def drawing(excluded: int = 0) -> Drawing:

@@ -14,7 +14,7 @@ from matplotlib.patches import Polygon, Rectangle
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.figures import example
-from analysis.figures.drawing import conditions
+from analysis.figures.drawing import caption, conditions
 from analysis.figures.front_figure import (
     COLUMN_LABELS,
     COLUMNS,
@@ -49,6 +49,7 @@ def crafted(**columns: Any) -> pd.DataFrame:
         for end, factor in (("low", 0.95), ("high", 1.1), ("least", 0.9), ("most", 1.2)):
             told[f"{name}_{end}_{unit}"] = factor * values
     told |= {"on_backend_front": [True, True, False, False], "on_front": [True, True, False, False]}
+    told |= {"feasible": True, "on_fronts_of": "tcp", "loaded_latency_s": np.nan, "left_out": 0, "trials": 8}
     return pd.DataFrame(told | {"probability": [1.0, 0.7, 0.3, 0.0]} | columns)
 
 
@@ -79,9 +80,9 @@ def test_the_key_tells_what_is_drawn(snapshot: SnapshotAssertion) -> None:
         "other objectives": key(other, surfaces(other)),
         "under load": key(crafted(loaded_latency_s=0.05), loaded=True),
     }
-    assert {name: drawn.sentences(text) for name, text in keys.items()} == snapshot
+    assert {name: drawn.sentences(caption(*of)) for name, of in keys.items()} == snapshot
     assert "dotted" in front_drawing(crafted(loaded_latency_s=0.05), "").caption
-    assert "dotted" not in key(crafted(loaded_latency_s=0.05)), "several panels have no such lines"
+    assert "dotted" not in caption(*key(crafted(loaded_latency_s=0.05))), "several panels have no such lines"
 
 
 def test_what_is_sure_is_full_what_may_be_is_half_and_the_rest_hollow() -> None:
@@ -146,12 +147,6 @@ def test_too_few_rounds_are_drawn_as_their_range() -> None:
     assert boxes(axes) == []
     spans = {tuple(np.round(line.get_xdata(), 6)) for line in axes.lines if line.get_linewidth() == 0.6}
     assert {(9.0, 12.0), (18.0, 24.0)} <= spans
-
-
-def test_older_frames_without_ranges_are_drawn_too() -> None:
-    gone = [column for column in crafted() if column.rpartition("_")[0].endswith(("_least", "_most"))]
-    figure = front_figure(crafted(latency_low_s=np.nan).drop(columns=[*gone, "ties"]))
-    assert boxes(figure.axes[0]) == []
 
 
 def surfaces(rows: pd.DataFrame) -> pd.DataFrame:
@@ -242,9 +237,9 @@ def test_ties_are_named_once(snapshot: SnapshotAssertion) -> None:
     tied = crafted(ties=["tcp 1", "tcp 0; rpc 7", "tcp 0", ""])
     both = pd.concat([tied, tied.assign(netem="lte")])
     many = crafted(ties=["; ".join(f"rpc {number}" for number in range(TIES_NAMED + 2)), "", "", ""])
-    usual = drawn.sentences(key(crafted()))
-    assert [drawn.sentences(key(rows))[len(usual) :] for rows in (tied, both, many)] == snapshot
-    assert drawn.sentences(key(tied))[: len(usual)] == usual
+    usual, *more = (drawn.sentences(caption(*key(rows))) for rows in (crafted(), tied, both, many))
+    assert [sentences[len(usual) :] for sentences in more] == snapshot
+    assert more[0][: len(usual)] == usual
 
 
 def test_the_data_drawn_is_all_that_was_measured(tmp_path: Path) -> None:

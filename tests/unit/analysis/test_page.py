@@ -353,12 +353,6 @@ def test_runs_on_the_same_hosts_are_told_together(plain: Findings, tmp_path: Pat
     assert "report results/one results/two PATH/TO/three" in seen.texts["pre"][-1]
 
 
-def test_frames_of_older_analyses_will_do(plain: Findings, tmp_path: Path) -> None:
-    later = ["feasible", "ties", "probability_all", "outliers", "latency_p95_s", "edge_peak_rss_bytes"]
-    older = plain.front.drop(columns=[name for name in later if name in plain.front])
-    assert "0.5" in read(replace(plain, front=older), tmp_path).text
-
-
 def test_costs_and_hypervolumes_are_told_where_there_are_any(
     plain: Findings, usual: Read, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:

@@ -79,7 +79,7 @@ def test_title_and_legend_stay_within_the_figure(width: str, panels: int) -> Non
 
 
 def test_a_backend_looks_the_same_in_every_panel() -> None:
-    both = rows(backend=["tcp", "rpc"])
+    both = rows(backend=["tcp", "rpc"], on_fronts_of="", on_backend_front=True)
     whole = {one.label: one for one in series(both)}
     (alone,) = series(both[both["backend"] == "rpc"], among=both)
     assert (alone.label, alone.colour, alone.marker, alone.line) == (
@@ -90,7 +90,7 @@ def test_a_backend_looks_the_same_in_every_panel() -> None:
     )
     looks = [(one.colour, one.marker, str(one.line)) for one in whole.values()]
     assert all(len(set(column)) == 2 for column in zip(*looks, strict=True)), "never colour alone"
-    codecs = rows(codec=["none", "fp16"])
+    codecs = rows(codec=["none", "fp16"], on_fronts_of="", on_backend_front=True)
     assert [one.label for one in series(codecs)] == ["tcp fp16", "tcp none"]
 
 
