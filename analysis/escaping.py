@@ -29,7 +29,7 @@ def terminal(text: str) -> str:
     return "".join(
         character
         if character == "\n" or unicodedata.category(character) not in _UNSEEN
-        else _escape(character)
+        else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
 
@@ -42,7 +42,7 @@ def short(text: str, most: int = 300) -> str:
 
 def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with an apostrophe before every text that a spreadsheet would take for a formula."""
-    texts = [name for name, kind in table.dtypes.items() if not _is_number(kind)]
+    texts = [name for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
     escaped = {name: table[name].map(no_formula) for name in texts}
     changed = {name: column for name, column in escaped.items() if not column.equals(table[name])}
     return table.assign(**{str(name): column for name, column in changed.items()}) if changed else table
@@ -51,11 +51,3 @@ def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
 def no_formula(value: Any) -> Any:
     """Return a cell's value; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-def _is_number(kind: Any) -> bool:
-    return kind.kind in "biuf"
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

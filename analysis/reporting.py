@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from analysis import files, page
-from analysis.figures.drawing import save_all
-from analysis.figures.kinds import KINDS, MOST_CONDITIONS, drawings, latex_rows, testbeds, worth_showing
+from analysis.figures.drawing import save_all, testbeds
+from analysis.figures.kinds import KINDS, MOST_CONDITIONS, drawings, latex_rows, worth_showing
 from analysis.findings import Findings, Options, find
 from analysis.points import CONDITION
 from analysis.runs.load import Runs, folders
@@ -78,7 +78,7 @@ def _draw(findings: Findings, folder: Path, options: Options) -> None:
         for name, rows, pairs in latex_rows(findings):
             files.make(folder)
             if rows["on_backend_front"].any():
-                table = latex.front_latex(rows, testbeds(findings))
+                table = latex.front_latex(rows, testbeds(run.manifest for run in findings.runs))
                 findings.files.append(latex.save("front", name, table, folder))
             if pairs["pairs"].any():
                 findings.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))

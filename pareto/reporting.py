@@ -50,8 +50,7 @@ def show(console: Console, folders: Sequence[Path], options: Options, out: Path 
     from analysis.figures.kinds import worth_showing
     from analysis.points import CONDITION
     from analysis.reporting import report
-    from analysis.tables.front import front_table
-    from analysis.tables.overhead import overhead_table
+    from analysis.tables.front import front_table, overhead_table
 
     if (target := out or (folders[0] if len(folders) == 1 else None)) is None:
         target = _joined(folders)

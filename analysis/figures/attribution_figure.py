@@ -79,8 +79,6 @@ def draw_attribution(panels: Sequence[Axes], rows: pd.DataFrame, title: str, nam
 def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
     """`attribution_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     shown, selection = _selected(rows)
-    # Runs that took the network's time from medians of the others have some; none of a request is less than 0.
-    below = int((shown["network_s"] < 0).sum())
     text = caption(
         "Where the time of a request goes at each partition point, with one request in flight",
         conditions,
@@ -90,7 +88,6 @@ def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
         "latency of the backend",
         "A cross is a point without any valid trial" if shown["latency_s"].isna().any() else "",
         "Bars have no error bars: see the figure of the front",
-        f"At {below} points the network's time is less than the others' noise and not drawn" if below else "",
         selection,
     )
     data = shown[[*POINT, "latency_s", "latency_bound_s", *(part.column for part in _parts(shown))]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from analysis.advice.observed import NEEDED, WORKLOAD, observe
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
 from analysis.figures.axes import Scale
-from analysis.figures.drawing import Drawing, caption, conditions
+from analysis.figures.drawing import Drawing, caption, conditions, testbeds
 from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
@@ -65,11 +65,10 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
             continue
         # What a condition asks of a measured network cannot be asked of a predicted one.
         predictor = None if findings.where else _predictor(trials, findings.stages, known)
-        testbed = "; ".join(dict.fromkeys(str(manifest.get("testbed") or "") for manifest in manifests))
         name = [str(rows["model"].iloc[0])]
         for column, letter in (("batch_size", "b"), ("codec", ""), ("in_flight_asked", "d"), ("setup", "")):
             name += [f"{letter}{rows[column].iloc[0]}"] if findings.front[column].nunique() > 1 else []
-        if drawing := best_map_drawing(rows, known, predictor, testbed):
+        if drawing := best_map_drawing(rows, known, predictor, testbeds(manifests)):
             yield replace(drawing, name=tuple(part for part in name if part))
 
 
@@ -120,7 +119,7 @@ def best_map_figure(
     delays, rates = _scales(winners)
     page = width == "page"
     maps = {objective: areas(predictor, delays, rates, objective) for objective in _TITLES if predictor}
-    colours = colours_of([cell for one in maps.values() for cell in one.cells])
+    colours = colours_of([cell for of_cells in maps.values() for cell in of_cells])
     shown = rows[rows["netem"].isin(winners["netem"])]
     with style.blank(width, 3.6 if page else 5.4, shown) as figure:
         panels = figure.subplots(*((1, 2) if page else (2, 1)), sharex=True, sharey=True)
@@ -137,7 +136,7 @@ def best_map_figure(
             if objective in maps:
                 small = draw_areas(axes, maps[objective], colours, dots, _PANEL_PT[width])
                 unnamed |= small
-                titled |= set(maps[objective].cells) - small
+                titled |= set(maps[objective]) - small
             _dots(axes, here, dots, _DOT_PT[width])
         for axes in panels[:1] if page else panels:
             axes.set_ylabel("round-trip delay (ms)")
@@ -255,20 +254,15 @@ def _sentences(winners: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
         yield f"Not on the map, as their delay or rate is not one number or TCP does not fill it: {', '.join(absent)}"
 
 
-@dataclass(frozen=True)
-class Areas:
-    """Which of `cells` is best at each delay (rows) and rate (columns)."""
-
-    which: npt.NDArray[np.int64]
-    cells: list[Cell]
-
-
-def areas(predictor: Predictor, delays: Scale, rates: Scale, objective: str) -> Areas:
-    """Return what `predictor` puts first at each step of two scales, with the way back not shaped."""
+def areas(
+    predictor: Predictor, delays: Scale, rates: Scale, objective: str
+) -> dict[Cell, npt.NDArray[np.bool_]]:
+    """Return what `predictor` puts first somewhere, with the way back not shaped: and where on a grid of the steps of
+    two scales (rows: delays, columns: rates).
+    """
     which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
-    present, numbers = np.unique(which, return_inverse=True)
-    rows = predictor.cells.iloc[present].to_dict("records")
-    return Areas(numbers.reshape(which.shape), [(str(row["point"]), str(row["backend"])) for row in rows])
+    points, backends = (predictor.cells[column].astype(str) for column in ("point", "backend"))
+    return {(points.iloc[best], backends.iloc[best]): which == best for best in np.unique(which)}
 
 
 def cell_name(cell: Cell) -> str:
@@ -293,18 +287,21 @@ def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
 
 
 def draw_areas(
-    axes: Axes, one: Areas, colours: Mapping[Cell, Any], dots: Floats, panel_pt: tuple[float, float]
+    axes: Axes,
+    of_cells: Mapping[Cell, npt.NDArray[np.bool_]],
+    colours: Mapping[Cell, Any],
+    dots: Floats,
+    panel_pt: tuple[float, float],
 ) -> set[Cell]:
     """Draw the areas and name each where it is widest. Returns those that have no room for a name."""
-    height, width = one.which.shape
+    height, width = FINENESS
     x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
     # The outermost steps are half a step from the frame: the areas are to reach it.
     x[[0, -1]], y[[0, -1]] = (0, 1), (0, 1)
     step_pt = panel_pt[1] / height, panel_pt[0] / width
     small = set()
-    for number, cell in enumerate(one.cells):
-        inside = one.which == number
-        if len(one.cells) == 1:
+    for cell, inside in of_cells.items():
+        if len(of_cells) == 1:
             axes.set_facecolor(colours[cell])
         else:
             area = axes.contourf(

@@ -6,10 +6,11 @@ import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -85,6 +86,11 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path]:
 def caption(*sentences: str) -> str:
     """Return the sentences that are not empty as one text, each with its full stop."""
     return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
+
+
+def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Return the testbeds of all runs, each once."""
+    return "; ".join(dict.fromkeys(filter(None, (str(each.get("testbed") or "") for each in manifests))))
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:

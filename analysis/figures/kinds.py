@@ -13,7 +13,7 @@ from analysis.figures.attribution_figure import attribution_drawing
 from analysis.figures.best_map_figure import best_map_drawings
 from analysis.figures.bound_figure import bound_drawing
 from analysis.figures.cuts_figure import cuts_drawing
-from analysis.figures.drawing import Drawing, conditions
+from analysis.figures.drawing import Drawing, conditions, testbeds
 from analysis.figures.energy_figure import energy_drawing
 from analysis.figures.front_figure import front_drawing, fronts_drawing
 from analysis.figures.link_figure import link_asked_drawings
@@ -41,7 +41,7 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
 
     A condition with nothing but trials that are not `ok` has none.
     """
-    testbed = testbeds(findings)
+    testbed = testbeds(run.manifest for run in findings.runs)
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown = worth_showing(front)
     if each:
@@ -71,12 +71,6 @@ def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFra
     for key, rows in worth_showing(findings.front).groupby(CONDITION, dropna=False):
         if rows["rounds"].any():
             yield figure_name(rows, findings.front), rows, _of(findings.paired, key, CONDITION)
-
-
-def testbeds(findings: Findings) -> str:
-    """Return the testbeds of all runs, each once."""
-    names = (str(run.manifest.get("testbed") or "") for run in findings.runs)
-    return "; ".join(dict.fromkeys(name for name in names if name))
 
 
 def _of_conditions(

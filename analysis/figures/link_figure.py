@@ -235,17 +235,18 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
     """Draw two panels over `at_s`: `rtt_s` within `asked_rtt_least_s` and `asked_rtt_most_s`; payload rates in both
     directions beside `asked_rate_bps` and `asked_rate_back_bps`. Seconds and bit/s; None where nothing is known.
     """
-    at = np.array(rows["at_s"], dtype=float)
+    known = {name: np.array(column, dtype=float) for name, column in rows.items()}  # None becomes NaN
+    at = known["at_s"]
     with style.blank("page", 3.4) as figure:
         above, below = figure.subplots(2, sharex=True)
-        least, most = (1e3 * _values(rows[f"asked_rtt_{which}_s"]) for which in ("least", "most"))
+        least, most = (1e3 * known[f"asked_rtt_{which}_s"] for which in ("least", "most"))
         above.fill_between(at, least, most, color="0.85", linewidth=0)
         above.plot(at, (least + most) / 2, color="0.5", linewidth=1, label="asked")
-        above.plot(at, 1e3 * _values(rows["rtt_s"]), "o", color=COLOURS[2], markersize=3, label="measured")
+        above.plot(at, 1e3 * known["rtt_s"], "o", color=COLOURS[2], markersize=3, label="measured")
         above.set_ylabel("round trip (ms)")
         above.legend(loc="upper right", ncols=2)
         for column, label, colour, marker in _DIRECTIONS:
-            wanted, measured = (_values(rows[name]) / 1e6 for name in (f"asked_{column}", column))
+            wanted, measured = (known[name] / 1e6 for name in (f"asked_{column}", column))
             if np.isfinite(wanted).any():
                 below.plot(at, wanted, color=COLOURS[colour], linewidth=1)
                 below.plot(at, measured, marker, color=COLOURS[colour], markersize=3, label=label)
@@ -260,7 +261,3 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
             axes.grid(visible=True)
         above.set_title(title, loc="left")
     return figure
-
-
-def _values(column: Sequence[float | None]) -> Any:
-    return np.array([np.nan if value is None else value for value in column], dtype=float)

@@ -202,8 +202,6 @@ def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
 
 def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
     """Return for each row whether the difference is significant; `INTERVAL` where no test can tell."""
-    if f"{measure.name}_significant" not in points:
-        return [INTERVAL] * len(points)
     # With fewer rounds than that a test says no whatever it is shown, which is no finding.
     enough = points["pairs"] >= points["rounds_needed"]
     return [
@@ -235,13 +233,13 @@ def _sentences(data: pd.DataFrame) -> Iterator[str]:
             f"{which} are the range of the rounds, which is no interval: with fewer than {MIN_BLOCKS} rounds there is "
             "none, and a difference may be chance"
         )
-    if "tests" in data and marks & {SIGNIFICANT, UNSURE}:
+    tests, needed = int(data["tests"].max()), data["rounds_needed"].max()
+    if marks & {SIGNIFICANT, UNSURE}:
         yield (
             "Filled: significant at 5 %, by a signed-rank test corrected by Holm for all "
-            f"{int(data['tests'].max())} tests; hollow: not"
+            f"{tests} tests; hollow: not"
         )
-    if "tests" in data and INTERVAL in marks:
-        tests, needed = int(data["tests"].max()), data["rounds_needed"].max()
+    if INTERVAL in marks:
         yield (
             f"No significance is told where there are fewer than {needed:.0f} rounds: a test among {tests} could not "
             "find any, and single intervals say nothing of all points together"

@@ -109,20 +109,19 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, p
     roles = hosts(known["point"].iloc[0])
     if len(roles) == 2:
         of_point = known.groupby("point")[["payload_bytes", "edge_s", "server_s"]].mean()
-        sent = of_point[["payload_bytes"]]
-        compute_s = of_point[["edge_s", "server_s"]]
+        sent, compute_s = of_point[["payload_bytes"]], of_point[["edge_s", "server_s"]]
+        has_share = compute_s["edge_s"].notna() & (
+            compute_s["server_s"].notna() | (sent["payload_bytes"] == 0)
+        )
     else:
         of_host = stages[stages["point"].isin(known["point"])].groupby(["point", "host"])
         sent, compute_s = (
             of_host[column].mean().unstack("host").reindex(columns=list(which))
             for column, which in (("payload_bytes", roles[:-1]), ("compute_s", roles))
         )
+        has_share, sent = compute_s.iloc[:, 0].notna(), sent.fillna(0.0)
     # What a request does not reach has no figures: nothing is sent to it, and it computes nothing.
-    if len(roles) > 2:
-        known, sent = compute_s.iloc[:, 0].notna(), sent.fillna(0.0)
-    else:
-        known = compute_s["edge_s"].notna() & (compute_s["server_s"].notna() | (sent["payload_bytes"] == 0))
-    until = compute_s[known].fillna(0.0).cumsum(axis=1)
+    until = compute_s[has_share].fillna(0.0).cumsum(axis=1)
     shares = until.iloc[:, :-1].div(until.iloc[:, -1], axis=0)
     links = range(1, len(roles))
     return sent.set_axis(links, axis=1), shares.set_axis(links, axis=1)
@@ -201,11 +200,15 @@ def _shares(axes: Axes, data: pd.DataFrame, x: pd.Series) -> None:
             x, data["flops_share"], color="0.15", linestyle=":", linewidth=1.2, marker="D", markersize=0.7 * size,
             markerfacecolor="white", label="FLOPs on the edge", zorder=2,
         )  # fmt: skip
-    axes.set_ylim(-0.04, 1.04)
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.set_ylabel("share of compute")
-    axes.grid(True, axis="y")
+    _label_shares(axes, "share of compute", 0.04)
     axes.legend(loc="best")
+
+
+def _label_shares(axes: Axes, label: str, room: float) -> None:
+    axes.set_ylim(-room, 1 + room)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_ylabel(label)
+    axes.grid(True, axis="y")
 
 
 def _link(number: int, columns: Sequence[str], what: str) -> str:
@@ -279,8 +282,5 @@ def _counted(axes: Axes, rows: pd.DataFrame) -> None:
     for column, label, colour, line in _COUNTED:
         share = rows[column] / max(rows[column].iloc[-1], 1)
         axes.step(x, share, where="post", color=colour, linestyle=line, linewidth=1.2, label=label)
-    axes.set_ylim(-0.03, 1.03)
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.set_ylabel("share on the edge")
-    axes.grid(True, axis="y")
+    _label_shares(axes, "share on the edge", 0.03)
     axes.legend(loc="upper left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +15,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis import files
+from analysis.figures.drawing import testbeds
 from analysis.findings import Findings
 from analysis.page.environment import environments
 from analysis.page.fronts import KEYS, PLANE, fronts
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 from analysis.tables.columns import UNKNOWN, Column
+from analysis.wording import rate
 from pareto.options import command
 
 ASSETS = Path(__file__).parent
@@ -37,7 +40,6 @@ SHORT = 160
 """How many characters of a reason are shown; the rest opens on a click."""
 LONG = 4000
 """How many characters of a reason the page holds. A traceback has as many; a program's output may have millions."""
-_NUMBER = r"\d+(?:\.\d+)?"
 
 
 def write(findings: Findings, path: Path) -> Path:
@@ -124,13 +126,13 @@ def _named(values: pd.Series, several: str) -> str:
 def _answer(findings: Findings) -> dict[str, Any]:
     counts = findings.trials["status"].value_counts()
     each = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("ok", "invalid", "failed"))
-    testbeds = dict.fromkeys(str(run.manifest.get("testbed") or "") for run in findings.runs)
+    testbed = testbeds(run.manifest for run in findings.runs)
     counted = [
         f"{len(findings.trials)} trials: {each}.",
         f"{len(findings.runs)} runs." if len(findings.runs) > 1 else "",
         f"The front is in {' and '.join(findings.objectives)}.",
         f"Only points where {findings.where}." if findings.where else "",
-        f"Testbed: {'; '.join(filter(None, testbeds))}." if any(testbeds) else "",
+        f"Testbed: {testbed}." if testbed else "",
     ]
     answers = findings.answers or ["No answer: too little was measured to say where to cut."]
     return {
@@ -155,10 +157,7 @@ def _link(links: pd.DataFrame) -> dict[str, Any]:
     rows = [_link_row(str(netem), str(name), probes) for (netem, name), probes in groups]
     heads = [head for head in rows[0] if any(row[head] != UNKNOWN for row in rows)]
     off = links[links["verdict"] != "ok"]
-    # The numbers in a reason differ from probe to probe, so the first one stands for its kind.
-    kinds = off.assign(kind=off["reason"].astype(str).str.replace(_NUMBER, "#", regex=True))
-    counted = kinds.groupby(["netem", "kind"], sort=False, observed=True)["reason"].agg(["first", "size"])
-    ordered = counted.sort_values("size", ascending=False, kind="stable").reset_index()
+    ordered = _by_kind(off, "netem")
     reasons = [
         f"{row['netem']}, {row['size']} x: {row['first'] or 'no reason given'}"
         for row in ordered.head(MOST_PROBE_REASONS).to_dict("records")
@@ -179,8 +178,8 @@ def _link_row(netem: str, name: str, probes: pd.DataFrame) -> dict[str, str]:
     row = {"profile": netem, "link": name}
     shown: tuple[tuple[str, str, Callable[[float], str]], ...] = (
         ("round trip", "rtt_s", _seconds),
-        ("rate out", "rate_bps", _rate),
-        ("rate back", "rate_back_bps", _rate),
+        ("rate out", "rate_bps", functools.partial(rate, digits=3)),
+        ("rate back", "rate_back_bps", functools.partial(rate, digits=3)),
         ("loss out", "loss", "{:.2%}".format),
         ("loss back", "loss_back", "{:.2%}".format),
     )
@@ -204,13 +203,6 @@ def _seconds(value: float) -> str:
     return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
 
 
-def _rate(value: float) -> str:
-    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e3:.3g} kbit/s"
-
-
 def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
     """Return up to `MOST_TRIALS` trials that are invalid or failed; if there are more, also all their reasons."""
     bad = trials[trials["status"] != "ok"]
@@ -230,13 +222,21 @@ def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
     return shown
 
 
+def _by_kind(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Return the most frequent reasons first: `key`, the `first` of its kind and its `size`, whatever numbers it holds.
+
+    Numbers differ from row to row, so that the first reason stands for its kind.
+    """
+    kinds = rows["reason"].astype(str).str.replace(r"\d+(?:\.\d+)?", "#", regex=True)
+    grouped = rows.assign(kind=kinds).groupby([key, "kind"], sort=False, observed=True)["reason"]
+    counted = grouped.agg(["first", "size"]).sort_values("size", ascending=False, kind="stable")
+    return counted.reset_index()
+
+
 def _kinds(bad: pd.DataFrame) -> dict[str, Any]:
     """Return how often each reason occurs, whatever numbers it holds."""
-    reasons = bad["reason"].map(lambda text: _line(text)[:SHORT])
-    kinds = reasons.str.replace(_NUMBER, "#", regex=True)
-    grouped = bad.assign(reason=reasons, kind=kinds).groupby(["status", "kind"], observed=True)
-    counted = grouped["reason"].agg(["size", "first"]).sort_values("size", ascending=False, kind="stable")
-    shown = counted.head(MOST_REASONS).reset_index()
+    counted = _by_kind(bad.assign(reason=bad["reason"].map(lambda text: _line(text)[:SHORT])), "status")
+    shown = counted.head(MOST_REASONS)
     more = f"; the first {len(shown)} of {len(counted)}" if len(counted) > len(shown) else ""
     return {
         "kinds_caption": f"Reasons by how often they occur, with an example of each{more}",

@@ -12,7 +12,7 @@ from analysis.findings import Findings
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
 from analysis.points import CONDITION, NONE, hosts, short_step
 from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans
-from analysis.tables.overhead import overhead_columns
+from analysis.tables.front import overhead_columns
 
 MOST_CELLS = 4000
 """How many points the tables show together: with more, no telephone opens the page."""

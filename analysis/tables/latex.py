@@ -121,7 +121,7 @@ def paired_latex(paired: pd.DataFrame) -> str:
         "longer, or has more images/s.",
         rf"{_95}: interval of the median" + (f" (of all: over {over})." if over else "."),
         r"*: significant at 5\,\%, corrected for all points."
-        if any(_significant(pairs, measure).any() for measure in ("latency", "throughput"))
+        if (pairs["latency_significant"] | pairs["throughput_significant"]).any()
         else "",
         "Only pairs of trials that are both valid count.",
     ]
@@ -207,13 +207,7 @@ def _once(values: pd.Series) -> list[str]:
     return list(map(escaped, once(values)))
 
 
-def _significant(pairs: pd.DataFrame, measure: str) -> pd.Series:
-    """Return whether each row's difference is significant; False where no test was made."""
-    significant: pd.Series = pairs.get(f"{measure}_significant", pd.Series(False, pairs.index)).eq(True)
-    return significant
-
-
 def _marked(pairs: pd.DataFrame, measure: str, cells: list[str]) -> list[str]:
     """Return the cells, with a star where the difference is significant."""
-    stars = _significant(pairs, measure)
+    stars = pairs[f"{measure}_significant"]
     return [f"{cell}{'*' if star else ''}" for cell, star in zip(cells, stars, strict=True)]

@@ -24,7 +24,7 @@ from analysis.findings import Options
 from analysis.reporting import report
 from analysis.runs.load import load, stages
 from analysis.schema import LINKS, STAGES, TEXT
-from analysis.tables.overhead import overhead_table
+from analysis.tables.front import overhead_table
 from pareto.constants import GOODPUT
 from pareto.errors import UserError
 from pareto.link.probe import Reading, Tolerance, judge, judge_rate, judge_rtt
