@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BEST = ("latency", "throughput")
 MOST_TABLES = 12
-"""Of more conditions than these nobody reads a table each in a terminal."""
+"""With more conditions than this there is no table of each: nobody reads so many in a terminal."""
 
 
 def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
@@ -52,12 +52,10 @@ def show(console: Console, folders: Sequence[Path], options: Options, out: Path 
     from analysis.reporting import report
     from analysis.tables.front import front_table, overhead_table
 
-    if (target := out or (folders[0] if len(folders) == 1 else None)) is None:
-        target = _joined(folders)
-    elif target.is_symlink():
-        target = (
-            target.resolve()
-        )  # the user named it so; a link that lies in a run's folder is another matter
+    target = out or (folders[0] if len(folders) == 1 else None)
+    if target and target.is_symlink():  # the user named it so; a link within a run's folder is another matter
+        target = target.resolve()
+    target = target or _joined(folders)
     try:
         made = report(folders, target, options)
     except OSError as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from analysis.figures import style
@@ -69,9 +70,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for panel in panels:
             panel.draw(drawn)
         style.figure_title(figure, f"Latency, throughput and energy: {subject(rows.iloc[0])}")
-        legend.set_axis_off()
-        _backend_legend(legend, drawn)
-        _size_legend(legend, shown, diameter(shown))
+        _legends(legend, drawn, shown, diameter(shown))
         settle(figure)
         for panel in panels:
             panel.number(drawn, COLUMN_LABELS if width == "column" else None)
@@ -139,17 +138,17 @@ class _Panel:
 
 def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.Series], Floats], pd.Series]:
     """Return a function from energies (J) to marker diameters (points), and three energies for its legend."""
-    to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
-    low, high = float(to(energy_j.min())), float(to(energy_j.max()))
+    share = (LogNorm if logarithmic else Normalize)(energy_j.min(), energy_j.max())
 
     def diameter(values: pd.Series) -> Floats:
-        share = (to(values.to_numpy(dtype=float)) - low) / (high - low or 1)
-        return np.asarray(SMALLEST_PT + (LARGEST_PT - SMALLEST_PT) * share)
+        return np.asarray(SMALLEST_PT + (LARGEST_PT - SMALLEST_PT) * share(values))
 
-    return diameter, pd.Series(back([low, (low + high) / 2, high])).drop_duplicates()
+    return diameter, pd.Series(share.inverse(np.array([0, 0.5, 1]))).drop_duplicates()
 
 
-def _backend_legend(axes: Axes, drawn: Sequence[Series]) -> None:
+def _legends(axes: Axes, drawn: Sequence[Series], energies: pd.Series, diameters: Floats) -> None:
+    """Draw the legend of the backends, and below it that of the markers' sizes."""
+    axes.set_axis_off()
     entries = []
     for one in drawn:
         for on_front, text in ((True, "three-way front"), (False, "dominated")):
@@ -158,12 +157,10 @@ def _backend_legend(axes: Axes, drawn: Sequence[Series]) -> None:
                 look |= {"marker": one.marker, "color": one.colour, "markersize": MARKER_PT}
                 entries.append(entry(f"{one.label}, {text}", **look))
     axes.add_artist(axes.legend(handles=entries, loc="lower left", bbox_to_anchor=(0, 0.5)))
-
-
-def _size_legend(axes: Axes, energies: pd.Series, diameters: Floats) -> None:
-    look: dict[str, Any] = {"marker": "o", "color": "0.35", "markerfacecolor": "none"}
     entries = [
-        entry(f"{energy_j:.2g} J per image", **look, markersize=size)
+        entry(
+            f"{energy_j:.2g} J per image", marker="o", color="0.35", markerfacecolor="none", markersize=size
+        )
         for energy_j, size in zip(energies, diameters, strict=True)
     ]
     title = {"title": "Marker size, upper left", "title_fontsize": rcParams["legend.fontsize"]}

@@ -58,9 +58,7 @@ QUANTITIES = (
 )
 
 
-def link_asked_drawings(
-    links: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]] | None = None
-) -> list[Drawing]:
+def link_asked_drawings(links: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> list[Drawing]:
     """Return one drawing a run, or several if it has more than `MOST_ROWS` profiles and links; none without probes.
 
     `links`: of `analysis.runs.load.links`; `manifests`: by the run's name, for tolerances and jitter.
@@ -69,7 +67,7 @@ def link_asked_drawings(
         return []
     made = []
     for run, probes in links.groupby("run", sort=False):
-        manifest = (manifests or {}).get(str(run), {})
+        manifest = manifests.get(str(run), {})
         data = link_asked_data(probes, manifest)
         rows = list(data.groupby(_KEY, sort=False).groups)
         parts = [rows[start : start + MOST_ROWS] for start in range(0, len(rows), MOST_ROWS)]
@@ -85,8 +83,7 @@ def link_asked_drawings(
 
 def link_asked_data(probes: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """Return the probes of one run with `probe`, their number in the order of the run, and the columns of `bands`."""
-    numbered = probes.assign(probe=range(1, len(probes) + 1))
-    return bands(numbered, manifest).reset_index(drop=True)
+    return bands(probes.assign(probe=range(1, len(probes) + 1)), manifest).reset_index(drop=True)
 
 
 def link_asked_figure(data: pd.DataFrame, width: str = "page") -> Figure:

@@ -178,7 +178,7 @@ def _several(df: pd.DataFrame, alike: list[str], width: str) -> pd.DataFrame:
 
 def _drawn(kind: str, drawing: Drawing | None, width: str) -> Figure:
     if drawing is None:
-        raise UserError(f"{kind}: the trials do not tell it")
+        raise UserError(f"{kind}: the trials do not have what it shows")
     return drawing.draw(width)
 
 

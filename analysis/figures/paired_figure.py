@@ -241,6 +241,6 @@ def _sentences(data: pd.DataFrame) -> Iterator[str]:
         )
     if INTERVAL in marks:
         yield (
-            f"No significance is told where there are fewer than {needed:.0f} rounds: a test among {tests} could not "
+            f"No significance is stated where there are fewer than {needed:.0f} rounds: a test among {tests} could not "
             "find any, and single intervals say nothing of all points together"
         )

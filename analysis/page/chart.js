@@ -44,23 +44,23 @@ function scale(values, from, to) {
 
 // Round numbers between the limits, about `most` of them.
 function ticks({ low, high, log }, most) {
-  const found = [];
+  const values = [];
   if (log) {
     const decades = Math.log10(high / low);
     const steps = decades * 3 <= most ? [1, 2, 5] : decades * 2 <= most ? [1, 3] : [1];
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
       for (const step of steps) {
         const value = step * 10 ** power;
-        if (value >= low && value <= high) found.push(value);
+        if (value >= low && value <= high) values.push(value);
       }
     }
-    return found;
+    return values;
   }
   const rough = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((each) => each * power >= rough);
-  for (let count = Math.ceil(low / step); count * step <= high; count += 1) found.push(count * step);
-  return found.filter((value) => value >= 0);
+  for (let count = Math.ceil(low / step); count * step <= high; count += 1) values.push(count * step);
+  return values.filter((value) => value >= 0);
 }
 
 function inWords(value) {

@@ -8,7 +8,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -249,16 +249,12 @@ def _kinds(bad: pd.DataFrame) -> dict[str, Any]:
 
 
 def _each(bad: pd.DataFrame) -> list[Column]:
-    varying = [key for key in ("run", *KEYS) if key in bad and bad[key].nunique(dropna=False) > 1]
-    keys = ["model", "netem", *(key for key in varying if key not in ("model", "netem"))]
-    return [
-        *(Column(KEYS.get(key, key), bad[key].astype(str).tolist()) for key in keys),
-        Column("backend", bad["backend"].astype(str).tolist()),
-        Column("point", bad["point"].astype(str).tolist(), kind="point"),
-        Column("round", bad["round"].astype(str).tolist(), kind="number"),
-        Column("status", bad["status"].astype(str).tolist()),
-        Column("reason", [_reason(text) for text in bad["reason"].astype(str)]),
-    ]
+    several = [key for key in ("run", *KEYS) if bad[key].nunique(dropna=False) > 1]
+    keys = ["model", "netem", *(key for key in several if key not in ("model", "netem"))]
+    texts = {key: bad[key].astype(str).tolist() for key in (*keys, "backend", "point", "round", "status")}
+    kinds: dict[str, Literal["point", "number"]] = {"point": "point", "round": "number"}
+    columns = [Column(KEYS.get(key, key), cells, kind=kinds.get(key, "text")) for key, cells in texts.items()]
+    return [*columns, Column("reason", list(map(_reason, bad["reason"].astype(str))))]
 
 
 def _reason(text: str) -> str:
@@ -282,14 +278,14 @@ def _line(text: str) -> str:
 
 def _reproduction(findings: Findings) -> dict[str, Any]:
     """Return the commands that measure the same again, and report it again."""
-    sweeps = [within(run.manifest, "sweep") for run in findings.runs]
-    known = [sweep for sweep in sweeps if isinstance(sweep, Mapping) and sweep]
+    known, unknown = [], []
+    for run in findings.runs:
+        sweep = within(run.manifest, "sweep")
+        if isinstance(sweep, Mapping) and sweep:
+            known.append(sweep)
+        else:
+            unknown.append(run.folder.name)
     commands = list(dict.fromkeys(map(command, known)))
-    unknown = [
-        run.folder.name
-        for run, sweep in zip(findings.runs, sweeps, strict=True)
-        if not isinstance(sweep, Mapping) or not sweep
-    ]
     words = ["./pareto.sh", "report", *(_path(run.folder.resolve()) for run in findings.runs[:MOST_LINES])]
     if set(findings.objectives) != PLANE:
         words += ["--objectives", ",".join(findings.objectives)]

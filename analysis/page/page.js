@@ -79,7 +79,7 @@ class Condition {
   }
 
   // What a row says, under its heads: [["latency", [["median", "84.66 ms"], ...]], ...].
-  told(row) {
+  figures(row) {
     const groups = new Map();
     this.heads.forEach(({ detail, group, unit }, place) => {
       const text = this.rows[row].cells[place].textContent;
@@ -102,7 +102,7 @@ class Condition {
     // The first two columns stay while the others scroll: where the second begins.
     this.table.style.setProperty("--first", `${this.table.tHead.rows[0].cells[0].offsetWidth}px`);
     if (!this.figure) return;
-    const saying = (row) => [this.title(row), ...this.told(row).map(([group, pairs]) =>
+    const saying = (row) => [this.title(row), ...this.figures(row).map(([group, pairs]) =>
       `${group}: ${pairs.map((pair) => pair.join(" ")).join(", ")}`)].join("; ");
     this.marks = drawChart(this.figure, this.chart, this.rows, (point) => this.visible(point), saying);
     this.figure.append(this.detail);
@@ -120,7 +120,7 @@ class Condition {
     this.rows.forEach((each, number) => each.classList.toggle("picked", number === row));
     this.detail.hidden = !mark;
     if (!mark) return;
-    const groups = this.told(row).map(([group, pairs]) => made("section", {}, made("h4", { textContent: group }),
+    const groups = this.figures(row).map(([group, pairs]) => made("section", {}, made("h4", { textContent: group }),
       made("dl", {}, ...pairs.map(([name, value]) =>
         made("div", {}, made("dt", { textContent: name }), made("dd", { textContent: value }))))));
     const list = made("div", { className: "groups" }, ...groups);

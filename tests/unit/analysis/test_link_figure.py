@@ -111,5 +111,5 @@ def test_a_chain_names_its_links_and_a_trace_has_no_band(snapshot: SnapshotAsser
 
 
 def test_no_probes() -> None:
-    assert link_asked_drawings(pd.DataFrame()) == []
-    assert link_asked_drawings(probes(probe(WIFI)).iloc[:0]) == []
+    assert link_asked_drawings(pd.DataFrame(), {}) == []
+    assert link_asked_drawings(probes(probe(WIFI)).iloc[:0], {}) == []
