@@ -23,7 +23,8 @@ def cell(netem: str, point: int, latency_s: float, ips: float = 1.0, **more: Any
         "backend": "" if point == 9 else "tcp",
         "model": "net", "netem": netem, "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": "",
         "point": str(point), "point_name": "", "rounds": 6, "excluded": 0, "left_out": 0, "trials": 6,
-        "feasible": True,        "payload_bytes": 0.0 if point == 9 else 1e5, "latency_s": latency_s, "throughput_ips": ips,
+        "feasible": True, "payload_bytes": 0.0 if point == 9 else 1e5,
+        "latency_s": latency_s, "throughput_ips": ips,
         "latency_low_s": 0.95 * latency_s, "latency_high_s": 1.05 * latency_s,
         "throughput_low_ips": 0.95 * ips, "throughput_high_ips": 1.05 * ips,
     } | more  # fmt: skip
