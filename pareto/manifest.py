@@ -14,11 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, profile_files
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.options import OPTIONS
-from pareto.store import MANIFEST, Store, StoreError, read_manifest
+from pareto.store import Store, StoreError, read_manifest
 from pareto.sweep import ALONG, Networks, Sweep, check_sweep, parse_sweep
 
 Records = Mapping[str, dict[str, Any]]

@@ -20,14 +20,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from analysis import files
 from analysis.escaping import no_formula
+from analysis.runs.manifest import FILE as MANIFEST
+from analysis.runs.manifest import read_json
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
 from pareto import plain_files
 from pareto.plain_files import StoreError as StoreError
 from pareto.sweep import ALONG, Cell
 
-MANIFEST = "manifest.json"
-MOST_MANIFEST_BYTES = 64 << 20
 MOST_TABLE_BYTES = 1 << 30
 MOST_LETTERS = 2000
 """Of a reason: a host may have said a page."""
@@ -50,18 +51,17 @@ class _Manifest(BaseModel):
 def read_manifest(folder: Path) -> dict[str, Any]:
     """A run's manifest, as a mapping. Raises StoreError."""
     path = folder / MANIFEST
-    content = plain_files.content(path, MOST_MANIFEST_BYTES)
-    try:
-        manifest = _Manifest.model_validate(json.loads(content.decode()))
-    except UnicodeDecodeError:
-        raise StoreError(f"{path} is not a run's manifest: it is not UTF-8") from None
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"])) or "the whole"
-        raise StoreError(f"{path} is not a run's manifest: {where}: {fault['msg']}") from None
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not a run's manifest: {error}") from None
-    return manifest.model_dump()
+    with plain_files.written(path, "read"):
+        try:
+            return _Manifest.model_validate(read_json(path)).model_dump()
+        except files.NoPlainFile:
+            raise
+        except ValidationError as error:
+            fault = error.errors()[0]
+            words = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        except ValueError as error:
+            words = str(error)
+    raise StoreError(f"{path} is not a run's manifest: {words}")
 
 
 class Store:
