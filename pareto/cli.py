@@ -111,9 +111,11 @@ def run(
 
         wanted = requested_sweep(sweep, options)
     else:
-        from pareto.manifest import resumed_sweep, run_folder
+        from pareto.console import console
+        from pareto.manifest import resumed_sweep
+        from pareto.reporting import run_folders
 
-        folder = run_folder(resume, out)
+        (folder,) = run_folders(console(), [resume], out)
         if sweep is not None:
             raise UserError("--resume takes its settings from the run: leave the sweep file out")
         wanted = resumed_sweep(folder, options)

@@ -19,7 +19,7 @@ from pareto import COMMAND, __version__, profile_files
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.options import OPTIONS
-from pareto.store import Store, StoreError, read_manifest
+from pareto.store import Store, read_manifest
 from pareto.sweep import ALONG, Networks, Sweep, check_sweep, parse_sweep
 
 Records = Mapping[str, dict[str, Any]]
@@ -113,14 +113,6 @@ def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
     kept = ("name", "ssh", *links, "device", "threads", "python")
     members = inventory.load(Path(sweep.testbed)).roles
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
-
-
-def run_folder(run: Path, out: Path) -> Path:
-    """The folder of a run that is given as a path or by its name in `out`. Raises StoreError."""
-    for folder in (run, out / run):
-        if (folder / MANIFEST).exists():
-            return folder
-    raise StoreError(f"there is no run {run}: give its folder, such as {out.name}/<run>")
 
 
 def resume_command(folder: Path, sweep: Sweep) -> str:
