@@ -324,9 +324,13 @@ class Programs(dict[str, Session]):
         pending = {role: self[role].post(request) for role, request in requests.items()}
         return {role: self[role].report(each, timeout_s) for role, each in pending.items()}
 
+    def end(self, role: str) -> None:
+        """End one of them; another may be started in its place."""
+        session = self.pop(role)
+        self._heartbeat.remove(session)
+        session.close()
+
     def close(self) -> None:
         """End all of them; others may be started in their place."""
-        for session in self.values():
-            self._heartbeat.remove(session)
-            session.close()
-        self.clear()
+        for role in list(self):
+            self.end(role)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pareto import COMMAND
 from pareto.hosts.host import End, TestbedError
-from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
+from pareto.hosts.session import Heartbeat, Programs, Session, SessionError, SessionLost
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.link.profile import Direction, Profile, seed_of
 from pareto.link.requests import Apply, Restart, Seed, Stats, Supported
@@ -124,9 +124,8 @@ class NetemShaper(Shaper):
         """
         self._ends = {near.role: near, far.role: far}
         self._starts = starts
-        self._heartbeat = heartbeat
         self._filtered = filtered
-        self._sessions: dict[str, Session] = {}
+        self._programs = Programs(heartbeat)
         self._patience_s = 0.0
         self._seeded: bool | None = None
         try:
@@ -144,7 +143,7 @@ class NetemShaper(Shaper):
                 interface,
                 self._ends[role].address,
                 egress=sent[role],
-                ingress=Direction() if peer in self._sessions else sent[peer],
+                ingress=Direction() if peer in self._programs else sent[peer],
                 bucket=profile.bucket,
                 peer=self._ends[peer].address if self._filtered else None,
                 filtered=self._filtered,
@@ -177,18 +176,17 @@ class NetemShaper(Shaper):
         return {"netem": facts if self._seeded is None else facts | {"seeded": self._seeded}}
 
     def revive(self) -> None:
-        for role, session in list(self._sessions.items()):
+        for role, session in list(self._programs.items()):
             try:
                 session.ask(Supported(), ANSWER_TIMEOUT_S)
             except (SessionError, SessionLost, TimeoutError):
-                self._stop(session)
+                self._programs.end(role)
                 self._start(role)
                 # The old one may hold the interface until it finds out that nobody talks to it any more.
                 self._patience_s = 1.5 * SILENCE_LIMIT_S
 
     def close(self) -> None:
-        for session in self._sessions.values():
-            self._stop(session)
+        self._programs.close()
 
     def _peer(self, role: str) -> str:
         (peer,) = (other for other in self._ends if other != role)
@@ -196,25 +194,16 @@ class NetemShaper(Shaper):
 
     def _start(self, *roles: str) -> None:
         """Side by side, for a small device takes seconds. Raises TestbedError where a host cannot shape."""
-        sent = {}
         for role in roles:
-            session = self._sessions[role] = self._starts[role]()
-            self._heartbeat.add(session)
-            sent[session] = session.post(Supported())
-        for session, pending in sent.items():
-            if not session.report(pending, 3 * ANSWER_TIMEOUT_S):
+            self._programs[role] = self._starts[role]()
+        supported = self._programs.ask_all({role: Supported() for role in roles}, 3 * ANSWER_TIMEOUT_S)
+        for role in roles:
+            if not supported[role]:
                 raise TestbedError(
-                    f"{session.name}: its kernel has no sch_netem; {COMMAND} doctor tells how to get it"
+                    f"{self._programs[role].name}: its kernel has no sch_netem; {COMMAND} doctor tells how to get it"
                 )
-
-    def _stop(self, session: Session) -> None:
-        self._heartbeat.remove(session)
-        session.close()
 
     def _each(self, request: Callable[[str, str], Request[R]], timeout_s: float = 30.0) -> dict[str, R]:
         """Send all helpers a request at the same time, made of role and interface; returns their reports by role."""
-        posted = {
-            role: session.post(request(role, self._ends[role].interface))
-            for role, session in self._sessions.items()
-        }
-        return {role: self._sessions[role].report(pending, timeout_s) for role, pending in posted.items()}
+        requests = {role: request(role, self._ends[role].interface) for role in self._programs}
+        return self._programs.ask_all(requests, timeout_s)

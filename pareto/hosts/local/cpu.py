@@ -70,20 +70,20 @@ def siblings(number: int, sysfs: Path) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Programs:
+class CoreTime:
     """Seconds of some cores that programs have used until `at_s` on this machine's clock: all, and a process tree."""
 
     at_s: float
     all_s: float
     ours_s: float
 
-    def strangers_percent(self, before: Programs, cores: int) -> float:
+    def strangers_percent(self, before: CoreTime, cores: int) -> float:
         """What all others have had of the cores since then."""
         others_s = (self.all_s - before.all_s) - (self.ours_s - before.ours_s)
         return max(0.0, 100 * others_s / (self.at_s - before.at_s) / cores)
 
 
-def programs(root: int, which: set[int]) -> Programs:
+def core_time(root: int, which: set[int]) -> CoreTime:
     """What all programs, and the process `root` with all that it has started, have used of some cores."""
     ours_s = 0.0
     processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
@@ -94,13 +94,13 @@ def programs(root: int, which: set[int]) -> Programs:
                 # What has ended counts with who has waited for it.
                 ours_s += times.user + times.system + times.children_user + times.children_system
     counters = cores(Path("/proc/stat").read_text(), which)
-    return Programs(time.monotonic(), sum(sum(of[:3]) for of in counters) / os.sysconf("SC_CLK_TCK"), ours_s)
+    return CoreTime(time.monotonic(), sum(sum(of[:3]) for of in counters) / os.sysconf("SC_CLK_TCK"), ours_s)
 
 
 def watch_strangers(which: Sequence[int]) -> Callable[[], float]:
     """Returns a function: the percentage of some cores that others than this process have taken since now."""
-    before = programs(os.getpid(), set(which))
-    return lambda: programs(os.getpid(), set(which)).strangers_percent(before, len(which))
+    before = core_time(os.getpid(), set(which))
+    return lambda: core_time(os.getpid(), set(which)).strangers_percent(before, len(which))
 
 
 def limit(journal: Journal, name: str, share: float) -> Path:

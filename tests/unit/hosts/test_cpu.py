@@ -13,11 +13,11 @@ from pareto.hosts.local import cpu
 from pareto.hosts.local.cpu import (
     LEAST_QUOTA_US,
     PERIOD_US,
+    CoreTime,
     Placement,
-    Programs,
+    core_time,
     place,
     placement,
-    programs,
     quota,
     siblings,
 )
@@ -78,10 +78,10 @@ def test_only_processors_that_this_process_may_use_are_given(tmp_path: Path) -> 
 
 
 def test_what_others_have_had_of_some_cores() -> None:
-    before, after = Programs(10.0, 100.0, 40.0), Programs(12.0, 103.0, 41.0)
+    before, after = CoreTime(10.0, 100.0, 40.0), CoreTime(12.0, 103.0, 41.0)
     assert after.strangers_percent(before, 2) == pytest.approx(100 * 2.0 / (2 * 2))
     assert (
-        Programs(12.0, 100.9, 41.0).strangers_percent(before, 2) == 0.0
+        CoreTime(12.0, 100.9, 41.0).strangers_percent(before, 2) == 0.0
     )  # two counts, not quite of one time
 
 
@@ -89,9 +89,9 @@ def test_a_process_and_all_that_it_starts_are_ours() -> None:
     """Also what has ended since."""
     core = max(os.sched_getaffinity(0))
     spend = f"import os, time; os.sched_setaffinity(0, {{{core}}})\nwhile time.process_time() < 0.3: pass"
-    before = programs(os.getpid(), {core})
+    before = core_time(os.getpid(), {core})
     subprocess.run([sys.executable, "-c", spend], check=True)
-    after = programs(os.getpid(), {core})
+    after = core_time(os.getpid(), {core})
     assert after.ours_s - before.ours_s >= 0.28
     assert after.all_s - before.all_s >= 0.2
 
