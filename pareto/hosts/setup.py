@@ -28,11 +28,7 @@ Connect = Callable[[HostEntry], Connection]
 
 
 def set_up(
-    hosts: Sequence[HostEntry],
-    connect: Connect,
-    *,
-    say: Say,
-    ask: Callable[[str], str] | None,
+    hosts: Sequence[HostEntry], connect: Connect, *, say: Say, ask: Callable[[str], str] | None
 ) -> bool:
     """Set the hosts up side by side, with the host's name before each line; returns whether all of it is done.
 
@@ -60,13 +56,7 @@ def set_up(
     return len(sites) == len(hosts) and all(site.ready for site in sites)
 
 
-def list_hosts(
-    hosts: Sequence[HostEntry],
-    connect: Connect,
-    *,
-    say: Say,
-    within_s: float = ANSWER_S,
-) -> bool:
+def list_hosts(hosts: Sequence[HostEntry], connect: Connect, *, say: Say, within_s: float = ANSWER_S) -> bool:
     """Say a table with a line for each host; returns whether all are reachable."""
     states = side_by_side([partial(_state, host, connect) for host in hosts], within_s)
     rows = [_HEADINGS]
