@@ -49,8 +49,9 @@ class UnitTimes:
 
     cpu: the share of a core that the device gets (1: all it has). With less, times are processor time over that share:
     a run that ends within what the quota allows at once is quicker. median_s, low_s, high_s: the median with its 95 %
-    interval. least_s: the 5 % quantile. whole_s: the same four of all units run as one stage without marks, by the
-    clock on the wall (a GPU's: by its events). outside_s: what a run takes besides: a GPU's copies and waits.
+    interval, such that the medians add up to the median run. least_s: the 5 % quantile. whole_s: the same four of all
+    units run as one stage without marks, by the clock on the wall (a GPU's: by its events). outside_s: what a run takes
+    besides: a GPU's copies and waits.
     peak_bytes: memory in use, of each unit; NaN: not known. energy_j: of a run of the whole; NaN: no sensor.
     """
 

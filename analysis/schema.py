@@ -377,13 +377,14 @@ PROFILE = _table(
     name: unit_name
         the point at which the unit ends; `whole` in the row of all
     not negative: median_s
-        the median time of the unit, by marks between units within a run of all of them: processor time over the
-        share of a core; of several threads with whole cores the clock on the wall; on a GPU CUDA events. The row of
-        all is by the clock on the wall, less waits for a core that something else had
+        the median time of the unit, by marks between units within a run of all of them, times a factor that is the
+        same for all units: they add up to the median run. Processor time over the share of a core; of several
+        threads with whole cores the clock on the wall; on a GPU CUDA events. The row of all is of runs without
+        marks, by the clock on the wall, less waits for a core that something else had
     not negative: low_s high_s
         the median's 95 % interval
     not negative: least_s
-        the 5 % quantile: what a bound is made of
+        the 5 % quantile: what a bound is made of. In the row of all it is that of the runs with marks
     not negative: outside_s
         in the row of all: what a run takes besides its units: copies to and from a GPU
     not negative: flops

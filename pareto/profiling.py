@@ -20,7 +20,7 @@ from pareto.plain_files import written
 from pareto.sweep import Sweep
 
 OFF_LINE = 0.25
-"""More than this is no line through a backend's round trips."""
+"""A backend's round trips that are farther off their line say that there is none."""
 OFF = 0.05
 """More than this is a difference between the sum of the units and the stage run whole that a reader must know of."""
 
@@ -95,8 +95,8 @@ def lines(profile: ModelProfile) -> Iterator[str]:
         yield _of_backend(cost)
         if cost.residual > OFF_LINE:
             yield (
-                f"attention: {cost.backend} on {cost.link}: its round trips lie on no line, within "
-                f"{cost.residual:.0%}: something else ran there; --fresh measures it anew"
+                f"attention: {cost.backend} on {cost.link}: its round trips are {cost.residual:.0%} off that line: "
+                "predictions of what it adds are no better"
             )
 
 
@@ -125,7 +125,7 @@ def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
 def _of_backend(cost: BackendCost) -> str:
     return (
         f"{cost.backend} on {cost.link}: {1e3 * cost.fixed_s:.3f} ms a request and {1e9 * cost.per_byte_s:.3f} ns a "
-        f"byte beyond the link, within {cost.residual:.0%}"
+        f"byte beyond the link, {cost.residual:.0%} off in the mean"
     )
 
 

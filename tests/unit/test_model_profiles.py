@@ -290,12 +290,22 @@ def test_a_folder_that_cannot_be_written_is_one_line(
         measure()
 
 
+def test_units_add_up_to_the_median_run() -> None:
+    units_s = [[1.0 + (number % 3 == unit) for unit in range(3)] for number in range(12)]
+    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [4.0] * 12, [0.0] * 12, None, None, 0))
+    assert times.median_s.tolist() == pytest.approx([4 / 3] * 3), "each is slow in a third of the runs"
+    assert times.difference == pytest.approx(0)
+    assert times.least_s.tolist() == [1.0] * 3
+    nothing = UnitRuns([[0.0, 0.0]] * 6, [1e-9] * 6, [0.0] * 6, None, None, 0)
+    assert unit_times(EDGE, {}, 1, 1.0, nothing).median_s.tolist() == [0.0, 0.0]
+
+
 def test_medians_and_quantiles_are_over_runs() -> None:
     units_s = [[1.0 + number, 10.0] for number in range(21)]
-    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [12.0] * 21, [0.5] * 21, [5, 7], None, 0))
+    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [13.0] * 21, [0.5] * 21, [5, 7], None, 0))
     assert times.median_s.tolist() == [11.0, 10.0]
     assert times.least_s.tolist() == [2.0, 10.0]
-    assert times.whole_s == (12.0, 12.0, 12.0, 12.0)
+    assert times.whole_s == (13.0, 13.0, 13.0, 12.0), "the last one is of the runs with marks"
     assert times.outside_s == 0.5
     assert times.peak_bytes.tolist() == [5, 7]
 
