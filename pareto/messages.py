@@ -281,7 +281,9 @@ class Roofline:
 
 @dataclass(frozen=True)
 class MeasureRoofline(Request[Roofline], op="roofline"):
-    """What this device reaches at best, in a product of matrices and in a copy."""
+    """What this device reaches at best, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
+
+    cpu: Share
 
 
 # The worker: a trial

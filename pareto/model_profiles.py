@@ -244,7 +244,7 @@ class _Measuring:
         self._hosts: dict[str, dict[str, Any]] = {}
         for role, of_host in facts.items():
             with out.status(f"what the {role} reaches at best"):
-                best = workers.roofline(role)
+                best = workers.roofline(role, self._cpu(role))
             self._hosts[role] = {**of_host, "peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
 
     def profile(self, name: str, outline: Outline) -> ModelProfile:
@@ -280,7 +280,7 @@ class _Measuring:
 
     def _times(self, name: str, units: int, role: str, batch_size: int) -> UnitTimes:
         facts, has_sensor = self._hosts[role], "energy_j" in (self._hosts[role].get("sensors") or {})
-        cpu = self._sweep.edge_cpu if role == EDGE else 1.0
+        cpu = self._cpu(role)
         request = TimeUnits(batch_size, cpu, RUNS, SECONDS, MOST_S, STEADY_S if has_sensor else 0.0)
         runs = self._workers.unit_runs(name, role, request)
         if len(runs.units_s[0]) != units:
@@ -290,6 +290,9 @@ class _Measuring:
             series = self._workers.samples().get(role, {})
             energy_j = energy_per_image(series, runs.window, runs.window_runs)
         return unit_times(role, facts, batch_size, cpu, runs, energy_j)
+
+    def _cpu(self, role: str) -> float:
+        return self._sweep.edge_cpu if role == EDGE else 1.0
 
     def _backends(self, largest_bytes: int) -> Iterator[BackendCost]:
         """What the sweep's backends add on each link, which has no profile meanwhile."""

@@ -235,9 +235,9 @@ class Workers(AnyWorkers):
             self._load(self._prepared[model])
         return self._sessions[role].ask(request, LOAD_TIMEOUT_S + request.most_s + request.steady_s)
 
-    def roofline(self, role: str) -> messages.Roofline:
-        """What a host's device reaches at best."""
-        return self._sessions[role].ask(messages.MeasureRoofline(), LOAD_TIMEOUT_S)
+    def roofline(self, role: str, cpu: float) -> messages.Roofline:
+        """What a host's device reaches at best. cpu: the share of a core that it gets."""
+        return self._sessions[role].ask(messages.MeasureRoofline(cpu), LOAD_TIMEOUT_S)
 
     def samples(self) -> dict[str, Series]:
         """By role, the sensors' samples since the last call."""

@@ -165,7 +165,7 @@ class Worker:
             gc.collect()  # the marked stages: graphs and their modules refer to each other
 
     def roofline(self, request: messages.MeasureRoofline) -> messages.Roofline:
-        return units.roofline(self._device)
+        return units.roofline(self._device, request.cpu)
 
     def trial(self, request: messages.RunTrial) -> messages.TrialReport | messages.WrongOutput:
         split = request.split

@@ -78,7 +78,7 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
                         units_s.append([device.between_s(*pair) for pair in pairs])
                 else:
                     started = time.perf_counter()
-                    (before_s, first), (after_s, last) = marks.of_run(bare, _ends(device))
+                    (before_s, first), (after_s, last) = marks.of_run(bare, _ends(device, request.cpu))
                     took_s, within_s = time.perf_counter() - started, device.between_s(first, last)
                     whole_s.append(_undisturbed(within_s, after_s - before_s))
                     outside_s.append(max(0.0, took_s - within_s))
@@ -96,13 +96,16 @@ def example(takes: Layout) -> Tensors:
     )
 
 
-def roofline(device: Device) -> Roofline:
-    """What the device reaches at best: operations in a product of matrices, bytes read and written in a copy."""
+def roofline(device: Device, cpu: float = 1.0) -> Roofline:
+    """What the device reaches at best: operations in a product of matrices, bytes read and written in a copy.
+
+    cpu: the share of a core that it has.
+    """
     on_gpu = device.name != "cpu"
     size, nbytes = (GPU_MATRIX, GPU_COPIED_BYTES) if on_gpu else (MATRIX, COPIED_BYTES)
     with refused_out_of_memory(), torch.inference_mode():
         multiply, copy = _product(device.name, size), _copy(device.name, nbytes)
-        return Roofline(_rate(device, multiply, 2 * size**3), _rate(device, copy, 2 * nbytes))
+        return Roofline(_rate(device, cpu, multiply, 2 * size**3), _rate(device, cpu, copy, 2 * nbytes))
 
 
 def _product(device: str, size: int) -> Callable[[], object]:
@@ -115,13 +118,17 @@ def _copy(device: str, nbytes: int) -> Callable[[], object]:
     return lambda: target.copy_(source)
 
 
-def _ends(device: Device) -> Callable[[], tuple[float, Any]]:
+def _ends(device: Device, cpu: float) -> Callable[[], tuple[float, Any]]:
     """For a run with two marks: how long this thread has waited for a core, and the stamp, which lies within the two
-    readings of that. A GPU does not wait for one."""
+    readings of that.
+
+    A GPU does not wait for one. Under a quota a wait costs nothing as long as it is shorter than the pause that would
+    have come: so none is taken off.
+    """
     waits, is_first = Waits(), iter((True, False))
 
     def stamp() -> tuple[float, Any]:
-        if device.name != "cpu":
+        if device.name != "cpu" or cpu < 1:
             return 0.0, device.stamp()
         if next(is_first):
             waited_s = waits.seconds()
@@ -157,15 +164,15 @@ def _steady(
     return (began, time.perf_counter()), runs
 
 
-def _rate(device: Device, work: Callable[[], object], amount: float) -> float:
+def _rate(device: Device, cpu: float, work: Callable[[], object], amount: float) -> float:
     """The most of `amount` a second, over stretches of work without a pause; less waits for a core."""
     waits, once_s, best = Waits(), math.inf, 0.0
     for number in range(WINDOWS + 2):  # the first finds cold memory, the second says how long one takes
         count = 1 if number < 2 else math.ceil(WINDOW_S / max(once_s, 1e-9))
-        first, waited_s = device.stamp(), waits.seconds()
+        first, waited_s = device.stamp(), waits.seconds() if cpu == 1 else 0.0
         for _ in range(count):
             work()
         took_s = device.between_s(first, device.stamp())
-        once_s = _undisturbed(took_s, waits.seconds() - waited_s) / count
+        once_s = _undisturbed(took_s, waits.seconds() - waited_s if cpu == 1 else 0.0) / count
         best = max(best, amount / max(once_s, 1e-9)) if number > 1 else best
     return best

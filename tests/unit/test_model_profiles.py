@@ -54,12 +54,14 @@ class FakeWorkers:
     )
     requests: list[tuple[str, str, TimeUnits]] = field(default_factory=list)
     units: int = UNITS
+    shares: dict[str, float] = field(default_factory=dict)
     lost: bool = False
 
     def facts(self) -> dict[str, dict[str, Any]]:
         return self.hosts
 
-    def roofline(self, role: str) -> Roofline:
+    def roofline(self, role: str, cpu: float) -> Roofline:
+        self.shares[role] = cpu
         return Roofline(1e9, 2e9)
 
     def unit_runs(self, model: str, role: str, request: TimeUnits) -> UnitRuns:
@@ -143,6 +145,7 @@ def test_every_device_is_measured_at_every_batch_size(
     assert (edge.least_s < edge.low_s).all()
     assert edge.difference == pytest.approx(0)
     assert (edge.cpu, profile.of(SERVER, 1).cpu) == (0.5, 1.0)
+    assert workers.shares == {EDGE: 0.5, SERVER: 1.0}
     assert (profile.of(SERVER, 1).device, profile.of(SERVER, 1).threads) == ("cuda:0", 2)
     assert profile.hosts[EDGE]["peak_flops"] == 1e9
     assert len(profile.points) == POINTS

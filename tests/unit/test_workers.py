@@ -498,7 +498,8 @@ def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) 
         workers.start()
         runs = workers.unit_runs("alexnet", SERVER, request)
         assert workers.unit_runs("alexnet", SERVER, request) == runs
-        assert workers.roofline(EDGE).flops == 1e9
+        assert workers.roofline(EDGE, 0.5).flops == 1e9
     assert [len(ends.worker(role).of("load")) for role in (EDGE, SERVER)] == [1, 1]
     assert ends.worker(SERVER).of("units") == [plain(request)] * 2
     assert not ends.worker(EDGE).of("units")
+    assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]

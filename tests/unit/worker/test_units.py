@@ -117,6 +117,8 @@ def test_waits_for_a_core_are_no_time_of_the_stage(worker: Worker, monkeypatch: 
         waited = itertools.count(step=waited_s)
         monkeypatch.setattr(units.Waits, "seconds", lambda _, waited=waited: next(waited))
         assert {round(seconds, 6) for seconds in worker.units(request()).whole_s} == {left_s}
+        quota = worker.units(request(cpu=0.5))
+        assert {round(seconds, 6) for seconds in quota.whole_s} == {0.001}, "a pause would have come then"
 
 
 def test_slow_stages_have_few_runs_and_quick_ones_not_too_many(
@@ -160,6 +162,8 @@ def test_a_device_reaches_something_at_best(monkeypatch: pytest.MonkeyPatch) -> 
     best = units.roofline(device.named("cpu"))
     assert best.flops > 1e6
     assert best.bytes_s > 1e6
+    monkeypatch.setattr(units.Waits, "seconds", lambda _: pytest.fail("under a quota no wait is taken off"))
+    assert units.roofline(device.named("cpu"), 0.25).flops > 1e6
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
