@@ -69,7 +69,8 @@ class Chain:
         payloads = self.payloads(splits)
         stage_s = self.stages_s(splits).max(axis=1)
         period_s = formula.period_s(payloads, stage_s, occupied_s, self.latency_s(splits), self.in_flight)
-        return np.asarray(self.batch_size / period_s)
+        with np.errstate(divide="ignore"):  # nothing takes no time, but a file may say so
+            return np.asarray(self.batch_size / period_s)
 
     def payloads(self, splits: Ints) -> Payloads:
         """What each split (splits x links) puts on each link."""

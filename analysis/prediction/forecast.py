@@ -81,7 +81,7 @@ def chain(
         conditions(networks),
         np.array([cost.fixed_s + cost.per_byte_s * payload_bytes for cost in costs]),
         batch_size,
-        MOST_IN_FLIGHT if in_flight == AUTO else int(in_flight),
+        MOST_IN_FLIGHT if in_flight == AUTO else max(1, int(in_flight)),
     )
 
 
@@ -107,11 +107,14 @@ def of(
     usual = chain(profile, networks, backend, batch_size, in_flight)
     if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
         raise UserError(f"{profile.model} has the points 0 to {usual.last}")
+    latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
+    if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
+        raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
     errors = _errors(usual, profile, splits, backend, slack)
     least = _at_best(usual, profile, at_best or networks, slack)
     return Forecast(
-        usual.latency_s(splits),
-        usual.throughput_ips(splits),
+        latency_s,
+        throughput_ips,
         *errors,
         least.latency_s(splits),
         least.throughput_ips(splits),

@@ -15,7 +15,7 @@ from analysis.figures.predicted_figure import predicted_drawing
 from analysis.prediction import forecast
 from analysis.prediction.compared import COLUMNS, Errors, compared, faults, in_run, sentences, unfit, unused
 from analysis.prediction.network import Network
-from tests.unit.analysis.test_forecast import FAR, UNITS, profile
+from tests.unit.analysis.test_forecast import FAR, UNITS, profile, unit_times
 
 WAY = {"delay_s": 0.05, "rate_bps": 5e6}
 FAST = {"delay_s": 0.001, "rate_bps": 1e9}
@@ -110,6 +110,14 @@ def test_what_no_forecast_is_for_has_no_row(changed: dict[str, Any], netem: str)
     rows = measured(["2"]).assign(netem=netem, **changed)
     assert compared(rows, [profile()], [manifest()]).empty
     assert not list(sentences(compared(rows, [profile()], [manifest()])))
+
+
+def test_a_profile_whose_units_take_no_time_is_compared_with_nothing() -> None:
+    of = profile()
+    nothing = replace(of, times=tuple(unit_times(role, np.zeros(UNITS)) for role in of.roles))
+    frame = compared(measured(["0", "2", "6"]), [nothing], [manifest()])
+    assert "6" not in set(frame["point"])
+    assert all(line for line in sentences(frame))
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,13 @@ def test_errors_are_those_of_devices_link_and_backend() -> None:
     assert vague.latency_error[0] > 0.1
 
 
+def test_times_of_nothing_are_refused() -> None:
+    of = profile()
+    nothing = replace(of, times=tuple(unit_times(role, np.zeros(UNITS)) for role in ("edge", "server")))
+    with pytest.raises(UserError, match="nothing"):
+        forecast.of(nothing, np.array([[UNITS]]), [FAR], "tcp")
+
+
 @pytest.mark.parametrize(
     ("hosts", "backend", "splits", "named"),
     [
