@@ -110,14 +110,21 @@ def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Netwo
 def advise(
     console: Console, folders: Sequence[Path], network: Network, best: str, where: str, model: str
 ) -> None:
-    """What to do in a network, from what was measured in others."""
+    """What to do in a network, from what was measured in others; on a chain by its run's model profile."""
     from analysis.advice.advise import advise as advice
+    from analysis.points import cuts
+    from analysis.prediction.compared import in_run
     from analysis.runs.load import joined
     from analysis.tables.advice import advice_table
 
     if best not in BEST:
         raise UserError(f"--for {best}: latency or throughput")
     runs = joined(folders)
+    chained = any(len(cuts(point)) > 1 for point in runs.trials["point"].unique())
+    profiles = [folder for run in runs.runs for folder in in_run(run.folder)] if chained else []
+    if len(profiles) == 1 and not (where or model):
+        advise_by_profile(console, profiles[0], folders, network, best, None)
+        return
     manifests = [run.manifest for run in runs.runs]
     advised = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
     console.print(advice_table(advised))

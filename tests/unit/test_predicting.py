@@ -85,6 +85,23 @@ def test_a_runs_report_compares_it_with_the_profiles_in_its_folder(tmp_path: Pat
     assert rows["latency_off"].abs().max() < 0.2
 
 
+def test_advice_on_a_chain_is_by_the_profile_in_its_runs_folder(tmp_path: Path) -> None:
+    (tmp_path / "net_of_chain.py").write_text(NET)
+    model = f"{tmp_path}/net_of_chain.py:build"
+    where = ("--testbed", "simulated", "--hosts", "3")
+    run_it = ("--model", model, *where, "--netem", "wifi", "--points", "0+0,0+2", "--trials", "1")
+    assert command(*run_it, "--figures", "none", "--out", str(tmp_path)).code == 0
+    (run,) = {path.parent for path in tmp_path.glob("*/trials.csv")}
+    wanted = ("advise", str(run), "--latency", "20ms", "--rate", "30mbit")
+    assert "--profile" in command(*wanted).err
+    assert command("profile", model, *where, "--out", str(run / "profiles")).code == 0
+    done = command(*wanted)
+    assert (done.code, done.err) == (0, "")
+    said = " ".join(done.out.split())
+    assert said.startswith("net_of_chain.build at 20 ms and 30 Mbit/s: ")
+    assert "the model profile predicted latency off by" in said
+
+
 @pytest.mark.parametrize(
     ("name", "doubted"), [("wifi", False), ("200ms-5mbit-tbf", True), ("10ms-10mbit-1%", True)]
 )
