@@ -40,24 +40,6 @@ class Advice:
     validation: Validation
     extrapolated: bool
 
-    @property
-    def best(self) -> Choice:
-        return self.ranking.best
-
-    @property
-    def runner_up(self) -> Choice | None:
-        return self.ranking.choices[1] if len(self.ranking.choices) > 1 else None
-
-    @property
-    def behind(self) -> float:
-        """The share by which the best beats the runner-up; NaN without one."""
-        return self.runner_up.behind(self.best, self.objective) if self.runner_up else math.nan
-
-    @property
-    def sure(self) -> str:
-        """`sure`, `likely`, `a toss-up`, or empty text where no probability holds."""
-        return self.ranking.sure
-
 
 def advise(
     trials: pd.DataFrame,
@@ -132,15 +114,14 @@ def sentence(advice: Advice) -> str:
     how = f"measured at {ranked.profile}" if ranked.profile else "predicted"
     if advice.extrapolated:
         how += ", beyond what was measured"
-    if not advice.sure:
+    if not ranked.sure:
         how += f"; {ranked.unsure}"
-    text = f"{advice.title} at {in_words(advice.network)}: {answer(ranked, advice.objective, advice.sure)} ({how})"
-    if advice.runner_up and advice.sure != TOSS_UP:
-        if advice.objective == "latency":
-            behind = more(advice.behind, "longer", "as long")
-        else:
-            behind = f"{percent(advice.behind)} less"
-        text += f"; next is {advice.runner_up.place}, {behind}"
+    text = f"{advice.title} at {in_words(advice.network)}: {answer(ranked, advice.objective)} ({how})"
+    if ranked.runner_up and ranked.sure != TOSS_UP:
+        share = ranked.runner_up.behind(ranked.best, advice.objective)
+        is_latency = advice.objective == "latency"
+        behind = more(share, "longer", "as long") if is_latency else f"{percent(share)} less"
+        text += f"; next is {ranked.runner_up.place}, {behind}"
     return text
 
 
@@ -242,7 +223,7 @@ def _is_chain(observed: Observed) -> bool:
 
 
 def _sentence(ranked: Ranking, network: Network | None) -> str:
-    text = answer(ranked, "latency", ranked.sure)
+    text = answer(ranked, "latency")
     if not ranked.sure:
         text += f" ({ranked.unsure})"
     if ranked.sure == TOSS_UP:

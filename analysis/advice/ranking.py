@@ -115,6 +115,10 @@ class Ranking:
         return self.choices[0]
 
     @property
+    def runner_up(self) -> Choice | None:
+        return self.choices[1] if len(self.choices) > 1 else None
+
+    @property
     def sure(self) -> str:
         """`sure`, `likely`, `a toss-up`, or empty text: no probability holds."""
         p = self.best.probability
@@ -210,9 +214,9 @@ def _unsure(rounds: int, model_error: float) -> str:
     return f"{count(rounds, 'round')}: too noisy to say how sure"
 
 
-def answer(ranked: Ranking, objective: str, sure: str) -> str:
+def answer(ranked: Ranking, objective: str) -> str:
     """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
-    if sure == TOSS_UP and len(ranked.contenders) > 1:
+    if ranked.sure == TOSS_UP and len(ranked.contenders) > 1:
         named = [
             f"{each.place} ({', '.join(filter(None, (each.sent, each.figure(objective))))}, p {each.probability:.2f})"
             for each in ranked.contenders
@@ -220,7 +224,7 @@ def answer(ranked: Ranking, objective: str, sure: str) -> str:
         text = f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
         return text + _not_compared(ranked, ranked.contenders)
     p = f"(p {ranked.best.probability:.2f}) " if ranked.sure == "likely" else ""
-    probably = f"probably {p}" if sure == "likely" else ""
+    probably = f"probably {p}" if p else ""
     sends = f" ({ranked.best.sent})" if ranked.best.sent else ""
     text = f"{probably}{ranked.best.order}{sends}: {ranked.best.figure(objective)}"
     return text + _not_compared(ranked, [ranked.best])

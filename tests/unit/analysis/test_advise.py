@@ -58,20 +58,26 @@ def shown(advice: Advice) -> str:
 def test_the_best_point_is_the_true_one(network):
     advice = asked(network)
     truth = world.latency_s(network, "tcp")
-    assert advice.best.point == str(np.argmin(truth))
-    assert advice.best.latency_s == pytest.approx(truth.min(), rel=0.03)
-    assert advice.best.latency_low_s <= advice.best.latency_s <= advice.best.latency_high_s
-    assert advice.runner_up
+    assert advice.ranking.best.point == str(np.argmin(truth))
+    assert advice.ranking.best.latency_s == pytest.approx(truth.min(), rel=0.03)
+    assert (
+        advice.ranking.best.latency_low_s
+        <= advice.ranking.best.latency_s
+        <= advice.ranking.best.latency_high_s
+    )
+    assert advice.ranking.runner_up
     assert advice.ranking.choices == tuple(
         sorted(advice.ranking.choices, key=lambda choice: choice.latency_s)
     )
-    assert advice.behind == pytest.approx(advice.runner_up.latency_s / advice.best.latency_s - 1)
+    assert advice.ranking.runner_up.behind(advice.ranking.best, "latency") == pytest.approx(
+        advice.ranking.runner_up.latency_s / advice.ranking.best.latency_s - 1
+    )
 
 
 def test_for_throughput():
     advice = asked(BETWEEN, objective="throughput")
-    assert advice.best.point == str(np.argmax(world.throughput_ips(BETWEEN)))
-    assert advice.best.throughput_ips == pytest.approx(world.throughput_ips(BETWEEN).max(), rel=0.05)
+    assert advice.ranking.best.point == str(np.argmax(world.throughput_ips(BETWEEN)))
+    assert advice.ranking.best.throughput_ips == pytest.approx(world.throughput_ips(BETWEEN).max(), rel=0.05)
 
 
 def test_each_kind_of_answer_in_words(snapshot):
@@ -90,25 +96,25 @@ def test_each_kind_of_answer_in_words(snapshot):
 
 def test_all_on_the_edge_is_one_answer_whatever_the_backend():
     advice = asked(SLOW_LINK)
-    assert advice.best.place == "all on the edge"
-    assert advice.best.backend == ""
-    assert advice.best.probability > 0.99
-    assert advice.sure == "sure"
+    assert advice.ranking.best.place == "all on the edge"
+    assert advice.ranking.best.backend == ""
+    assert advice.ranking.best.probability > 0.99
+    assert advice.ranking.sure == "sure"
     assert [choice.place for choice in advice.ranking.choices].count("all on the edge") == 1
     assert advice.extrapolated
-    assert (advice.runner_up.point, advice.runner_up.backend) == ("3", "tcp")
+    assert (advice.ranking.runner_up.point, advice.ranking.runner_up.backend) == ("3", "tcp")
     assert not advice.ranking.crossovers or advice.ranking.crossovers[0].along == "delay"
 
 
 def test_all_on_the_server():
     advice = asked(FAST_LINK)
-    assert (advice.best.point, advice.best.backend) == ("0", "tcp")
+    assert (advice.ranking.best.point, advice.ranking.best.backend) == ("0", "tcp")
     assert advice.extrapolated
 
 
 def test_the_way_back_counts_and_is_told():
     advice = asked(Network(0.0005, 2e9, 0.2, 1e6))
-    assert advice.best.place == "all on the edge"
+    assert advice.ranking.best.place == "all on the edge"
     assert "200 ms" in sentence(advice)
     assert "1 Mbit/s" in sentence(advice)
 
@@ -121,8 +127,8 @@ def test_a_measured_network_is_not_predicted():
     advice = asked(world.PROFILES["slow"], rows)
     measured = rows[there & (rows["backend"] == "tcp")]["latency_s"].median()
     assert advice.ranking.profile == "slow"
-    assert advice.best.latency_s == pytest.approx(measured)
-    assert advice.best.point == "3"
+    assert advice.ranking.best.latency_s == pytest.approx(measured)
+    assert advice.ranking.best.point == "3"
     elsewhere = asked(replace(world.PROFILES["slow"], rate_bps=5.001e6), rows)
     assert not elsewhere.ranking.profile
     assert "measured at slow" in sentence(advice)
@@ -130,11 +136,11 @@ def test_a_measured_network_is_not_predicted():
 
 
 def test_a_constraint_is_on_the_figures_of_that_network():
-    of_rpc = asked(FAST_LINK, where="backend == rpc").best
+    of_rpc = asked(FAST_LINK, where="backend == rpc").ranking.best
     assert (of_rpc.point, of_rpc.backend) == ("0", "rpc")
-    assert asked(SLOW_LINK, where="backend == rpc").best.place == "all on the edge"
-    assert asked(SLOW_LINK, where="edge_s < 50ms").best.point == "3"
-    assert asked(BETWEEN, where="throughput_ips > 60 and latency_s < 1").best.point == "1"
+    assert asked(SLOW_LINK, where="backend == rpc").ranking.best.place == "all on the edge"
+    assert asked(SLOW_LINK, where="edge_s < 50ms").ranking.best.point == "3"
+    assert asked(BETWEEN, where="throughput_ips > 60 and latency_s < 1").ranking.best.point == "1"
     with pytest.raises(UserError, match="'latency_s < 1ms'"):
         asked(BETWEEN, where="latency_s < 1ms")
     with pytest.raises(UserError, match="latncy"):
@@ -145,8 +151,8 @@ def test_exact_ties_are_a_toss_up():
     rows = world.trials(backends=("tcp",))
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
     advice = asked(FAST_LINK, both)
-    assert advice.behind == 0
-    assert advice.sure == "a toss-up"
+    assert advice.ranking.runner_up.behind(advice.ranking.best, "latency") == 0
+    assert advice.ranking.sure == "a toss-up"
     assert [choice.probability for choice in advice.ranking.contenders] == pytest.approx([0.5, 0.5], abs=0.05)
     said = sentence(advice)
     assert said.index("tcp:a") < said.index("tcp:b")
@@ -154,16 +160,16 @@ def test_exact_ties_are_a_toss_up():
 
 def test_two_rounds_say_nothing_of_how_sure():
     advice = asked(SLOW_LINK, world.trials(rounds=2))
-    assert math.isnan(advice.best.probability)
-    assert advice.sure == ""
-    assert math.isnan(advice.best.latency_low_s)
+    assert math.isnan(advice.ranking.best.probability)
+    assert advice.ranking.sure == ""
+    assert math.isnan(advice.ranking.best.latency_low_s)
     assert "95 %" not in shown(advice)
 
 
 def test_five_rounds_have_a_probability_and_no_interval():
     advice = asked(SLOW_LINK, world.trials(rounds=5))
-    assert advice.best.probability > 0.95
-    assert math.isnan(advice.best.latency_high_s)
+    assert advice.ranking.best.probability > 0.95
+    assert math.isnan(advice.ranking.best.latency_high_s)
 
 
 def test_a_point_of_few_rounds_has_no_say_of_its_own():
@@ -173,7 +179,7 @@ def test_a_point_of_few_rounds_has_no_say_of_its_own():
     (third,) = (c for c in advice.ranking.choices if c.point == "3" and c.backend == "tcp")
     assert math.isnan(third.probability)
     assert math.isnan(third.latency_low_s)
-    assert not math.isnan(advice.best.latency_low_s)
+    assert not math.isnan(advice.ranking.best.latency_low_s)
 
 
 def test_never_sure_of_less_than_predictions_are_off():
@@ -183,16 +189,16 @@ def test_never_sure_of_less_than_predictions_are_off():
     # Another link than it says: predictions are off by far more than what tells the points apart.
     rows.loc[(rows["netem"] == "fast") & (rows["payload_bytes"] > 0), ["network_s", "latency_s"]] += 0.050
     off = asked(BETWEEN, rows)
-    assert off.behind < off.validation.errors["latency"].median
-    assert not off.best.probability > 0.9
-    assert (off.best.point, off.best.backend) == ("1", "tcp")
+    assert off.ranking.runner_up.behind(off.ranking.best, "latency") < off.validation.errors["latency"].median
+    assert not off.ranking.best.probability > 0.9
+    assert (off.ranking.best.point, off.ranking.best.backend) == ("1", "tcp")
     assert "toss-up" in sentence(off) or "how sure" in sentence(off)
 
 
 def test_predicted_from_one_profile_nothing_is_said_of_how_sure():
     only = {"middle": world.PROFILES["middle"]}
-    assert math.isnan(asked(BETWEEN, profiles=only).best.probability)
-    assert asked(world.PROFILES["middle"], profiles=only).best.probability > 0.5, "measured there"
+    assert math.isnan(asked(BETWEEN, profiles=only).ranking.best.probability)
+    assert asked(world.PROFILES["middle"], profiles=only).ranking.best.probability > 0.5, "measured there"
 
 
 @pytest.mark.parametrize(
