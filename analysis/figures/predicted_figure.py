@@ -48,6 +48,7 @@ def predicted_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
 
 def predicted_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """A panel for each objective: what was measured over what was predicted, with the forecast's error."""
+    rows = rows.assign(on_backend_front=False, on_fronts_of="")  # series want them; no front is drawn here
     side_by_side = width == "page"
     with style.blank(width, 3.2 if side_by_side else 5.2) as figure:
         shape = (1, len(OBJECTIVES)) if side_by_side else (len(OBJECTIVES), 1)
