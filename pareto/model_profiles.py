@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.live import Live
 
 from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes, read
 from analysis.naming import file_stem
@@ -46,6 +47,8 @@ MOST_AGE = timedelta(days=1)
 """A machine's speed drifts: by half from one day to another on some."""
 RUNS, SECONDS, MOST_S = 40, 3.0, 40.0
 """Of each device and batch size: at least so many runs with marks, and as many without, and so long; not longer."""
+BEST_S, LINK_S = 2.0, 10.0
+"""For the estimate: what a device reaches at best, and the backends on a link."""
 STEADY_S = 2.0
 """How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
 LEAST_SHARE = 0.05
@@ -123,29 +126,39 @@ def on_testbed(
     """
     measuring = None
     profiles = {}
-    try:
-        facts = workers.facts()
-        for name in _names(sweep):
-            outline = partitioned.outline(recipe(name, sweep))
-            place = folder_of(folder, sweep, outline)
-            kept = None if fresh else _kept(out, place, name, facts)
-            if kept is None:
-                if name not in prepared:
-                    prepared[name] = _prepared(name, sweep)
-                measuring = measuring or _Measuring(out, sweep, bed, workers, facts)
-                profiles[name] = Kept(measuring.profile(name, outline), place, is_new=True)
-                _write(profiles[name])
-            else:
-                profiles[name] = Kept(kept, place, is_new=False)
-    except FAULTS as fault:
-        raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
+    # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
+    with Live(console=out, auto_refresh=False, transient=True) as live:
+        try:
+            facts = workers.facts()
+            for name in _names(sweep):
+                outline = partitioned.outline(recipe(name, sweep))
+                place = folder_of(folder, sweep, outline)
+                kept = None if fresh else _kept(out, place, name, facts)
+                if kept is None:
+                    out.print(f"{name}: about {duration(estimate_s(sweep, bed))} on {', '.join(facts)}")
+                    if name not in prepared:
+                        prepared[name] = _prepared(name, sweep)
+                    measuring = measuring or _Measuring(live, sweep, bed, workers, facts)
+                    profiles[name] = Kept(measuring.profile(name, outline), place, is_new=True)
+                    _write(profiles[name])
+                else:
+                    profiles[name] = Kept(kept, place, is_new=False)
+        except FAULTS as fault:
+            raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
     return profiles
+
+
+def estimate_s(sweep: Sweep, bed: Testbed) -> float:
+    """The seconds that the profile of a model of usual size takes."""
+    of_devices_s = len(bed.remotes) * (BEST_S + SECONDS * len(sweep.batch_sizes))
+    return of_devices_s + LINK_S * len(bed.links)
 
 
 def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time."""
     where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
-    settings = (sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads, sweep.hosts)
+    links, tcp = links_of(sweep), asdict(sweep.tcp)
+    settings = (sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp)
     key = json.dumps([outline.graph_digest, where, *settings], sort_keys=True)
     return folder / f"{file_stem(outline.name)}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
 
@@ -234,17 +247,17 @@ class _Measuring:
 
     def __init__(
         self,
-        out: Console,
+        live: Live,
         sweep: Sweep,
         bed: Testbed,
         workers: Workers,
         facts: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        self._out, self._sweep, self._bed, self._workers = out, sweep, bed, workers
+        self._live, self._sweep, self._bed, self._workers = live, sweep, bed, workers
         self._hosts: dict[str, dict[str, Any]] = {}
         for role, of_host in facts.items():
-            with out.status(f"what the {role} reaches at best"):
-                best = workers.roofline(role, self._cpu(role))
+            self._live.update(f"what the {role} reaches at best", refresh=True)
+            best = workers.roofline(role, self._cpu(role))
             self._hosts[role] = {**of_host, "peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
 
     def profile(self, name: str, outline: Outline) -> ModelProfile:
@@ -257,8 +270,8 @@ class _Measuring:
         times = []
         for role in self._hosts:
             for batch_size in sweep.batch_sizes:
-                with self._out.status(f"{name} on the {role}, batch size {batch_size}"):
-                    times.append(self._times(name, len(outline.points) - 1, role, batch_size))
+                self._live.update(f"{name} on the {role}, batch size {batch_size}", refresh=True)
+                times.append(self._times(name, len(outline.points) - 1, role, batch_size))
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
         flops, parameters, parameter_bytes = (np.array(each, dtype=np.float64) for each in units)
         return ModelProfile(
@@ -304,8 +317,8 @@ class _Measuring:
         else:
             readings = self._workers.bare_links()
         for link in bed.links:
-            with self._out.status(f"what {' and '.join(self._sweep.transports)} add on {link.name}"):
-                yield from _added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
+            self._live.update(f"what {' and '.join(self._sweep.transports)} add on {link.name}", refresh=True)
+            yield from _added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
 
 
 def unit_times(

@@ -341,3 +341,11 @@ def test_one_batch_of_images_is_prepared(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(model_profiles, "prepare", prepare)
     model_profiles._prepared(MODEL, sweep(batch_size="1,8"))
     assert [wanted.images for wanted in asked] == [8]
+
+
+def test_what_is_the_default_is_no_other_setting(tmp_path: Path) -> None:
+    outline = partitioned.outline(recipe(NAME, sweep()))
+    plain_folder = folder_of(tmp_path, sweep(testbed="local"), outline)
+    assert plain_folder == folder_of(tmp_path, sweep(testbed="local", hosts=2, threads=1), outline)
+    assert plain_folder != folder_of(tmp_path, sweep(testbed="local", hosts=3), outline)
+    assert plain_folder != folder_of(tmp_path, sweep(testbed="local", congestion="bbr"), outline)

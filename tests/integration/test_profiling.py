@@ -1,0 +1,66 @@
+"""`profile` for real, small: a chain of three hosts, kept and used again, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from analysis import model_profile
+from pareto import model_profiles
+from tests.less_than_root import needs_networks
+from tests.program import command, pareto, python_programs, wait_until
+from tests.unit.simulated.worlds import MODEL, POINTS
+
+pytestmark = [
+    pytest.mark.integration,
+    needs_networks,
+    pytest.mark.usefixtures("nothing_left"),
+]
+
+
+def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
+    monkeypatch.setattr(model_profiles, "ROUNDS", 2)
+    out, trace = tmp_path / "kept", tmp_path / "trace.json"
+    typed = ("profile", MODEL, "--hosts", "3", "--batch-size", "1,2", "--out", str(out))
+    done = command(*typed, "--trace", str(trace))
+    assert done.code == 0, done
+    (folder,) = out.iterdir()
+    assert (folder / "units.pdf").exists()
+    assert (folder / "roofline.png").exists()
+    made = model_profile.read(folder)
+    assert made.roles == ("edge", "middle1", "server")
+    assert made.batch_sizes == (1, 2)
+    for times in made.times:
+        assert len(times.median_s) == POINTS - 1
+        assert (times.median_s > 0).all()
+        assert (times.least_s <= times.median_s * 1.001).all()
+        assert times.outside_s > 0
+        assert made.hosts[times.role]["peak_flops"] > 1e8
+        assert made.hosts[times.role]["peak_bytes_s"] > 1e7
+    costs = {(cost.link, cost.backend): cost for cost in made.backends}
+    links = ("edge-middle1", "middle1-server")
+    assert costs.keys() == {(link, backend) for link in links for backend in ("tcp", "rpc")}
+    assert all(cost.fixed_s > 0 for cost in costs.values())
+    assert all(costs[link, "tcp"].trip_s[0] < costs[link, "rpc"].trip_s[0] for link in links)
+    rows = [event for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "thread_name"]
+    assert len(rows) == len(made.times)
+
+    again = command(*typed)
+    assert again.code == 0, again
+    assert "is used" in again.out
+    assert model_profile.read(folder).made_at == made.made_at
+
+
+def test_ctrl_c_leaves_no_profile(tmp_path: Path) -> None:
+    process = pareto("profile", MODEL, "--out", str(tmp_path / "kept"))
+    assert wait_until(lambda: len(python_programs(process.pid, "pareto.worker")) == 2, 60)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not (tmp_path / "kept").exists()
