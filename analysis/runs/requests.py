@@ -34,6 +34,8 @@ MOST_REQUESTS = 10_000_000
 MOST_BYTES = 1 << 28
 MOST_SEEN = 200
 """Trials that are read to see how the requests of one differ: more take time and say the same."""
+Files = dict[str, dict[tuple[str, int], Path]]
+"""By the cell that a file's name begins with, then by run and round."""
 _NAME = re.compile(r"(.+)-r([0-9]{1,6})\.parquet")
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
     """
     where = folders(runs)
     trials = load(where) if trials is None else trials
-    files_of = _files(where)
+    files_of = request_files(where)
     ok, which = trials["status"].eq("ok").to_numpy(), trials[["run", "round"]]
     rows = []
     for key, members in trials.groupby(CELL, dropna=False, observed=True).indices.items():
@@ -73,12 +75,11 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
     )
 
 
-def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
+def spread_within(files_of: Files, trials: pd.DataFrame) -> tuple[float, float]:
     """The usual variance of the logarithms of the latencies in a trial, and how many requests a trial has.
 
-    From `MOST_SEEN` of the valid trials, evenly spaced; NaN without files.
+    From `MOST_SEEN` of the valid trials, evenly spaced; NaN without files. files_of: as from `request_files`.
     """
-    files_of = _files(folders(runs))
     ok = trials[trials["status"] == "ok"]
     variances, counts = [], []
     for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
@@ -89,12 +90,12 @@ def spread_within(runs: Runs, trials: pd.DataFrame) -> tuple[float, float]:
     return (float(np.mean(variances)), float(np.median(counts))) if counts else (np.nan, np.nan)
 
 
-def _files(where: Sequence[Path]) -> dict[str, dict[tuple[str, int], Path]]:
-    """Every file of requests: by the cell that its name begins with, then by run and round.
+def request_files(where: Sequence[Path]) -> Files:
+    """Every file of requests of these run folders.
 
     A link, or what is not a plain file, is skipped, and that is logged.
     """
-    result: dict[str, dict[tuple[str, int], Path]] = {}
+    result: Files = {}
     for run, folder in _named(where).items():
         try:
             held = files.listing(folder, "requests")

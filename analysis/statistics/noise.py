@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ import pandas as pd
 
 from analysis.naming import count, transport
 from analysis.points import CELL, CONDITION
-from analysis.runs.load import Runs
-from analysis.runs.requests import spread_within
+from analysis.runs.requests import request_files, spread_within
 from analysis.statistics.samples import Floats, Ints
 
 OF = ["model", "setup"]
@@ -161,10 +161,11 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     return [*result, Level("requests", request_variance, why)]
 
 
-def spread_sentences(trials: pd.DataFrame, runs: Runs) -> Iterator[str]:
-    """A line for each model and setup that has two rounds or more."""
+def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str]:
+    """A line for each model and setup that has two rounds or more; runs: the folders of the trials."""
+    files = request_files(runs)
     for key, of_model in trials.groupby(OF, observed=True):
-        every = levels(of_model, *spread_within(runs, of_model))
+        every = levels(of_model, *spread_within(files, of_model))
         known = [level for level in every if np.isfinite(level.variance)]
         total = sum(level.variance for level in known)
         if len(known) < 2 or not total:
