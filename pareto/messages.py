@@ -6,7 +6,8 @@ A request is a dataclass; its class names the operation and the type of its repo
 somebody else's: whether its figures are true is for the verdict on a trial to say.
 
 A figure that could not be measured is None. Windows are (from, to) on the `time.monotonic` of the host that reports
-them. This module travels to the hosts and needs the standard library only.
+them. This module travels to the hosts and needs the standard library only. Its dataclasses are not frozen: each would
+take three times as long to make, whenever a worker starts.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ class MeasureBaseline(Request[Duration | None], op="baseline"):
 # The worker: a model profile
 
 
-@dataclass(frozen=True)
+@dataclass
 class UnitRuns:
     """What the units of a stage took, in seconds.
 
@@ -254,7 +255,7 @@ class UnitRuns:
             raise ValueError("its runs have different numbers of units")
 
 
-@dataclass(frozen=True)
+@dataclass
 class TimeUnits(Request[UnitRuns], op="units"):
     """Hold the whole model, and time its units, in a batch of noise; the stage that was held is gone.
 
@@ -271,7 +272,7 @@ class TimeUnits(Request[UnitRuns], op="units"):
     steady_s: Seconds
 
 
-@dataclass(frozen=True)
+@dataclass
 class Roofline:
     """What a device reaches at best, a second: floating-point operations; bytes that it reads and writes."""
 
@@ -279,7 +280,7 @@ class Roofline:
     bytes_s: Rate
 
 
-@dataclass(frozen=True)
+@dataclass
 class MeasureRoofline(Request[Roofline], op="roofline"):
     """What this device reaches at best, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
 
