@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
-from random import Random
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,13 +21,13 @@ from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes
 from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
 from pareto import PROFILES, simulated
-from pareto.bench.run import Place, connected
+from pareto.backend_costs import added
 from pareto.console import duration
 from pareto.devices import energy_per_image
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, TestbedError
-from pareto.hosts.testbed import Link, Testbed, open_testbed, require_testbed
+from pareto.hosts.testbed import Testbed, open_testbed, require_testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Profile
 from pareto.manifest import utc_now
@@ -55,14 +53,6 @@ LEAST_SHARE = 0.05
 """The quantile of a unit's times that a bound is made of."""
 DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
 """What of a device decides how fast it is."""
-PAYLOADS, LEAST_BYTES, MOST_BYTES = 5, 1_000, 16_000_000
-USUAL_BYTES = 1_000_000
-"""The largest payload that is probed is at least as large."""
-MOST_LINK_S = 1.0
-"""A payload that takes the link longer is not probed."""
-ROUNDS, SAMPLE_S, MOST_TRIPS = 9, 0.02, 200
-QUIET = 0.25
-"""The quantile of a payload's rounds that counts: what else runs on a host can only make a round trip longer."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +308,7 @@ class _Measuring:
             readings = self._workers.bare_links()
         for link in bed.links:
             self._live.update(f"what {' and '.join(self._sweep.transports)} add on {link.name}", refresh=True)
-            yield from _added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
+            yield from added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
 
 
 def unit_times(
@@ -360,51 +350,3 @@ def unit_times(
         peak_bytes=np.array(runs.peak_bytes or [], dtype=np.float64),
         energy_j=math.nan if energy_j is None else energy_j,
     )
-
-
-def _added(
-    bed: Testbed, link: Link, reading: Reading | None, backends: Sequence[str], largest_bytes: int
-) -> Iterator[BackendCost]:
-    """What each backend takes for a few payloads over a link that nothing shapes. reading: of a link that is real."""
-    place = Place(
-        link.name,
-        "",
-        bed.remotes[link.near.role],
-        bed.remotes[link.far.role],
-        link.far.address,
-        link.near.interface,
-        link.far.interface,
-        bed.heartbeat,
-    )
-    most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
-    sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, PAYLOADS)]
-    sizes = [size for size in sizes if link_s(reading, size) <= MOST_LINK_S] or sizes[:1]
-    trips: dict[tuple[str, int], list[float]] = {(way, size): [] for way in backends for size in sizes}
-    with ExitStack() as undo:
-        ends = connected(undo, place, backends)
-        # Large first: what they do to a connection, its window above all, is done before anything is timed.
-        counts = {
-            (way, size): _count(ends[way].trips(way, size, 1, kept=True)[0])
-            for size in reversed(sizes)
-            for way in backends
-        }
-        order = Random(0)  # noqa: S311
-        for _ in range(ROUNDS):
-            for way, size in order.sample(list(trips), len(trips)):
-                trips[way, size].append(median(ends[way].trips(way, size, counts[way, size])))
-    of_link = np.array([link_s(reading, size) for size in sizes])
-    for way in backends:
-        quiet = np.array([np.quantile(trips[way, size], QUIET) for size in sizes])
-        yield BackendCost(link.name, way, np.array(sizes, dtype=np.float64), quiet, of_link)
-
-
-def link_s(reading: Reading | None, nbytes: int) -> float:
-    """What a real link takes for a payload and its short answer, as it was probed; 0 where there is no reading."""
-    if reading is None:
-        return 0.0
-    return (reading.rtt_s or 0.0) + (8 * nbytes / reading.rate_bps if reading.rate_bps else 0.0)
-
-
-def _count(trip_s: float) -> int:
-    """How many trips make a sample."""
-    return min(max(math.ceil(SAMPLE_S / trip_s), 1), MOST_TRIPS)

@@ -77,11 +77,11 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
                     else:
                         units_s.append([device.between_s(*pair) for pair in pairs])
                 else:
-                    started = time.perf_counter()
-                    (before_s, first), (after_s, last) = marks.of_run(bare, _ends(device, request.cpu))
+                    ends, started = _Ends(device, request.cpu), time.perf_counter()
+                    (before_s, first), (after_s, last) = marks.of_run(bare, ends.stamp)
                     took_s, within_s = time.perf_counter() - started, device.between_s(first, last)
                     whole_s.append(_undisturbed(within_s, after_s - before_s))
-                    outside_s.append(max(0.0, took_s - within_s))
+                    outside_s.append(max(0.0, took_s - within_s - ends.reading_s))
     window, runs = _steady(device, resident.stage, tensors, request.steady_s)
     return UnitRuns(
         units_s, whole_s, outside_s, None if None in peaks else peaks, window=window, window_runs=runs
@@ -118,25 +118,35 @@ def _copy(device: str, nbytes: int) -> Callable[[], object]:
     return lambda: target.copy_(source)
 
 
-def _ends(device: Device, cpu: float) -> Callable[[], tuple[float, Any]]:
-    """For a run with two marks: how long this thread has waited for a core, and the stamp, which lies within the two
-    readings of that.
+class _Ends:
+    """The stamps of a run with two marks, with how long this thread had waited for a core: they lie within the readings
+    of that.
 
     A GPU does not wait for one. Under a quota a wait costs nothing as long as it is shorter than the pause that would
-    have come: so none is taken off.
+    have come: so none is taken off. reading_s: what the readings took.
     """
-    waits, is_first = Waits(), iter((True, False))
 
-    def stamp() -> tuple[float, Any]:
-        if device.name != "cpu" or cpu < 1:
-            return 0.0, device.stamp()
-        if next(is_first):
-            waited_s = waits.seconds()
-            return waited_s, device.stamp()
-        now = device.stamp()
-        return waits.seconds(), now
+    def __init__(self, device: Device, cpu: float) -> None:
+        self.reading_s = 0.0
+        self._device = device
+        self._waits = Waits() if device.name == "cpu" and cpu == 1 else None
+        self._is_first = True
 
-    return stamp
+    def stamp(self) -> tuple[float, Any]:
+        if self._is_first:
+            self._is_first = False
+            waited_s = self._waited_s()
+            return waited_s, self._device.stamp()
+        now = self._device.stamp()
+        return self._waited_s(), now
+
+    def _waited_s(self) -> float:
+        if self._waits is None:
+            return 0.0
+        began = time.perf_counter()
+        waited_s = self._waits.seconds()
+        self.reading_s += time.perf_counter() - began
+        return waited_s
 
 
 def _undisturbed(took_s: float, waited_s: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis import model_profile
-from pareto import model_profiles
+from pareto import backend_costs, model_profiles
 from tests.less_than_root import needs_networks
 from tests.program import command, pareto, python_programs, wait_until
 from tests.unit.simulated.worlds import MODEL, POINTS
@@ -24,7 +24,7 @@ pytestmark = [
 
 def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
-    monkeypatch.setattr(model_profiles, "ROUNDS", 2)
+    monkeypatch.setattr(backend_costs, "ROUNDS", 2)
     out, trace = tmp_path / "kept", tmp_path / "trace.json"
     typed = ("profile", MODEL, "--hosts", "3", "--batch-size", "1,2", "--out", str(out))
     done = command(*typed, "--trace", str(trace))
