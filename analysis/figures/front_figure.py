@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -86,7 +87,7 @@ def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None =
 def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tuple[Plane, float]:
     """Draw all but the labels. Returns the plane, and the height of the head (inches)."""
     plane = Plane(axes, _measured(rows))
-    plane.draw(attainment, loaded=True)
+    plane.draw(attainment)
     axes.set_xlabel(f"latency ({plane.unit})")
     axes.set_ylabel("throughput (images/s)")
     return plane, style.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", plane.legend())
@@ -134,7 +135,7 @@ def fronts_figure(
             for name, words, of in OBJECTIVES:
                 scale = plane.scale if name == "x" else 1
                 fit_axis(axes, name, extent(measured if common[name] else own, words, of) * scale)
-            plane.draw(attainment, marker_pt=_MARKER_PT[width], fit=False)
+            plane.draw(attainment, marker_pt=_MARKER_PT[width])
             planes.append(plane)
         _frame(grid, len(groups), len(planes), common)
         figure.supylabel("throughput (images/s)", fontsize="medium")
@@ -162,7 +163,7 @@ def fronts_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame
 
 
 def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> Iterator[str]:
-    """Yield what the marks in the figure mean. `loaded`: as of `Plane.draw`."""
+    """Yield what the marks in the figure mean. `loaded`: also of latencies under load."""
     is_plane = in_plane(rows)
     yield "Up and left is better"
     if is_plane:
@@ -225,17 +226,11 @@ def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 def shared(rows: pd.DataFrame, figure: str, unit: str) -> bool:
     """Return whether all panels may have the same axis for `figure`."""
     measured = _measured(rows)
-    column = f"{figure}_{unit}"
-    every = measured[column]
-    logarithmic = every.min() > 0 and every.max() / every.min() > LOG_RANGE
-    spans = [_span(_measured(group)[column], logarithmic=logarithmic) for _, group in panels(measured)]
-    spans = [span for span in spans if span > 0]
-    return not spans or min(spans) / _span(every, logarithmic=logarithmic) >= LEAST_SHARE
-
-
-def _span(values: pd.Series, *, logarithmic: bool) -> float:
-    low, high = float(values.min()), float(values.max())
-    return math.log(high / low) if logarithmic else high - low
+    values = measured[f"{figure}_{unit}"]
+    is_logarithmic = values.min() > 0 and values.max() / values.min() > LOG_RANGE
+    placed = measured.assign(place=np.log(values) if is_logarithmic else values)
+    spans = [float(np.ptp(group["place"])) for _, group in panels(placed)]
+    return min(filter(None, spans), default=math.inf) >= LEAST_SHARE * float(np.ptp(placed["place"]))
 
 
 def _title(first: pd.Series, by: list[str]) -> str:

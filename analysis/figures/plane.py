@@ -56,6 +56,7 @@ class Plane:
         `unit`: of time, and how many make a second.
         """
         every = measured if among is None else among
+        self._is_panel = among is not None
         self.axes = axes
         self.unit, self.scale = unit or time_unit(float(every["latency_s"].max()))
         self._drawn = list(series(measured, every))
@@ -63,22 +64,14 @@ class Plane:
         self._rows = measured
         self._loaded = measured.iloc[:0]
 
-    def draw(
-        self,
-        attainment: pd.DataFrame | None = None,
-        *,
-        marker_pt: float = MARKER_PT,
-        fit: bool = True,
-        loaded: bool = False,
-    ) -> None:
-        """Draw all but labels. `fit`: whether scale and limits are for these points alone, or have been set. `loaded`:
-        whether the points on a front are joined to their latency under load.
+    def draw(self, attainment: pd.DataFrame | None = None, *, marker_pt: float = MARKER_PT) -> None:
+        """Draw all but labels. One of several panels has its scales and limits; else they are set for these points, and
+        those on a front are joined to their latency under load.
         """
         axes = self.axes
         axes.grid(True)
-        if loaded:
+        if not self._is_panel:  # before the staircases are drawn, which end at the limits
             self._loaded = under_load(self._rows)
-        if fit:  # before the staircases are drawn, which end at the limits
             for name, words, of in OBJECTIVES:
                 reached = extent(self._rows, words, of)
                 if name == "x" and len(self._loaded):
