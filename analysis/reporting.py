@@ -74,14 +74,11 @@ def _draw(findings: Findings, folder: Path, options: Options) -> None:
             f"{len(conditions)} conditions: the figures of each are left out; --figures all draws them, --where fewer"
         )
     findings.files += save_all(drawings(findings, each=each), folder, options.widths)
-    if each:
-        for name, rows, pairs in latex_rows(findings):
-            files.make(folder)
-            if rows["on_backend_front"].any():
-                table = latex.front_latex(rows, testbeds(run.manifest for run in findings.runs))
-                findings.files.append(latex.save("front", name, table, folder))
-            if pairs["pairs"].any():
-                findings.files.append(latex.save("paired", name, latex.paired_latex(pairs), folder))
+    for name, rows, pairs in latex_rows(findings) if each else ():
+        front = latex.front_latex(rows, testbeds(run.manifest for run in findings.runs))
+        for kind, table in (("front", front), ("paired", latex.paired_latex(pairs))):
+            if table:
+                findings.files.append(latex.save(kind, name, table, folder))
 
 
 def is_ours(name: str) -> bool:
