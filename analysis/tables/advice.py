@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import pandas as pd
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,7 @@ from rich.text import Text
 from analysis.advice.advise import Advice, sentence
 from analysis.advice.ranking import DELAYS_S, RATES_BPS, Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
-from analysis.tables.columns import Column, framed, number, span
+from analysis.tables.columns import Column, framed, number, spans
 from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
 
 SHOWN = 3
@@ -33,26 +34,23 @@ def _table(advice: Advice) -> Table:
     for end in (EDGE, SERVER):
         whole = [choice for choice in choices if choice.place.startswith(end)]
         shown += [choice for choice in whole[:1] if choice not in shown]
-    unit, scale = time_unit(max(choice.latency_s for choice in shown))
-    has_intervals = any(not math.isnan(choice.latency_low_s) for choice in shown)
+    rows = pd.DataFrame(map(vars, shown))
+    unit, scale = time_unit(rows["latency_s"].max())
     digits = 3 if unit == "s" else 2
-    times = [
-        [value * scale for value in (each.latency_s, each.latency_low_s, each.latency_high_s)]
-        for each in shown
-    ]
-    ends = [span(low, high, digits) for _, low, high in times]
-    rates = [span(each.throughput_low_ips, each.throughput_high_ips, 2) for each in shown]
+    low, high = rows["latency_low_s"] * scale, rows["latency_high_s"] * scale
     columns = [
         Column("point", [_point(each) for each in shown], look={"min_width": 8}),
-        Column("backend", [backend_name(each.backend) for each in shown]),
-        number("latency", [latency for latency, *_ in times], digits, unit),
-        Column("95 %", ends if has_intervals else [], kind="number"),
-        number("images", [each.throughput_ips for each in shown], 2, "/s"),
-        Column("95 %", rates if has_intervals else [], kind="number"),
-        number("p", [each.probability for each in shown], 2),
+        Column("backend", [backend_name(backend) for backend in rows["backend"]]),
+        number("latency", rows["latency_s"] * scale, digits, unit),
+        Column("95 %", spans(low, high, digits), kind="number"),
+        number("images", rows["throughput_ips"], 2, "/s"),
+        Column("95 %", spans(rows["throughput_low_ips"], rows["throughput_high_ips"], 2), kind="number"),
+        number("p", rows["probability"], 2),
     ]
-    notes = ["p = probability of being the best", ANY_NOTE if not all(each.backend for each in shown) else ""]
-    return framed([column for column in columns if column.cells], f"Best for {advice.objective}", notes)
+    if low.isna().all():
+        columns = [column for column in columns if column.head != "95 %"]
+    notes = ["p = probability of being the best", "" if rows["backend"].all() else ANY_NOTE]
+    return framed(columns, f"Best for {advice.objective}", notes)
 
 
 def _point(choice: Choice) -> str:

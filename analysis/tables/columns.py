@@ -50,13 +50,12 @@ def figures(values: Iterable[float], digits: int) -> list[str]:
     return [figure(value, digits) for value in values]
 
 
-def span(low: float, high: float, digits: int) -> str:
-    """Return `1.28..1.40`, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
-    return UNKNOWN if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f}..{high:.{digits}f}"
-
-
 def spans(low: Iterable[float], high: Iterable[float], digits: int) -> list[str]:
-    return [span(least, most, digits) for least, most in zip(low, high, strict=True)]
+    """Return `1.28..1.40` for each row, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
+    return [
+        UNKNOWN if pd.isna(least) or pd.isna(most) else f"{least:.{digits}f}..{most:.{digits}f}"
+        for least, most in zip(low, high, strict=True)
+    ]
 
 
 def by_backend(rows: pd.DataFrame, then: str) -> pd.DataFrame:
