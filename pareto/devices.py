@@ -98,33 +98,32 @@ class Devices:
 
 
 def columns(
-    role: str, series: Series | None, usage: Usage, idle_power_w: float | None, batch_size: int
+    series: Series | None, usage: Usage, idle_power_w: float | None, batch_size: int
 ) -> dict[str, Any]:
-    """A host's columns of trials.csv, from its samples and its worker's own report of the trial."""
-    row: dict[str, Any] = {f"{role}_peak_rss_bytes": usage.peak_rss_bytes, f"{role}_gpu_s": usage.gpu_s}
+    """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its usage."""
+    row: dict[str, Any] = {"peak_rss_bytes": usage.peak_rss_bytes, "gpu_s": usage.gpu_s}
     window = usage.trial_window
     if series is None or window is None:
         return row
     state = summary(series, window)
     bits = state["throttled"]
     row |= {
-        f"{role}_{name}": state[name]
-        for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
+        name: state[name] for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
     }
-    row[f"{role}_throttled"] = None if bits is None else hex(int(bits))
+    row["throttled"] = None if bits is None else hex(int(bits))
     shares = {
         "steal": share(series, "steal_s", window),
         "others": None if _held_back(series, window) else share(series, "others_s", window),
         "wait": share(series, "waited_s", window),
     }
-    row |= {f"{role}_{name}_percent": part and 100 * part for name, part in shares.items()}
+    row |= {f"{name}_percent": part and 100 * part for name, part in shares.items()}
     steady, requests = usage.throughput_window, usage.throughput_window_requests
     if steady is not None and requests:
-        row[f"{role}_core_percent"] = _core_percent(series, steady)
+        row["core_percent"] = _core_percent(series, steady)
         images = requests * batch_size
-        row[f"{role}_energy_j"] = whole_j = energy_per_image(series, steady, images)
+        row["energy_j"] = whole_j = energy_per_image(series, steady, images)
         if whole_j is not None and idle_power_w is not None:
-            row[f"{role}_active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
+            row["active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
     return row
 
 

@@ -167,7 +167,7 @@ def stage_rows(
     kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
     for position, (role, compute_s) in enumerate(result.compute_s.items()):
         host, crossing = result.hosts[role], crossings[position] if position < len(crossings) else None
-        sensed = devices.columns(role, samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
+        sensed = devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
         out_s, back_s = crossing.occupied_s if crossing else (None, None)
         utilization, bubble_s = host.utilization
         yield {
@@ -187,7 +187,7 @@ def stage_rows(
             "cpu_percent": host.usage.cpu_percent,
             "rss_bytes": host.usage.rss_bytes,
             "weights_bytes": host.weights_bytes,
-            **{name: sensed.get(f"{role}_{name}") for name in kept},
+            **{name: sensed.get(name) for name in kept},
         }
 
 
@@ -209,7 +209,7 @@ def trial_row(
     samples = samples or {}
     report, server = result.edge, result.hosts[SERVER].usage
     loads = {
-        role: devices.columns(role, samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
+        role: devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
         for role, host in result.hosts.items()
     }
     bound_s = bounds.latency_s(result.work_s, crossings)
@@ -264,8 +264,7 @@ def trial_row(
         "server_cpu_percent": server.cpu_percent,
         "edge_rss_bytes": report.rss_bytes,
         "server_rss_bytes": server.rss_bytes,
-        **loads[EDGE],
-        **loads[SERVER],
+        **{f"{role}_{name}": value for role in ROLES for name, value in loads[role].items()},
         "strangers_percent": result.strangers_percent,
         "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
     }
@@ -296,7 +295,7 @@ def _loaded_rate_bps(crossings: Sequence[Crossing], networks_s: Sequence[float])
 
 def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
     """The hosts whose cores had no time left although the throughput stayed below its bound; None: not measured."""
-    percents = {role: load.get(f"{role}_core_percent") for role, load in loads.items()}
+    percents = {role: load.get("core_percent") for role, load in loads.items()}
     if all(percent is None for percent in percents.values()):
         return None
     if efficiency >= REACHED:

@@ -67,27 +67,25 @@ def usage(**changes: Any) -> Usage:
     return Usage(**{**nothing, **USAGE, **changes})
 
 
-def columns(
-    series: devices.Series | None, role: str = EDGE, images: int = 1, **changes: Any
-) -> dict[str, Any]:
+def columns(series: devices.Series | None, images: int = 1, **changes: Any) -> dict[str, Any]:
     idle_power_w = changes.pop("idle_power_w", None)
-    return devices.columns(role, series, usage(**changes), idle_power_w, images)
+    return devices.columns(series, usage(**changes), idle_power_w, images)
 
 
 def test_a_trials_columns() -> None:
     assert columns(SERIES, images=4) == {
-        "edge_peak_rss_bytes": 7 << 20,
-        "edge_gpu_s": 0.25,
-        "edge_temperature_c": 50.0,
-        "edge_frequency_hz": pytest.approx(8e9 / 5),
-        "edge_throttled": "0x3",
-        "edge_gpu_percent": None,
-        "edge_gpu_memory_bytes": None,
-        "edge_steal_percent": pytest.approx(5.0),
-        "edge_others_percent": None,
-        "edge_wait_percent": None,
-        "edge_core_percent": pytest.approx(100 * (1.5 - 1.0 + 0.9) / 3),
-        "edge_energy_j": pytest.approx((70.0 - 10.0) / (5 * 4)),
+        "peak_rss_bytes": 7 << 20,
+        "gpu_s": 0.25,
+        "temperature_c": 50.0,
+        "frequency_hz": pytest.approx(8e9 / 5),
+        "throttled": "0x3",
+        "gpu_percent": None,
+        "gpu_memory_bytes": None,
+        "steal_percent": pytest.approx(5.0),
+        "others_percent": None,
+        "wait_percent": None,
+        "core_percent": pytest.approx(100 * (1.5 - 1.0 + 0.9) / 3),
+        "energy_j": pytest.approx((70.0 - 10.0) / (5 * 4)),
     }
 
 
@@ -96,46 +94,46 @@ def test_the_active_energy_is_what_is_above_idle() -> None:
     begin, end = USAGE["throughput_window"]
     idle_w = 60.0 / (end - begin) - 4.0
     made = columns(SERIES, images=4, idle_power_w=idle_w)
-    assert made["edge_energy_j"] == pytest.approx(60.0 / (5 * 4))
-    assert made["edge_active_energy_j"] == pytest.approx(4.0 * (end - begin) / (5 * 4))
-    assert "edge_active_energy_j" not in columns(SERIES, images=4)
+    assert made["energy_j"] == pytest.approx(60.0 / (5 * 4))
+    assert made["active_energy_j"] == pytest.approx(4.0 * (end - begin) / (5 * 4))
+    assert "active_energy_j" not in columns(SERIES, images=4)
 
 
 def test_a_core_is_full_where_it_is_busy_or_a_quota_is_used_up() -> None:
     spent = {**SERIES, "throttled_s": [0.9 * at for at in SERIES["at_s"]]}
-    assert columns(spent)["edge_core_percent"] == 100.0
+    assert columns(spent)["core_percent"] == 100.0
     free = {**SERIES, "throttled_s": [None] * 7}
-    assert columns(free)["edge_core_percent"] == pytest.approx(50.0)
+    assert columns(free)["core_percent"] == pytest.approx(50.0)
 
 
 def test_what_others_had_is_not_known_under_a_quota() -> None:
     """The kernel samples it at its ticks, and the quota begins anew in step with these."""
     free = {**SERIES, "throttled_s": [0.0] * 7}
-    assert columns(free)["edge_others_percent"] == pytest.approx(50.0)
-    assert columns(SERIES)["edge_others_percent"] is None
+    assert columns(free)["others_percent"] == pytest.approx(50.0)
+    assert columns(SERIES)["others_percent"] is None
 
 
 def test_energy_is_of_the_steady_part_alone() -> None:
     trial_alone = columns(SERIES, throughput_window=None, throughput_window_requests=None)
-    assert "edge_energy_j" not in trial_alone
-    assert "edge_energy_j" not in columns(SERIES, throughput_window_requests=0)
+    assert "energy_j" not in trial_alone
+    assert "energy_j" not in columns(SERIES, throughput_window_requests=0)
 
 
 def test_not_throttled_is_not_the_same_as_unknown() -> None:
     calm = {**SERIES, "throttled": [0] * 7}
     blind = {**SERIES, "throttled": [None] * 7, "energy_j": [None] * 7}
-    assert columns(calm)["edge_throttled"] == "0x0"
-    made = columns(blind, SERVER)
-    assert (made["server_throttled"], made["server_energy_j"]) == (None, None)
+    assert columns(calm)["throttled"] == "0x0"
+    made = columns(blind)
+    assert (made["throttled"], made["energy_j"]) == (None, None)
 
 
 @pytest.mark.parametrize(("series", "window"), [(None, (11.0, 15.0)), (SERIES, None), (None, None)])
 def test_without_samples_or_a_window_only_what_the_worker_reports(
     series: dict[str, list[Any]] | None, window: tuple[float, float] | None
 ) -> None:
-    assert columns(series, SERVER, trial_window=window) == {
-        "server_peak_rss_bytes": USAGE["peak_rss_bytes"],
-        "server_gpu_s": USAGE["gpu_s"],
+    assert columns(series, trial_window=window) == {
+        "peak_rss_bytes": USAGE["peak_rss_bytes"],
+        "gpu_s": USAGE["gpu_s"],
     }
     assert devices.throttling(SERVER, series, usage(trial_window=window)) == ""
 
