@@ -37,15 +37,21 @@ def check_seconds(seconds: Sequence[float]) -> None:
 class Reply:
     """A result, and what the later hosts' own clocks say about it. Durations in seconds.
 
-    stages_s: of each stage's computing, in the order of the chain; empty where no other host took part.
-    serialize_s: that threads computed to turn tensors into bytes; for rpc, whose answer is serialized after it is
-    made, of requests only.
+    stages_s: how long each stage computed, in the order of the chain; empty where no other host took part.
+    serialize_s: how long threads computed to turn tensors into bytes; for rpc, whose answer is serialized after it is
+    made, those of requests only.
     """
 
     request_id: int
     tensors: Tensors
     stages_s: tuple[float, ...]
     serialize_s: float
+
+
+def check_order(reply: Reply, number: int) -> None:
+    """Raises BackendError for another request's reply."""
+    if reply.request_id != number:
+        raise BackendError(f"the reply to request {reply.request_id} came in place of {number}")
 
 
 class Stage(Protocol):
@@ -65,7 +71,7 @@ class Client(Protocol):
         """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
 
     def send(self, request_id: int, tensors: Tensors) -> float:
-        """Send a request; returns the seconds that this thread computed to turn tensors into bytes, waiting left out.
+        """Send a request; returns how long this thread computed to turn tensors into bytes, without waiting.
 
         The tensors must stay as they are until the reply is there.
         """

@@ -3,8 +3,8 @@
     put -> [compute] -> [leave: send on, or answer where the chain ends] -> [come back: the next host's reply, answer]
 
 Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread costs a
-request more than a small piece of work, and so what is small stays with who has it: a small message leaves in the
-computing thread, for it only goes into the socket's buffer; and a stage that is quick computes in the thread that
+request more than a small piece of work, and so small work stays with the thread that has it: a small message leaves in
+the computing thread, for it only goes into the socket's buffer; and a stage that is quick computes in the thread that
 received the request, for what comes meanwhile waits in the socket's buffer too.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from pareto.backends.base import BackendError, Client, Stage, Tensors
+from pareto.backends.base import BackendError, Client, Stage, Tensors, check_order
 
 SMALL_BYTES = 64 << 10
 """A message up to this size fits into what a socket buffers, however slow the link."""
@@ -132,10 +132,7 @@ class Pipeline:
             request, onward, own_s, serialize_s = item
             try:
                 reply = onward.receive()
-                if reply.request_id != request.number:
-                    raise BackendError(
-                        f"the reply to request {reply.request_id} came in place of {request.number}"
-                    )
+                check_order(reply, request.number)
                 request.answer(reply.tensors, (own_s, *reply.stages_s), serialize_s + reply.serialize_s)
             except Exception as error:
                 request.fail(fault_text(error))

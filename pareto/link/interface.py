@@ -108,13 +108,18 @@ class Interface:
     def _unshape(self) -> dict[str, Any]:
         self.restore()
         journal.claim(self.name).undo()  # what a program that was killed left on it
+        return self._report("none", [])
+
+    def _report(self, shaper: str, without_effect: list[str]) -> dict[str, Any]:
+        """What is in force: each direction's chain was compared with what the kernel reports."""
+        egress, ingress = (netem.reading(track.chain) if track else None for track in self._tracks)
         return {
-            "shaper": "none",
-            "scope": "interface",
-            "egress": None,
-            "ingress": None,
+            "shaper": shaper,
+            "scope": str(self._scope or Scope()),
+            "egress": egress,
+            "ingress": ingress,
             "offloads": offload.read(self.name),
-            "without_effect": [],
+            "without_effect": without_effect,
         }
 
     def _shape(self, before: Journal, wanted: Apply, scope: Scope) -> dict[str, Any]:
@@ -132,14 +137,11 @@ class Interface:
         offload.write(self.name, offloads)
         tracks = [track for track in self._tracks if track]
         has_bucket = any(isinstance(layer, Tbf) for track in tracks for layer in track.chain)
-        report = {
-            "shaper": NETEM_TBF if has_bucket or wanted.bucket else NETEM,
-            "scope": str(scope),
-            "egress": netem.reading(egress.chain) if egress else None,
-            "ingress": netem.reading(ingress.chain) if ingress else None,
-            "offloads": offload.read(self.name),
-            "without_effect": _without_effect(wanted),
-        }
+        # netem takes the remainder of a correlated number by twice the jitter, and the correlation is gone. Measured:
+        # none at 5 ms, whatever is asked.
+        correlated = wanted.egress.jitter_correlation or wanted.ingress.jitter_correlation
+        shaper = NETEM_TBF if has_bucket or wanted.bucket else NETEM
+        report = self._report(shaper, ["jitter_correlation"] if correlated else [])
         playing = [track for track in tracks if track.direction.trace is not None]
         if playing:
             self._player = Player(playing, wanted.offset_s)
@@ -215,11 +217,3 @@ def _refuse_unless_it_carries(name: str, address: str) -> None:
             f"{name} does not carry the data address {address} (it has {has}) and is not shaped: name the interface "
             "that does, or none"
         )
-
-
-def _without_effect(wanted: Apply) -> list[str]:
-    """What netem takes and does not do: it takes the remainder of a correlated number by twice the jitter, and the
-    correlation is gone. Measured: none at 5 ms, whatever is asked.
-    """
-    correlated = wanted.egress.jitter_correlation or wanted.ingress.jitter_correlation
-    return ["jitter_correlation"] if correlated else []

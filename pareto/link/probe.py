@@ -291,17 +291,12 @@ def delay_range_s(direction: Direction, span: Span = STILL) -> tuple[float, floa
 
 def rate_range_bps(direction: Direction, span: Span = STILL) -> tuple[float, float] | None:
     """The least and the greatest rate on the wire at which a probe's bulk may cross; None: not limited."""
-    if not direction.limited:
-        return None
-    if direction.trace is None:
-        assert direction.rate_bps is not None  # noqa: S101
-        return direction.rate_bps, direction.rate_bps
-    nbytes = bulk_bytes(direction.trace.mean_rate_bps or 0.0)
-    slowest, fastest = (
-        direction.trace.most_transfer_s(nbytes, *span),
-        direction.trace.least_transfer_s(nbytes, *span),
-    )
-    return 8 * nbytes / slowest, 8 * nbytes / fastest
+    trace, rate_bps = direction.trace, direction.typical.rate_bps
+    if trace is None or rate_bps is None:
+        return None if rate_bps is None else (rate_bps, rate_bps)
+    nbytes = bulk_bytes(rate_bps)
+    slowest_s, fastest_s = trace.most_transfer_s(nbytes, *span), trace.least_transfer_s(nbytes, *span)
+    return 8 * nbytes / slowest_s, 8 * nbytes / fastest_s
 
 
 def judge_rtt(
@@ -378,11 +373,8 @@ def _unsettled_bytes(profile: Profile, direction: Direction) -> int:
 def _pings(profile: Profile) -> int:
     """The number of pings of which all are lost only once in ten thousand probes."""
     lost = 1 - math.prod(1 - missing_share(direction) for direction in profile.directions)
-    return (
-        max(_LEAST_PINGS, min(_MOST_PINGS, math.ceil(math.log(1e-4) / math.log(lost))))
-        if 0 < lost < 1
-        else _LEAST_PINGS
-    )
+    wanted = math.ceil(math.log(1e-4) / math.log(lost)) if 0 < lost < 1 else 0
+    return max(_LEAST_PINGS, min(_MOST_PINGS, wanted))
 
 
 def _wait_s(profile: Profile) -> float:

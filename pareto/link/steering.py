@@ -9,7 +9,6 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +33,8 @@ _TERMINAL, _STOLEN, _REDIRECT = 1, 4, 1
 
 # (mask, value, offset in the IPv4 header): the words that a packet must have
 _Key = tuple[int, int, int]
+_Filter = tuple[int, list[_Key], dict[int, bytes]]
+"""Its protocol, the words that a packet must have, and the result."""
 # No IP options, so that ports lie at 20; TCP.
 _TCP: list[_Key] = [(0x0F000000, 0x05000000, 0), (0x00FF0000, 0x00060000, 8)]
 _DESTINATION, _SOURCE = 16, 12
@@ -72,8 +73,10 @@ def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
         try:
             peer = str(ipaddress.IPv4Address(peer))
         except ValueError:
-            why = why if filtered else f"what comes to {interface} is told apart"
-            raise QdiscError(f"{why}, which is by IPv4 address: {peer!r} is none") from None
+            why = (
+                why if filtered else f"of what comes to {interface} only the other host's packets are shaped"
+            )
+            raise QdiscError(f"{why}: that needs its IPv4 address, and {peer!r} is none") from None
     elif filtered:
         raise QdiscError(f"{why}: say which host that is, or use another data interface")
     if not filtered:
@@ -128,9 +131,8 @@ def _leaves_through(interface: str, address: str) -> bool:
 def steer_egress(control: TrafficControl, index: int, scope: Scope) -> None:
     """Filters on our prio: SSH to the first band, the peer to the second. Raises QdiscError."""
     assert scope.peer is not None  # noqa: S101 -- see `scope`
-    spared = [(_IPV4, keys, _band(_SPARED)) for keys in _ssh_keys(scope)]
-    to_peer = [(0xFFFFFFFF, _address(scope.peer), _DESTINATION)]
-    _add_filters(control, index, _ROOT_HANDLE, [*spared, (_IPV4, to_peer, _band(_SHAPED))])
+    to_peer = [(0xFFFFFFFF, int(ipaddress.IPv4Address(scope.peer)), _DESTINATION)]
+    _add_filters(control, index, _ROOT_HANDLE, scope, (_IPV4, to_peer, _band(_SHAPED)))
 
 
 def ifb_name(index: int) -> str:
@@ -159,12 +161,11 @@ def steer_ingress(control: TrafficControl, interface: str, scope: Scope) -> None
     index = qdisc.index_of(interface)
     with qdisc.explained(interface, "ingress"):
         control.put_qdisc(index, Node("ingress", INGRESS_HANDLE, INGRESS))
-    spared = [(_IPV4, keys, _band(_SPARED)) for keys in _ssh_keys(scope)]
     protocol, keys = _ALL, [(0, 0, 0)]
     if scope.peer is not None:
-        protocol, keys = _IPV4, [(0xFFFFFFFF, _address(scope.peer), _SOURCE)]
+        protocol, keys = _IPV4, [(0xFFFFFFFF, int(ipaddress.IPv4Address(scope.peer)), _SOURCE)]
     to_ifb = {_U32_ACTION: _redirect(qdisc.index_of(ifb_name(index)))}
-    _add_filters(control, index, INGRESS_HANDLE, [*spared, (protocol, keys, to_ifb)])
+    _add_filters(control, index, INGRESS_HANDLE, scope, (protocol, keys, to_ifb))
 
 
 def stop_ingress(control: TrafficControl, index: int) -> str:
@@ -197,19 +198,8 @@ def ingress_qdisc(control: TrafficControl, index: int) -> Node | None:
     return next((node for node in control.qdiscs(index) if node.parent == INGRESS), None)
 
 
-def _ssh_keys(scope: Scope) -> Iterator[list[_Key]]:
-    """The words of SSH's packets, by source port and by destination port."""
-    if scope.filtered and scope.spared_port is not None:
-        yield [*_TCP, (0xFFFF0000, scope.spared_port << 16, 20)]
-        yield [*_TCP, (0x0000FFFF, scope.spared_port, 20)]
-
-
 def _is_ours(node: Node) -> bool:
     return node.kind == "u32" and 0 <= (node.info >> 16) - _FIRST_PRIORITY < 3
-
-
-def _address(address: str) -> int:
-    return int(ipaddress.IPv4Address(address))
 
 
 def _band(classid: int) -> dict[int, bytes]:
@@ -224,13 +214,14 @@ def _redirect(index: int) -> bytes:
     return pack({1: pack(action)})
 
 
-def _add_filters(
-    control: TrafficControl,
-    index: int,
-    parent: int,
-    filters: Sequence[tuple[int, list[_Key], dict[int, bytes]]],
-) -> None:
-    """Add filters, each with its protocol, the words that a packet must have, and the result. The first match wins."""
+def _add_filters(control: TrafficControl, index: int, parent: int, scope: Scope, shaped: _Filter) -> None:
+    """Add the filters that spare SSH's packets, by source and by destination port, and then `shaped`: the first match
+    wins.
+    """
+    filters = [shaped]
+    if scope.filtered and (port := scope.spared_port) is not None:
+        by_port = [(0xFFFF0000, port << 16, 20), (0x0000FFFF, port, 20)]
+        filters = [*((_IPV4, [*_TCP, key], _band(_SPARED)) for key in by_port), shaped]
     for priority, (protocol, keys, result) in enumerate(filters, _FIRST_PRIORITY):
         selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, len(keys), 0, 0, 0, 0, 0)
         for mask, value, offset in keys:

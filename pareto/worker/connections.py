@@ -28,7 +28,7 @@ _STATE, _U32, _U64 = "=B", "=I", "=Q"
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection at one moment. None: not measured, or not told by this kernel.
+    """A connection at one moment. None: not measured, or not reported by this kernel.
 
     acked_bytes, retransmits (segments): since it was opened. cwnd_packets: its congestion window. rtt_s: smoothed.
     min_rtt_s: the least of the last minutes. delivery_rate_bps: the latest, in bits of payload.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pareto.backends.base import BackendError, Client, Reply, Tensors, layout
+from pareto.backends.base import Client, Reply, Tensors, check_order, layout
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.messages import Length
 
@@ -96,7 +96,7 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
         serialize_s = client.send(number, payload)
         reply = client.receive()
         finished = time.perf_counter()
-        _in_order(reply, number)
+        check_order(reply, number)
         samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
         outputs.add(which, reply.tensors)
     return Phase(origin, samples, outputs.kept)
@@ -158,7 +158,7 @@ def throughput(
                 number, started, computed, serialize_s = item
                 reply = client.receive()
                 finished = time.perf_counter()
-                _in_order(reply, number)
+                check_order(reply, number)
                 samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
                 permits.release()
                 outputs.add(number % len(inputs), reply.tensors)
@@ -267,8 +267,3 @@ def _sample(
         serialize_s=serialize_s + reply.serialize_s,
         stages_s=reply.stages_s,
     )
-
-
-def _in_order(reply: Reply, number: int) -> None:
-    if reply.request_id != number:
-        raise BackendError(f"the reply to request {reply.request_id} came in place of {number}")

@@ -1,7 +1,7 @@
 """A stage that a host serves to the one before: when it ran, and what it takes.
 
 A stage that has its host to itself may still wait: for a core that another program keeps busy. The kernel counts that
-wait for each thread, to the nanosecond (`schedstat`, its second figure), and it is taken off, so that a baseline is one
+wait for each thread, to the nanosecond (`schedstat`, its second figure), and it is taken off, so that a baseline holds
 also where something disturbs it. Time held back by a CPU quota is the host's own speed, and stays.
 """
 
