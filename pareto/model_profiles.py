@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.live import Live
 
+from analysis.escaping import short
 from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes, read
 from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
@@ -51,6 +52,8 @@ STEADY_S = 2.0
 """How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
 LEAST_SHARE = 0.05
 """The quantile of a unit's times that a bound is made of."""
+MOST_WORDS = 60
+"""Characters that are shown of what a profile says of a device: anybody may have written it."""
 DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
 """What of a device decides how fast it is."""
 
@@ -170,7 +173,7 @@ def difference(then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[
         for key in DECIDING:
             was, is_now = _deciding(then[role].get(key)), _deciding(facts.get(key))
             if was != is_now:
-                return f"the {role}'s {key} was {was}, and is {is_now}"
+                return f"the {role}'s {key} was {short(str(was), MOST_WORDS)}, and is {is_now}"
     return ""
 
 

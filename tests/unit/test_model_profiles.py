@@ -239,6 +239,9 @@ def test_which_cores_a_host_has_is_no_difference() -> None:
     assert difference(FACTS, moved) == ""
     assert "cores" in difference(FACTS, {**FACTS, EDGE: {**FACTS[EDGE], "cores": [1, 2]}})
     assert "edge" in difference({EDGE: FACTS[EDGE]}, FACTS)
+    hostile = difference({**FACTS, EDGE: {**FACTS[EDGE], "cpu": "\x1b[2J" + "long " * 1000}}, FACTS)
+    assert "\x1b" not in hostile
+    assert len(hostile) < 200
 
 
 def test_a_host_that_is_lost_is_a_fault_of_the_testbed(
