@@ -85,11 +85,13 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     shared: as for `warnings`.
     """
     measured = trials[[f"{host}_core_percent" for host in HOSTS]].notna().any(axis=1)
-    known = trials[(trials["status"] == "ok") & measured]
+    reached = trials["throughput_ips"] / trials["throughput_bound_ips"]
+    known = trials.assign(full=trials["full_cores"] != "", reached=reached)[
+        (trials["status"] == "ok") & measured & reached.notna()
+    ]
     if known.empty:
         return
-    reached = known["throughput_ips"] / known["throughput_bound_ips"]
-    of_cells = known.assign(full=known["full_cores"] != "", reached=reached).groupby(CELL, dropna=False)
+    of_cells = known.groupby(CELL, dropna=False)
     cells = of_cells.agg(
         full=("full", "mean"), reached=("reached", "median"), strangers=("strangers_percent", "median")
     ).reset_index()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,11 @@ def test_a_cell_that_is_held_back_in_few_rounds_is_not_counted(
     frames: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
     assert list(host_load.full_cores(some(frames[0], 1, full_cores="edge"), shared=True)) == []
+
+
+def test_a_cell_without_a_bound_is_held_below_none(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    trials = frames[0].assign(full_cores="edge", throughput_bound_ips=math.nan)
+    assert list(host_load.full_cores(trials, shared=True)) == []
 
 
 MANIFEST = {
