@@ -71,10 +71,13 @@ def plan(
     which = f"{len(rounds)} of {sweep.trials} rounds{' to begin with' if grows else ''}"
     if rounds and max(rounds) > sweep.trials:
         which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
-    table.add_row("trials", f"{len(plan.trials)}: {len(cells)} cells, {which}")
+    most = "up to " if sweep.search else ""
+    table.add_row("trials", f"{most}{len(plan.trials)}: {len(cells)} cells, {which}")
+    if sweep.search:
+        table.add_row("search", "the likeliest cells first; what cannot be on the front is struck off")
     if grows:
         table.add_row("then", _ending(sweep))
-    least = "at least" if grows else "about"
+    least = "at most" if sweep.search and not grows else "at least" if grows else "about"
     table.add_row("estimate", f"{least} {duration(plan.estimate_s)} of measuring")
     out.print(table)
 

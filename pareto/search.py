@@ -45,9 +45,6 @@ FLOOR = 0.003
 """Standard deviation of what more rounds of a cell do not show, as a share: its place in memory, its connections."""
 LEAST_LIKELY = 8
 """At least so many cells are measured before all others: from fewer the noise is not known."""
-JOIN = 0.5
-"""After this share of the rounds, cells join that neither the forecast makes likely nor physics strikes off: by then
-the figures of the likely ones are known better, so that physics strikes off more."""
 MOVED = 0.5
 """What a strike's probability to be chance must exceed for it to be taken back."""
 AT_ONCE = 2_000_000
@@ -271,21 +268,22 @@ def decide(prospects: Prospects, measured: Floats, tried: Bools, rounds: int, lo
     measured: rounds x cells x 2, `losses`, NaN without a valid trial. tried: rounds x cells, whether there is a trial,
     valid or not. rounds: how many each cell gets that is not struck off. looks: how many there will be at most.
 
-    A strike stands until its probability to be chance exceeds `MOVED`. A cell that joins late, or comes back, lacks
-    rounds. Where it is on the front by the levels, they are made up for by rounds of that front, but not more than as
-    many again.
+    A strike stands until its probability to be chance exceeds `MOVED`. A cell that comes back lacks rounds. Where it
+    is on the front by the levels, they are made up for by rounds of that front, but not more than as many again.
     """
     cells = len(prospects.expected)
     when, strikes = np.zeros(cells, dtype=np.int64), Strikes.none(cells)
     front = np.ones(cells, dtype=bool)
     for number in range(1, max(len(tried), 2 * rounds) + 1):
         done = _first(tried, number)
-        if number > rounds and (done[: number - 1].sum(axis=0)[front & (when == 0)] >= rounds).all():
+        missing = front & (when == 0) & (done[: number - 1].sum(axis=0) < rounds)
+        if number > max(rounds, len(tried)) and not missing.any():
             break
-        for part in _parts(prospects.tiers, number, int(JOIN * rounds)):
+        # Of the first round, the likeliest cells come first, with a look before the others. A later round is one part.
+        for part in prospects.tiers[None] <= (np.arange(3)[:, None] if number == 1 else 2):
             due = part & (when == 0) & ~done[number - 1]
             if number > rounds:
-                due &= front
+                due &= front & missing.any()
             if due.any():
                 return Decision(number, due, strikes, when)
             so_far = _first(measured, number)
@@ -299,15 +297,6 @@ def decide(prospects: Prospects, measured: Floats, tried: Bools, rounds: int, lo
             strikes = now.over(strikes, stays)
             front = look.front(when == 0)
     return Decision(0, np.zeros(cells, dtype=bool), strikes, when)
-
-
-def _parts(tiers: Ints, number: int, before: int) -> list[Bools]:
-    """The cells that a round may have, in parts between which there is a look; each holds the one before.
-
-    before: how many rounds are for likely cells alone.
-    """
-    most = 1 if number <= before else 2
-    return [tiers <= tier for tier in range(0 if number == 1 else most, most + 1)]
 
 
 def _first(rows: Any, number: int) -> Any:

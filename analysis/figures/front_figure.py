@@ -44,6 +44,7 @@ LEAST_SHARE = 0.3
 
 _HEIGHT_IN = {"column": 2.35, "page": 3.75}
 _PANEL_IN = {"column": 1.45, "page": 1.95}
+_BOUND_PT = 5.0
 _MARKER_PT = {"column": 3.0, "page": 4.0}
 _SPREAD = [
     f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")
@@ -51,6 +52,7 @@ _SPREAD = [
 DATA = [
     *(*POINT, "latency_s", "throughput_ips", "loaded_latency_s", *_SPREAD),
     *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
+    *("settled", "least_latency_s", "most_throughput_ips"),
 ]
 
 
@@ -88,6 +90,18 @@ def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tu
     """Draw all but the labels. Returns the plane, and the height of the head (inches)."""
     plane = Plane(axes, _measured(rows))
     plane.draw(attainment)
+    if len(bounds := _bounds(rows)):
+        axes.plot(
+            bounds["least_latency_s"] * plane.scale,
+            bounds["most_throughput_ips"],
+            linestyle="none",
+            marker="|",
+            markersize=_BOUND_PT,
+            color="0.5",
+            zorder=1.5,
+            scalex=False,
+            scaley=False,
+        )
     axes.set_xlabel(f"latency ({plane.unit})")
     axes.set_ylabel("throughput (images/s)")
     return plane, style.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", plane.legend())
@@ -192,6 +206,8 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: b
             "Latency is of one request alone, throughput of many in flight: the stroke at the end of a dotted line is "
             "the point's median latency while that throughput was measured"
         )
+    if "settled" in rows and (struck := int(rows["settled"].eq("physics").sum())):
+        yield f"{struck} points were struck off without a trial: the ticks are those of their bounds that lie here"
     if banded(attainment) and is_plane:
         yield "The band is what between 5 % and 95 % of the resamples of whole rounds attain"
     yield _ties(rows)
@@ -240,6 +256,14 @@ def _title(first: pd.Series, by: list[str]) -> str:
     parts += [in_flight(first["in_flight_asked"]) or "auto in flight"] if "in_flight_asked" in by else []
     parts += [str(first["setup"])] if "setup" in by else []
     return ", ".join(part for part in parts if part)
+
+
+def _bounds(rows: pd.DataFrame) -> pd.DataFrame:
+    """The bounds of cells that a search struck off without a trial, each pair once."""
+    known: pd.DataFrame = (
+        rows.reindex(columns=["least_latency_s", "most_throughput_ips"]).astype(float).dropna()
+    )
+    return known.drop_duplicates()
 
 
 def _measured(rows: pd.DataFrame) -> pd.DataFrame:

@@ -225,7 +225,7 @@ def _short(value: float) -> float | None:
 
 
 def _tables(findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the tables of hypervolumes and of the latency beyond the bound: a row for each condition and backend."""
+    """Yield the tables of hypervolumes, of what a search struck off, and of the latency beyond the bound."""
     volumes, costs = findings.hypervolumes, findings.overhead
     if not volumes.empty:
         shown = volumes.head(MOST_ROWS)
@@ -240,6 +240,26 @@ def _tables(findings: Findings) -> Iterator[dict[str, Any]]:
                 Column("95 %", known, kind="number"),
                 number("rounds", shown["rounds"], 0),
                 Column("reference", [str(reference) for reference in shown["reference"]]),
+            ],
+        }
+    if len(findings.struck):
+        shown = findings.struck.head(MOST_ROWS)
+        yield {
+            **_table_of(findings.struck, "What the search struck off", "Cells that were struck off"),
+            "about": (
+                "physics: the cell has no trial, and latency and images/s are its bound, which another cell was "
+                "measured to beat. rounds: another cell was better in differences within rounds, and they are the "
+                "medians of its trials. p: the probability that this is chance, at most."
+            ),
+            "columns": [
+                *_named(shown),
+                Column("point", [str(point) for point in shown["point"]]),
+                Column("by", [str(how) for how in shown["how"]]),
+                number("after round", shown["round"], 0),
+                number("latency", shown["latency_s"] * 1e3, 2, "ms"),
+                number("throughput", shown["throughput_ips"], 2, "images/s"),
+                Column("beaten by", [f"{row.by_backend} {row.by_point}" for row in shown.itertuples()]),
+                Column("p", [f"{chance:.1g}" for chance in shown["probability"]], kind="number"),
             ],
         }
     if not costs.empty:

@@ -23,11 +23,10 @@ def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
 
     Raises UserError for a file that is no such table.
     """
-    parts = [
-        reading.read(folder, STRUCK)[0].to_pandas().assign(run=folder.resolve().name)
-        for folder in where
-        if reading.is_there(folder, STRUCK)
-    ]
+    parts = []
+    for folder in (folder for folder in where if reading.is_there(folder, STRUCK)):
+        part = reading.read(folder, STRUCK)[0].to_pandas()
+        parts.append(part.assign(run=part["run"].where(part["run"] != "", folder.resolve().name)))
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame(columns=[*STRUCK.columns, "setup"])
