@@ -45,6 +45,7 @@ LEAST_SHARE = 0.3
 _HEIGHT_IN = {"column": 2.35, "page": 3.75}
 _PANEL_IN = {"column": 1.45, "page": 1.95}
 _BOUND_PT = 5.0
+_OF_SEARCH = ("settled", "least_latency_s", "most_throughput_ips")
 _MARKER_PT = {"column": 3.0, "page": 4.0}
 _SPREAD = [
     f"{figure}_{end}_{unit}" for _, figure, unit in OBJECTIVES for end in ("low", "high", "least", "most")
@@ -52,7 +53,6 @@ _SPREAD = [
 DATA = [
     *(*POINT, "latency_s", "throughput_ips", "loaded_latency_s", *_SPREAD),
     *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
-    *("settled", "least_latency_s", "most_throughput_ips"),
 ]
 
 
@@ -113,7 +113,7 @@ def front_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame 
     return Drawing(
         "front",
         lambda width: front_figure(rows, attainment=attainment, width=width),
-        rows[DATA],
+        rows[_data(rows)],
         caption(text, conditions, *key(rows, attainment, loaded=True)),
     )
 
@@ -171,7 +171,7 @@ def fronts_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame
     return Drawing(
         "fronts",
         lambda width: fronts_figure(rows, attainment=attainment, width=width),
-        rows[DATA],
+        rows[_data(rows)],
         caption("The fronts across profiles, a panel for each", conditions, scales, *key(rows, attainment)),
     )
 
@@ -256,6 +256,11 @@ def _title(first: pd.Series, by: list[str]) -> str:
     parts += [in_flight(first["in_flight_asked"]) or "auto in flight"] if "in_flight_asked" in by else []
     parts += [str(first["setup"])] if "setup" in by else []
     return ", ".join(part for part in parts if part)
+
+
+def _data(rows: pd.DataFrame) -> list[str]:
+    """The columns of the figure's data; those of a search only where there was one."""
+    return [*DATA, *(column for column in _OF_SEARCH if column in rows)]
 
 
 def _bounds(rows: pd.DataFrame) -> pd.DataFrame:
