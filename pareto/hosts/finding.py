@@ -139,22 +139,20 @@ def _packages(case: Case) -> Iterator[Finding]:
     missing = [name for name in pinned if name not in NOT_EVERYWHERE and not there.get(name)]
     # Root starts the program that shapes the link from the code that travels, without a pyroute2 of its own.
     missing += ["pyroute2"] if case["uid"] == 0 and not there.get("pyroute2") else []
-    given = shlex.quote(case.entry.python)
-    pip = f"{given} -m pip install"
-    if missing and case.entry.python:
-        words = f"{case.entry.python} lacks {', '.join(missing)}"
-        fix = f"{pip} {shlex.join(pinned[name] for name in missing)}"
-        yield Finding("packages", words, fix, fatal=True)
-        return
+    python = case.entry.python
+    pip = f"{shlex.quote(python)} -m pip install"
     if missing:
-        yield Finding("packages", f"not set up: {', '.join(missing)} missing", case.set_up, fatal=True)
+        names = ", ".join(missing)
+        words = f"{python} lacks {names}" if python else f"not set up: {names} missing"
+        fix = f"{pip} {shlex.join(pinned[name] for name in missing)}" if python else case.set_up
+        yield Finding("packages", words, fix, fatal=True)
         return
     others = [name for name in TESTED if f"{name}=={_public(there[name])}" != pinned[name]]
     for name in others:
-        fix = f"{pip} {pinned[name]}" if case.entry.python else case.set_up
+        fix = f"{pip} {pinned[name]}" if python else case.set_up
         tested = pinned[name].removeprefix(f"{name}==")
         yield Finding("packages", f"{name} {there[name]}, and {tested} is what is tested", fix)
-    if not others and not case.entry.python and case["requirements"] != digest():
+    if not others and not python and case["requirements"] != digest():
         words = "set up for other versions of the packages than are asked for now"
         yield Finding("packages", words, case.set_up)
     elif not others:

@@ -129,18 +129,18 @@ def open_local(
                 shaper=shaper,
                 tcp=asdict(tcp or TcpSettings()),
             )
-            facts, made = built["facts"], built["logins"]
-            logins = {role: _login(role, login, builder.inside) for role, login in made.items()}
-            for role, login in made.items():
-                host = _host(role, login["cache"], facts["hosts"][role], threads)
+            facts, spaces = built["facts"], built["logins"]
+            logins = {role: _login(role, space, builder.inside) for role, space in spaces.items()}
+            for role, space in spaces.items():
+                host = _host(role, space["cache"], facts["hosts"][role], threads)
                 remotes[role] = Remote(host, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
             def root_on(role: str) -> Remote:
-                space = f"--net=/run/netns/{made[role]['namespace']}"
+                network = f"--net=/run/netns/{spaces[role]['namespace']}"
                 connection: Connection
                 if builder.inside:
-                    connection = ThisMachine([*builder.inside, "nsenter", space, "--"])
+                    connection = ThisMachine([*builder.inside, "nsenter", network, "--"])
                 else:
                     connection = SshConnection(replace(logins[role], user="root"), keyring)
                 undo.callback(connection.close)
@@ -222,11 +222,11 @@ def require_local(edge_cpu: float = 1.0) -> Rights:
         raise TestbedError(str(forbidden)) from None
 
 
-def _login(role: str, made: dict[str, Any], inside: Sequence[str]) -> Login:
-    there = (made["address"], made["port"])
+def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
+    there = (space["address"], space["port"])
     pipe = [sys.executable, "-I", "-S", "-B", tcp_pipe.__file__, *map(str, there)]
     proxy = shlex.join([*inside, *pipe]) if inside else ""
-    return Login(role, *there, made["user"], made["host_key"], proxy_command=proxy)
+    return Login(role, *there, space["user"], space["host_key"], proxy_command=proxy)
 
 
 def _host(role: str, folder: str, facts: dict[str, Any], threads: int) -> Host:

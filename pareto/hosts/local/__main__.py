@@ -119,8 +119,8 @@ class Builder:
         user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         logins, hosts = {}, {}
-        placed = cpu.placement(len(wanted))
-        for host, entry, core in zip(spaces, wanted, placed.hosts, strict=True):
+        cores = cpu.placement(len(wanted))
+        for host, entry, core in zip(spaces, wanted, cores.hosts, strict=True):
             share = entry["cpu_share"]
             group = cpu.limit(self._journal, host.name, share) if share < 1 else None
             server = sshd.start(
@@ -150,15 +150,15 @@ class Builder:
         for link in links:
             if link.relay_namespace is not None:
                 ends = [(namespaces[end.role], end.interface) for end in (link.near, link.far)]
-                session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, placed.rest)
+                session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, cores.rest)
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
         self._watches = network.watches(spaces, links)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         facts = {
             "kind": "local",
             "shaper": shaper,
-            "on_one_core": [[names[number] for number in those] for those in placed.together],
-            "relay_cores": list(placed.rest),
+            "on_one_core": [[names[number] for number in those] for those in cores.together],
+            "relay_cores": list(cores.rest),
             "congestion_control": congestion,
             "initial_window_segments": tcp.initial_window,
             "sysctls": network.sysctls(tcp),
