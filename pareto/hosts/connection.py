@@ -13,12 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from analysis.escaping import short
-from pareto.hosts.session import GRACE_S, SessionError, SessionLost
+from pareto.hosts.session import SessionError, SessionLost
 
 RUN_TIMEOUT_S = 30.0
+GRACE_S = 10.0
+"""How long a program on this machine may take to end after the end of its input."""
+ENDING_S = 0.5
+"""How long a process that has closed its output may take to end."""
 ANSWER_S = 5.0
 """A host that lives answers a command like `true` within this."""
 _BLOCK_BYTES = 1 << 18
@@ -240,24 +244,24 @@ class ThisMachine(Connection):
         return "this machine"
 
     def start(self, command: str, timeout_s: float) -> Command:
-        return _ChildProcess([*self._prefix, "/bin/sh", "-c", command])
-
-
-class _ChildProcess:
-    """A command on this machine, in a session of its own: Ctrl-C is for the driver, which then ends it."""
-
-    def __init__(self, argv: list[str]) -> None:
-        self.process = subprocess.Popen(  # noqa: S603  (the command is built by the callers)
-            argv,
-            bufsize=0,
+        # In a session of its own: Ctrl-C is for the driver, which then ends it.
+        return ChildProcess(
+            [*self._prefix, "/bin/sh", "-c", command],
             cwd=_home(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101
-        self._stdin, self._stdout, self._stderr = self.process.stdin, self.process.stdout, self.process.stderr
+
+
+class ChildProcess:
+    """A command on this machine; `popen` are `Popen`'s arguments."""
+
+    def __init__(self, argv: Sequence[str], **popen: Any) -> None:
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603  (argv is built by the callers)
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **popen
+        )
+        assert self.process.stdin and self.process.stdout  # noqa: S101
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
 
     def write(self, block: bytes) -> int:
         try:
@@ -274,7 +278,7 @@ class _ChildProcess:
         return self._stdout.read(_BLOCK_BYTES)
 
     def read_errors(self) -> bytes:
-        return self._stderr.read(_BLOCK_BYTES)
+        return self.process.stderr.read(_BLOCK_BYTES) if self.process.stderr else b""
 
     def wait(self, timeout_s: float) -> int | None:
         try:
@@ -288,11 +292,45 @@ class _ChildProcess:
             self.kill()
 
     def kill(self) -> None:
-        # Whatever the command has started dies with it: it would keep the outputs open.
+        pid = self.process.pid
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+                # What a command has started in its group dies with it: it would keep the outputs open.
+                if os.getpgid(pid) == pid:
+                    os.killpg(pid, signal.SIGKILL)
+                else:
+                    self.process.kill()
             self.process.wait()
+
+
+class PipeWire(CommandWire):
+    """A program that is a child process. errors: a file for its stderr; without it, that is this process's own."""
+
+    def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | None = None, **popen: Any) -> None:
+        child = ChildProcess(argv, stderr=errors, **popen)
+        super().__init__(child, self._words)
+        self.process = child.process
+        self._errors = errors
+
+    def _words(self) -> str:
+        """What it wrote on stderr, or the signal that killed it."""
+        try:
+            status = self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            status = 0
+        if status < 0:
+            return ending(status)
+        if self._errors is None:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+
+def ending(status: int) -> str:
+    """How a process ended, from `Popen.returncode`."""
+    if status >= 0:
+        return f"exit status {status}"
+    return f"killed by signal {-status}" + (": out of memory?" if -status == signal.SIGKILL else "")
 
 
 def _home() -> Path:

@@ -24,13 +24,13 @@ from typing import Any
 
 import psutil
 
-from pareto.hosts.connection import FAULTS, Connection, ThisMachine, Unreachable
+from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
 from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
-from pareto.hosts.session import Heartbeat, PipeWire, Session, SessionError, SessionLost
+from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.ssh import SshConnection

@@ -1,8 +1,8 @@
 """The driver's end of the control protocol: requests to one program on one host, and its replies.
 
-The program's end is `pareto.jsonlines`. A session lives on an SSH channel (`connection.CommandWire`) or on the pipes of
-a child process; closing it ends the program. Whatever the program sends: what a session returns is JSON of bounded size
-that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
+The program's end is `pareto.jsonlines`. A session lives on an SSH channel or on the pipes of a child process
+(`connection.CommandWire`); closing it ends the program. Whatever the program sends: what a session returns is JSON of
+bounded size that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
-import select
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from analysis.escaping import short, terminal
 from pareto.jsonlines import plain
@@ -33,10 +29,6 @@ MOST_DEPTH = 32
 """Of values within values in a reply."""
 MOST_WORDS = 1000
 """Letters of what a program says is wrong."""
-GRACE_S = 10.0
-"""How long a program on this machine may take to end after the end of its input."""
-ENDING_S = 0.5
-"""How long a process that has closed its output may take to end."""
 
 
 class SessionError(Exception):
@@ -221,64 +213,6 @@ def _shown(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {terminal(key): _shown(part, depth + 1) for key, part in value.items()}
     return value
-
-
-class PipeWire:
-    """A child process. `close` gives it `GRACE_S` to end by itself after end of file.
-
-    errors: a file for its stderr; without it, that is this process's own.
-    """
-
-    def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | None = None, **popen: Any) -> None:
-        self._errors = errors
-        self.process = subprocess.Popen(  # noqa: S603  (argv is built by the callers, no shell)
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, **popen
-        )
-        assert self.process.stdin is not None and self.process.stdout is not None  # noqa: S101
-        self._in = self.process.stdin.fileno()
-        self._out = self.process.stdout.fileno()
-
-    def send(self, data: bytes) -> None:
-        assert self.process.stdin is not None  # noqa: S101
-        if self.process.stdin.closed:  # its number may be another file's by now
-            raise BrokenPipeError
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._in, view) :]
-
-    def receive(self, timeout_s: float) -> bytes:
-        if not select.select([self._out], [], [], timeout_s)[0]:
-            raise TimeoutError
-        return os.read(self._out, 1 << 20)
-
-    def close(self) -> None:
-        assert self.process.stdin is not None  # noqa: S101
-        self.process.stdin.close()
-        try:
-            self.process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def last_words(self) -> str:
-        """What it wrote on stderr, or the signal that killed it."""
-        try:
-            status = self.process.wait(ENDING_S)
-        except subprocess.TimeoutExpired:
-            status = 0
-        if status < 0:
-            return ending(status)
-        if self._errors is None:
-            return ""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
-
-
-def ending(status: int) -> str:
-    """How a process ended, from `Popen.returncode`."""
-    if status >= 0:
-        return f"exit status {status}"
-    return f"killed by signal {-status}" + (": out of memory?" if -status == signal.SIGKILL else "")
 
 
 class Heartbeat:

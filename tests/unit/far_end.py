@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from pareto.hosts.connection import PipeWire
 from pareto.hosts.host import EDGE, SERVER, End, Host
-from pareto.hosts.session import Heartbeat, PipeWire, Session
+from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.jsonlines import Refused, plain

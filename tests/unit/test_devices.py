@@ -16,8 +16,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import devices
 from pareto.devices import Devices
+from pareto.hosts.connection import PipeWire
 from pareto.hosts.host import EDGE, SERVER
-from pareto.hosts.session import PipeWire, SessionError
+from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import Testbed
 from pareto.messages import Usage
 from tests import REPOSITORY

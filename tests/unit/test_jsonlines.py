@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
+from pareto.hosts.connection import PipeWire
+from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import MAX_WAITING_BYTES
 from tests import REPOSITORY
 

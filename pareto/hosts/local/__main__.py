@@ -33,9 +33,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pareto.hosts.connection import PipeWire, ending
 from pareto.hosts.host import TcpSettings
 from pareto.hosts.local import cpu, journal, network, sshd, user_namespace
-from pareto.hosts.session import Heartbeat, PipeWire, Session, ending
+from pareto.hosts.session import Heartbeat, Session
 from pareto.jsonlines import Refused, serve
 from pareto.link import journal as link_journal
 from pareto.link import offload, qdisc

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from pareto.hosts import session
-from pareto.hosts.session import PipeWire, Session, SessionError, SessionLost
+from pareto.hosts.connection import PipeWire
+from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.messages import WarmUp, WrongOutput
 from tests.unit.reported import TRIAL_REQUEST
 

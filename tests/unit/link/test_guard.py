@@ -13,7 +13,8 @@ from typing import IO
 import psutil
 import pytest
 
-from pareto.hosts.session import PipeWire, Session
+from pareto.hosts.connection import PipeWire
+from pareto.hosts.session import Session
 from tests import REPOSITORY
 from tests.program import ended, wait_until
 
