@@ -86,20 +86,26 @@ class Netem:
 
     @property
     def direction(self) -> Direction:
-        """What it does, in seconds, bit/s and shares, to the resolution of the kernel's units."""
+        """What it does, in seconds, bit/s and shares, to the resolution of the kernel's units.
+
+        At a moment of a trace the jitter may be more than the delay: the kernel sends no packet before it came, so what
+        is reported is at most the delay, and without a delay neither jitter nor reordering.
+        """
+        delay_s = _seconds(self.delay_ticks)
+        jitter_s = min(_seconds(self.jitter_ticks), delay_s)
         ordering_only = self.jitter_ticks and self.rate_bytes == _GREATEST_RATE
         loss: float | Gilbert = self.loss / _ALL
         if self.gilbert is not None:
             p, r, h, k1 = (value / _ALL for value in self.gilbert)
             loss = Gilbert(p, r, 1 - h, k1)
         return Direction(
-            delay_s=_seconds(self.delay_ticks),
+            delay_s=delay_s,
             rate_bps=None if ordering_only or not self.rate_bytes else self.rate_bytes * 8.0,
-            jitter_s=_seconds(self.jitter_ticks),
-            jitter_correlation=self.jitter_correlation / _ALL,
+            jitter_s=jitter_s,
+            jitter_correlation=self.jitter_correlation / _ALL if jitter_s else 0.0,
             loss=loss,
             duplicate=self.duplicate / _ALL,
-            reorder=self.reorder / _ALL,
+            reorder=self.reorder / _ALL if delay_s else 0.0,
             corrupt=self.corrupt / _ALL,
         )
 

@@ -101,6 +101,17 @@ def test_a_traces_delay_is_said_and_its_buffer_is_not_netems() -> None:
     assert found.limit_packets > 20_000
 
 
+def test_a_moment_of_a_trace_may_have_less_delay_than_jitter() -> None:
+    way = Direction(
+        jitter_s=0.01, jitter_correlation=0.5, reorder=0.1, trace=Trace("t", 1.0, (Step(0, 0, 1e6),))
+    )
+    at = Netem.of(way, delay_s=0.0).direction, Netem.of(way, delay_s=0.004).direction
+    assert [(each.delay_s, each.jitter_s, bool(each.reorder)) for each in at] == [
+        (0, 0, False),
+        (0.004, 0.004, True),
+    ]
+
+
 def test_jitter_that_netem_would_cut_short_is_refused(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(QdiscError, match=r"2\.5 s") as refused:
         Netem.of(Direction(3.0, jitter_s=2.5))
