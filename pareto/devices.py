@@ -44,6 +44,7 @@ class Devices:
 
     def start(self, workers: Mapping[str, Facts]) -> None:
         """Watch the workers, by role, and the GPUs that they use."""
+        self._sessions = Programs(self._testbed.heartbeat)  # of a testbed that may have been built anew
         for role, remote in self._testbed.remotes.items():
             self._sessions[role] = remote.start("pareto.worker.monitor")
         for role, worker in workers.items():

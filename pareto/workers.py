@@ -83,6 +83,8 @@ class Workers(AnyWorkers):
     def start(self) -> None:
         """Start the workers; they are connected once the links are shaped."""
         self._testbed.revive()
+        # It may have been built anew.
+        self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
         self._model = self._network = None
         self._proven.clear()
         self._token = secrets.token_hex(16)

@@ -70,11 +70,3 @@ def test_of_many_splits_those_that_matter_are_drawn(snapshot: SnapshotAssertion)
     caption = attribution_drawing(rows, "").caption
     assert f"{len(wanted)} of 36" in caption
     assert sentences(caption) == snapshot
-
-
-def test_a_time_under_0_is_told_and_not_drawn() -> None:
-    rows, _ = example_chain.analysed(example_chain.splits(1))
-    below = rows.assign(network_s=rows["network_s"].where(rows["point"] != "4", -0.0075))
-    assert min(heights(axes).min() for axes in attribution_figure(below).axes) == 0
-    assert "At 2 points" in attribution_drawing(below, "").caption
-    assert "not drawn" not in attribution_drawing(rows, "").caption

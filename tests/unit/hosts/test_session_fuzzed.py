@@ -114,7 +114,7 @@ def into_reading(reading: Reading) -> None:
 
 def into_columns(series: Any) -> None:
     usage = read(Usage, USAGE)
-    keep(devices.columns("edge", series, usage, 2.0, 1))
+    keep(devices.columns(series, usage, 2.0, 1))
     devices.throttling("edge", series, usage)
     within = devices.within(series, usage.trial_window)
     KEPT[0].write_devices(CELL, 1, {"edge": within, "server": series})
