@@ -154,7 +154,8 @@ class Searching:
     def _words(self) -> str:
         """`44 cells: 6 in 6 rounds, 9 in 1, 29 by physics; 3 min 10 s, all cells would take 14 min 20 s`."""
         tried: Counter[int] = Counter()
-        physics, took_s, foreseen_s, every_s = 0, 0.0, 0.0, 0.0
+        physics, took_s, open_s = 0, 0.0, 0.0
+        paces: list[float] = []
         whole = plan.make(self._sweep, self._models, self._networks)
         estimates = {(trial.cell, trial.round): trial.estimate_s for trial in whole.trials}
         for condition, cells in self.cells.items():
@@ -162,22 +163,25 @@ class Searching:
             counts = table.tried.sum(axis=0)
             tried.update(counts[counts > 0].tolist())
             physics += int((how[counts == 0] == PHYSICS).sum())
-            took_s += table.took_s
-            last = self._sweep.trials
+            took_s += np.nansum(table.took_s)
             for number, cell in enumerate(cells):
-                each_s = [estimates[cell, min(place, last)] for place in range(1, last + 1)]
-                every_s += sum(each_s)
-                foreseen_s += sum(
-                    each_s[min(place, last - 1)] for place in np.flatnonzero(table.tried[:, number]).tolist()
-                )
+                for place in range(self._sweep.trials):
+                    estimate_s = estimates[cell, place + 1]
+                    if place < len(table.tried) and table.tried[place, number]:
+                        paces.append(table.took_s[place, number] / estimate_s)
+                    else:
+                        open_s += estimate_s
         total = sum(map(len, self.cells.values()))
         words = [f"{count} in {number}" for number, count in sorted(tried.items(), reverse=True)]
         if words:
             words[0] += " rounds" if max(tried) > 1 else " round"
         open_ = total - tried.total() - physics
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
-        pace = took_s / foreseen_s if foreseen_s else 1.0
-        return f"{total} cells: {', '.join(words)}; {duration(took_s)}, all cells would take {duration(pace * every_s)}"
+        # The median: the first trial of a network took the time to open every connection as well.
+        every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
+        return (
+            f"{total} cells: {', '.join(words)}; {duration(took_s)}, all cells would take {duration(every_s)}"
+        )
 
     def _decide(self) -> None:
         """Decide by the rows on disk, and write what is struck off."""
@@ -217,11 +221,14 @@ class Searching:
 
 @dataclass(frozen=True)
 class Trials:
-    """A condition's trials so far: `measured` and `tried` as `pareto.search.decide` takes them, and what they took."""
+    """A condition's trials so far: `measured` and `tried` as `pareto.search.decide` takes them, and what they took.
+
+    took_s: rounds x cells, NaN without a trial.
+    """
 
     measured: Floats
     tried: Bools
-    took_s: float
+    took_s: Floats
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, str]], condition: Condition, cells: Sequence[Cell]) -> Trials:
@@ -238,12 +245,13 @@ class Trials:
         count = max((int(row["round"]) for row in mine), default=0)
         figures = np.full((count, len(cells), 2), np.nan)
         tried = np.zeros((count, len(cells)), dtype=bool)
+        took_s = np.full((count, len(cells)), np.nan)
         for row in mine:
             at = int(row["round"]) - 1, place[row["point"], row["backend"]]
             tried[at] = True
+            took_s[at] = float(row["wall_s"] or 0)
             if row["status"] == "ok":
                 figures[at] = float(row["latency_s"] or "nan"), float(row["throughput_ips"] or "nan")
-        took_s = sum(float(row["wall_s"] or 0) for row in mine)
         return cls(losses(figures[..., 0], figures[..., 1]), tried, took_s)
 
 

@@ -74,6 +74,13 @@ def test_all_cells_give_the_same_front(whole: tuple[Path, str], tmp_path: Path) 
     assert command(*job, "--out", str(tmp_path / "out")).code == 0
     assert not (only_run(tmp_path) / "struck.csv").exists()
     assert set(best(tmp_path)["point"]) == set(best(whole[0])["point"])
+    words = " ".join(whole[1].split()).partition("all cells would take ")[2]
+    foretold_s = sum(
+        int(number) * {"h": 3600, "min": 60, "s": 1}[unit]
+        for number, unit in re.findall(r"(\d+) (h|min|s)\b", words[:20])
+    )
+    took_s = sum(float(row["wall_s"]) for row in read(tmp_path, "trials.csv"))
+    assert foretold_s == pytest.approx(took_s, rel=0.15)
 
 
 def test_a_search_that_goes_on_does_only_what_is_missing(whole: tuple[Path, str], tmp_path: Path) -> None:
