@@ -91,7 +91,7 @@ class Devices:
         return {role: plain(cost) for role, cost in self._ask_all(messages.GetSamplingCost()).items()}
 
     def _ask_all(self, request: Request[R]) -> dict[str, R]:
-        """By role, the monitors' reports, asked for at the same time."""
+        """By role, the monitors' reports, requested at the same time."""
         return self._sessions.ask_all(dict.fromkeys(self._sessions, request))
 
     def _measures(self, field: str) -> bool:

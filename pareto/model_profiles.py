@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,15 @@ from pareto.devices import energy_per_image
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, TestbedError
-from pareto.hosts.testbed import Testbed, open_testbed, require_testbed
+from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Profile
 from pareto.manifest import utc_now
 from pareto.messages import TimeUnits, UnitRuns
 from pareto.plain_files import written
 from pareto.prepare import Prepared, canonical, prepare, recipe
-from pareto.simulated.profiling import model_profile
 from pareto.sweep import Sweep, links_of
-from pareto.workers import NOT_SHAPED, Workers
+from pareto.workers import NOT_SHAPED, Workers, testbed_of
 from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.model import Outline
@@ -82,16 +80,7 @@ def make_or_reuse(
     for name in _names(sweep):
         partitioned.describe(recipe(name, sweep))  # bad input must not cost a testbed
     prepared: dict[str, Prepared] = {}
-    opened = open_testbed(
-        sweep.testbed,
-        [],
-        hosts=sweep.hosts or 2,
-        shape_at=sweep.shape_at,
-        edge_cpu=sweep.edge_cpu,
-        threads=sweep.threads or 1,
-        tcp=sweep.tcp,
-    )
-    with closing(opened) as bed:
+    with closing(testbed_of(sweep, [])) as bed:
         sample_s = None if bed.is_local else sweep.sample
         with closing(Workers(bed, prepared, sweep.transports, sample_s, sweep.tcp)) as workers:
             try:
@@ -216,6 +205,8 @@ def _write(kept: Kept) -> None:
 
 def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
     """It takes no time, so none is used again."""
+    from pareto.simulated.profiling import model_profile
+
     simulation = simulated.Simulation(simulated.load(sweep.testbed))
     profiles = {}
     for name in _names(sweep):
@@ -255,33 +246,14 @@ class _Measuring:
 
     def profile(self, name: str, outline: Outline) -> ModelProfile:
         """Raises FAULTS, UserError."""
-        sweep, running = self._sweep, costs.before_points(outline)
-        units = [
-            [getattr(after, what) - getattr(before, what) for before, after in pairwise(running)]
-            for what in ("flops", "parameters", "parameter_bytes")
-        ]
-        times = []
+        sweep, times = self._sweep, []
         for role in self._hosts:
             for batch_size in sweep.batch_sizes:
                 self._live.update(f"{name} on the {role}, batch size {batch_size}", refresh=True)
                 times.append(self._times(name, len(outline.points) - 1, role, batch_size))
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
-        flops, parameters, parameter_bytes = (np.array(each, dtype=np.float64) for each in units)
-        return ModelProfile(
-            model=name,
-            graph_digest=outline.graph_digest,
-            granularity=sweep.granularity,
-            input=recipe(name, sweep).input,
-            points=tuple((point.name, point.payload_bytes) for point in outline.points),
-            result_bytes=sum(spec.nbytes for spec in outline.results),
-            flops=flops,
-            parameters=parameters,
-            parameter_bytes=parameter_bytes,
-            activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
-            times=tuple(times),
-            backends=tuple(self._backends(largest)),
-            hosts=self._hosts,
-            made_at=utc_now(),
+        return of_outline(
+            outline, costs.of_units(outline), sweep, times, self._backends(largest), self._hosts
         )
 
     def _times(self, name: str, units: int, role: str, batch_size: int) -> UnitTimes:
@@ -312,6 +284,37 @@ class _Measuring:
         for link in bed.links:
             self._live.update(f"what {' and '.join(self._sweep.transports)} add on {link.name}", refresh=True)
             yield from added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
+
+
+def of_outline(
+    outline: Outline,
+    units: Sequence[costs.Cost],
+    sweep: Sweep,
+    times: Iterable[UnitTimes],
+    backends: Iterable[BackendCost],
+    hosts: Mapping[str, Mapping[str, Any]],
+) -> ModelProfile:
+    """The profile, made now, of the model of an outline, with what it took and what its units cost."""
+    flops, parameters, parameter_bytes = (
+        np.array([getattr(cost, what) for cost in units], dtype=np.float64)
+        for what in ("flops", "parameters", "parameter_bytes")
+    )
+    return ModelProfile(
+        model=outline.name,
+        graph_digest=outline.graph_digest,
+        granularity=sweep.granularity,
+        input=recipe(outline.name, sweep).input,
+        points=tuple((point.name, point.payload_bytes) for point in outline.points),
+        result_bytes=sum(spec.nbytes for spec in outline.results),
+        flops=flops,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+        activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
+        times=tuple(times),
+        backends=tuple(backends),
+        hosts=hosts,
+        made_at=utc_now(),
+    )
 
 
 def unit_times(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pareto import bounds
@@ -190,13 +190,12 @@ def make(
     networks: by name, the profile of each link.
     """
     last = last_rounds(sweep, models, networks, done)
-    trials = [
-        _trial(cell, number, sweep, models, networks)
-        for number in range(1, max(last.values(), default=0) + 1)
-        for cell in _order(sweep, models, networks, number)
-        if number <= last[cell.condition] and (cell, number) not in done
-    ]
-    return Plan(_with_restarts(sweep, trials), sweep.trials)
+    numbers = range(1, max(last.values(), default=0) + 1)
+
+    def is_due(cell: Cell, number: int) -> bool:
+        return number <= last[cell.condition] and (cell, number) not in done
+
+    return _rounds(sweep, models, networks, numbers, is_due)
 
 
 def starts_anew(every: int | None, number: int) -> bool:
@@ -237,12 +236,7 @@ def some(
     wanted: Container[Cell],
 ) -> Plan:
     """These cells in a round of this number, in that round's order."""
-    trials = [
-        _trial(cell, number, sweep, models, networks)
-        for cell in _order(sweep, models, networks, number)
-        if cell in wanted
-    ]
-    return Plan(_with_restarts(sweep, trials), sweep.trials)
+    return _rounds(sweep, models, networks, [number], lambda cell, _: cell in wanted)
 
 
 def further(
@@ -252,11 +246,26 @@ def further(
     numbers: Mapping[Condition, int],
 ) -> Plan:
     """One more whole round of each of these conditions. numbers: the round's number by condition."""
+
+    def is_due(cell: Cell, number: int) -> bool:
+        return numbers.get(cell.condition) == number
+
+    return _rounds(sweep, models, networks, sorted(set(numbers.values())), is_due)
+
+
+def _rounds(
+    sweep: Sweep,
+    models: Mapping[str, ModelFacts],
+    networks: Mapping[str, Sequence[Profile]],
+    numbers: Iterable[int],
+    is_due: Callable[[Cell, int], bool],
+) -> Plan:
+    """The cells that are due in each of these rounds, in the round's order."""
     trials = [
         _trial(cell, number, sweep, models, networks)
-        for number in sorted(set(numbers.values()))
+        for number in numbers
         for cell in _order(sweep, models, networks, number)
-        if numbers.get(cell.condition) == number
+        if is_due(cell, number)
     ]
     return Plan(_with_restarts(sweep, trials), sweep.trials)
 

@@ -22,7 +22,7 @@ from pareto.console import console as standard_output
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.hosts.testbed import Testbed, open_testbed, require_testbed
+from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.plan import ModelFacts, Plan
 from pareto.prepare import Prepared, canonical, prepare, recipe
@@ -31,7 +31,7 @@ from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
-from pareto.workers import Workers
+from pareto.workers import Workers, testbed_of
 from partitions import model as partitioned
 from partitions.registry import canonical as canonical_name
 
@@ -263,16 +263,7 @@ class Job:
     def _testbed(self) -> Testbed:
         if self._simulation is not None:
             return self._simulation.testbed(self._links + 1)
-        sweep = self.sweep
-        return open_testbed(
-            sweep.testbed,
-            [profile for network in self.networks.values() for profile in network],
-            hosts=sweep.hosts or 2,
-            shape_at=sweep.shape_at,
-            edge_cpu=sweep.edge_cpu,
-            threads=sweep.threads or 1,
-            tcp=sweep.tcp,
-        )
+        return testbed_of(self.sweep, [profile for network in self.networks.values() for profile in network])
 
     def _workers(self, bed: Testbed, session: int) -> AnyWorkers:
         if self._simulation is None:

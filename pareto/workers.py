@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, SessionError
-from pareto.hosts.testbed import Link, Remote, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed, open_testbed
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -23,7 +23,7 @@ from pareto.plan import Trial, crossings
 from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
 from pareto.runner import AnyWorkers
-from pareto.sweep import AUTO, Cell
+from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import HostReport, TrialResult
 
 START_TIMEOUT_S = 300.0
@@ -38,6 +38,19 @@ WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs."""
 NOT_SHAPED = "none"
 MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
+
+
+def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
+    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError."""
+    return open_testbed(
+        sweep.testbed,
+        profiles,
+        hosts=sweep.hosts or 2,
+        shape_at=sweep.shape_at,
+        edge_cpu=sweep.edge_cpu,
+        threads=sweep.threads or 1,
+        tcp=sweep.tcp,
+    )
 
 
 class Workers(AnyWorkers):

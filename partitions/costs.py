@@ -39,6 +39,18 @@ def before_points(outline: Outline) -> tuple[Cost, ...]:
     return tuple(until[point.after] if point.after else Cost() for point in outline.points)
 
 
+def of_units(outline: Outline) -> tuple[Cost, ...]:
+    """The cost of each unit: of what runs between two neighbouring points."""
+    return tuple(
+        Cost(
+            after.flops - before.flops,
+            after.parameters - before.parameters,
+            after.parameter_bytes - before.parameter_bytes,
+        )
+        for before, after in itertools.pairwise(before_points(outline))
+    )
+
+
 def activation_bytes(outline: Outline) -> tuple[int, ...]:
     """The size of all tensors that each unit makes at batch 1; a view of another tensor is none, nor are parameters."""
     traced, sizes = outline.traced, list[int]()

@@ -31,6 +31,17 @@ def quick_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch computes with one thread: several would wait for each other where other programs run."""
+    import torch  # not for the tests that need none of it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
     """Text as it was when it was last looked at; `./pareto.sh test --snapshot-update` renews it.

@@ -326,7 +326,7 @@ def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
     volumes = [volume(side.medians, reference, side.objectives) for side in sides]
     row["first_hypervolume"], row["other_hypervolume"] = volumes
     if not all(volumes):
-        # As where nothing is sent by any point, and less payload is asked for.
+        # As where no point sends anything, and the objective is less payload.
         return row | _moves(sides, on_front) | {"note": "no volume: an objective is 0 everywhere"}
     row["hypervolume_ratio"] = volumes[1] / volumes[0]
     every = np.arange(len(one.rows))

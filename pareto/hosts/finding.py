@@ -163,7 +163,7 @@ def _packages(case: Case) -> Iterator[Finding]:
 
 
 def of_gpu(case: Case) -> Iterator[Finding]:
-    """Whether torch can use the GPU that is asked for."""
+    """Whether torch can use the GPU that the testbed's file names."""
     for each in case["gpus"] or ():
         yield Finding("gpu", f"{each['name']}, {each['memory']}, driver {each['driver']}")
     kind, _, index = case.entry.device.partition(":")

@@ -11,7 +11,7 @@ from analysis.statistics.samples import Floats, interval
 from pareto.backends import registry
 from pareto.hosts.host import EDGE, chain
 from pareto.hosts.inventory import SIMULATED
-from pareto.manifest import utc_now
+from pareto.model_profiles import of_outline
 from pareto.prepare import recipe
 from pareto.simulated.workers import BACKEND_S, Simulation
 from pareto.sweep import Sweep, links_of
@@ -31,13 +31,9 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
 
     A host's speed differs from its usual one as it does in a trial and in a round; runs differ as requests do.
     """
-    how = recipe(name, sweep)
-    outline = partitioned.outline(how)
-    running = costs.before_points(outline)
-    flops, parameters, parameter_bytes = (
-        np.diff([getattr(cost, what) for cost in running]).astype(np.float64)
-        for what in ("flops", "parameters", "parameter_bytes")
-    )
+    outline = partitioned.outline(recipe(name, sweep))
+    units = costs.of_units(outline)
+    flops = [cost.flops for cost in units]
     roles = chain(links_of(sweep) + 1)
     world = simulation.world
     draws = np.random.default_rng([world.seed, len(outline.points)])
@@ -51,24 +47,11 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
         for batch_size in sweep.batch_sizes:
             factors = speed * world.noise.factors(draws, world.noise.request, (RUNS,))
             times.append(_times(role, batch_size * usual_s, factors, batch_size, share))
-    return ModelProfile(
-        model=outline.name,
-        graph_digest=outline.graph_digest,
-        granularity=sweep.granularity,
-        input=how.input,
-        points=tuple((point.name, point.payload_bytes) for point in outline.points),
-        result_bytes=sum(spec.nbytes for spec in outline.results),
-        flops=flops,
-        parameters=parameters,
-        parameter_bytes=parameter_bytes,
-        activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
-        times=tuple(times),
-        backends=tuple(
-            _cost(f"{near}-{far}", backend) for near, far in pairwise(roles) for backend in sweep.transports
-        ),
-        hosts={role: {"device": SIMULATED, "threads": 1} for role in roles},
-        made_at=utc_now(),
+    backends = (
+        _cost(f"{near}-{far}", backend) for near, far in pairwise(roles) for backend in sweep.transports
     )
+    hosts = {role: {"device": SIMULATED, "threads": 1} for role in roles}
+    return of_outline(outline, units, sweep, times, backends, hosts)
 
 
 def _times(role: str, usual_s: Floats, factors: Floats, batch_size: int, share: float) -> UnitTimes:

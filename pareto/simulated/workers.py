@@ -104,8 +104,7 @@ class Simulation:
         """
         how = recipe(name, sweep)
         outline = partitioned.outline(how)
-        before = [cost.flops for cost in costs.before_points(outline)]
-        flops = tuple(after - until for until, after in pairwise(before))
+        flops = tuple(cost.flops for cost in costs.of_units(outline))
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
         whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops)) / sweep.edge_cpu
         result_bytes = sum(spec.nbytes for spec in outline.results)

@@ -13,15 +13,6 @@ pytestmark = pytest.mark.perf
 REPEATS = 200
 
 
-@pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    def show(line: str) -> None:
-        with capsys.disabled():
-            print(line)
-
-    return show
-
-
 @pytest.mark.parametrize("cells", [44, 400])
 @pytest.mark.parametrize("kind", ["single", "common"])
 @pytest.mark.parametrize(

@@ -17,15 +17,6 @@ from pareto.sweep import Sweep, make_sweep
 pytestmark = pytest.mark.perf
 
 
-@pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    def show(line: str) -> None:
-        with capsys.disabled():
-            print(line)
-
-    return show
-
-
 def sweep(rounds: int) -> Sweep:
     return make_sweep(
         {"model": "mobilenetv2", "netem": "10ms-100mbit", "testbed": "simulated", "trials": rounds}

@@ -301,7 +301,7 @@ def test_a_simulated_testbed_has_profiles_too(tmp_path: Path) -> None:
 
 def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_profiles, "require_testbed", lambda *_: None)
-    monkeypatch.setattr(model_profiles, "open_testbed", lambda *_, **__: pytest.fail("it was built"))
+    monkeypatch.setattr(model_profiles, "testbed_of", lambda *_, **__: pytest.fail("it was built"))
     with pytest.raises(UserError, match="nosuch"):
         model_profiles.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
 

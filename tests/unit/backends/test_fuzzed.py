@@ -9,7 +9,6 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from typing import cast
 
@@ -34,19 +33,13 @@ from tests.unit.backends.hostile import (
     tensors_of,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TOKEN = "a token"  # noqa: S105
 HERE = "127.0.0.1"
 SEED = 15
 OVER_LOOPBACK = 50
 """So many cases in memory for one over real connections."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Reversing:

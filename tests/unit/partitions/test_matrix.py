@@ -13,6 +13,8 @@ from partitions.recipe import Cuts, Recipe
 from partitions.weights import seeded
 from tests.unit.small_models import small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # Pixels a side, as few as leave every layer something to do.
 PUBLISHED = {
     "alexnet": 64,
@@ -40,14 +42,6 @@ SAMPLED = {
 YOLO = pytest.mark.skipif(
     not importlib.util.find_spec("ultralytics"), reason="the package ultralytics is not installed"
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Watched(PartitionedModel):

@@ -13,16 +13,10 @@ from partitions.recipe import Cuts, Handmade, Recipe
 from partitions.weights import seeded
 from tests.unit.small_models import small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZE = 64
 """Pixels a side: small, as what is cut does not depend on it."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from partitions import proof, registry, weights
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 NET = """
 import torch
 from torch import fx, nn
@@ -30,14 +32,6 @@ class Another(Net):
         return super().forward(x) * (2 if isinstance(x, fx.Proxy) else 1)
 """
 LAST = 11  # eight convolutions, normalization, mean, head
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

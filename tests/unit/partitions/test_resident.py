@@ -12,15 +12,9 @@ from partitions.model import ResidentStage
 from partitions.recipe import Recipe
 from tests.unit.small_models import small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZE = 64
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", params=["mobilenet_v2", "swin_t"])

@@ -14,16 +14,9 @@ from partitions.torchvision_models import models
 from partitions.weights import seeded
 from tests.unit.small_models import small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = "squeezenet1_1"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Several would wait for each other where other programs run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_the_same_seed_gives_the_same_file_and_leaves_the_rng_alone(tmp_path):

@@ -16,19 +16,13 @@ from partitions.recipe import Cuts, Recipe
 from partitions.weights import seeded
 from tests.unit.small_models import small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZE = 128
 BOXES = 16**2 + 8**2 + 4**2
 """One each 8, 16 and 32 pixels."""
 
 installed = pytest.mark.skipif(not yolo.names(), reason=f"ultralytics is not installed: {yolo.INSTALL}")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 IMPORTING = """

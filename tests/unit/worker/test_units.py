@@ -31,16 +31,10 @@ from partitions import weights
 from partitions.recipe import Recipe
 from tests.unit.small_models import small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 UNITS = 12
 FEW = {"runs": 6, "seconds": 0.0, "most_s": 60.0, "steady_s": 0.0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -132,14 +132,6 @@ class Chain:
 
 
 @pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
 def pair(loading: dict[str, Any], one_thread: None) -> Chain:
     return Chain(loading)
 
