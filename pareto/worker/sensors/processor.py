@@ -83,18 +83,26 @@ class WatchedProcess:
         }
 
     def _waited_s(self) -> float | None:
-        """The sum of what each thread waited, those included that have ended."""
+        """The sum of what each thread waited, those included that have ended; None: the kernel does not count it.
+
+        A listing of threads may name one that has ended since, and may pass one over while others end: what a thread
+        has waited so far is therefore kept, whether the listing has it or not.
+        """
         now: dict[str, int] = {}
         try:
             for task in self._tasks.iterdir():
                 try:
                     now[task.name] = int((task / "schedstat").read_text().split()[1])
-                except ProcessLookupError:  # it has ended since
+                except (ProcessLookupError, FileNotFoundError):
                     continue
         except (OSError, IndexError, ValueError):
             return None
-        self._waited_ns += sum(waited - self._waits.get(name, 0) for name, waited in now.items())
-        self._waits = now
+        if not now:
+            return None
+        for name, waited in now.items():
+            before = self._waits.get(name, 0)
+            self._waited_ns += waited - before if waited >= before else waited  # less: a new thread of that number
+        self._waits |= now
         return self._waited_ns / 1e9
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -105,6 +106,34 @@ def test_a_thread_that_has_ended_keeps_what_it_waited(core: int) -> None:
     assert during is not None
     assert after is not None
     assert after >= during > before
+
+
+def threads(tasks: Path, **waited_ns: int | None) -> None:
+    """A listing of threads, of which those without a number have ended since."""
+    for folder in tasks.glob("*"):
+        shutil.rmtree(folder)
+    for name, waited in waited_ns.items():
+        (tasks / name).mkdir(parents=True)
+        if waited is not None:
+            (tasks / name / "schedstat").write_text(f"1 {waited} 1\n")
+
+
+def test_a_listing_of_threads_while_some_of_them_end(tmp_path: Path) -> None:
+    """Names one that has ended, passes one over, has a number anew: each second of waiting counts once."""
+    found = WatchedProcess(os.getpid())
+    found._tasks = tmp_path
+    waited = []
+    for listing in (
+        {"one": 10**9, "two": 10**9},
+        {"one": 10**9, "two": None},
+        {"two": 2 * 10**9},
+        {"one": 10**9, "two": 10**9},
+    ):
+        threads(tmp_path, **listing)
+        waited.append(found.sample(time.monotonic())["waited_s"])
+    assert waited == [2, 2, 3, 4]
+    threads(tmp_path, one=None)
+    assert found.sample(time.monotonic())["waited_s"] is None
 
 
 def test_a_process_that_is_gone_has_nothing_to_tell(watched: subprocess.Popen[bytes]) -> None:
