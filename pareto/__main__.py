@@ -31,6 +31,8 @@ SWEEP = {
     "torchvision": "torchvision",
 }
 """The modules that only the extra `sweep` installs, each with its package."""
+AGAIN_S = 0.01
+"""After this an interruption that was lost comes again."""
 MOST_LETTERS = 300
 """Of a fault's own message."""
 
@@ -151,7 +153,15 @@ def _in_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _unraisable(args: sys.UnraisableHookArgs) -> None:
-    """Say nothing: what a destructor raises changes nothing."""
+    """Say nothing of what a destructor raises, which changes nothing; an interruption comes again a little later.
+
+    Python handles a signal in whatever code is running: a Ctrl-C that arrives in a destructor ends only that. The
+    interpreter has one run at each import.
+    """
+    if issubclass(args.exc_type, KeyboardInterrupt):
+        again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
 
 
 def _flush() -> None:

@@ -100,3 +100,23 @@ def test_nothing_ends_in_a_traceback(tmp_path: Path, body: str, lines: int) -> N
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == lines
     assert all(line.startswith("error: ") for line in done.stderr.splitlines())
+
+
+INTERRUPTED = """
+import signal, sys, threading
+from pareto.__main__ import guarded
+class Closing:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        print("not reached")
+def command():
+    Closing()
+    print("goes on", flush=True)
+    threading.Event().wait(20)
+sys.exit(guarded(command))
+"""
+
+
+def test_an_interruption_that_arrives_in_a_destructor(tmp_path: Path) -> None:
+    done = ended(tmp_path, "-c", INTERRUPTED)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
