@@ -101,7 +101,8 @@ class WatchedProcess:
             return None
         for name, waited in now.items():
             before = self._waits.get(name, 0)
-            self._waited_ns += waited - before if waited >= before else waited  # less: a new thread of that number
+            is_new = waited < before  # another thread's number before
+            self._waited_ns += waited if is_new else waited - before
         self._waits |= now
         return self._waited_ns / 1e9
 
