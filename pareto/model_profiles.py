@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,10 @@ def make_or_reuse(
                 workers.start()
             except FAULTS as fault:
                 raise TestbedError(f"the workers did not start: {bed.lost() or fault}") from fault
-            return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh)
+            # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
+            with Live(console=out, auto_refresh=False, transient=True) as live:
+                show = partial(live.update, refresh=True)
+                return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh, show=show)
 
 
 def on_testbed(
@@ -99,34 +103,34 @@ def on_testbed(
     folder: Path = PROFILES,
     *,
     fresh: bool = False,
+    show: Callable[[str], None],
 ) -> dict[str, Kept]:
     """The same on a testbed that is open, by workers that have started and have nothing to do.
 
     A profile that is kept beneath `folder` counts if it is of the same graph, devices and settings and not too old;
-    why one does not is printed. fresh: none counts. prepared: of the workers; what it lacks is added. The links are
-    left without a profile. Raises UserError, TestbedError.
+    why one does not is printed. fresh: none counts. prepared: of the workers; what it lacks is added. show: takes what
+    is measured now, in words. The links are left without a profile. Raises UserError, TestbedError.
     """
     measuring = None
     profiles = {}
-    # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
-    with Live(console=out, auto_refresh=False, transient=True) as live:
-        try:
-            facts = workers.facts()
-            for name in _names(sweep):
-                outline = partitioned.outline(recipe(name, sweep))
-                place = folder_of(folder, sweep, outline)
-                kept = None if fresh else _kept(out, place, name, facts)
-                if kept is None:
-                    out.print(f"{name}: about {duration(estimate_s(sweep, bed))} on {', '.join(facts)}")
-                    if name not in prepared:
-                        prepared[name] = _prepared(name, sweep)
-                    measuring = measuring or _Measuring(live, sweep, bed, workers, facts)
-                    profiles[name] = Kept(measuring.profile(name, outline), place, is_new=True)
-                    _write(profiles[name])
-                else:
-                    profiles[name] = Kept(kept, place, is_new=False)
-        except FAULTS as fault:
-            raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
+    try:
+        facts = workers.facts()
+        for name in _names(sweep):
+            outline = partitioned.outline(recipe(name, sweep))
+            place = folder_of(folder, sweep, outline)
+            kept = None if fresh else _kept(out, place, name, facts)
+            if kept is None:
+                about = duration(estimate_s(sweep, bed))
+                out.print(f"{name}: its model profile takes about {about}, on {', '.join(facts)}")
+                if name not in prepared:
+                    prepared[name] = _prepared(name, sweep)
+                measuring = measuring or _Measuring(show, sweep, bed, workers, facts)
+                profiles[name] = Kept(measuring.profile(name, outline), place, is_new=True)
+                _write(profiles[name])
+            else:
+                profiles[name] = Kept(kept, place, is_new=False)
+    except FAULTS as fault:
+        raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
     return profiles
 
 
@@ -190,10 +194,11 @@ def _kept(
     except UserError as error:
         why, since = str(error), None
     if why:
-        out.print(f"the profile of {name} that was kept does not count: {why}", soft_wrap=True)
+        out.print(f"the model profile of {name} that was kept does not count: {why}", soft_wrap=True)
         return None
     assert since is not None  # noqa: S101
-    out.print(f"{name}: the profile of {duration(since.total_seconds())} ago is used; --fresh makes it anew")
+    ago = duration(since.total_seconds())
+    out.print(f"{name}: its model profile of {ago} ago is used; `profile --fresh` makes it anew")
     return profile
 
 
@@ -231,16 +236,16 @@ class _Measuring:
 
     def __init__(
         self,
-        live: Live,
+        show: Callable[[str], None],
         sweep: Sweep,
         bed: Testbed,
         workers: Workers,
         facts: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        self._live, self._sweep, self._bed, self._workers = live, sweep, bed, workers
+        self._show, self._sweep, self._bed, self._workers = show, sweep, bed, workers
         self._hosts: dict[str, dict[str, Any]] = {}
         for role, of_host in facts.items():
-            self._live.update(f"what the {role} reaches at best", refresh=True)
+            self._show(f"what the {role} reaches at best")
             best = workers.roofline(role, self._cpu(role))
             self._hosts[role] = {**of_host, "peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
 
@@ -249,7 +254,7 @@ class _Measuring:
         sweep, times = self._sweep, []
         for role in self._hosts:
             for batch_size in sweep.batch_sizes:
-                self._live.update(f"{name} on the {role}, batch size {batch_size}", refresh=True)
+                self._show(f"{name} on the {role}, batch size {batch_size}")
                 times.append(self._times(name, len(outline.points) - 1, role, batch_size))
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
         return of_outline(
@@ -257,7 +262,9 @@ class _Measuring:
         )
 
     def _times(self, name: str, units: int, role: str, batch_size: int) -> UnitTimes:
-        facts, has_sensor = self._hosts[role], "energy_j" in (self._hosts[role].get("sensors") or {})
+        facts = self._hosts[role]
+        # Sensors of this machine cannot tell the hosts of a local testbed apart.
+        has_sensor = not self._bed.is_local and "energy_j" in (facts.get("sensors") or {})
         cpu = self._cpu(role)
         request = TimeUnits(batch_size, cpu, RUNS, SECONDS, MOST_S, STEADY_S if has_sensor else 0.0)
         runs = self._workers.unit_runs(name, role, request)
@@ -282,7 +289,7 @@ class _Measuring:
         else:
             readings = self._workers.bare_links()
         for link in bed.links:
-            self._live.update(f"what {' and '.join(self._sweep.transports)} add on {link.name}", refresh=True)
+            self._show(f"what {' and '.join(self._sweep.transports)} add on {link.name}")
             yield from added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
 
 

@@ -129,33 +129,50 @@ class Job:
         return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
     def search(self, store: Store) -> Searching:
-        """The search of the run, by its models' profiles: a run that goes on has those that it began with.
+        """The search of the run, with the model profiles that it began with; a first one lacks them until `_profile`.
 
-        Raises UserError, TestbedError, StoreError.
+        Raises UserError, StoreError.
         """
         from analysis import model_profile
         from pareto.searching import Searching
 
-        kept = {name: store.folder / "profiles" / file_stem(name) for name in self.facts}
-        if all(folder.is_dir() for folder in kept.values()):
-            profiles = {name: model_profile.read(folder) for name, folder in kept.items()}
-        else:
-            profiles = self._model_profiles()
-            for name, profile in profiles.items():
-                with plain_files.written(kept[name]):
-                    kept[name].mkdir(parents=True, exist_ok=True)
-                    profile.write(kept[name])
+        kept = self._kept_profiles(store)
+        is_begun = store.has_rows and all(folder.is_dir() for folder in kept.values())
+        profiles = {name: model_profile.read(folder) for name, folder in kept.items()} if is_begun else {}
         return Searching(self.sweep, self.facts, self.networks, store, profiles)
 
-    def _model_profiles(self) -> dict[str, ModelProfile]:
+    def _kept_profiles(self, store: Store) -> dict[str, Path]:
+        """By model, where the run's folder keeps its model profile."""
+        return {name: store.folder / "profiles" / file_stem(name) for name in self.facts}
+
+    def _profile(
+        self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
+    ) -> None:
+        """Give the search its models' profiles, of this testbed, and keep them in the run's folder.
+
+        Raises UserError, TestbedError, StoreError.
+        """
+        profiles = self._model_profiles(bed, workers, progress)
+        for name, folder in self._kept_profiles(store).items():
+            with plain_files.written(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                profiles[name].write(folder)
+        search.learn(profiles)
+
+    def _model_profiles(
+        self, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
+    ) -> dict[str, ModelProfile]:
         """By model, what its units take on the testbed. Raises UserError, TestbedError."""
         if self._simulation is not None:
             from pareto.simulated.profiling import model_profile
 
             return {name: model_profile(self._simulation, name, self.sweep) for name in self.facts}
-        from pareto import model_profiles
+        from pareto.model_profiles import on_testbed
 
-        kept = model_profiles.make_or_reuse(self.console, self.sweep, PROFILES)
+        assert isinstance(workers, Workers)  # noqa: S101
+        kept = on_testbed(
+            self.console, self.sweep, bed, workers, self._prepared, PROFILES, show=progress.shows
+        )
         return {name: each.profile for name, each in kept.items()}
 
     def stopping(
@@ -199,7 +216,7 @@ class Job:
             self._print_resume_command(store)
         took_s = None if self._simulation is None else time.monotonic() - self._began
         screen.summary(self.console, tally, self._now() - self._began, took_s)
-        if stopping.search is not None:
+        if stopping.search is not None and not stopping.search.lacks_profiles:
             for line in stopping.search.summary():
                 self.console.print(line, markup=False)
         if not writable:
@@ -214,11 +231,13 @@ class Job:
         self.console.print(f"go on with: {command}", markup=False, soft_wrap=True)
 
     def _measure(self, store: Store, planned: Plan, stopping: Stopping) -> None:
-        parts = stopping.plans(planned)
-        # The first is asked for before a testbed is built: a run that goes on may have measured enough.
-        if (first := next(parts, None)) is None:
+        parts, search = stopping.plans(planned), stopping.search
+        # The first is taken before a testbed is built: a run that goes on may have measured enough.
+        is_first_search = search is not None and search.lacks_profiles
+        first = None if is_first_search else next(parts, None)
+        if first is None and not is_first_search:
             return
-        expected = planned if stopping.search is None else first
+        expected = planned if search is None else first or Plan((), planned.rounds)
         with closing(self._testbed()) as bed:
             session: dict[str, Any] = {"started_at": utc_now(), "driver": driver(), "testbed": bed.facts}
             workers = self._workers(bed, len(store.manifest()["sessions"]))
@@ -227,6 +246,10 @@ class Job:
                 screen.Progress(self.console, expected, shares_machine=bed.is_local) as progress,
             ):
                 session |= self._start(workers, bed)
+                if search is not None and search.lacks_profiles:
+                    self._profile(search, store, bed, workers, progress)
+                    first = next(parts, Plan((), planned.rounds))
+                    progress.begin(first)
                 store.drop_failed()
                 manifest = store.manifest() | {
                     "sweep": self.sweep.model_dump(mode="json"),
@@ -248,7 +271,7 @@ class Job:
                     store.starts(),
                 )
                 try:
-                    for part in itertools.chain([first], parts):
+                    for part in itertools.chain(filter(None, [first]), parts):
                         progress.expect(part)
                         runner.run(part)
                 except (Aborted, TestbedError):

@@ -88,12 +88,12 @@ class Progress(Watcher):
     def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:
         """shares_machine: the hosts that are measured are on this machine, so nothing is drawn while a trial runs."""
         self._out = out
-        self._plan = plan
+        self.begin(plan)
         self._ended = 0
-        self._left_s = plan.estimate_s
         self._spent_s = self._foreseen_s = 0.0
         self._now: Cell | None = None
         self._last = self._sensors = ""
+        self._doing = "starting"
         self.is_live = out.is_terminal and not shares_machine
         self._live = Live(
             get_renderable=self._draw,
@@ -115,6 +115,11 @@ class Progress(Watcher):
         if self._out.is_terminal:
             self._live.stop()
 
+    def begin(self, plan: Plan) -> None:
+        """Take in what is planned, before the first trial."""
+        self._plan = plan
+        self._left_s = plan.estimate_s
+
     def expect(self, part: Plan) -> None:
         """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
         added = tuple(set(part.trials).difference(self._plan.trials))
@@ -122,6 +127,12 @@ class Progress(Watcher):
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
             self._left_s += sum(trial.estimate_s for trial in added)
             self._tenths = 10
+
+    def shows(self, words: str) -> None:
+        """Say what is done before the first trial."""
+        self._doing = words
+        if self._out.is_terminal:
+            self._live.refresh()
 
     def started(self, trial: Trial) -> None:
         self._now = trial.cell
@@ -174,8 +185,9 @@ class Progress(Watcher):
             Text(_named(self._now) if self._now else "", overflow="ellipsis", no_wrap=True),
         )
         both = Table.grid()
-        both.add_row(head)
-        both.add_row(f"last: {self._last}" if self._last else "starting")
+        if total:
+            both.add_row(head)
+        both.add_row(f"last: {self._last}" if self._last else self._doing)
         if self._sensors:
             both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
         return both

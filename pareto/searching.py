@@ -34,17 +34,22 @@ class Searching:
         store: Store,
         profiles: Mapping[str, ModelProfile],
     ) -> None:
-        """profiles: by model; without one, nothing is known of its cells before they are measured."""
+        """profiles: by model; of the cells of one without, nothing is known before they are measured (`learn`)."""
         self._sweep, self._models, self._networks, self._store = sweep, models, networks, store
         every = plan.cells(sweep, models, networks)
         self.cells: dict[Condition, list[Cell]] = {}
         for cell in every:
             self.cells.setdefault(cell.condition, []).append(cell)
+        self.learn(profiles)
+        self._decisions: dict[Condition, Decision] = {}
+
+    def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
+        """Take these models' profiles, from now on; decisions follow from them."""
+        self.lacks_profiles = not self._models.keys() <= profiles.keys()
         self._prospects = {
             condition: self._foreseen(condition, cells, profiles.get(condition[0]))
             for condition, cells in self.cells.items()
         }
-        self._decisions: dict[Condition, Decision] = {}
 
     def part(self) -> Plan | None:
         """What is measured next of the sweep's own rounds; None when every cell is settled."""

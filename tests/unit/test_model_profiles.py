@@ -55,6 +55,7 @@ class FakeWorkers:
     units: int = UNITS
     shares: dict[str, float] = field(default_factory=dict)
     lost: bool = False
+    shown: list[str] = field(default_factory=list)
 
     def facts(self) -> dict[str, dict[str, Any]]:
         return self.hosts
@@ -81,6 +82,10 @@ class FakeWorkers:
         return {"edge-server": Reading(0.002, 8e6, 8e6)}
 
 
+def remotes() -> dict[str, StandIn]:
+    return {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
+
+
 @pytest.fixture
 def workers() -> FakeWorkers:
     return FakeWorkers()
@@ -94,14 +99,20 @@ def measure(
     monkeypatch.setattr(model_profiles, "_prepared", lambda name, _: name)
 
     def run(bed: Testbed | None = None, *, fresh: bool = False, **options: Any) -> tuple[Kept, str]:
-        remotes = {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
-        opened = bed or bed_of(remotes, is_local=True, shaper=FakeShaper())
+        opened = bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())
         monkeypatch.setattr(backend_costs, "connected", lambda _, __, ways: dict.fromkeys(ways, FakeEnds()))
         wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
         capsys.readouterr()
         try:
             kept = on_testbed(
-                console(), wanted, opened, cast(Workers, workers), {}, tmp_path / "profiles", fresh=fresh
+                console(),
+                wanted,
+                opened,
+                cast(Workers, workers),
+                {},
+                tmp_path / "profiles",
+                fresh=fresh,
+                show=workers.shown.append,
             )
         finally:
             opened.close()
@@ -136,17 +147,15 @@ def test_every_device_is_measured_at_every_batch_size(
 
 
 def test_backends_are_timed_over_links_that_nothing_shapes(measure: Callable[..., tuple[Kept, str]]) -> None:
-    remotes = {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
     shaper = FakeShaper()
-    kept, _ = measure(bed_of(remotes, is_local=True, shaper=shaper))
+    kept, _ = measure(bed_of(remotes(), is_local=True, shaper=shaper))
     assert shaper.applied == [Profile("none")]
     assert [cost.backend for cost in kept.profile.backends] == ["tcp", "rpc"]
     assert kept.profile.cost("edge-server", "rpc").link_s.tolist() == [0.0] * PAYLOADS
 
 
 def test_a_real_link_is_probed(measure: Callable[..., tuple[Kept, str]]) -> None:
-    remotes = {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
-    kept, _ = measure(bed_of(remotes, is_local=False))
+    kept, _ = measure(bed_of(remotes(), is_local=False))
     tcp = kept.profile.cost("edge-server", "tcp")
     assert tcp.link_s == pytest.approx(0.002 + 8 * tcp.payload_bytes / 8e6)
 
@@ -155,10 +164,20 @@ def test_energy_is_that_of_a_run_where_there_is_a_sensor(
     workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
 ) -> None:
     workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
-    kept, _ = measure()
+    kept, _ = measure(bed_of(remotes(), is_local=False))
     assert kept.profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
     assert np.isnan(kept.profile.of(SERVER, 1).energy_j)
     assert [request.steady_s > 0 for _, _, request in workers.requests] == [True, False]
+    assert np.isnan(measure(fresh=True)[0].profile.of(EDGE, 1).energy_j), (
+        "hosts on one machine share its sensors"
+    )
+
+
+def test_what_is_measured_is_shown_meanwhile(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], snapshot: SnapshotAssertion
+) -> None:
+    measure()
+    assert [words.replace(NAME, "MODEL") for words in workers.shown] == snapshot
 
 
 def test_a_profile_is_used_again(

@@ -143,6 +143,24 @@ def test_the_plan_of_a_run_that_grew_says_what_is_left_of_it(
     assert row_of(text(out), "trials") == snapshot
 
 
+def test_what_is_done_before_the_first_trial_is_shown() -> None:
+    """On a terminal; of a plan that is not known yet there is no bar."""
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    with screen.Progress(terminal, Plan((), 3), shares_machine=True) as progress:
+        progress.shows("m on the edge, batch size 1")
+        before = written(terminal)
+        assert "m on the edge, batch size 1" in before
+        assert "left" not in before
+        progress.begin(made())
+        progress.started(made().trials[0])
+        assert f"0/{len(made().trials)}" in written(terminal)
+
+
+def written(terminal: Console) -> str:
+    assert isinstance(terminal.file, io.StringIO)
+    return terminal.file.getvalue()
+
+
 def test_a_round_that_is_added_counts_and_is_told_by_others(out: Console) -> None:
     todo = made()
     first, added = (Plan(tuple(t for t in todo.trials if t.round == number), 1) for number in (1, 2))

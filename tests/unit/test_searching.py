@@ -8,11 +8,14 @@ import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
 
+from pareto.hosts.host import TestbedError
 from pareto.plan import ModelFacts
+from pareto.run import Job
 from pareto.searching import Searching
 from pareto.sweep import Sweep, make_sweep, networks_of
 from tests.program import command
@@ -117,6 +120,43 @@ def test_a_short_budget_goes_to_the_least_clear_cells(tmp_path: Path) -> None:
     assert short.code == 0, short.err
     assert "least clear" in short.out
     assert 2 < len(read(tmp_path, "trials.csv")) < 2 * POINTS
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted: 0 trials are kept"),
+        (TestbedError("the profile broke off: edge ended"), 2, "error: the profile broke off: edge ended"),
+    ],
+    ids=["interrupted", "broken"],
+)
+def test_a_first_search_that_ends_in_its_model_profile_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
+) -> None:
+    monkeypatch.setattr(Job, "_model_profiles", Mock(side_effect=error))
+    ended = command(*JOB, "--out", str(tmp_path / "out"))
+    assert ended.code == code
+    assert words in (ended.out + ended.err).splitlines()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_search_that_goes_on_takes_the_model_profile_of_its_folder(
+    whole: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    run = only_run(tmp_path)
+    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
+    (run / "trials.csv").write_text("".join(lines[:-1]))
+    monkeypatch.setattr(Job, "_model_profiles", Mock(side_effect=AssertionError))
+    assert command("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
+    assert len(read(tmp_path, "trials.csv")) == len(lines) - 1
+
+
+def test_profiles_are_learnt_once() -> None:
+    search = searching([])
+    assert search.lacks_profiles
+    search.learn(Mock(keys=lambda: {"m"}, get=lambda name: None))
+    assert not search.lacks_profiles
 
 
 class Rounds:
