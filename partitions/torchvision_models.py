@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from pareto.errors import UserError
 
+from . import compiler
 from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, with_forward
 
 _SCHEMAS = (
@@ -54,6 +55,7 @@ def _declare_missing_operators() -> torch.library.Library | None:
     return library
 
 
+compiler.put_off()
 _declarations = _declare_missing_operators()
 models = importlib.import_module("torchvision.models")
 
