@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis import files, page
@@ -36,13 +37,20 @@ _OURS = re.compile(
 """Matches the name of everything that a report writes beneath its folder, except `MADE`."""
 
 
-def report(runs: Runs, out: Path | None = None, options: Options | None = None) -> Findings:
+def report(
+    runs: Runs,
+    out: Path | None = None,
+    options: Options | None = None,
+    before_figures: Callable[[Findings], None] | None = None,
+) -> Findings:
     """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
-    `paired.csv`, of two backends or more; `figures/`: PDF and PNG, each with its data and caption, and LaTeX tables;
-    `report.html`. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note
-    instead of figures. The same runs give the same bytes. Raises UserError, OSError.
+    `paired.csv`, of two backends or more; `report.html`; then `figures/`: LaTeX tables, and each figure as PDF and PNG
+    with its data and caption. Trials that are not `ok` are only counted; a condition with nothing but such trials gets
+    a note instead of figures. The same runs give the same bytes. Whoever interrupts the drawing keeps all the rest, and
+    the next report knows what to remove. before_figures: called when only figures are missing. Raises UserError,
+    OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:
@@ -58,27 +66,46 @@ def report(runs: Runs, out: Path | None = None, options: Options | None = None) 
         table = getattr(findings, frame)
         if file == "front.csv" or not table.empty:
             findings.files.append(files.write_table(out / file, table))
-    if options.figures != "none":
-        _draw(findings, out / "figures", options)
+    each = options.figures != "none" and _each(findings, options)
     findings.files.append(page.write(findings, out / PAGE))
-    names = (str(path.relative_to(out)) for path in findings.files)
-    files.write(out / MADE, "".join(f"{name}\n" for name in names))
+    folder = out / "figures"
+    if each:
+        findings.files += _latex(findings, folder)
+    _write_made(out, findings.files)
+    if before_figures is not None:
+        before_figures(findings)
+    if options.figures != "none":
+        waiting = list(drawings(findings, each=each))
+        expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
+        _write_made(out, [*findings.files, *expected])
+        findings.files += save_all(waiting, folder, options.widths)
     return findings
 
 
-def _draw(findings: Findings, folder: Path, options: Options) -> None:
+def _each(findings: Findings, options: Options) -> bool:
+    """Return whether the figures of each condition are drawn; where they are not by themselves, a note says so."""
     conditions = worth_showing(findings.front)[CONDITION].drop_duplicates()
     each = options.figures == "all" or len(conditions) <= MOST_CONDITIONS
     if not each:
         findings.notes.append(
             f"{len(conditions)} conditions: the figures of each are left out; --figures all draws them, --where fewer"
         )
-    findings.files += save_all(drawings(findings, each=each), folder, options.widths)
-    for name, rows, pairs in latex_rows(findings) if each else ():
+    return each
+
+
+def _latex(findings: Findings, folder: Path) -> list[Path]:
+    """Write the LaTeX tables of each condition; returns their paths."""
+    written = []
+    for name, rows, pairs in latex_rows(findings):
         front = latex.front_latex(rows, testbeds(run.manifest for run in findings.runs))
         for kind, table in (("front", front), ("paired", latex.paired_latex(pairs))):
             if table:
-                findings.files.append(latex.save(kind, name, table, folder))
+                written.append(latex.save(kind, name, table, folder))
+    return written
+
+
+def _write_made(out: Path, made: Sequence[Path]) -> None:
+    files.write(out / MADE, "".join(f"{path.relative_to(out)}\n" for path in made))
 
 
 def is_ours(name: str) -> bool:

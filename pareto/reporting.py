@@ -16,7 +16,7 @@ from pareto.link import units
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
-    from analysis.findings import Options
+    from analysis.findings import Findings, Options
     from analysis.prediction.network import Network
 
 BEST = ("latency", "throughput")
@@ -45,34 +45,61 @@ def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[
     return list({folder.resolve(): folder for folder in runs}.values())
 
 
-def show(console: Console, folders: Sequence[Path], options: Options, out: Path | None = None) -> None:
-    """Analyse runs, write the report and show it; the folder that was written comes last."""
-    from analysis.figures.kinds import worth_showing
-    from analysis.points import CONDITION
+def show(
+    console: Console, folders: Sequence[Path], options: Options, out: Path | None = None, later: str = ""
+) -> None:
+    """Analyse runs, write the report and show it: the answers before figures are drawn, the folder at the end.
+
+    later: the command that draws the figures when this is interrupted; without it, the same one.
+    """
     from analysis.reporting import report
-    from analysis.tables.front import front_table, overhead_table
 
     target = out or (folders[0] if len(folders) == 1 else None)
     if target and target.is_symlink():  # the user named it so; a link within a run's folder is another matter
         target = target.resolve()
     target = target or _joined(folders)
+    found = False
+
+    def answers(findings: Findings) -> None:
+        nonlocal found
+        _show(console, findings)
+        found = True
+        if options.figures != "none" and console.is_terminal:
+            console.print("drawing figures ...", markup=False)
+
     try:
-        made = report(folders, target, options)
+        made = report(folders, target, options, answers)
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
-    shown = worth_showing(made.front)
-    if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
-        console.print(front_table(shown if len(shown) else made.front, made.objectives, made.where))
-        if not made.overhead.empty:
-            console.print(overhead_table(made.overhead))
-    for line in (*made.verdicts, *made.notes):
-        console.print(line, markup=False)
-    for line in made.warnings:
-        console.print(f"attention: {line}", markup=False)
-    for line in made.answers:
-        console.print(line, markup=False, style="bold")
+    except KeyboardInterrupt:
+        if found:
+            again = later or "the same command"
+            console.print(
+                f"all tables are in {target}; draw its figures by: {again}", soft_wrap=True, markup=False
+            )
+        raise
     files(console, made.files)
     console.print(str(target), soft_wrap=True, markup=False)
+
+
+def _show(console: Console, findings: Findings) -> None:
+    from analysis.figures.kinds import worth_showing
+    from analysis.points import CONDITION
+    from analysis.tables.front import front_table, overhead_table
+
+    shown = worth_showing(findings.front)
+    if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
+        console.print(
+            front_table(shown if len(shown) else findings.front, findings.objectives, findings.where)
+        )
+        if not findings.overhead.empty:
+            console.print(overhead_table(findings.overhead))
+    for line in (*findings.verdicts, *findings.notes):
+        console.print(line, markup=False)
+    for line in findings.warnings:
+        console.print(f"attention: {line}", markup=False)
+    for line in findings.answers:
+        console.print(line, markup=False, style="bold")
 
 
 def compare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from analysis.naming import file_stem
-from pareto import PROFILES, plain_files, plan, reporting, screen, simulated, splits
+from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, simulated, splits
 from pareto.console import console as standard_output
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -223,7 +224,8 @@ class Job:
             return code
         from analysis.findings import Options
 
-        reporting.show(self.console, [store.folder], Options(figures=figures))
+        later = shlex.join(["report", str(store.folder), *(["--figures", "all"] if figures == "all" else [])])
+        reporting.show(self.console, [store.folder], Options(figures=figures), later=f"{COMMAND} {later}")
         return code or int(any(row["status"] != "ok" for row in store.rows()))
 
     def _print_resume_command(self, store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -41,19 +42,27 @@ class Drawing:
     caption: str
     name: tuple[str, ...] = ()
 
+    def paths(self, folder: Path, widths: Sequence[str]) -> list[Path]:
+        """The files that `save` writes, in its order."""
+        pictures = [f"{self._stem(width)}{suffix}" for width in widths for suffix in (".pdf", ".png")]
+        return [folder / name for name in (*pictures, f"{self._stem()}.csv", f"{self._stem()}.txt")]
+
+    def _stem(self, width: str = PAGE) -> str:
+        return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
+
 
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
     """Write `<kind>-<name>.pdf`, `.png`, `.csv` (the data) and `.txt` (the caption); returns their paths.
 
     `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
     """
-    stem = files.make(folder) / file_stem(drawing.kind, *drawing.name)
-    written = []
-    for width in widths:
-        suffix = "" if width == PAGE else f"-{width}"
-        written += style.save(drawing.draw(width), stem.with_name(stem.name + suffix))
-    data, caption = (stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "txt"))
-    return [*written, files.write_table(data, drawing.data), files.write(caption, f"{drawing.caption}\n")]
+    files.make(folder)
+    *pictures, data, caption = drawing.paths(folder, widths)
+    for width, pdf in zip(widths, pictures[::2], strict=True):
+        style.save(drawing.draw(width), pdf.parent / pdf.name.removesuffix(".pdf"))
+    files.write_table(data, drawing.data)
+    files.write(caption, f"{drawing.caption}\n")
+    return [*pictures, data, caption]
 
 
 def save_all(drawings: Iterable[Drawing], folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
@@ -76,6 +85,10 @@ _waiting: Sequence[Drawing] = ()
 
 def _take(waiting: Sequence[Drawing]) -> None:
     global _waiting
+    # A terminal sends Ctrl-C to all; a process that draws would end by a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     _waiting = waiting
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -32,6 +33,21 @@ def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
     assert max(len(line) for line in lines if not line.startswith("/")) <= 80
     assert {"front.csv", "report.html"} <= {path.name for path in out.iterdir()}
     assert not (out / "figures").exists()
+
+
+def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    def interrupted(*_: Any) -> list[Path]:
+        assert (tmp_path / "report.html").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("analysis.reporting.save_all", interrupted)
+    done = command("report", str(EXAMPLE), "--out", str(tmp_path))
+    assert done.code == 130
+    assert " mobilenet_v2 at 200ms-5mbit: " in " ".join(done.out.split())
+    assert {"front.csv", "paired.csv", "report.html"} <= {path.name for path in tmp_path.iterdir()}
+    assert done.out.splitlines()[-1].replace(str(tmp_path), "OUT") == snapshot
 
 
 def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
