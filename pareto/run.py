@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from analysis.naming import file_stem
-from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, simulated, splits
+from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen
 from pareto.console import console as standard_output
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -26,19 +26,18 @@ from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.plan import ModelFacts, Plan
-from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
 from pareto.workers import Workers, testbed_of
-from partitions import model as partitioned
-from partitions.registry import canonical as canonical_name
 
 if TYPE_CHECKING:
     from analysis.model_profile import ModelProfile
     from analysis.statistics.stability import Certainty
+    from pareto import simulated
+    from pareto.prepare import Prepared
     from pareto.searching import Searching
 
 
@@ -54,7 +53,7 @@ def run(
         store = None
         if resume is not None:
             store = held.enter_context(closing(Store.read(resume) if dry_run else Store.resume(resume)))
-        job = Job(sweep, began, dry_run=dry_run)
+        job = held.enter_context(closing(Job(sweep, began, dry_run=dry_run, launch=resume is None)))
         sweep = job.sweep
         if store is not None:
             check_same(store, sweep, job.records, job.networks)
@@ -75,24 +74,59 @@ def run(
 class Job:
     """A sweep with its networks and models, which are prepared, on a testbed or in a simulation."""
 
-    def __init__(self, sweep: Sweep, began: float, *, dry_run: bool) -> None:
+    def __init__(self, sweep: Sweep, began: float, *, dry_run: bool, launch: bool = False) -> None:
+        """launch: the testbed is opened and the workers begin to start before the models are prepared, as both take
+        seconds: not where a run that goes on may have measured enough. Raises UserError, TestbedError.
+        """
         self.console = standard_output()
         self.tally = Tally()
         self._began = began
         self._simulation = None
         if sweep.simulated:
+            from pareto import simulated
+
             self._simulation = simulated.Simulation(simulated.load(sweep.testbed), began)
         elif not dry_run:
             require_testbed(sweep.testbed, sweep.edge_cpu)
         self._now = time.monotonic if self._simulation is None else self._simulation.clock
         self._links = links_of(sweep)
         self.networks = networks_of(sweep, self._links)
-        self.sweep = canonical(sweep)
+        self.sweep = sweep
         self._prepared: dict[str, Prepared] = {}
-        self.facts = self._prepare()
-        """Of each model, what the plan needs to know."""
+        self._opened: tuple[Testbed, Workers] | None = None
+        with ExitStack() as undo:
+            if launch and not dry_run and self._simulation is None:
+                self._launch(undo)
+            # It imports torch, which takes as long as the workers take for it.
+            from pareto.prepare import canonical
+
+            self.sweep = canonical(sweep)
+            self.facts = self._prepare()
+            """Of each model, what the plan needs to know."""
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Put back what was opened early, if it is still open."""
+        self._undo.close()
+
+    def _launch(self, undo: ExitStack) -> None:
+        """Open the testbed and have the workers begin to start. Raises TestbedError."""
+        bed = self._testbed()
+        undo.callback(bed.close)
+        workers = self._of_testbed(bed)
+        undo.callback(workers.close)
+        try:
+            workers.launch()
+        except FAULTS as error:
+            raise _not_started(bed, error) from error
+        self._opened = bed, workers
 
     def _prepare(self) -> dict[str, ModelFacts]:
+        from pareto import splits
+        from pareto.prepare import prepare, recipe
+        from partitions import model as partitioned
+        from partitions.registry import canonical as canonical_name
+
         sweep, links = self.sweep, self._links
         names = [canonical_name(model) for model in sweep.models]
         points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
@@ -247,6 +281,8 @@ class Job:
                 closing(workers),
                 screen.Progress(self.console, expected, shares_machine=bed.is_local) as progress,
             ):
+                import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
+
                 session |= self._start(workers, bed)
                 if search is not None and search.lacks_profiles:
                     self._profile(search, store, bed, workers, progress)
@@ -288,12 +324,19 @@ class Job:
     def _testbed(self) -> Testbed:
         if self._simulation is not None:
             return self._simulation.testbed(self._links + 1)
+        if self._opened is not None:
+            return self._opened[0]
         return testbed_of(self.sweep, [profile for network in self.networks.values() for profile in network])
 
     def _workers(self, bed: Testbed, session: int) -> AnyWorkers:
         if self._simulation is None:
-            return Workers(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
+            return self._opened[1] if self._opened is not None else self._of_testbed(bed)
+        from pareto import simulated
+
         return simulated.Workers(self._simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
+
+    def _of_testbed(self, bed: Testbed) -> Workers:
+        return Workers(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
 
     def _start(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """Start the workers; returns what the session's record says of them. Raises TestbedError."""
@@ -306,7 +349,7 @@ class Job:
             if isinstance(workers, Workers) and not bed.is_local:
                 record["bare_links"] = _bare_links(self.console, workers, self.sweep, self.networks)
         except FAULTS as error:
-            raise TestbedError(f"the workers did not start: {bed.lost() or error}") from error
+            raise _not_started(bed, error) from error
         return record
 
     def _ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
@@ -324,6 +367,10 @@ class Job:
             "watching_s": round(tally.watching, 3),
             "driver_cpu_s": round(tally.driver_cpu, 3),
         }
+
+
+def _not_started(bed: Testbed, error: Exception) -> TestbedError:
+    return TestbedError(f"the workers did not start: {bed.lost() or error}")
 
 
 def _known(folder: Path, within: float) -> Certainty:

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pareto import messages
 from pareto.backends import registry
@@ -20,11 +20,13 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.messages import Split
 from pareto.plan import Trial, crossings
-from pareto.prepare import Artifact, Prepared
 from pareto.probing import bare, own_profile, probed, settle
 from pareto.runner import AnyWorkers
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import HostReport, TrialResult
+
+if TYPE_CHECKING:
+    from pareto.prepare import Artifact, Prepared
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
@@ -93,8 +95,8 @@ class Workers(AnyWorkers):
     def lost(self) -> str:
         return self._testbed.lost()
 
-    def start(self) -> None:
-        """Start the workers; they are connected once the links are shaped."""
+    def launch(self) -> None:
+        """Begin to start the workers: `start` waits for them, which import torch meanwhile."""
         self._testbed.revive()
         # It may have been built anew.
         self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
@@ -107,6 +109,15 @@ class Workers(AnyWorkers):
                 if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
                     options += ["--congestion", self._tcp.congestion]
                 self._sessions[name] = remote.start("pareto.worker", *options)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Start the workers; they are connected once the links are shaped."""
+        if not self._sessions:
+            self.launch()
+        try:
             self._facts = self._sessions.ask_all(
                 dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S
             )

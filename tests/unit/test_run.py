@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import profile_files, run
+from pareto.errors import UserError
+from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
 from pareto.link.probe import Reading
 from pareto.sweep import Sweep, make_sweep
@@ -116,3 +121,71 @@ def test_what_a_lost_host_cannot_tell_is_left_out() -> None:
 
     assert run._if_there(lost) is None
     assert run._if_there(lambda: {"relay": {}}) == {"relay": {}}
+
+
+class Opened:
+    """A testbed, and its workers, in the order of what is done to them; a launch may fail."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.done: list[str] = []
+        self.fault = fault
+
+    def bed(self, *_: Any) -> Any:
+        self.done.append("open")
+        return Mock(close=lambda: self.done.append("bed closed"), lost=lambda: "")
+
+    def workers(self, *_: Any) -> Any:
+        return Mock(launch=self.launch, close=lambda: self.done.append("workers closed"))
+
+    def launch(self) -> None:
+        self.done.append("launch")
+        if self.fault is not None:
+            raise self.fault
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    opened = Opened()
+    monkeypatch.setattr(run, "testbed_of", opened.bed)
+    monkeypatch.setattr(run, "Workers", opened.workers)
+    monkeypatch.setattr(run.Job, "_prepare", lambda job: opened.done.append("prepare") or {})
+    return opened
+
+
+def test_workers_begin_to_start_before_the_models_are_prepared(sweep: Sweep, opened: Opened) -> None:
+    job = run.Job(sweep, 0.0, dry_run=False, launch=True)
+    assert opened.done == ["open", "launch", "prepare"]
+    assert job._workers(job._testbed(), 0) is job._workers(job._testbed(), 0), "they are those of the run"
+    assert opened.done.count("open") == 1
+    job.close()
+    assert opened.done[3:] == ["workers closed", "bed closed"]
+
+
+def test_what_was_opened_early_is_put_back_where_a_model_cannot_be_prepared(
+    sweep: Sweep, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.Job, "_prepare", Mock(side_effect=UserError("no such point")))
+    with pytest.raises(UserError, match="no such point"):
+        run.Job(sweep, 0.0, dry_run=False, launch=True)
+    assert opened.done == ["open", "launch", "workers closed", "bed closed"]
+
+
+def test_workers_that_cannot_be_started_early_are_one_line(sweep: Sweep, opened: Opened) -> None:
+    opened.fault = SessionLost("gpu ended: no space left")
+    with pytest.raises(TestbedError, match=r"^the workers did not start: gpu ended: no space left$"):
+        run.Job(sweep, 0.0, dry_run=False, launch=True)
+    assert opened.done == ["open", "launch", "workers closed", "bed closed"]
+
+
+@pytest.mark.parametrize(("dry_run", "launch"), [(True, True), (False, False)])
+def test_without_need_nothing_is_opened_early(
+    sweep: Sweep, opened: Opened, dry_run: bool, launch: bool
+) -> None:
+    run.Job(sweep, 0.0, dry_run=dry_run, launch=launch).close()
+    assert opened.done == ["prepare"]
+
+
+def test_the_command_line_does_not_wait_for_torch_before_the_workers_begin_to_start() -> None:
+    script = "import sys, pareto.run; print([name for name in ('torch', 'pandas') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

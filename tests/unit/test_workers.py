@@ -270,6 +270,20 @@ def test_where_a_monitor_does_not_begin_nothing_is_left(bed: Testbed, ends: Ends
     assert bed.heartbeat._sessions == []
 
 
+def test_who_launches_workers_waits_for_them_when_they_start(bed: Testbed, ends: Ends) -> None:
+    with closing(workers_of(bed)) as workers:
+        workers.launch()
+        assert set(ends.of) == {(role, "pareto.worker") for role in HOSTS}
+        assert not any(end.of("facts") for end in ends.all)
+        workers.start()
+        assert all(len(each) == 1 for each in ends.of.values()), "nothing was started twice"
+        assert all(len(ends.worker(role).of("facts")) == 1 for role in HOSTS)
+    with closing(workers_of(bed)) as workers:
+        workers.launch()
+    assert all(end.closed for end in ends.all), "also those that nobody waited for"
+    assert bed.heartbeat._sessions == []
+
+
 def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
     with closing(workers_of(bed)) as workers:
         workers.start()
