@@ -75,8 +75,8 @@ class Job:
     """A sweep with its networks and models, which are prepared, on a testbed or in a simulation."""
 
     def __init__(self, sweep: Sweep, began: float, *, dry_run: bool, launch: bool = False) -> None:
-        """launch: the testbed is opened and the workers begin to start before the models are prepared, as both take
-        seconds: not where a run that goes on may have measured enough. Raises UserError, TestbedError.
+        """launch: a local testbed is built, and its workers begin to start, before the models are prepared, as both
+        take seconds. Other hosts are logged in to when the input is known to be good. Raises UserError, TestbedError.
         """
         self.console = standard_output()
         self.tally = Tally()
@@ -95,7 +95,7 @@ class Job:
         self._prepared: dict[str, Prepared] = {}
         self._opened: tuple[Testbed, Workers] | None = None
         with ExitStack() as undo:
-            if launch and not dry_run and self._simulation is None:
+            if launch and not dry_run and sweep.testbed == THIS_MACHINE:
                 self._launch(undo)
             # It imports torch, which takes as long as the workers take for it.
             from pareto.prepare import canonical
@@ -110,7 +110,7 @@ class Job:
         self._undo.close()
 
     def _launch(self, undo: ExitStack) -> None:
-        """Open the testbed and have the workers begin to start. Raises TestbedError."""
+        """Build the testbed and have the workers begin to start. Raises TestbedError."""
         bed = self._testbed()
         undo.callback(bed.close)
         workers = self._of_testbed(bed)

@@ -47,6 +47,7 @@ def sweep(tmp_path: Path) -> Sweep:
     return make_sweep({"model": "alexnet", "netem": "200ms-5mbit", "testbed": str(path)})
 
 
+LOCAL = make_sweep({"model": "alexnet", "netem": "200ms-5mbit"})
 TORCH = {"torch": version("torch").partition("+")[0], "torchvision": version("torchvision").partition("+")[0]}
 
 
@@ -137,6 +138,10 @@ class Opened:
     def workers(self, *_: Any) -> Any:
         return Mock(launch=self.launch, close=lambda: self.done.append("workers closed"))
 
+    def prepare(self) -> dict[str, Any]:
+        self.done.append("prepare")
+        return {}
+
     def launch(self) -> None:
         self.done.append("launch")
         if self.fault is not None:
@@ -148,12 +153,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     opened = Opened()
     monkeypatch.setattr(run, "testbed_of", opened.bed)
     monkeypatch.setattr(run, "Workers", opened.workers)
-    monkeypatch.setattr(run.Job, "_prepare", lambda job: opened.done.append("prepare") or {})
+    monkeypatch.setattr(run, "require_testbed", lambda *_: None)
+    monkeypatch.setattr(run.Job, "_prepare", opened.prepare)
     return opened
 
 
-def test_workers_begin_to_start_before_the_models_are_prepared(sweep: Sweep, opened: Opened) -> None:
-    job = run.Job(sweep, 0.0, dry_run=False, launch=True)
+def test_workers_begin_to_start_before_the_models_are_prepared(opened: Opened) -> None:
+    job = run.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "prepare"]
     assert job._workers(job._testbed(), 0) is job._workers(job._testbed(), 0), "they are those of the run"
     assert opened.done.count("open") == 1
@@ -162,26 +168,28 @@ def test_workers_begin_to_start_before_the_models_are_prepared(sweep: Sweep, ope
 
 
 def test_what_was_opened_early_is_put_back_where_a_model_cannot_be_prepared(
-    sweep: Sweep, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run.Job, "_prepare", Mock(side_effect=UserError("no such point")))
     with pytest.raises(UserError, match="no such point"):
-        run.Job(sweep, 0.0, dry_run=False, launch=True)
+        run.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "workers closed", "bed closed"]
 
 
-def test_workers_that_cannot_be_started_early_are_one_line(sweep: Sweep, opened: Opened) -> None:
+def test_workers_that_cannot_be_started_early_are_one_line(opened: Opened) -> None:
     opened.fault = SessionLost("gpu ended: no space left")
     with pytest.raises(TestbedError, match=r"^the workers did not start: gpu ended: no space left$"):
-        run.Job(sweep, 0.0, dry_run=False, launch=True)
+        run.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "workers closed", "bed closed"]
 
 
-@pytest.mark.parametrize(("dry_run", "launch"), [(True, True), (False, False)])
-def test_without_need_nothing_is_opened_early(
-    sweep: Sweep, opened: Opened, dry_run: bool, launch: bool
+@pytest.mark.parametrize(
+    ("local", "dry_run", "launch"), [(True, True, True), (True, False, False), (False, False, True)]
+)
+def test_without_need_nothing_is_opened_early_and_other_hosts_never_are(
+    sweep: Sweep, opened: Opened, local: bool, dry_run: bool, launch: bool
 ) -> None:
-    run.Job(sweep, 0.0, dry_run=dry_run, launch=launch).close()
+    run.Job(LOCAL if local else sweep, 0.0, dry_run=dry_run, launch=launch).close()
     assert opened.done == ["prepare"]
 
 
