@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
 from analysis.escaping import short
 from analysis.figures.style import WIDTHS_IN
-from analysis.fronts import energy
+from analysis.fronts import answer, energy
 from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
@@ -73,7 +73,7 @@ class Findings:
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
     verdicts: backends in pairs. notes: what could not be shown. files: what was written. struck: what a search
-    struck off (`analysis.runs.struck`).
+    struck off (`analysis.runs.struck`). progress: how much of the front was known when (`analysis.fronts.answer`).
     """
 
     runs: list[Run]
@@ -95,6 +95,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     struck: pd.DataFrame = field(default_factory=pd.DataFrame)
+    progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
 
     @property
     def on_one_machine(self) -> bool:
@@ -123,6 +124,7 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         links=links([run.folder for run in known.runs]),
         front=with_struck(rows, trials, known.struck),
         struck=known.struck,
+        progress=answer.answers(trials, _by_name(known.runs, trials)),
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
         overhead=overhead(trials, known.stages, _profiles(known.runs)),
@@ -133,9 +135,9 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         notes=[*known.notes],
     )
     manifests = [run.manifest for run in findings.runs]
-    findings.answers += answers(rivals, known.stages, manifests, front=rows)
+    findings.answers += answers(rivals, known.stages, manifests, front=rows, struck_off=known.struck)
     profiles, unread = _profiles_of(known.runs, options.profiles)
-    findings.prediction = compared.compared(rows, profiles, manifests)
+    findings.prediction = compared.compared(findings.front, profiles, manifests)
     findings.warnings += [
         *compared.faults(findings.prediction),
         *warnings(rows, drifting),
@@ -143,7 +145,7 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         *host_load.beyond(rows, manifests),
         *host_load.warnings(trials, known.stages, shared=findings.on_one_machine),
     ]
-    findings.verdicts += verdicts(findings.paired)
+    findings.verdicts += verdicts(findings.paired, known.struck)
     findings.notes += [
         *unread,
         *compared.unused(profiles, manifests),
@@ -178,6 +180,13 @@ def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[Model
         except (UserError, OSError) as error:
             unread.append(f"{error}: skipped")
     return profiles, unread
+
+
+def _by_name(runs: Sequence[Run], trials: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
+    """Return each run's manifest by the name that its trials have: its folder's, unless that was renamed."""
+    if len(runs) == 1:
+        return {str(name): runs[0].manifest for name in trials["run"].unique()}
+    return {run.folder.resolve().name: run.manifest for run in runs}
 
 
 def _profiles(runs: Sequence[Run]) -> dict[str, Any]:

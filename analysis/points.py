@@ -85,6 +85,13 @@ def competing(trials: pd.DataFrame) -> pd.DataFrame:
     return trials[trials[SETTLED] == ""] if SETTLED in trials else trials
 
 
+def struck_off(rows: pd.DataFrame) -> pd.Series:
+    """Which rows beside a front are of cells that a search struck off; none where there was no search."""
+    if SETTLED not in rows:
+        return pd.Series(False, index=rows.index)
+    return rows[SETTLED].ne(MEASURED)
+
+
 def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:
     """The trials with one for each round of a point where nothing crosses; its backend is empty text.
 

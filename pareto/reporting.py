@@ -155,6 +155,16 @@ def advise(
     manifests = [run.manifest for run in runs.runs]
     advised = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
     console.print(advice_table(advised))
+    unmeasured = int(runs.struck["how"].eq("physics").sum())
+    if unmeasured and not advised.ranking.profile:
+        kept = [folder for run in runs.runs for folder in in_run(run.folder)]
+        instead = f"advise --profile {kept[0]}" if kept else "advise --profile, after the command `profile`,"
+        console.print(
+            f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks that "
+            f"they are of; in this one they may be better, and they are not among these points: {instead} chooses "
+            "among all",
+            markup=False,
+        )
     for note in runs.notes:
         console.print(note, markup=False)
 

@@ -182,17 +182,19 @@ class Job:
 
     def _profile(
         self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
-    ) -> None:
-        """Give the search its models' profiles, of this testbed, and keep them in the run's folder.
+    ) -> dict[str, Any]:
+        """Give the search its models' profiles, of this testbed, and keep them in the run's folder; returns their cost.
 
         Raises UserError, TestbedError, StoreError.
         """
+        began = self._now()
         profiles = self._model_profiles(bed, workers, progress)
         for name, folder in self._kept_profiles(store).items():
             with plain_files.written(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 profiles[name].write(folder)
         search.learn(profiles)
+        return {"profiling_s": round(self._now() - began, 3)}
 
     def _model_profiles(
         self, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
@@ -285,7 +287,7 @@ class Job:
 
                 session |= self._start(workers, bed)
                 if search is not None and search.lacks_profiles:
-                    self._profile(search, store, bed, workers, progress)
+                    session |= self._profile(search, store, bed, workers, progress)
                     first = next(parts, Plan((), planned.rounds))
                     progress.begin(first)
                 store.drop_failed()

@@ -13,11 +13,11 @@ from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Ensemble, Validation, advisable, validate
 from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
 from analysis.naming import in_flight
-from analysis.points import CONDITION, cuts
+from analysis.points import CONDITION, competing, cuts, pooled
 from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
 from analysis.statistics.noise import floors
-from analysis.wording import EDGE, SERVER, interval, more, percent, rate
+from analysis.wording import EDGE, SERVER, interval, more, percent, place, rate
 from pareto.errors import UserError
 
 MOST = 50
@@ -74,12 +74,14 @@ def advise(
             continue
         try:
             validation = validate(observed)
+            at = next((name for name in observed.profiles if known[name].same(network)), "")
             ranked = ranking(
                 Ensemble.of(observed, floor),
                 network,
                 objective,
                 where,
-                next((name for name in observed.profiles if known[name].same(network)), ""),
+                at,
+                _left(rows[rows["netem"] == at]) if at else None,
                 model_error=validation.spread(objective),
                 seed=seed,
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
@@ -174,6 +176,7 @@ def answers(
     *,
     where: str = "",
     front: pd.DataFrame | None = None,
+    struck_off: pd.DataFrame | None = None,
 ) -> list[str]:
     """The point of least latency: a sentence for each workload and profile, in the order of the trials.
 
@@ -184,7 +187,8 @@ def answers(
     point is the best with less than 95 % (`analysis.advice.ranking`); below 80 % the contenders are named.
 
     Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
-    `front`, the frame of `analysis.fronts.front.front`, which knows every column.
+    `front`, the frame of `analysis.fronts.front.front`, which knows every column. struck_off: the cells that a search
+    struck off, whose trials are not among these (`analysis.runs.struck`).
     """
     known, floor = networks(manifests, strict=False), floors(trials)
     lines: list[str] = []
@@ -202,7 +206,10 @@ def answers(
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front, rows.iloc[0], netem)
             try:
-                ranked = ranking(ensemble, network, "latency", where, netem, among, input_type=images)
+                settled = [] if struck_off is None else _places(struck_off, rows.iloc[0], netem)
+                ranked = ranking(
+                    ensemble, network, "latency", where, netem, among, input_type=images, settled=settled
+                )
             except UserError as error:
                 lines.append(f"{head}: {error}")
             else:
@@ -216,6 +223,18 @@ def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str
     rows = front[(front["netem"] == netem) & front["feasible"].astype(bool)]
     rows = rows[(rows[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
     return set(zip(rows["backend"], rows["point"], strict=True))
+
+
+def _left(rows: pd.DataFrame) -> set[tuple[str, str]]:
+    """Backend and point of what no search struck off in a condition. In other networks it may be best."""
+    left = pooled(competing(rows))
+    return set(zip(left["backend"], left["point"], strict=True))
+
+
+def _places(struck_off: pd.DataFrame, like: pd.Series, netem: str) -> list[str]:
+    """The places that a search struck off in a condition, in words."""
+    rows = struck_off[(struck_off["netem"] == netem) & (struck_off[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
+    return [place(row) for row in rows.to_dict("records")]
 
 
 def _is_chain(observed: Observed) -> bool:

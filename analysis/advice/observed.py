@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.naming import backends
-from analysis.points import CONDITION, order, pooled
+from analysis.points import CONDITION, SETTLED, order, pooled
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
@@ -108,7 +108,8 @@ class Observed:
 
 def workloads(trials: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """The trials of each workload, valid or not, in their order; the columns that advice looks at."""
-    for _, rows in trials.reindex(columns=NEEDED).groupby(WORKLOAD, dropna=False, sort=False, observed=True):
+    columns = [*NEEDED, *([SETTLED] if SETTLED in trials else [])]
+    for _, rows in trials.reindex(columns=columns).groupby(WORKLOAD, dropna=False, sort=False, observed=True):
         yield rows
 
 

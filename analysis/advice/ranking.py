@@ -151,12 +151,14 @@ def ranking(
     model_error: float = 0.0,
     seed: int = 0,
     input_type: str = "",
+    settled: Collection[str] = (),
 ) -> Ranking:
     """All points that satisfy `where` in this network, and are `among` these (backend, point), if it is not None.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
-    a chain) there are none. input_type: dtype of the images, for the words.
+    a chain) there are none. input_type: dtype of the images, for the words. settled: places
+    (`analysis.wording.place`) that are known to be worse, and need no trial to compare with.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
@@ -201,7 +203,7 @@ def ranking(
         unsure = _unsure(best_rounds, model_error)
     elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
         unsure = "too many come too close to say how sure"
-    places = [place(row) for row in observed.cells[rounds > 0].to_dict("records")]
+    places = [*settled, *(place(row) for row in observed.cells[rounds > 0].to_dict("records"))]
     unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in places))
     return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured)
 

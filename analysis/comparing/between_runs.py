@@ -20,7 +20,7 @@ from analysis.comparing import sentences
 from analysis.comparing.settings import differences as settings_that_differ
 from analysis.fronts.draws import Draws, prepared
 from analysis.fronts.energy import with_middle
-from analysis.fronts.front import probabilities
+from analysis.fronts.front import front, probabilities
 from analysis.fronts.indicators import (
     nondominated,
     nondominated_in_each,
@@ -30,11 +30,12 @@ from analysis.fronts.indicators import (
     without_bias,
 )
 from analysis.fronts.objectives import DEFAULT
-from analysis.naming import cell_names, condition_title, count
-from analysis.points import CELL, CONDITION, NONE, TRIAL, controls, cuts, pooled, sorted_cells
+from analysis.naming import cell_names, cell_title, condition_title, count
+from analysis.points import CELL, CONDITION, NONE, TRIAL, competing, controls, cuts, pooled, sorted_cells
 from analysis.runs.load import load, stages
 from analysis.runs.manifest import manifest
-from analysis.runs.setups import SIMULATED
+from analysis.runs.setups import SIMULATED, Setups
+from analysis.runs.struck import struck
 from analysis.statistics import significance
 from analysis.statistics.samples import LEAST_VALUES, Bools, Floats
 from pareto.errors import UserError
@@ -56,6 +57,8 @@ FRONT_COLUMNS = [
     *("objectives", "points", "reference", "first_hypervolume", "other_hypervolume"),
     *("hypervolume_ratio", "ratio_low", "ratio_high", *CHANGES, "note"),
 ]
+Cells = set[tuple[str, ...]]
+"""Values of `CELL`."""
 RESAMPLES = 1000
 SURE = 0.95
 TOO_FEW = "too few rounds"
@@ -102,11 +105,14 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
     be read, objectives or constraint can't be, or the runs share no cell.
     """
     a, b = manifest(first), manifest(second)
-    setup, sides = _simulated(bool(a.get(SIMULATED)), bool(b.get(SIMULATED))), []
+    setup = _simulated(bool(a.get(SIMULATED)), bool(b.get(SIMULATED)))
+    sides: list[pd.DataFrame] = []
+    struck_off: list[Cells] = []
     for run in (first, second):
         trials = load([run]).assign(setup=setup)
         needs_stages = "energy" in objectives or "energy" in where
-        sides.append(with_middle(trials, stages(run)) if needs_stages else trials)
+        sides.append(competing(with_middle(trials, stages(run)) if needs_stages else trials))
+        struck_off.append(_struck_off(run, setup) - _keys(_cells(pooled(sides[-1]))))
     one, two = (_cells(pooled(trials)) for trials in sides)
     both = _both(one, two)
     if both.empty:
@@ -119,10 +125,44 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         points,
         fronts,
         settings_that_differ(a, b, set(both["model"]), set(both["netem"])),
-        list(_only(one, two)),
-        list(_only(two, one)),
+        list(_only(one, two, struck_off[1])),
+        list(_only(two, one, struck_off[0])),
         list(sentences.conclusions(points, fronts)),
-        list(_notes(same[0], same[1])),
+        [
+            *_on_other_front("AB", struck_off[0], sides[1], objectives, where),
+            *_on_other_front("BA", struck_off[1], sides[0], objectives, where),
+            *_notes(same[0], same[1]),
+        ],
+    )
+
+
+def _ordered_keys(rows: pd.DataFrame) -> list[tuple[str, ...]]:
+    return list(rows[CELL].astype("str").itertuples(index=False, name=None))
+
+
+def _keys(rows: pd.DataFrame) -> Cells:
+    return set(_ordered_keys(rows))
+
+
+def _struck_off(run: Path, setup: str) -> Cells:
+    """The cells that a run's search struck off."""
+    rows = struck([run], Setups()).assign(setup=setup)
+    return _keys(rows.assign(backend=rows["backend"].where(rows["payload_bytes"] > 0, NONE)))
+
+
+def _on_other_front(
+    names: str, struck_off: Cells, other: pd.DataFrame, objectives: Sequence[str], where: str
+) -> Iterator[str]:
+    """A note on what the search of a run struck off, and whether the other run has it on its front."""
+    if not struck_off:
+        return
+    rows = front(other, objectives, where, resamples=1)
+    best = rows[rows["on_front"].astype(bool)]
+    best = best[[key in struck_off for key in _ordered_keys(best)]]
+    there = f"{'; '.join(map(cell_title, best.to_dict('records')))} on" if len(best) else "none of them on"
+    yield (
+        f"{names[0]}: its search struck off {count(len(struck_off), 'cell')}, which cannot be compared: {there} the "
+        f"front of {names[1]}, by the medians of all that it measured"
     )
 
 
@@ -226,11 +266,12 @@ def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return valid.merge(other.loc[other["valid"] > 0, CELL], on=CELL, how="inner")
 
 
-def _only(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
+def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: Cells) -> Iterator[str]:
     """What only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, backends, points.
 
     A point without a valid trial in the other run is named as well. What follows from a line is not repeated: of a
-    profile that the other run lacks no points are listed. A line of points may be of many conditions.
+    profile that the other run lacks no points are listed. A line of points may be of many conditions. struck_off: what
+    the other run's search struck off.
     """
     rest = these
     for column, word in WORDS.items():
@@ -245,13 +286,15 @@ def _only(these: pd.DataFrame, those: pd.DataFrame) -> Iterator[str]:
         yield condition_title(row)
     rest = rest[(rest["there"] == "both") & (rest["valid"] > 0)]
     rest = rest.merge(those[[*CELL, "valid"]], on=CELL, how="left", suffixes=("", "_there"))
-    rest = rest[~(rest["valid_there"] > 0)].assign(invalid=rest["valid_there"].notna())
+    rest = rest[~(rest["valid_there"] > 0)]
+    invalid = np.where(rest["valid_there"].notna(), " without a valid trial in the other run", "")
+    is_off = [key in struck_off for key in _ordered_keys(rest)]
+    rest = rest.assign(why=np.where(is_off, " struck off by the other run's search", invalid))
     lines: dict[tuple[str, str, str], list[str]] = {}
-    for _, rows in rest.groupby([*CONDITION, "backend", "invalid"], observed=True, sort=False):
+    for _, rows in rest.groupby([*CONDITION, "backend", "why"], observed=True, sort=False):
         row = rows.iloc[0]
         over = f" over {row['backend']}" if row["backend"] else ""
-        why = " without a valid trial in the other run" if row["invalid"] else ""
-        lines.setdefault((numbers(rows["point"]), over, why), []).append(condition_title(row))
+        lines.setdefault((numbers(rows["point"]), over, row["why"]), []).append(condition_title(row))
     for (points, over, why), titles in lines.items():
         word = "points" if "," in points or " to " in points else "point"
         at = f"{len(titles)} conditions" if len(titles) > _MOST_CONDITIONS else "; ".join(titles)

@@ -16,14 +16,24 @@ from analysis.wording import ms, percentage
 Row = Mapping[Hashable, Any]
 
 
-def verdicts(rows: pd.DataFrame) -> Iterator[str]:
-    """A line for each condition and pair of backends, from the frame of `analysis.comparing.paired.paired`."""
+def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iterator[str]:
+    """A line for each condition and pair of backends, from the frame of `analysis.comparing.paired.paired`.
+
+    struck_off: the cells that a search struck off (`analysis.runs.struck`), whose trials are in no pair.
+    """
+    searched: set[tuple[Hashable, ...]] = set()
+    if struck_off is not None:
+        searched = set(struck_off[CONDITION].itertuples(index=False, name=None))
     for row in rows[rows["point"] == ALL].to_dict("records"):
-        yield f"{condition_title(row)}: {_verdict(row)}"
+        is_searched = tuple(row[name] for name in CONDITION) in searched
+        yield f"{condition_title(row)}: {_verdict(row, is_searched=is_searched)}"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: Row, *, is_searched: bool) -> str:
     first, other = row["first"], row["other"]
+    if not row["pairs"] and is_searched:
+        left = "no point that crosses the link is left over both"
+        return f"{first} and {other} not compared: after what the search struck off {left}"
     if not row["pairs"]:
         return f"{first} and {other} not compared: no point that crosses the link has valid trials of both in one round"
     same = f"; both are {transport(first)}" if transport(first) == transport(other) else ""

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from analysis import files
 from analysis.figures import style
 from analysis.naming import file_stem, in_flight
-from analysis.points import CELL
+from analysis.points import CELL, struck_off
 
 PAGE = "page"
 POINT = [*CELL, "point_name", "rounds", "excluded"]
@@ -119,11 +119,15 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
         _several("setup", [setup for setup in rows["setup"].unique() if setup]),
         *sorted({text for depth in rows["in_flight_asked"].unique() if (text := in_flight(depth))}),
     ]
-    counts = sorted({int(count) for count in rows["rounds"] if count})
+    off = struck_off(rows)
+    counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
     return caption(
         ", ".join(part for part in parts if part),
         f"Medians over {span} rounds" if span != "1" else "One round: nothing is known of its spread",
+        f"{off.sum()} of {len(rows)} points were struck off by a search, with fewer rounds or none"
+        if off.any()
+        else "",
         f"Testbed: {testbed}" if testbed else "",
         style.left_out(rows) or "No trial was left out",
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import costs
+from analysis.figures.answer_figure import answer_drawing
 from analysis.figures.attribution_figure import attribution_drawing
 from analysis.figures.best_map_figure import best_map_drawings
 from analysis.figures.bound_figure import bound_drawing
@@ -24,12 +25,12 @@ from analysis.figures.predicted_figure import predicted_drawing
 from analysis.figures.utilization_figure import utilization_drawing
 from analysis.findings import FIGURE, Findings, figure_name
 from analysis.fronts import energy
-from analysis.points import CELL, CONDITION, cuts
+from analysis.points import CELL, CONDITION, competing, cuts
 
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
 KINDS = (
     *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
-    *("pipelining", "best-map", "link-asked", "predicted"),
+    *("pipelining", "best-map", "link-asked", "predicted", "answer"),
 )
 """What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12
@@ -100,11 +101,12 @@ def _of_condition(
     if charged["energy_of"].nunique() == 1:
         yield energy_drawing(charged, text, energy.note(charged, manifest))
     yield bound_drawing(rows, text)
-    yield paired_drawing(_of(findings.paired, key), _of(findings.trials, key), testbed)
+    yield paired_drawing(_of(findings.paired, key), competing(_of(findings.trials, key)), testbed)
     yield payload_drawing(rows, stages, manifest)
     yield pipelining_drawing(rows, testbed)
     if len(findings.prediction):
         yield predicted_drawing(_of(findings.prediction, key), text)
+    yield answer_drawing(_of(findings.progress, key), text)
 
 
 def _of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.findings import Findings
+from analysis.fronts.answer import KNOWN, summaries
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
-from analysis.points import CONDITION, NONE, hosts, short_step
+from analysis.points import CONDITION, NONE, SETTLED, hosts, short_step, struck_off
 from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans
 from analysis.tables.front import overhead_columns
 
@@ -127,12 +128,18 @@ def _condition(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _about(rows: pd.DataFrame) -> str:
     """Return how many rounds and points there are, and what was left out."""
-    counts = sorted({int(rounds) for rounds in rows["rounds"] if rounds})
+    off = struck_off(rows)
+    counts = sorted({int(rounds) for rounds in rows.loc[~off, "rounds"] if rounds})
     excluded = int(rows["left_out"].sum())
     if not counts:
         return f"No valid trial: {count(excluded, 'trial')} left out, so there is nothing to draw."
     span = f"{counts[0]} to {counts[-1]} rounds" if len(counts) > 1 else f"{counts[0]} rounds"
-    parts = [f"{'One round' if counts == [1] else f'Medians over {span}'}; {len(rows)} points."]
+    parts = [
+        f"{'One round' if counts == [1] else f'Medians over {span}'}; {count(int((~off).sum()), 'point')}."
+    ]
+    parts += (
+        [f"The search struck off {off.sum()} more, which take no part in any front."] if off.any() else []
+    )
     parts += [f"{count(excluded, 'trial')} left out, as invalid or failed."] if excluded else []
     if rows["latency_low_s"].isna().all():
         parts.append("Too few rounds for 95 % intervals.")
@@ -187,12 +194,14 @@ def _decimals(values: pd.Series, least: int = 2, most: int = 4) -> int:
 
 
 def _places(rows: pd.DataFrame) -> list[str]:
-    """Return for each point whether it is on the front of all, of its backend, or of none."""
+    """Return for each point whether it is on the front of all, of its backend, or of none; or what struck it off."""
     places = rows[["feasible", "on_front", "on_backend_front"]].itertuples(index=False)
-    return [
+    named = [
         (_ALL if overall else _OWN if own else _DOMINATED) if allowed else _INFEASIBLE
         for allowed, overall, own in places
     ]
+    how = [by if off else "" for by, off in zip(rows.get(SETTLED, named), struck_off(rows), strict=True)]
+    return [f"struck off by {by}" if by else place for by, place in zip(how, named, strict=True)]
 
 
 def _few(ties: str) -> str:
@@ -225,7 +234,7 @@ def _short(value: float) -> float | None:
 
 
 def _tables(findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the tables of hypervolumes, of what a search struck off, and of the latency beyond the bound."""
+    """Yield the tables of hypervolumes, of what they cost, of what a search struck off, and of overheads."""
     volumes, costs = findings.hypervolumes, findings.overhead
     if not volumes.empty:
         shown = volumes.head(MOST_ROWS)
@@ -240,6 +249,23 @@ def _tables(findings: Findings) -> Iterator[dict[str, Any]]:
                 Column("95 %", known, kind="number"),
                 number("rounds", shown["rounds"], 0),
                 Column("reference", [str(reference) for reference in shown["reference"]]),
+            ],
+        }
+    if len(costs_of_answers := summaries(findings.progress)):
+        shown = costs_of_answers.head(MOST_ROWS)
+        yield {
+            **_table_of(costs_of_answers, "What the answers cost", "Time until the front was known"),
+            "about": (
+                f"known after: from then on the front by the medians so far was worth {KNOWN:.0%} of the final one's "
+                "hypervolume, at the final medians. Times are those of trials, with a search's model profiles."
+            ),
+            "columns": [
+                Column("condition", [condition_title(row) for row in shown[CONDITION].to_dict("records")]),
+                Column("run", [str(run) for run in shown["run"]]),
+                Column("cells", ["search" if search else "all" for search in shown["search"]]),
+                number("trials", shown["trials"], 0),
+                number("took", shown["took_s"], 0, "s"),
+                number("known after", shown["known_s"], 0, "s"),
             ],
         }
     if len(findings.struck):

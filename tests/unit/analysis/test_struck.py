@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
+from analysis.advice.advise import advise, answers
+from analysis.advice.observed import WORKLOAD
+from analysis.comparing.between_runs import compare
+from analysis.comparing.sentences import verdicts
+from analysis.figures.drawing import conditions
 from analysis.findings import find
 from analysis.fronts.front import front
-from analysis.points import CELL
+from analysis.points import CELL, struck_off
+from analysis.prediction.network import Network
 from analysis.runs.load import joined, load
 from analysis.schema import STRUCK
 from pareto.errors import UserError
@@ -82,6 +89,77 @@ def test_the_page_lists_them(run: Path) -> None:
     page = write_page(find([run]), run / "page.html").read_text()
     assert "What the search struck off" in page
     assert "1e-09" in page
+    assert "struck off by rounds" in page
+    assert "struck off by physics" in page
+    assert f"Medians over {ROUNDS} rounds" in page, "what has fewer was struck off"
+    assert "struck off 2 more" in page
+
+
+def test_a_caption_does_not_take_what_was_struck_off_for_what_failed(run: Path) -> None:
+    rows = find([run]).front
+    text = conditions(rows)
+    assert f"Medians over {ROUNDS} rounds" in text
+    assert f"2 of {len(rows)} points were struck off" in text
+    assert struck_off(rows).sum() == 2
+    assert "struck off" not in conditions(rows.drop(columns="settled"))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_run_with_a_search_is_compared_where_both_measured(
+    run: Path, tmp_path: Path, is_first: bool
+) -> None:
+    every = write(tmp_path / "every", [row | {"run": "every"} for row in trials(rounds=ROUNDS, seed=2)])
+    made = compare(run, every) if is_first else compare(every, run)
+    left = made.only_second if is_first else made.only_first
+    assert [line for line in left if "struck off by the other run's search" in line]
+    name = "A" if is_first else "B"
+    (note,) = [note for note in made.notes if "struck off" in note]
+    assert note.startswith(f"{name}: its search struck off 2 cells")
+    assert "none of them on the front" in note
+    assert not made.differences["latency_significant"].any()
+
+
+def test_a_cell_that_was_struck_off_wrongly_is_named(run: Path, tmp_path: Path) -> None:
+    rows = [row | {"run": "every"} for row in trials(rounds=ROUNDS, seed=2)]
+    lost = next(row for row in rows if row["payload_bytes"] and row["backend"] == "tcp")
+    for row in rows:
+        if (row["point"], row["backend"]) == (lost["point"], lost["backend"]):
+            row["latency_s"] = 1e-6
+    (note,) = [note for note in compare(run, write(tmp_path / "every", rows)).notes if "struck off" in note]
+    assert f"tcp {lost['point']} (" in note
+    assert "on the front of B" in note
+
+
+def test_backends_without_a_pair_are_no_fault_of_the_trials(run: Path, snapshot: SnapshotAssertion) -> None:
+    found = find([run])
+    none = found.paired.assign(pairs=0)
+    assert list(verdicts(none, found.struck)) == snapshot
+    assert list(verdicts(none)) != list(verdicts(none, found.struck))
+
+
+def test_a_place_that_was_struck_off_was_compared_with(run: Path) -> None:
+    """The whole model on the server has no valid trial here, and is not said to be missing."""
+    rows = [row for row in trials(rounds=ROUNDS) if row["point"] in (7, 8)]
+    folder = write(run.parent / "cuts", rows)
+    known = joined([folder])
+    (lacking,) = answers(known.trials, known.stages, [])
+    assert "all on the server" in lacking.partition("no valid trial")[0]
+    usual = pd.read_csv(run / STRUCK.file).head(1)
+    off = usual.assign(point="0", backend="tcp", payload_bytes=150_000, setup="", codec="none")
+    off = off.assign(**{name: known.trials[name].iloc[0] for name in WORKLOAD})
+    (settled,) = answers(known.trials, known.stages, [], struck_off=off)
+    assert "all on the server" not in settled
+    assert "all on the edge has no valid trial" in settled
+
+
+def test_advice_for_the_measured_network_counts_what_is_left(run: Path) -> None:
+    """The lucky cell is no answer where it was struck off."""
+    known = joined([run])
+    profile = {"edge_to_server": {"delay_s": 0.2, "rate_bps": 5e6}, "server_to_edge": {"delay_s": 0.0}}
+    manifests = [{"profiles": {"200ms-5mbit": profile}, "networks": {"200ms-5mbit": ["200ms-5mbit"]}}]
+    advised = advise(known.trials, known.stages, manifests, Network(0.2, 5e6))
+    assert advised.ranking.profile == "200ms-5mbit"
+    assert advised.ranking.best.latency_s > 1e-5
 
 
 @pytest.mark.parametrize("fault", ["nonsense", "point,how\n\x00,\x00\n"])

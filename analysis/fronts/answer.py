@@ -1,0 +1,124 @@
+"""The cost of an answer: how much of the front was known after how much measuring, run by run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.fronts.cells import cells
+from analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
+from analysis.fronts.objectives import DEFAULT, chosen
+from analysis.points import CELL, CONDITION, NONE, controls, pooled
+from analysis.runs.manifest import sessions, within
+from analysis.statistics.samples import Floats, Ints
+
+COLUMNS = [*CONDITION, "run", "search", "trials", "took_s", "cells", "on_front", "hypervolume_share"]
+_NEEDED = [*CELL, "point_name", "run", "round", "status", "payload_bytes", "wall_s", *PLANE]
+KNOWN = 0.99
+"""The front is known that is worth this share of the final one."""
+MOST_STEPS = 1000
+"""Of more trials of a run and condition some are left out, more and more towards the end, where little changes."""
+
+
+def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """One row for each trial of each condition and run, in the order in which they were made; columns `COLUMNS`.
+
+    took_s: what this and all earlier trials of the condition in this run took, probes included, valid or not; and
+    before them its model profiles. hypervolume_share: the points that are on the front by the medians of the run so
+    far, at the medians that all runs of the condition end with, and what these are worth (`analysis.fronts.indicators`)
+    as a share of the front of the latter. So luck in a first trial is worth nothing. cells, on_front: how many were
+    measured so far, and are on that front. search: whether the run was one.
+
+    Latency and throughput count, without a constraint. No rows for a condition in which nothing valid was measured, or
+    no trial says how long it took. manifests: by the run's name.
+    """
+    # Columns first: half a million rows of all of them are half a gigabyte.
+    needed = trials.reindex(columns=_NEEDED)
+    known = cells(pooled(needed)).dropna(subset=PLANE)
+    finals = dict(iter(known.groupby(CONDITION, dropna=False, observed=True)))
+    needed["backend"] = needed["backend"].astype("str").where(~controls(needed), NONE)
+    made = [
+        _of_run(rows, manifests.get(str(run), {}), finals[condition])
+        for condition, of_condition in needed.groupby(CONDITION, dropna=False, observed=True, sort=False)
+        if condition in finals and of_condition["wall_s"].gt(0).any()
+        for run, rows in of_condition.groupby("run", observed=True, sort=False)
+    ]
+    return pd.concat(made, ignore_index=True)[COLUMNS] if made else pd.DataFrame(columns=COLUMNS)
+
+
+def summaries(progress: pd.DataFrame) -> pd.DataFrame:
+    """One row for each condition and run: the last of `answers`, and `known_s`, when the front was known.
+
+    known_s: what trials took until the share reached `KNOWN` and stayed there; NaN if it does not.
+    """
+    of_runs = progress.groupby([*CONDITION, "run"], dropna=False, observed=True, sort=False)
+    rows = of_runs.tail(1)
+    known_s = [known_after(of["hypervolume_share"].to_numpy(), of["took_s"].to_numpy()) for _, of in of_runs]
+    return rows.assign(known_s=np.array(known_s, dtype=float)).reset_index(drop=True)
+
+
+def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `answers` of one condition of a run. known: the condition's cells with their final medians."""
+    place = known[CELL].assign(place=range(len(known)))
+    at = rows[CELL].merge(place, on=CELL, how="left")["place"].fillna(-1)
+    at = np.where(rows["status"] == "ok", at, -1).astype(np.int64)
+    figures = rows[PLANE].to_numpy(dtype=float)
+    steps = _steps(len(rows))
+    shares, counts = _shares(at, figures, known[PLANE].to_numpy(dtype=float), steps)
+    began_s = sum(float(session.get("profiling_s") or 0) for session in sessions(manifest))
+    return pd.DataFrame(
+        {
+            **{name: rows[name].iloc[0] for name in CONDITION},
+            "run": rows["run"].iloc[0],
+            "search": bool(within(manifest, "sweep", "search")),
+            "trials": steps + 1,
+            "took_s": began_s + rows["wall_s"].fillna(0).cumsum().to_numpy()[steps],
+            "cells": counts[:, 0],
+            "on_front": counts[:, 1],
+            "hypervolume_share": shares,
+        }
+    )
+
+
+def _shares(at: Ints, figures: Floats, finals: Floats, steps: Ints) -> tuple[Floats, Ints]:
+    """After each of these trials the share of the hypervolume; and how many cells were measured and are on the front.
+
+    at: the place of each trial's cell among `finals` (cells x 2); -1: the trial is not valid.
+    """
+    objectives = chosen(DEFAULT)
+    bound, _ = reference_for(finals, objectives, {})
+    every = volume(finals, bound, objectives)
+    medians, values = np.full_like(finals, np.nan), [list[Floats]() for _ in finals]
+    shares, counts = np.zeros(len(steps)), np.zeros((len(steps), 2), dtype=np.int64)
+    worth: dict[bytes, float] = {}
+    done = 0
+    for number, step in enumerate(steps):
+        new = [trial for trial in range(done, step + 1) if at[trial] >= 0]
+        for trial in new:
+            values[at[trial]].append(figures[trial])
+        for cell in {int(at[trial]) for trial in new}:
+            medians[cell] = np.median(values[cell], axis=0)
+        done = step + 1
+        front = nondominated(*medians.T)
+        if (key := front.tobytes()) not in worth:
+            worth[key] = volume(finals[front], bound, objectives) / every if every else np.nan
+        shares[number] = worth[key]
+        counts[number] = (~np.isnan(medians).any(axis=1)).sum(), front.sum()
+    return shares, counts
+
+
+def _steps(trials: int) -> Ints:
+    """After which trials the front is looked at."""
+    if trials <= MOST_STEPS:
+        return np.arange(trials)
+    return np.unique(np.geomspace(1, trials, MOST_STEPS).round().astype(np.int64)) - 1
+
+
+def known_after(shares: Floats, took_s: Floats, share: float = KNOWN) -> float:
+    """The seconds after which the front was worth that share, and stayed so; NaN if it never did."""
+    short = np.flatnonzero(shares < share)
+    first = short[-1] + 1 if len(short) else 0
+    return float(took_s[first]) if first < len(took_s) else float("nan")
