@@ -216,9 +216,9 @@ def advise(
             )
         reporting.advise(screen, folders, network, best, where, model)
         return
-    if where or model:
-        raise UserError("--where and --model are for runs: a model profile is of one model")
-    reporting.advise_by_profile(screen, profile, folders, network, best, batch_size)
+    if model:
+        raise UserError("--model is for runs: a model profile is of one model")
+    reporting.advise_by_profile(screen, profile, folders, network, best, batch_size, where)
 
 
 @app.command()

@@ -149,8 +149,8 @@ def advise(
     runs = joined(folders)
     chained = any(len(cuts(point)) > 1 for point in runs.trials["point"].unique())
     profiles = [folder for run in runs.runs for folder in in_run(run.folder)] if chained else []
-    if len(profiles) == 1 and not (where or model):
-        advise_by_profile(console, profiles[0], folders, network, best, None)
+    if len(profiles) == 1 and not model:
+        advise_by_profile(console, profiles[0], folders, network, best, None, where)
         return
     manifests = [run.manifest for run in runs.runs]
     advised = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
@@ -176,13 +176,15 @@ def advise_by_profile(
     network: Network,
     best: str,
     batch_size: int | None,
+    where: str = "",
 ) -> None:
     """The best split among all in a network, by a model profile; what its forecasts are worth, by runs of it.
 
-    The network is that of each link. Raises UserError.
+    The network is that of each link. where: a constraint on what is predicted. Raises UserError.
     """
     from analysis import model_profile
     from analysis.advice.advise import in_words
+    from analysis.fronts.where import Where
     from analysis.prediction import compared
     from analysis.prediction.predicted import Case, predicted, splits_of
     from analysis.runs.load import joined
@@ -197,7 +199,7 @@ def advise_by_profile(
     links = (network,) * (number - 1)
     case = Case(in_words(network), links, links, known.batch_sizes[0] if batch_size is None else batch_size)
     backends = list(dict.fromkeys(cost.backend for cost in known.backends))
-    rows = predicted(known, backends, case)
+    rows = predicted(known, backends, case, Where.parse(where))
     console.print(advice(rows, best), style="bold", markup=False)
     console.print(predicted_table(rows))
     for line in sentences(rows, splits_of(known, number), number):

@@ -291,6 +291,8 @@ class Job:
                     first = next(parts, Plan((), planned.rounds))
                     progress.begin(first)
                 store.drop_failed()
+                if search is not None:
+                    search.is_measuring = True
                 manifest = store.manifest() | {
                     "sweep": self.sweep.model_dump(mode="json"),
                     "testbed": bed.label,

@@ -41,6 +41,8 @@ class Searching:
         for cell in every:
             self.cells.setdefault(cell.condition, []).append(cell)
         self.learn(profiles)
+        self.is_measuring = False
+        """Whether failed trials on disk are this session's: they are not done again before the next one."""
         self._decisions: dict[Condition, Decision] = {}
 
     def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
@@ -51,9 +53,18 @@ class Searching:
             for condition, cells in self.cells.items()
         }
 
+    def update(self) -> None:
+        """Decide by the rows on disk, and write what is struck off."""
+        rows = self._store.rows()
+        self._tables = {
+            condition: Trials.of(rows, condition, cells, with_failed=self.is_measuring)
+            for condition, cells in self.cells.items()
+        }
+        self._decisions = {condition: self._decide(condition) for condition in self.cells}
+        self._store.write_struck(self.struck())
+
     def part(self) -> Plan | None:
-        """What is measured next of the sweep's own rounds; None when every cell is settled."""
-        self._decide()
+        """What is measured next of the sweep's own rounds, after `update`; None when every cell is settled."""
         rounds = [decision.round for decision in self._decisions.values() if decision.round]
         if not rounds:
             return None
@@ -67,11 +78,46 @@ class Searching:
         return plan.some(self._sweep, self._models, self._networks, min(rounds), due)
 
     def further(self, conditions: Mapping[Condition, int]) -> Plan:
-        """One more round of what is not struck off in these conditions."""
-        self._decide()
-        number = 1 + max(self.last(condition) for condition in conditions)
-        wanted = {cell for condition in conditions for cell in self.left(condition)}
-        return plan.some(self._sweep, self._models, self._networks, number, wanted)
+        """A round of what is not struck off in these conditions, each with the number of its own, after `update`."""
+        due: dict[int, set[Cell]] = {}
+        for condition, number in conditions.items():
+            due.setdefault(number, set()).update(self.left(condition))
+        return self._rounds(due)
+
+    def unfinished(self) -> Plan | None:
+        """What is left of added rounds that were interrupted, after `update`; None where they are whole.
+
+        An added round has what was not struck off before it. A round that makes up for others is not one: `decide`
+        knows what belongs to it.
+        """
+        due: dict[int, set[Cell]] = {}
+        rounds = self._sweep.trials
+        for condition, cells in self.cells.items():
+            table, number = self._tables[condition], self.last(condition)
+            if number <= rounds or table.tried[-1].all():
+                continue
+            before = self._decide(condition, number - 1)
+            if before.round == 0:
+                missing = (before.when == 0) & ~table.tried[-1]
+                due.setdefault(number, set()).update(cells[place] for place in np.flatnonzero(missing))
+        due = {number: cells for number, cells in due.items() if cells}
+        return self._rounds(due) if due else None
+
+    def _rounds(self, due: Mapping[int, set[Cell]]) -> Plan:
+        """These cells of each round."""
+        parts = [
+            plan.some(self._sweep, self._models, self._networks, number, cells)
+            for number, cells in sorted(due.items())
+        ]
+        return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.trials)
+
+    def _decide(self, condition: Condition, rounds: int | None = None) -> Decision:
+        """The decision after so many rounds of a condition; None: after all."""
+        grows = self._sweep.until is not None or self._sweep.budget is not None
+        looks = MOST_ROUNDS if grows else 2 * self._sweep.trials + 2
+        table = self._tables[condition]
+        measured, tried = table.measured[:rounds], table.tried[:rounds]
+        return decide(self._prospects[condition], measured, tried, self._sweep.trials, looks)
 
     def last(self, condition: Condition) -> int:
         """The last round that any cell of the condition was in."""
@@ -153,7 +199,7 @@ class Searching:
 
     def summary(self) -> list[str]:
         """Lines on how the cells are settled, and on bounds that do not hold."""
-        self._decide()
+        self.update()
         return [*(f"error: {line}" for line in self.below()), self._words()]
 
     def _words(self) -> str:
@@ -188,21 +234,6 @@ class Searching:
             f"{total} cells: {', '.join(words)}; {duration(took_s)}, all cells would take {duration(every_s)}"
         )
 
-    def _decide(self) -> None:
-        """Decide by the rows on disk, and write what is struck off."""
-        rows = self._store.rows()
-        self._tables = {
-            condition: Trials.of(rows, condition, cells) for condition, cells in self.cells.items()
-        }
-        grows = self._sweep.until is not None or self._sweep.budget is not None
-        rounds = self._sweep.trials
-        looks = MOST_ROUNDS if grows else 2 * rounds + 2
-        self._decisions = {
-            condition: decide(self._prospects[condition], table.measured, table.tried, rounds, looks)
-            for condition, table in self._tables.items()
-        }
-        self._store.write_struck(self.struck())
-
     def _foreseen(
         self, condition: Condition, cells: Sequence[Cell], profile: ModelProfile | None
     ) -> Prospects:
@@ -236,14 +267,21 @@ class Trials:
     took_s: Floats
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, str]], condition: Condition, cells: Sequence[Cell]) -> Trials:
+    def of(
+        cls,
+        rows: Sequence[Mapping[str, str]],
+        condition: Condition,
+        cells: Sequence[Cell],
+        *,
+        with_failed: bool = False,
+    ) -> Trials:
         place = {(cell.point, cell.backend): number for number, cell in enumerate(cells)}
         key = tuple(map(str, condition))
         names = ("model", "netem", "batch_size", "codec", "in_flight_asked")
         mine = [
             row
             for row in rows
-            if row["status"] != "failed"
+            if (with_failed or row["status"] != "failed")
             and tuple(row[name] for name in names) == key
             and (row["point"], row["backend"]) in place
         ]

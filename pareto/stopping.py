@@ -76,31 +76,49 @@ class Stopping:
             yield part
 
     def _searched(self, search: Searching) -> Iterator[Plan]:
-        """The parts of a search; when all is settled, rounds of what is left, as for `plans`."""
-        while (part := search.part()) is not None:
-            left_s = self._left_s
-            if self.tally.trials and part.estimate_s * self.tally.pace > left_s:
-                shorter = search.hardest(part, left_s, self.tally.pace)
+        """The parts of a search; whenever all is settled, rounds of what is left, as for `plans`.
+
+        What comes next follows from the rows alone, so a run that goes on has the trials of one that never stopped.
+        """
+        grows = self.sweep.until is not None or self.sweep.budget is not None
+        while True:
+            search.update()  # `look` reads what is struck off from the disk
+            rest = search.unfinished() if grows else None
+            if rest is None and (part := search.part()) is not None:
+                shorter = self._shortened(part, search)
                 if shorter is None:
-                    self._fits(part)
                     return
-                self.say(
-                    f"of round {part.trials[0].round}, {len(shorter.trials)} cells fit: the least clear ones"
-                )
-                part = shorter
-            yield part
-        if self.sweep.until is None and self.sweep.budget is None:
-            self._ended = "done"
-            return
-        self._last = {condition: search.last(condition) for condition in search.cells}
-        while numbers := self._next():
-            part = search.further(numbers)
-            if not self._fits(part):
+                yield shorter
+                continue
+            if not grows:
+                self._ended = "done"
                 return
-            self._last |= dict.fromkeys(numbers, part.trials[0].round)
-            if self._known is not None:
-                self.say(f"round {part.trials[0].round} is added: {_unsure(self._known)}")
-            yield part
+            if rest is None:
+                self._last = {condition: search.last(condition) for condition in search.cells}
+                if not (numbers := self._next()):
+                    return
+                rest = search.further(numbers)
+                if not self._fits(rest):
+                    return
+                if self._known is not None:
+                    self.say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
+            elif not self._fits(rest):
+                return
+            yield rest
+
+    def _shortened(self, part: Plan, search: Searching) -> Plan | None:
+        """The part, or what of it is least clear and fits into the budget; None where that is too little."""
+        left_s = self._left_s
+        if not self.tally.trials or part.estimate_s * self.tally.pace <= left_s:
+            return part
+        shorter = search.hardest(part, left_s, self.tally.pace)
+        if shorter is None:
+            self._fits(part)
+        else:
+            self.say(
+                f"of round {part.trials[0].round}, {len(shorter.trials)} cells fit: the least clear ones"
+            )
+        return shorter
 
     @property
     def _left_s(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -88,8 +89,8 @@ def answer_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         axes.grid(True)
         for one in drawn:
             x, y = one.rows["took_s"] / scale, 100 * one.rows["hypervolume_share"]
-            look = {"color": one.colour, "zorder": 2 + one.place / 10}
-            mark = {
+            look: dict[str, Any] = {"color": one.colour, "zorder": 2 + one.place / 10}
+            mark: dict[str, Any] = {
                 **look,
                 "marker": MARKERS[one.place % len(MARKERS)],
                 "markersize": MARKER_PT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from analysis.fronts.where import Where
 from analysis.model_profile import ModelProfile
 from analysis.points import NONE
 from analysis.prediction import choose, forecast
@@ -16,6 +18,7 @@ from analysis.prediction.forecast import AUTO, Forecast, Slack
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Ints
 from analysis.wording import EDGE, SERVER
+from pareto.errors import UserError
 
 FRONT, GREEDY, EVEN = "front", "greedy", "even"
 RULES = (GREEDY, EVEN, SERVER, EDGE)
@@ -25,6 +28,10 @@ COLUMNS = (
     *("model", "netem", "batch_size", "in_flight_asked", "chosen_by", "backend", "point", "point_name"),
     *("payload_bytes", *FIGURES),
 )
+
+_CONSTRAINED = list(COLUMNS[COLUMNS.index("backend") :])
+MOST_SPLITS = 100_000
+"""So many are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +53,27 @@ class Case:
         return len(self.usual) + 1
 
 
-def predicted(profile: ModelProfile, backends: Sequence[str], case: Case) -> pd.DataFrame:
+def predicted(
+    profile: ModelProfile, backends: Sequence[str], case: Case, where: Where | None = None
+) -> pd.DataFrame:
     """The splits that none dominates by the forecasts, least latency first; then one row for each of `RULES`.
 
     Columns `COLUMNS`: chosen_by: `FRONT`, or the rule. backend: empty where nothing crosses. point_name: of each cut,
     with `+` between. payload_bytes: of a request on the first link. Then the figures of a `Forecast`. A rule that
     chooses no link and no backend gets the backend that suits its split best. Raises UserError.
+
+    where: the front is that of the splits that satisfy it, each of which is looked at, in any of the columns from
+    backend on; `feasible` says whether a row does.
     """
     chains = {backend: _chain(profile, backend, case) for backend in backends}
-    fronts = [_rows(profile, choose.front(chain), backend, case) for backend, chain in chains.items()]
-    every = pd.concat(fronts, ignore_index=True)
+    if where is None or not where.text:
+        fronts = [_rows(profile, choose.front(chain), backend, case) for backend, chain in chains.items()]
+        every = pd.concat(fronts, ignore_index=True)
+    else:
+        every = at(profile, _all_splits(profile, case.hosts), backends, case)
+        every = every[where.holds(every[_CONSTRAINED])]
+        if every.empty:
+            raise UserError(f"no split satisfies {where.text!r} here")
     best = choose.pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())
     rows = [every.iloc[best].assign(chosen_by=FRONT)]
     links = case.hosts - 1
@@ -70,7 +88,10 @@ def predicted(profile: ModelProfile, backends: Sequence[str], case: Case) -> pd.
         tried = [_rows(profile, chosen[rule](chain), backend, case) for backend, chain in chains.items()]
         of_rule = pd.concat(tried, ignore_index=True)
         rows.append(of_rule.iloc[[int(of_rule["latency_s"].argmin())]].assign(chosen_by=rule))
-    return pd.concat(rows, ignore_index=True)[list(COLUMNS)]
+    result = pd.concat(rows, ignore_index=True)[list(COLUMNS)]
+    if where is not None and where.text:
+        result["feasible"] = where.holds(result[_CONSTRAINED])
+    return result
 
 
 def at(profile: ModelProfile, splits: Ints, backends: Iterable[str], case: Case) -> pd.DataFrame:
@@ -81,6 +102,17 @@ def at(profile: ModelProfile, splits: Ints, backends: Iterable[str], case: Case)
 def splits_of(profile: ModelProfile, hosts: int) -> int:
     """How many ways there are to split the model over so many hosts."""
     return math.comb(len(profile.points) + hosts - 2, hosts - 1)
+
+
+def _all_splits(profile: ModelProfile, hosts: int) -> Ints:
+    """All ways to split the model over so many hosts, splits x links. Raises UserError if they are too many."""
+    if (splits := splits_of(profile, hosts)) > MOST_SPLITS:
+        raise UserError(
+            f"a constraint is looked up for each split, and over {hosts} hosts there are {splits}, more than "
+            f"{MOST_SPLITS}: leave --where out"
+        )
+    cuts = itertools.combinations_with_replacement(range(len(profile.points)), hosts - 1)
+    return np.array(list(cuts), dtype=np.int64)
 
 
 def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]:

@@ -81,11 +81,16 @@ def sentences(rows: pd.DataFrame, splits: int, hosts: int) -> Iterator[str]:
     """How many of all splits are on the front, and how far each rule is behind it."""
     front = rows[rows["chosen_by"] == FRONT]
     are = "is" if len(front) == 1 else "are"
-    yield f"{len(front)} of the {splits} splits over {hosts} hosts {are} on the predicted front."
+    among = " of those that satisfy the constraint" if "feasible" in rows else ""
+    yield f"{len(front)} of the {splits} splits over {hosts} hosts {are} on the predicted front{among}."
     for rule in RULES:
         row = rows[rows["chosen_by"] == rule].iloc[0].to_dict()
         longer, fewer = behind(row, front)
+        allowed = row.get("feasible", True)
         where = rule if rule in (EDGE, SERVER) else f"{rule} ({row['point']})"
+        if not allowed:
+            yield f"{where}: does not satisfy the constraint."
+            continue
         if not longer and not fewer:
             yield f"{where}: on the front."
             continue

@@ -99,7 +99,9 @@ def chain_profile(tmp_path: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("options", ["--for throughput", "--latency-back 20ms --rate-back 1mbit"])
+@pytest.mark.parametrize(
+    "options", ["--for throughput", "--latency-back 20ms --rate-back 1mbit", "--where payload_bytes>0"]
+)
 def test_advise_chooses_among_all_splits_by_a_model_profile(
     chain_profile: str, options: str, snapshot: SnapshotAssertion
 ) -> None:
@@ -121,7 +123,7 @@ def test_runs_test_the_model_profile_of_an_advice(chain_profile: str) -> None:
     [
         ("--batch-size 8", "batch size 8"),
         ("--for joy", "--for joy"),
-        ("--where latency_s<1", "--where"),
+        ("--where edge_rss_bytes<1", "edge_rss_bytes"),
         ("--model net", "--model"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 from collections import Counter
@@ -22,6 +23,8 @@ from tests.program import command
 from tests.unit.simulated.worlds import MODEL, POINTS
 
 JOB = ("--model", MODEL, "--netem", "20ms-5mbit", "--testbed", "simulated", "--search", "--figures", "none")
+NETEMS = ("20ms-5mbit", "1ms-100mbit")
+NOISY = ("--netem", ",".join(NETEMS))
 Rows = list[dict[str, str]]
 
 
@@ -159,6 +162,76 @@ def test_profiles_are_learnt_once() -> None:
     assert not search.lacks_profiles
 
 
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A search at two networks to which rounds were added until it was sure, and what it printed."""
+    folder = tmp_path_factory.mktemp("grown")
+    done = command(*JOB, *NOISY, "--out", str(folder / "out"), "--until", "3%", *world(folder))
+    assert done.code == 0, done.err
+    return folder, done.out
+
+
+def world(folder: Path) -> tuple[str, ...]:
+    (folder / "world.yaml").write_text("noise: {trial: 3%}\n")
+    return ("--testbed", f"simulated:{folder}/world.yaml")
+
+
+def test_rounds_are_added_until_what_is_left_is_sure(grown: tuple[Path, str]) -> None:
+    folder, out = grown
+    (session,) = json.loads((only_run(folder) / "manifest.json").read_text())["sessions"]
+    assert session["stopping"]["ended"] == "sure"
+    trials, struck = read(folder, "trials.csv"), read(folder, "struck.csv")
+    added = [row for row in trials if int(row["round"]) > 6]
+    off = {(row["netem"], *key(row)) for row in struck}
+    last = {netem: max(int(row["round"]) for row in trials if row["netem"] == netem) for netem in NETEMS}
+    assert added
+    assert not {(row["netem"], *key(row)) for row in added if int(row["round"]) == last[row["netem"]]} & off
+    assert "sure after" in out
+    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
+    least = front[front["settled"] == "measured"].groupby("netem")["rounds"].max()
+    assert dict(least) == last
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_a_search_until_it_is_sure_goes_on_from_wherever_it_was(
+    grown: tuple[Path, str], tmp_path: Path, share: float
+) -> None:
+    """Before its first trial, in a part of the first round, in a later round, and in one that was added."""
+    shutil.copytree(grown[0], tmp_path, dirs_exist_ok=True)
+    run, trials = only_run(tmp_path), read(tmp_path, "trials.csv")
+    head, *lines = (run / "trials.csv").read_text().splitlines(keepends=True)
+    kept = lines[: round(share * len(lines))]
+    (run / "trials.csv").write_text("".join([head, *kept]))
+    (run / "struck.csv").unlink()
+    named = ("--model", MODEL, "--testbed", f"simulated:{grown[0]}/world.yaml", "--figures", "none")
+    again = command("--resume", str(run), *named)
+    assert again.code == 0, again.err
+    after = read(tmp_path, "trials.csv")
+    assert (run / "trials.csv").read_text().splitlines(keepends=True)[1 : len(kept) + 1] == kept
+    names = ("netem", "point", "backend", "round", "latency_s", "throughput_ips")
+    assert sorted(tuple(row[name] for name in names) for row in after) == sorted(
+        tuple(row[name] for name in names) for row in trials
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 5, 9, 14])
+def test_a_search_with_a_budget_goes_on_and_loses_nothing(tmp_path: Path, rows: int) -> None:
+    job = (*JOB, "--netem", "100ms-2mbit", "--out", str(tmp_path / "out"), "--budget", "40s")
+    assert command(*job).code == 0
+    run = only_run(tmp_path)
+    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
+    (run / "trials.csv").write_text("".join(lines[: rows + 1]))
+    again = command("--resume", str(run), "--model", MODEL, "--figures", "none")
+    assert again.code == 0, again.err
+    after = (run / "trials.csv").read_text().splitlines(keepends=True)
+    assert after[: rows + 1] == lines[: rows + 1]
+    assert len(after) > rows + 1
+    each = Counter((*key(row), row["round"]) for row in read(tmp_path, "trials.csv"))
+    assert set(each.values()) == {1}
+    sessions = json.loads((run / "manifest.json").read_text())["sessions"]
+    assert [session["stopping"]["ended"] for session in sessions] == ["budget", "budget"]
+
+
 class Rounds:
     """A store with these rows."""
 
@@ -191,14 +264,58 @@ def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> 
 
 
 def test_failed_trials_are_due_again_and_invalid_ones_are_not() -> None:
-    part = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "invalid")]).part()
+    search = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "invalid")])
+    search.update()
+    part = search.part()
     assert part is not None
     assert [(trial.cell.point, trial.round) for trial in part.trials] == [("1", 1)]
+
+
+def test_what_fails_in_a_session_is_not_due_again_in_it() -> None:
+    """A cell that always fails must not keep the others from being measured."""
+    search = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1)])
+    search.is_measuring = True
+    search.update()
+    part = search.part()
+    assert part is not None
+    assert {trial.round for trial in part.trials} == {2}
+    assert {trial.cell.point for trial in part.trials} == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("added", [(0,), (0, 2)])
+def test_an_added_round_that_was_interrupted_is_completed(added: tuple[int, ...]) -> None:
+    whole = [row(point, number) for number in (1, 2) for point in range(3)]
+    sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "until": "1%"})
+    search = searching([*whole, *(row(point, 3) for point in added)], sweep)
+    search.update()
+    rest = search.unfinished()
+    assert rest is not None
+    assert {(trial.cell.point, trial.round) for trial in rest.trials} == {
+        (str(point), 3) for point in range(3) if point not in added
+    }
+    for rows in (whole, [*whole, *(row(point, 3) for point in range(3))]):
+        search = searching(rows, sweep)
+        search.update()
+        assert search.unfinished() is None
+        assert search.part() is None
+
+
+def test_each_condition_is_added_a_round_of_its_own() -> None:
+    rows = [row(point, number) for number in (1, 2, 3) for point in range(3)]
+    rows += [each | {"batch_size": "2"} for each in rows[:6]]
+    sweep = make_sweep(
+        {"model": "m", "trials": 2, "search": True, "backend": "tcp", "batch_size": "1,2", "until": "1%"}
+    )
+    search = searching(rows, sweep)
+    search.update()
+    part = search.further({condition: 1 + search.last(condition) for condition in search.cells})
+    assert {(trial.cell.batch_size, trial.round) for trial in part.trials} == {(1, 4), (2, 3)}
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
     search = searching([row(point, number + 1) for number in range(rounds) for point in range(3)])
+    search.update()
     (line,) = search.summary()
     counted = {0: "3 open", 1: "3 in 1 round", 2: "3 in 2 rounds"}[rounds]
     assert line.startswith(f"3 cells: {counted}; ")

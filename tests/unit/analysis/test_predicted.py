@@ -11,11 +11,24 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.figures.forecast_figure import forecast_drawing
+from analysis.fronts.where import Where
+from analysis.prediction import predicted as predicted_module
 from analysis.prediction.choose import pareto
 from analysis.prediction.network import Network
-from analysis.prediction.predicted import COLUMNS, FRONT, RULES, Case, at, behind, predicted, splits_of
+from analysis.prediction.predicted import (
+    COLUMNS,
+    FRONT,
+    RULES,
+    Case,
+    _all_splits,
+    at,
+    behind,
+    predicted,
+    splits_of,
+)
 from analysis.tables.predicted import advice, predicted_table, sentences
 from analysis.wording import EDGE, SERVER, order
+from pareto.errors import UserError
 from tests.unit.analysis.test_forecast import FAR, UNITS, profile
 
 NEAR = Network(0.0005, 1e9, 0.0005, 1e9)
@@ -46,6 +59,37 @@ def test_the_front_is_that_of_every_split_and_backend(networks: tuple[Network, .
     assert front["latency_s"].tolist() == pytest.approx(best["latency_s"].tolist())
     assert front["throughput_ips"].tolist() == pytest.approx(best["throughput_ips"].tolist())
     assert tuple(rows.columns) == COLUMNS
+
+
+@pytest.mark.parametrize("networks", [(FAR,), (NEAR, FAR)])
+def test_a_constraint_leaves_the_best_of_what_satisfies_it(networks: tuple[Network, ...]) -> None:
+    of = profile(len(networks) + 1)
+    free = predicted(of, ["tcp"], case(*networks))
+    best = free[free["chosen_by"] == FRONT].iloc[0]
+    crossing = Where.parse(f"payload_bytes > 0 and backend == tcp and not point == {best['point']}")
+    rows = predicted(of, ["tcp"], case(*networks), crossing)
+    front = rows[rows["chosen_by"] == FRONT]
+    assert front["feasible"].all()
+    assert (front["payload_bytes"] > 0).all()
+    assert set(front["backend"]) == {"tcp"}
+    every = at(of, _all_splits(of, len(networks) + 1), ["tcp"], case(*networks))
+    allowed = every[(every["payload_bytes"] > 0) & (every["point"] != best["point"])]
+    assert front["latency_s"].min() == pytest.approx(allowed["latency_s"].min())
+    assert front["throughput_ips"].max() == pytest.approx(allowed["throughput_ips"].max())
+    assert not rows.loc[rows["chosen_by"] == EDGE, "feasible"].item()
+    said = list(sentences(rows, splits_of(of, len(networks) + 1), len(networks) + 1))
+    assert f"{EDGE}: does not satisfy the constraint." in said
+    assert "of those that satisfy the constraint" in said[0]
+
+
+def test_what_no_split_satisfies_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="no split satisfies 'latency_s < 0'"):
+        predicted(profile(), ["tcp"], case(FAR), Where.parse("latency_s < 0"))
+    with pytest.raises(UserError, match="no column 'edge_rss_bytes'"):
+        predicted(profile(), ["tcp"], case(FAR), Where.parse("edge_rss_bytes < 1"))
+    monkeypatch.setattr(predicted_module, "MOST_SPLITS", 3)
+    with pytest.raises(UserError, match="leave --where out"):
+        predicted(profile(), ["tcp"], case(FAR), Where.parse("latency_s < 1"))
 
 
 def test_each_rule_has_a_row_and_what_crosses_nothing_no_backend() -> None:
