@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         links=links([run.folder for run in known.runs]),
         front=with_struck(rows, trials, known.struck),
         struck=known.struck,
-        progress=answer.answers(trials, _by_name(known.runs, trials)),
+        progress=answer.answers(trials, {name: run.manifest for run in known.runs for name in run.names}),
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
         overhead=overhead(trials, known.stages, _profiles(known.runs)),
@@ -180,13 +180,6 @@ def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[Model
         except (UserError, OSError) as error:
             unread.append(f"{error}: skipped")
     return profiles, unread
-
-
-def _by_name(runs: Sequence[Run], trials: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Return each run's manifest by the name that its trials have: its folder's, unless that was renamed."""
-    if len(runs) == 1:
-        return {str(name): runs[0].manifest for name in trials["run"].unique()}
-    return {run.folder.resolve().name: run.manifest for run in runs}
 
 
 def _profiles(runs: Sequence[Run]) -> dict[str, Any]:

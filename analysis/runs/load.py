@@ -41,10 +41,11 @@ VERSIONS = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder and its manifest (empty if it is missing)."""
+    """A run folder, its manifest (empty if it is missing), and what its trials call the run, as it may be renamed."""
 
     folder: Path
     manifest: Mapping[str, Any]
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def load(runs: Runs) -> pd.DataFrame:
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
     where = folders(runs)
-    trials, labels, _, notes = _trials(where)
+    trials, labels, _, _, notes = _trials(where)
     trials = marked(trials, struck(where, labels))
     for note in notes:
         log.warning("%s", note)
@@ -162,8 +163,11 @@ def joined(runs: Runs) -> Joined:
     with several. Raises `UserError` for what is no run, is malformed, or is the same run twice, under whatever path.
     """
     where = folders(runs)
-    trials, labels, manifests, notes = _trials(where)
-    each = [Run(folder, manifest) for folder, manifest in manifests.items()]
+    trials, labels, manifests, names, notes = _trials(where)
+    each = [
+        Run(folder, manifest, [name for name, of in names.items() if of == folder])
+        for folder, manifest in manifests.items()
+    ]
     if any(run.manifest.get(SIMULATED) for run in each):
         notes.append(
             f"{SIMULATED}: nothing of this was measured; compute times are stated, links are arithmetic"
@@ -191,8 +195,12 @@ def _versions(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{what} differs between runs: {each}"
 
 
-def _trials(where: Sequence[Path]) -> tuple[pd.DataFrame, Setups, dict[Path, dict[str, Any]], list[str]]:
-    """The trials of these folders, their setups, each folder's manifest, and notes on how they were read."""
+def _trials(
+    where: Sequence[Path],
+) -> tuple[pd.DataFrame, Setups, dict[Path, dict[str, Any]], dict[str, Path], list[str]]:
+    """The trials of these folders, their setups, each folder's manifest, each run's folder by the name that its trials
+    have, and notes on how they were read.
+    """
     trials, names, notes = _frame(where, TRIALS)
     manifests = {}
     for folder in where:
@@ -200,7 +208,7 @@ def _trials(where: Sequence[Path]) -> tuple[pd.DataFrame, Setups, dict[Path, dic
         notes += faults
     labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
     trials["setup"] = labels.of(trials)
-    return trials, labels, manifests, [*labels.notes, *notes]
+    return trials, labels, manifests, names, [*labels.notes, *notes]
 
 
 def _stages(where: Sequence[Path], labels: Setups) -> pd.DataFrame:

@@ -67,6 +67,9 @@ def test_hardly_any_trials_are_no_figure(rows: pd.DataFrame) -> None:
     assert answer_drawing(rows.head(0), "") is None
 
 
-def test_a_report_has_it(tmp_path: Path) -> None:
-    found = find([write(tmp_path, trials(rounds=1))])
+def test_a_report_has_it_under_whatever_names_its_folders_are(tmp_path: Path) -> None:
+    every = trials(rounds=1)
+    few = write(tmp_path / "renamed", [row | {"run": "few"} for row in every[-9:]], sweep={"search": True})
+    found = find([write(tmp_path / "all", every), few])
+    assert found.progress.groupby("run")["search"].first().to_dict() == {"example": False, "few": True}
     assert "answer" in {drawing.kind for drawing in drawings(found, each=True)}
