@@ -88,6 +88,7 @@ class Workers(AnyWorkers):
         self._facts: dict[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
         self._token = ""
+        self._is_used = False
         self._devices = Devices(testbed, sample_s) if sample_s else None
         self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
@@ -97,7 +98,9 @@ class Workers(AnyWorkers):
 
     def launch(self) -> None:
         """Begin to start the workers: `start` waits for them, which import torch meanwhile."""
-        self._testbed.revive()
+        if self._is_used:  # a new testbed is whole, and to look takes half a second a host
+            self._testbed.revive()
+        self._is_used = True
         # It may have been built anew.
         self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
         self._model = self._network = None

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -271,6 +272,7 @@ def test_where_a_monitor_does_not_begin_nothing_is_left(bed: Testbed, ends: Ends
 
 
 def test_who_launches_workers_waits_for_them_when_they_start(bed: Testbed, ends: Ends) -> None:
+    bed.revive = Mock(side_effect=AssertionError("it is new"))  # type: ignore[method-assign]
     with closing(workers_of(bed)) as workers:
         workers.launch()
         assert set(ends.of) == {(role, "pareto.worker") for role in HOSTS}
@@ -291,7 +293,10 @@ def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
         with pytest.raises(SessionLost, match=r"^gpu "):
             workers.samples()
         workers.close()
+        revive = Mock()
+        bed.revive = revive  # type: ignore[method-assign]
         workers.start()
+        revive.assert_called_once_with()
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
     assert {len(each) for each in ends.of.values()} == {2}
 
