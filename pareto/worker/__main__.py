@@ -296,6 +296,7 @@ def main() -> None:
     parser.add_argument("--congestion", help="the congestion control of every connection")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    host.keep_freed_memory()
     gc.collect()
     gc.freeze()  # what is imported stays: it need not be looked through before each trial
     gc.disable()
