@@ -387,6 +387,9 @@ PROFILE = _table(
         the 5 % quantile: what a bound is made of. In the row of all it is that of the runs with marks
     not negative: outside_s
         in the row of all: what a run takes besides its units: copies to and from a GPU
+    number: after_pause_s
+        in the row of all: how much longer a run takes after a pause of 20 ms. Below 0 with `--edge-cpu`, if the quota
+        has come anew by then
     not negative: flops
         floating-point operations for one image: of convolutions, matrix products and attention, two for each
         multiply-add
@@ -414,7 +417,12 @@ BACKENDS = _table(
     positive: trip_s
         the round trip, the tensor there and four bytes back: the lower quartile of several rounds' medians
     not negative: link_s
-        what of it the link's own delays and rate take, as probed; 0 on the local testbed's unshaped link
+        what of it the link's own delays and rate take, as probed or shaped; 0 where the local testbed's link is not
+    not negative: near_s far_s
+        processor time that a payload and its answer take of the host that sends it, and of the one that receives it,
+        where many are under way
+    not negative: shaper_s
+        the same of the relay
     """,
 )
 PROFILE_TABLES = (PROFILE, BACKENDS)

@@ -6,3 +6,7 @@ MOST_IN_FLIGHT = 64
 """Requests that are kept in flight where nobody says how many; and the most that may be asked for."""
 MOST_ROUNDS = 100
 """None is added beyond, nor advised: a spread that this many do not tame is the machine's to fix."""
+QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
+"""The queue in front of a line where a profile sets no limit: twice what the link holds in a round trip, at least what
+the first window of a connection needs and home uplinks usually have, and what a gigabit interface's thousand packets
+are in time. docs/emulation.md has the reasons."""

@@ -13,7 +13,7 @@ take three times as long to make, whenever a worker starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pareto.jsonlines import Handler, Refused
@@ -240,6 +240,7 @@ class UnitRuns:
 
     units_s: of each run with marks, each unit. whole_s: of each run without, all of them. outside_s: what the same run
     took besides. peak_bytes: memory in use, of each unit; None: not known. window: `window_runs` runs without a pause.
+    paused_s: of each run without marks after a pause, as if it had waited for the network.
     """
 
     units_s: Annotated[list[Annotated[list[Seconds], Bounds(1, MAX_UNITS)]], Bounds(6, MAX_UNIT_RUNS)]
@@ -248,6 +249,7 @@ class UnitRuns:
     peak_bytes: list[Count] | None
     window: Window | None
     window_runs: Count
+    paused_s: Annotated[list[Duration], Bounds(0, MAX_UNIT_RUNS)] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         units = {len(run) for run in self.units_s}

@@ -22,7 +22,7 @@ from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes
 from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
 from pareto import PROFILES, simulated
-from pareto.backend_costs import added
+from pareto.backend_costs import added, reading_of
 from pareto.console import duration
 from pareto.devices import energy_per_image
 from pareto.errors import UserError
@@ -30,7 +30,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import EDGE, TestbedError
 from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.link.probe import Reading
-from pareto.link.profile import Profile
+from pareto.link.profile import Direction, Profile
 from pareto.manifest import utc_now
 from pareto.messages import TimeUnits, UnitRuns
 from pareto.plain_files import written
@@ -41,16 +41,20 @@ from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.model import Outline
 
+FORM = 2
+"""Of what a profile has: one of an older form is not used again."""
 MOST_AGE = timedelta(days=1)
 """A machine's speed drifts: by half from one day to another on some."""
 RUNS, SECONDS, MOST_S = 40, 3.0, 40.0
 """Of each device and batch size: at least so many runs with marks, and as many without, and so long; not longer."""
-BEST_S, LINK_S = 2.0, 10.0
+BEST_S, LINK_S = 2.0, 20.0
 """For the estimate: what a device reaches at best, and the backends on a link."""
 STEADY_S = 2.0
 """How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
 LEAST_SHARE = 0.05
 """The quantile of a unit's times that a bound is made of."""
+USUAL = Profile("usual", Direction(delay_s=0.005, rate_bps=100e6), Direction(delay_s=0.005, rate_bps=100e6))
+"""The network over which backends are probed on a local testbed, where they wait as they do in a trial."""
 MOST_WORDS = 60
 """Characters that are shown of what a profile says of a device: anybody may have written it."""
 DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
@@ -144,7 +148,7 @@ def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time."""
     where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
     links, tcp = links_of(sweep), asdict(sweep.tcp)
-    settings = (sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp)
+    settings = (FORM, sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp)
     key = json.dumps([outline.graph_digest, where, *settings], sort_keys=True)
     return folder / f"{file_stem(outline.name)}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
 
@@ -248,6 +252,8 @@ class _Measuring:
             self._show(f"what the {role} reaches at best")
             best = workers.roofline(role, self._cpu(role))
             self._hosts[role] = {**of_host, "peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
+            if bed.is_local and len(cores := of_host.get("cores") or []) == 1:
+                self._hosts[role]["core"] = cores[0]
 
     def profile(self, name: str, outline: Outline) -> ModelProfile:
         """Raises FAULTS, UserError."""
@@ -280,17 +286,25 @@ class _Measuring:
         return self._sweep.edge_cpu if role == EDGE else 1.0
 
     def _backends(self, largest_bytes: int) -> Iterator[BackendCost]:
-        """What the sweep's backends add on each link, which has no profile meanwhile."""
-        bed, nothing = self._bed, Profile(NOT_SHAPED)
-        readings: Mapping[str, Reading] = {}
-        if bed.is_local:
-            for link in bed.links:
-                link.shaper.apply(nothing)
-        else:
-            readings = self._workers.bare_links()
+        """What the sweep's backends add on each link: a local one without a profile and with `USUAL`.
+
+        A link that was shaped is left without a profile.
+        """
+        bed, backends = self._bed, self._sweep.transports
+        readings: Mapping[str, Reading] = {} if bed.is_local else self._workers.bare_links()
         for link in bed.links:
-            self._show(f"what {' and '.join(self._sweep.transports)} add on {link.name}")
-            yield from added(bed, link, readings.get(link.name), self._sweep.transports, largest_bytes)
+            self._show(f"what {' and '.join(backends)} add on {link.name}")
+            if bed.is_local:
+                link.shaper.apply(Profile(NOT_SHAPED))
+            costs = list(added(bed, link, readings.get(link.name), backends, largest_bytes))
+            if bed.is_local:
+                link.shaper.apply(USUAL)
+                try:
+                    slowed = added(bed, link, reading_of(USUAL), backends, largest_bytes)
+                    costs = [bare.and_of(other) for bare, other in zip(costs, slowed, strict=True)]
+                finally:
+                    link.shaper.apply(Profile(NOT_SHAPED))
+            yield from costs
 
 
 def of_outline(
@@ -362,4 +376,5 @@ def unit_times(
         outside_s=float(np.median(runs.outside_s)),
         peak_bytes=np.array(runs.peak_bytes or [], dtype=np.float64),
         energy_j=math.nan if energy_j is None else energy_j,
+        after_pause_s=float(np.median(runs.paused_s) - np.median(whole_s)) if runs.paused_s else 0.0,
     )

@@ -93,9 +93,9 @@ def lines(profile: ModelProfile) -> Iterator[str]:
             )
     for cost in profile.backends:
         yield _of_backend(cost)
-        if cost.residual > OFF_LINE:
+        if (residual := max(part.residual for part in cost.parts)) > OFF_LINE:
             yield (
-                f"attention: {cost.backend} on {cost.link}: its round trips are {cost.residual:.0%} off that line: "
+                f"attention: {cost.backend} on {cost.link}: its round trips are {residual:.0%} off that line: "
                 "predictions of what it adds are no better"
             )
 
@@ -123,9 +123,13 @@ def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
 
 
 def _of_backend(cost: BackendCost) -> str:
-    return (
-        f"{cost.backend} on {cost.link}: {1e3 * cost.fixed_s:.3f} ms a request and {1e9 * cost.per_byte_s:.3f} ns a "
-        f"byte beyond the link, {cost.residual:.0%} off in the mean"
+    first, *slowed = (
+        f"{1e3 * part.fixed_s:.3f} ms a request and {1e9 * part.per_byte_s:.3f} ns a byte beyond the link, "
+        f"{part.residual:.0%} off in the mean"
+        for part in cost.parts
+    )
+    return f"{cost.backend} on {cost.link}: {first}" + "".join(
+        f"; where a link slows it {each}" for each in slowed
     )
 
 

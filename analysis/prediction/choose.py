@@ -1,7 +1,7 @@
 """The best splits among all of a chain of hosts, without trying each: the whole front of latency and throughput.
 
 `front` is exact for the arithmetic of `analysis.prediction.formula`. Every split on the front has the least latency
-among those whose slowest step (a stage, or a direction of a link) is no slower than its own. So a dynamic programme
+among those whose slowest step (a host, or a direction of a link) is no slower than its own. So a dynamic programme
 over units x hosts finds the least latency below a limit on the steps, and the limit falls from the slowest step of
 one answer to the next: the epsilon-constraint method (Haimes, Lasdon & Wismer, "On a bicriterion formulation of the
 problems of integrated system identification and system optimization", IEEE Trans. SMC 1, 1971).
@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from analysis.prediction import formula
-from analysis.prediction.formula import Conditions, Payloads
+from analysis.prediction.formula import Conditions, Payloads, Values
 from analysis.statistics.samples import Floats, Ints
 
 
@@ -27,9 +27,12 @@ class Chain:
     """What a model takes on a chain of hosts, for one backend and batch size.
 
     until_s: hosts x points, seconds of all units before each point on that host. once_s: of each host, seconds that a
-    stage takes besides if it has a unit; a negative one shortens it, to 0 at the least. payload_bytes: of each point, 0
-    at the last. result_bytes: of a request. conditions: of each link (arrays with an axis of links, or numbers).
-    overhead_s: links x points, what the backend adds to the latency. in_flight: in the throughput phase.
+    stage takes besides if it has a unit; a negative one shortens it, to the share `least` of its units' seconds.
+    payload_bytes: of each point, 0 at the last. result_bytes: of a request. conditions: of each link (arrays with an
+    axis of links, or numbers).
+    overhead_s: links x points, what the backend adds to the latency. in_flight: in the throughput phase. near_s, far_s:
+    links x points, the processor time that sending takes of the host before the link, and of the one behind it, where
+    many requests are in flight. core: of each host, where those with the same number share one; empty: none do.
     """
 
     until_s: Floats
@@ -40,6 +43,10 @@ class Chain:
     overhead_s: Floats
     batch_size: int = 1
     in_flight: int = 1
+    near_s: Values = 0.0
+    far_s: Values = 0.0
+    core: tuple[int, ...] = ()
+    least: Values = 0.0
 
     @property
     def hosts(self) -> int:
@@ -57,7 +64,19 @@ class Chain:
         host = np.arange(self.hosts)
         units_s = self.until_s[host, ends[:, 1:]] - self.until_s[host, ends[:, :-1]]
         once_s = np.where(ends[:, 1:] > ends[:, :-1], self.once_s, 0.0)
-        return np.asarray(np.maximum(0.0, units_s + once_s))
+        return np.asarray(np.maximum(self.least * units_s, units_s + once_s))
+
+    def steps_s(self, splits: Ints) -> Floats:
+        """Seconds that each host is busy with one of many requests: its stage, and sending: splits x hosts."""
+        near_s, far_s = (self._of(table, splits) for table in self.sending_s)
+        return self.stages_s(splits) + np.pad(near_s, ((0, 0), (0, 1))) + np.pad(far_s, ((0, 0), (1, 0)))
+
+    def cores_s(self, splits: Ints) -> Floats:
+        """The same of each host with all that share its core: splits x hosts."""
+        steps_s = self.steps_s(splits)
+        if not self.core:
+            return steps_s
+        return np.asarray(steps_s @ np.equal.outer(self.core, self.core))
 
     def latency_s(self, splits: Ints) -> Floats:
         """Seconds with one request in flight, of each split (splits x links)."""
@@ -67,7 +86,7 @@ class Chain:
         """Images a second, of each split (splits x links)."""
         occupied_s = self._of(self.occupied_s, splits).max(axis=1)
         payloads = self.payloads(splits)
-        stage_s = self.stages_s(splits).max(axis=1)
+        stage_s = self.cores_s(splits).max(axis=1)
         period_s = formula.period_s(payloads, stage_s, occupied_s, self.latency_s(splits), self.in_flight)
         with np.errstate(divide="ignore"):  # nothing takes no time, but a file may say so
             return np.asarray(self.batch_size / period_s)
@@ -84,6 +103,16 @@ class Chain:
         return np.array(each_s).reshape(self.hosts - 1, -1) + np.where(
             self.payload_bytes > 0, self.overhead_s, 0.0
         )
+
+    @cached_property
+    def sending_s(self) -> tuple[Floats, Floats]:
+        """`near_s` and `far_s`, 0 at the point where nothing crosses: links x points each."""
+        shape = self.hosts - 1, self.last + 1
+        crossed = self.payload_bytes > 0
+        near_s, far_s = (
+            np.where(crossed, np.broadcast_to(each, shape), 0.0) for each in (self.near_s, self.far_s)
+        )
+        return near_s, far_s
 
     @cached_property
     def occupied_s(self) -> Floats:
@@ -115,7 +144,7 @@ def front(chain: Chain) -> Ints:
     while (split := search.least_latency(limit)) is not None:
         found.append(split)
         one = np.array([split])
-        limit = float(max(chain.stages_s(one).max(), chain._of(chain.occupied_s, one).max()))
+        limit = float(max(chain.steps_s(one).max(), chain._of(chain.occupied_s, one).max()))
         # From here on more latency only means longer waits.
         if chain.payload_bytes[split[0]] > 0 and chain.latency_s(one)[0] / chain.in_flight >= limit:
             break
@@ -140,14 +169,19 @@ class _Search:
         first, last = np.arange(points)[:, None], np.arange(points)[None]
         # hosts x first point x last point
         self._stages_s = chain.until_s[:, None, :] - chain.until_s[:, :, None]
+        least_s = np.broadcast_to(chain.least, chain.hosts)[:, None, None] * self._stages_s
         self._stages_s += np.where(last > first, chain.once_s[:, None, None], 0.0)
-        np.maximum(self._stages_s, 0.0, out=self._stages_s)
+        np.maximum(self._stages_s, least_s, out=self._stages_s)
         self._stages_s[:, last < first] = np.inf
+        self._steps_s = self._stages_s.copy()
+        near_s, far_s = chain.sending_s
+        self._steps_s[:-1] += near_s[:, None, :]
+        self._steps_s[1:] += far_s[:, :, None]
         self._carried_s = chain.carried_s.copy()
 
     def least_latency(self, limit: float) -> list[int] | None:
         """The split of the least latency among those whose every step is below the limit; None: there is none."""
-        self._stages_s[self._stages_s >= limit] = np.inf
+        self._stages_s[self._steps_s >= limit] = np.inf
         self._carried_s[self._chain.occupied_s >= limit] = np.inf
         latency_s = self._stages_s[0, 0]  # of the units before each point
         before: list[Ints] = []

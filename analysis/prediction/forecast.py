@@ -1,33 +1,53 @@
 """What a model profile says of any split, without a trial: figures with their errors, and bounds that no trial beats.
 
 Stages are the profile's units, links are arithmetic (`analysis.prediction.formula`), and what a backend adds is the
-profile's a + b x bytes of each link. How far forecasts are off is judged where the truth was measured:
+profile's a + b x bytes of each link. A host also sends and receives: with many requests in flight the processor time of
+that is added to its stage's. How far forecasts are off is judged where the truth was measured:
 `analysis.prediction.compared`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from analysis.model_profile import ModelProfile, UnitTimes
+from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
 from analysis.prediction.choose import Chain
 from analysis.prediction.formula import Conditions
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Floats, Ints
-from pareto.constants import MOST_IN_FLIGHT
+from pareto.constants import GOODPUT, MOST_IN_FLIGHT, QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
 from pareto.errors import UserError
 
 AUTO = "auto"
-BETWEEN_RUNS = 0.05
-"""The standard deviation of a device's speed from its profile to a trial, as a share."""
+BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
+"""The standard deviation of a device's speed from its profile to a trial, as a share: usually, and where it has a share
+of a core, which it spends in bursts. docs/prediction.md has the runs that say so."""
+ADDED, SENDING = 0.4, 0.7
+"""That of what a backend and waking up add to a request, and of the processor time that sending takes: the program that
+shapes the link has it on one core or on the other.
+"""
+RESENDING_S, RESENDING_RTTS, RESENDING = 0.1, 4, 0.6
+"""What packets cost a request that a full queue drops: half of Linux' least time-out, 0.2 s, and some round trips; and
+its standard deviation, as a share.
+"""
+WAITING = 0.01
+"""That of what a host waits for a link, as a share: the longer it has waited, the longer its stage takes."""
+FILLING, DROPPING = 0.025, 0.2
+"""That of the throughput where a link is the slowest step: how well requests fill it; and where its queue does not hold
+all that are in flight.
+"""
+SPARE = 1.25
+"""How many more requests a trial has in flight than its slowest step needs."""
 MARGIN = 0.1
 """The share by which a stage may be quicker than the sum of its units' 5 % quantiles: bounds leave it room."""
-QUOTA_PERIOD_S = 0.005
-"""Where a host has a share of a core, what it may compute at once comes anew after this time."""
+QUOTA_PERIOD_S, QUOTA_TURN_S = 0.005, 0.004
+"""Where a host has a share of a core: after what time its quota comes anew; and how long it computes at once even so,
+for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md).
+"""
 _NORMAL = 1.96
 """Half of a 95 % interval, in standard deviations."""
 
@@ -72,17 +92,90 @@ def chain(
     names = roles(len(networks) + 1)
     times = [profile.of(role, batch_size) for role in names]
     payload_bytes = batch_size * profile.payload_bytes
-    costs = [profile.cost(f"{near}-{far}", backend) for near, far in pairwise(names)]
+    until_s = np.array([_until(_scale(each) * each.median_s) for each in times])
+    added = [
+        _added(cost, network, payload_bytes) + _awake_s(times[link], times[link + 1], until_s[0], link)
+        for link, (network, cost) in enumerate(_costs(profile, networks, backend))
+    ]
+    sending = np.array(
+        [
+            _sending_s(cost, payload_bytes, times[link].cpu)
+            for link, (_, cost) in enumerate(_costs(profile, networks, backend))
+        ]
+    )
     return Chain(
-        np.array([_until(_scale(each) * each.median_s) for each in times]),
+        until_s,
         np.array([each.outside_s for each in times]),
         payload_bytes,
         float(batch_size * profile.result_bytes),
         conditions(networks),
-        np.array([cost.fixed_s + cost.per_byte_s * payload_bytes for cost in costs]),
+        np.array(added),
         batch_size,
         MOST_IN_FLIGHT if in_flight == AUTO else max(1, int(in_flight)),
+        sending[:, 0],
+        sending[:, 1],
+        _cores(profile, names),
     )
+
+
+def _costs(
+    profile: ModelProfile, networks: Sequence[Network], backend: str
+) -> Iterator[tuple[Network, BackendCost]]:
+    """Each link's network, and what the backend costs on such a link."""
+    for network, (near, far) in zip(networks, pairwise(roles(len(networks) + 1)), strict=True):
+        slows = network.delay_s + network.delay_back_s > 0 or np.isfinite(network.rate_bps)
+        yield network, profile.cost(f"{near}-{far}", backend).where(waiting=bool(slows))
+
+
+def _added(cost: BackendCost, network: Network, payload_bytes: Floats) -> Floats:
+    """What a backend adds to the latency of payloads: its line, and what packets cost that the link's queue drops."""
+    return np.asarray(
+        cost.fixed_s + cost.per_byte_s * payload_bytes + _resending_s(cost, network, payload_bytes)
+    )
+
+
+def _resending_s(cost: BackendCost, network: Network, payload_bytes: Floats) -> Floats:
+    resent_s = RESENDING_S + RESENDING_RTTS * (network.delay_s + network.delay_back_s)
+    overflows = payload_bytes / GOODPUT > _queue_bytes(network)
+    return np.where(overflows & cost.resends, resent_s, 0.0)
+
+
+def _queue_bytes(network: Network) -> float:
+    """What waits for a link at the most, if its profile says nothing else."""
+    if not np.isfinite(network.rate_bps):
+        return np.inf
+    held_bytes = (network.delay_s + network.delay_back_s) * network.rate_bps / 8
+    return float(max(QUEUE_BDP * held_bytes, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * network.rate_bps / 8))
+
+
+def _awake_s(near: UnitTimes, far: UnitTimes, until_s: Floats, link: int) -> Floats:
+    """How much longer stages take because their hosts waited for the link: at each point.
+
+    A quota that came anew makes the edge's stage no quicker than its processor time; how much of it is left after the
+    work around a request is not known: half of it counts. Only the first link counts the host before it: all others
+    wait once.
+    """
+    awake_s = near.after_pause_s if near.cpu == 1 else near.after_pause_s / 2
+    before_s = np.maximum(awake_s, -(1 - near.cpu) * until_s) if link == 0 else 0.0
+    return np.asarray(np.where(until_s > 0, before_s, 0.0) + max(0.0, far.after_pause_s))
+
+
+def _sending_s(cost: BackendCost, payload_bytes: Floats, cpu: float) -> tuple[Floats, Floats]:
+    """The processor time of a request on both hosts of a link, the edge's over its share of a core.
+
+    The program that shapes the link runs on one of their cores or the other, as the kernel decides: half of it counts
+    on each. A host with a share of a core leaves it room.
+    """
+    half_s = cost.processor_s("shaper_s", payload_bytes) / 2
+    near_s = cost.processor_s("near_s", payload_bytes) / cpu
+    return near_s + (half_s if cpu == 1 else 0.0), cost.processor_s("far_s", payload_bytes) + half_s
+
+
+def _cores(profile: ModelProfile, names: Sequence[str]) -> tuple[int, ...]:
+    """The core of each host, where hosts are on one machine and share some; empty: none do."""
+    cores = [profile.hosts.get(name, {}).get("core") for name in names]
+    known = [int(core) for core in cores if core is not None]
+    return tuple(known) if len(known) == len(names) and len(set(known)) < len(known) else ()
 
 
 def of(
@@ -110,7 +203,7 @@ def of(
     latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
     if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
         raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
-    errors = _errors(usual, profile, splits, backend, slack)
+    errors = _errors(usual, profile, splits, networks, backend, slack)
     least = _at_best(usual, profile, at_best or networks, slack)
     return Forecast(
         latency_s,
@@ -136,48 +229,60 @@ def _scale(times: UnitTimes) -> float:
 
 
 def _errors(
-    usual: Chain, profile: ModelProfile, splits: Ints, backend: str, slack: Slack
+    usual: Chain, profile: ModelProfile, splits: Ints, networks: Sequence[Network], backend: str, slack: Slack
 ) -> tuple[Floats, Floats]:
     """The standard deviations of latency and throughput, as shares.
 
-    Units of one device err together, devices and links by themselves. The throughput errs as its slowest step does.
+    Units of one device err together, devices and links by themselves. The period of the throughput errs by as much as
+    any step would make it longer that takes its own standard deviation more.
     """
     names = roles(usual.hosts)
     link = np.arange(usual.hosts - 1)
     times = [profile.of(role, usual.batch_size) for role in names]
     spread_s = np.array([_until((each.high_s - each.low_s) / (2 * _NORMAL)) for each in times])
     stages_s = usual.stages_s(splits)
+    speeds = np.array([BETWEEN_RUNS if each.cpu == 1 else UNDER_QUOTA for each in times])
     of_stages_s = np.hypot(
         replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits),
-        BETWEEN_RUNS * stages_s,
+        speeds * stages_s,
     )
-    residuals = np.array([profile.cost(f"{near}-{far}", backend).residual for near, far in pairwise(names)])
+    costs = list(_costs(profile, networks, backend))
+    residuals = np.array([cost.residual for _, cost in costs])
     crossed = usual.payload_bytes[splits] > 0
     busy_s = usual.occupied_s[link, splits]
     overhead_s = np.where(crossed, usual.overhead_s[link, splits], 0.0)
     rtt_s = np.where(crossed, usual.conditions.delay_s + usual.conditions.delay_back_s, 0.0)
+    carried_s = usual.carried_s[link, splits]
     # A link whose probes pass is within its slack: two standard deviations.
-    wire_s = usual.carried_s[link, splits] - overhead_s - rtt_s
+    wire_s = carried_s - overhead_s - rtt_s
     off_s = np.maximum(slack.rtt * rtt_s, np.where(crossed, slack.rtt_floor_s, 0.0))
+    queues = np.array([_queue_bytes(network) for network in networks])
+    wire_bytes = usual.payload_bytes[splits] / GOODPUT
+    payload_bytes = usual.payload_bytes
+    resending = np.array([_resending_s(cost, network, payload_bytes) for network, cost in costs])
+    resending_s = resending[link, splits]
     of_links_s = np.sqrt(
-        (slack.rate / 2 * wire_s) ** 2 + (off_s / 2) ** 2 + (residuals[link] * overhead_s) ** 2
+        (slack.rate / 2 * wire_s) ** 2
+        + (off_s / 2) ** 2
+        + (np.maximum(residuals, ADDED) * (overhead_s - resending_s)) ** 2
+        + (RESENDING * resending_s) ** 2
+        + (WAITING * (carried_s - overhead_s)) ** 2
     )
     latency_s = usual.latency_s(splits)
     latency_error = np.sqrt((of_stages_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1)) / np.maximum(
         latency_s, np.finfo(float).tiny
     )
-    steps_s = np.hstack(
-        [stages_s, busy_s, np.where(crossed.any(axis=1), latency_s / usual.in_flight, 0.0)[:, None]]
-    )
-    shares = np.hstack(
-        [
-            of_stages_s / np.maximum(stages_s, np.finfo(float).tiny),
-            np.full(busy_s.shape, slack.rate / 2),
-            latency_error[:, None],
-        ]
-    )
-    slowest = steps_s.argmax(axis=1)
-    return latency_error, shares[np.arange(len(splits)), slowest]
+    waits_s = np.where(crossed.any(axis=1), latency_s / usual.in_flight, 0.0)[:, None]
+    hosts_s = usual.cores_s(splits)
+    of_hosts_s = np.hypot(of_stages_s, SENDING * (usual.steps_s(splits) - stages_s))
+    period_s = np.hstack([hosts_s, busy_s, waits_s]).max(axis=1)
+    depth = np.clip(np.ceil(SPARE * latency_s / np.maximum(period_s, 1e-12)), 2, usual.in_flight)
+    drops = np.isfinite(queues) & (depth[:, None] * wire_bytes > queues)
+    of_busy = np.where(drops, DROPPING, np.hypot(slack.rate / 2, FILLING))
+    longer_s = np.hstack(
+        [hosts_s + of_hosts_s, busy_s * (1 + of_busy), waits_s * (1 + latency_error[:, None])]
+    ).max(axis=1)
+    return latency_error, longer_s / np.maximum(period_s, np.finfo(float).tiny) - 1
 
 
 def _at_best(usual: Chain, profile: ModelProfile, networks: Sequence[Network], slack: Slack) -> Chain:
@@ -198,8 +303,14 @@ def _at_best(usual: Chain, profile: ModelProfile, networks: Sequence[Network], s
     return replace(
         usual,
         until_s=np.array([_until((1 - MARGIN) * min(1.0, _scale(each)) * each.least_s) for each in times]),
-        # What a quota lets a stage compute before it has to wait.
-        once_s=np.array([-(1 - each.cpu) * QUOTA_PERIOD_S for each in times]),
+        # The pauses that a quota owes a stage when it ends; no stage takes less than its processor time.
+        once_s=np.array(
+            [-(1 - each.cpu) * (QUOTA_PERIOD_S + QUOTA_TURN_S / each.cpu) * (each.cpu < 1) for each in times]
+        ),
+        least=np.array([each.cpu if each.cpu < 1 else 0.0 for each in times]),
         conditions=conditions(nearest),
         overhead_s=np.zeros_like(usual.overhead_s),
+        near_s=0.0,
+        far_s=0.0,
+        core=(),
     )

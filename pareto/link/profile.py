@@ -12,17 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
+from pareto.constants import QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
 from pareto.errors import UserError
 from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
 from pareto.link.units import show_delay, show_rate
 from pareto.validation import NAME, Bounds, check, read
 
 MAX_LIMIT_BYTES = 1 << 30
-QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
-"""The queue in front of a line where a profile sets no limit: twice what the link holds in a round trip, at least what
-the first window of a connection needs and home uplinks usually have, and what a gigabit interface's thousand packets
-are in time. docs/emulation.md has the reasons."""
-
 FREE_RATE_BPS = 10e9
 """What an unlimited link is taken to carry when its queue is sized."""
 

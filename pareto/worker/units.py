@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ from partitions.stage import Stage
 
 LEAST_RUNS = 6
 """What a median's interval needs, however slow the stage."""
+PAUSED_RUNS, PAUSE_S, PAUSED_MOST_S = 15, 0.02, 4.0
+"""Runs after a pause, which is about what a request waits for a network; fewer of a stage that is slow."""
 LEAST_SHARE = 0.01
 """Of a run: what is left of it at least when its waits are taken off."""
 MATRIX, GPU_MATRIX = 768, 8192
@@ -78,13 +80,26 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
                         units_s.append([device.between_s(*pair) for pair in pairs])
                 else:
                     ends, started = _Ends(device, request.cpu), time.perf_counter()
-                    (before_s, first), (after_s, last) = marks.of_run(bare, ends.stamp)
-                    took_s, within_s = time.perf_counter() - started, device.between_s(first, last)
-                    whole_s.append(_undisturbed(within_s, after_s - before_s))
+                    within_s, undisturbed_s = _whole_s(device, marks.of_run(bare, ends.stamp))
+                    took_s = time.perf_counter() - started
+                    whole_s.append(undisturbed_s)
                     outside_s.append(max(0.0, took_s - within_s - ends.reading_s))
+        paused_s, began = list[float](), time.perf_counter()
+        while len(paused_s) < PAUSED_RUNS and (
+            len(paused_s) < LEAST_RUNS or time.perf_counter() - began < PAUSED_MOST_S
+        ):
+            time.sleep(PAUSE_S)
+            ends = _Ends(device, request.cpu)
+            paused_s.append(_whole_s(device, marks.of_run(bare, ends.stamp))[1])
     window, runs = _steady(device, resident.stage, tensors, request.steady_s)
     return UnitRuns(
-        units_s, whole_s, outside_s, None if None in peaks else peaks, window=window, window_runs=runs
+        units_s,
+        whole_s,
+        outside_s,
+        None if None in peaks else peaks,
+        window=window,
+        window_runs=runs,
+        paused_s=paused_s,
     )
 
 
@@ -147,6 +162,13 @@ class _Ends:
         waited_s = self._waits.seconds()
         self.reading_s += time.perf_counter() - began
         return waited_s
+
+
+def _whole_s(device: Device, ends: Sequence[tuple[float, Any]]) -> tuple[float, float]:
+    """The seconds between the two stamps of a run, and the same without the waits for a core."""
+    (before_s, first), (after_s, last) = ends
+    within_s = device.between_s(first, last)
+    return within_s, _undisturbed(within_s, after_s - before_s)
 
 
 def _undisturbed(took_s: float, waited_s: float) -> float:

@@ -6,15 +6,31 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 from analysis.model_profile import BackendCost
 from pareto import backend_costs
-from pareto.backend_costs import MOST_BYTES, MOST_LINK_S, USUAL_BYTES, added, link_s
+from pareto.backend_costs import (
+    LEAST_STREAMED,
+    MOST_BYTES,
+    MOST_LINK_S,
+    MOST_STREAM_S,
+    USUAL_BYTES,
+    added,
+    link_s,
+    reading_of,
+    shaping_s,
+)
 from pareto.bench.run import Place
-from pareto.hosts.host import SERVER
+from pareto.constants import GOODPUT
+from pareto.hosts.host import EDGE, SERVER, End
+from pareto.hosts.testbed import Link
 from pareto.link.probe import Reading
+from pareto.link.profile import Direction, Profile
+from pareto.worker.bench import Taken, Timed
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.test_workers import FakeShaper
 
 SLOW = Reading(0.002, 8e6, 8e6)
 
@@ -25,10 +41,17 @@ class FakeEnds:
     def __init__(self, link: Callable[[int], float] = lambda nbytes: 0.0) -> None:
         self.link = link
         self.rounds: Iterator[int] = itertools.count()
+        self.streamed: list[float] = []
 
     def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
         late = 1.0 if next(self.rounds) % 3 == 2 and not kept else 0.0
         return [late + self.link(nbytes) + (1e-3 if way == "tcp" else 5e-3) + 2e-9 * nbytes] * count
+
+    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
+        """0.1 ms a payload at the near end; 0.2 ms, and 3 ns a byte, at the far end."""
+        assert 1 < in_flight <= count
+        self.streamed.append(count * self.link(nbytes))
+        return Timed([1.0], count * 1e-4, 0), Taken(count * (2e-4 + 3e-9 * nbytes), count, None)
 
 
 @pytest.fixture
@@ -63,6 +86,51 @@ def test_a_time_for_each_request_and_one_for_each_byte(costs: Callable[..., dict
     )
     assert (rpc.fixed_s, rpc.per_byte_s) == (pytest.approx(5e-3), pytest.approx(2e-9))
     assert tcp.payload_bytes.max() == 3_000_000
+
+
+def test_what_sending_takes_of_the_processors(costs: Callable[..., dict[str, BackendCost]]) -> None:
+    sizes = np.array([1e4, 1e6])
+    for reading in (None, Reading(0.01, 1e8, 1e8)):
+        tcp = costs(reading, 3_000_000)["tcp"]
+        assert tcp.processor_s("near_s", sizes) == pytest.approx([1e-4, 1e-4])
+        assert tcp.processor_s("far_s", sizes) == pytest.approx(2e-4 + 3e-9 * sizes)
+
+
+def test_payloads_that_take_a_link_long_are_not_streamed(
+    costs: Callable[..., dict[str, BackendCost]],
+) -> None:
+    tcp = costs(SLOW, 3_000_000)["tcp"]
+    assert (np.isnan(tcp.near_s) == (tcp.link_s > MOST_STREAM_S)).all()
+    assert np.isnan(tcp.near_s).any()
+    assert tcp.processor_s("near_s", np.array([1e6])) == pytest.approx(1e-4), "the others say"
+
+
+def test_a_relay_takes_processor_time_too(
+    monkeypatch: pytest.MonkeyPatch, costs: Callable[..., dict[str, BackendCost]]
+) -> None:
+    spent_s = itertools.count(step=0.01)
+    monkeypatch.setattr(backend_costs, "shaping_s", lambda _: next(spent_s))
+    tcp = costs(None, 3_000_000)["tcp"]
+    assert (tcp.shaper_s > 0).all()
+    assert (tcp.shaper_s <= 0.01 / LEAST_STREAMED).all()
+
+
+@pytest.mark.parametrize(
+    ("facts", "spent_s"), [({"relay": {"cpu_s": 2.5}}, 2.5), ({"netem": {}}, 0.0), ({}, 0.0)]
+)
+def test_only_a_relay_says_what_it_takes(facts: dict[str, object], spent_s: float) -> None:
+    class Shaping(FakeShaper):
+        def facts(self) -> dict[str, object]:
+            return facts
+
+    link = Link(*(End(role, "", "") for role in (EDGE, SERVER)), Shaping())
+    assert shaping_s(link) == spent_s
+
+
+def test_a_profile_read_as_a_link() -> None:
+    profile = Profile("", Direction(delay_s=0.01, rate_bps=1e6), Direction(delay_s=0.02))
+    reading = reading_of(profile)
+    assert (reading.rtt_s, reading.rate_bps, reading.rate_back_bps) == (0.03, GOODPUT * 1e6, None)
 
 
 def test_payloads_have_bounds(costs: Callable[..., dict[str, BackendCost]]) -> None:

@@ -18,6 +18,7 @@ from analysis import model_profile
 from pareto import backend_costs, model_profiles
 from pareto.backend_costs import PAYLOADS
 from pareto.console import console
+from pareto.constants import GOODPUT
 from pareto.errors import UserError
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.session import SessionLost
@@ -25,7 +26,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Profile
 from pareto.messages import Roofline, TimeUnits, UnitRuns
-from pareto.model_profiles import Kept, age, difference, folder_of, on_testbed, unit_times
+from pareto.model_profiles import USUAL, Kept, age, difference, folder_of, on_testbed, unit_times
 from pareto.prepare import Prepared, recipe
 from pareto.sweep import Sweep
 from pareto.workers import Workers
@@ -146,12 +147,16 @@ def test_every_device_is_measured_at_every_batch_size(
     assert (read.points, read.graph_digest) == (profile.points, profile.graph_digest)
 
 
-def test_backends_are_timed_over_links_that_nothing_shapes(measure: Callable[..., tuple[Kept, str]]) -> None:
+def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
+    measure: Callable[..., tuple[Kept, str]],
+) -> None:
     shaper = FakeShaper()
     kept, _ = measure(bed_of(remotes(), is_local=True, shaper=shaper))
-    assert shaper.applied == [Profile("none")]
+    assert shaper.applied == [Profile("none"), USUAL, Profile("none")]
     assert [cost.backend for cost in kept.profile.backends] == ["tcp", "rpc"]
-    assert kept.profile.cost("edge-server", "rpc").link_s.tolist() == [0.0] * PAYLOADS
+    bare, slowed = kept.profile.cost("edge-server", "rpc").parts
+    assert bare.link_s.tolist() == [0.0] * PAYLOADS
+    assert slowed.link_s == pytest.approx(0.01 + 8 / GOODPUT * bare.payload_bytes / 100e6)
 
 
 def test_a_real_link_is_probed(measure: Callable[..., tuple[Kept, str]]) -> None:
@@ -303,7 +308,9 @@ def test_medians_and_quantiles_are_over_runs() -> None:
     assert times.median_s.tolist() == [11.0, 10.0]
     assert times.least_s.tolist() == [2.0, 10.0]
     assert times.whole_s == (13.0, 13.0, 13.0, 12.0), "the last one is of the runs with marks"
-    assert times.outside_s == 0.5
+    assert (times.outside_s, times.after_pause_s) == (0.5, 0.0)
+    paused = UnitRuns(units_s, [13.0] * 21, [0.5] * 21, None, None, 0, [13.0, 14.5, 20.0])
+    assert unit_times(EDGE, {}, 1, 1.0, paused).after_pause_s == 1.5
     assert times.peak_bytes.tolist() == [5, 7]
 
 

@@ -29,6 +29,8 @@ def chain(hosts: int, units: int, seed: int = 0, in_flight: int = 64, batch_size
         overhead_s=1e-4 + 1e-9 * payloads * draws.random((links, 1)),
         batch_size=batch_size,
         in_flight=in_flight,
+        near_s=draws.choice([0.0, 0.003]) + 1e-8 * payloads,
+        far_s=draws.choice([0.0, 0.003], (links, 1)),
     )
 
 
@@ -98,6 +100,32 @@ def test_latency_is_stages_links_and_what_the_backend_adds() -> None:
     )
     assert of.throughput_ips(splits[:3]) == pytest.approx([2 / 0.1, 2 / 0.015, 2 / 0.3], rel=0.2)
     assert of.throughput_ips(splits[2:3]) == pytest.approx(2 / 0.3), "it never waits for the network"
+
+
+def test_hosts_send_beside_their_stages() -> None:
+    of = Chain(
+        np.array([[0, 0.01, 0.03], [0, 0.02, 0.03], [0, 0.01, 0.03]]),
+        np.zeros(3),
+        np.array([1000.0, 2000.0, 0.0]),
+        100.0,
+        Conditions(0.001, 1e9),
+        np.zeros((2, 3)),
+        in_flight=64,
+        near_s=np.array([[0.001, 0.002, 9.0]] * 2),
+        far_s=np.array([[0.004, 0.008, 9.0], [0.005, 0.006, 9.0]]),
+    )
+    splits = np.array([[0, 0], [1, 1], [1, 2], [2, 2]])
+    steps_s = [
+        [0.001, 0.004 + 0.001, 0.03 + 0.005],
+        [0.01 + 0.002, 0.008 + 0.002, 0.02 + 0.006],
+        [0.01 + 0.002, 0.01 + 0.008, 0],
+        [0.03, 0, 0],
+    ]
+    assert of.steps_s(splits).tolist() == [pytest.approx(row) for row in steps_s]
+    assert of.throughput_ips(splits) == pytest.approx([1 / max(row) for row in steps_s])
+    shared = replace(of, core=(0, 1, 0))
+    assert shared.throughput_ips(splits[:2]) == pytest.approx([1 / 0.036, 1 / 0.038])
+    assert shared.latency_s(splits).tolist() == of.latency_s(splits).tolist()
 
 
 def test_one_request_in_flight_leaves_one_best_split() -> None:

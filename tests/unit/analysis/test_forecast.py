@@ -10,7 +10,20 @@ import pytest
 
 from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
 from analysis.prediction import forecast
-from analysis.prediction.forecast import BETWEEN_RUNS, MARGIN, Slack, roles
+from analysis.prediction.forecast import (
+    ADDED,
+    BETWEEN_RUNS,
+    DROPPING,
+    FILLING,
+    MARGIN,
+    RESENDING,
+    RESENDING_RTTS,
+    RESENDING_S,
+    SENDING,
+    UNDER_QUOTA,
+    Slack,
+    roles,
+)
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Floats
 from pareto.constants import GOODPUT
@@ -115,8 +128,14 @@ def test_a_quota_lets_a_stage_end_before_it_waits() -> None:
         forecast.of(profile(cpu=cpu), np.array([[0], [1], [UNITS]]), [FAR], "tcp").least_latency_s
         for cpu in (1.0, 0.25)
     )
-    # The first unit's millisecond is less than what the quota allows at once.
-    assert whole - shared == pytest.approx([0, 0.95 * (1 - MARGIN) * 0.001, 0.75 * 0.005])
+    # Its first unit's 0.25 ms of processor time are less than a turn.
+    assert whole - shared == pytest.approx(
+        [
+            0,
+            0.75 * 0.95 * (1 - MARGIN) * 0.001,
+            min(0.75 * (0.005 + 0.004 / 0.25), 0.75 * 0.95 * (1 - MARGIN) * 0.021),
+        ]
+    )
 
 
 def test_errors_are_those_of_devices_link_and_backend() -> None:
@@ -124,11 +143,110 @@ def test_errors_are_those_of_devices_link_and_backend() -> None:
     of_device = np.hypot(0.02 / 1.96, BETWEEN_RUNS)
     assert alone.latency_error == pytest.approx([of_device])
     assert alone.throughput_error == pytest.approx([of_device])
-    crossing = forecast.of(profile(), np.array([[2]]), [FAR], "tcp")
-    assert crossing.throughput_error == pytest.approx([0.01]), "the link is the slowest step"
-    assert crossing.latency_error[0] < 0.02
+    crossing = forecast.of(profile(), np.array([[2], [4]]), [FAR], "tcp")
+    filled = np.hypot(0.01, FILLING)
+    assert crossing.throughput_error == pytest.approx([DROPPING, filled]), (
+        "the link is the slowest step; its queue holds two of the smaller payloads"
+    )
+    assert (crossing.latency_error < 0.02).all()
     vague = forecast.of(profile(), np.array([[2]]), [FAR], "tcp", slack=Slack(rate=0.5))
     assert vague.latency_error[0] > 0.1
+
+
+NEAR = Network(0.001, 1e9, 0.001, 1e9)
+SIZES = np.array([1e3, 1e5, 1e6])
+
+
+def with_costs(of: ModelProfile, **costs: object) -> ModelProfile:
+    return replace(of, backends=tuple(replace(cost, **costs) for cost in of.backends))  # type: ignore[arg-type]
+
+
+def test_hosts_send_beside_their_stages_and_the_relay_runs_on_either() -> None:
+    splits = np.array([[3], [UNITS]])
+    plain = forecast.of(profile(), splits, [NEAR], "tcp")
+    assert plain.throughput_ips == pytest.approx([1 / 0.006, 1 / 0.021])
+    taken = {"near_s": np.full(3, 0.002), "far_s": np.full(3, 0.001), "shaper_s": np.full(3, 0.006)}
+    said = forecast.of(with_costs(profile(), **taken), splits, [NEAR], "tcp")
+    assert said.throughput_ips == pytest.approx([1 / (0.006 + 0.002 + 0.003), 1 / 0.021])
+    assert said.latency_s.tolist() == plain.latency_s.tolist(), "its round trips have it"
+    assert said.most_throughput_ips.tolist() == plain.most_throughput_ips.tolist(), "a bound has none of it"
+    busy_s = np.hypot(SENDING * 0.005, np.hypot(0.006 * 0.02 / 1.96, BETWEEN_RUNS * 0.006))
+    assert said.throughput_error[0] == pytest.approx(busy_s / 0.011)
+    shared = forecast.of(with_costs(profile(cpu=0.5), **taken), splits, [NEAR], "tcp")
+    assert shared.throughput_ips[0] == pytest.approx(1 / (0.006 + 0.002 / 0.5)), (
+        "a share leaves the relay room"
+    )
+
+
+def test_hosts_on_one_core_wait_for_each_other() -> None:
+    splits = np.array([[2, 4]])
+    cores = {role: {"core": number % 2} for number, role in enumerate(roles(3))}
+    alone, shared = (
+        forecast.of(of, splits, [NEAR, NEAR], "tcp") for of in (profile(3), replace(profile(3), hosts=cores))
+    )
+    edge_s, middle_s, server_s = 0.003, 0.007 / 4, 0.011 / 7
+    assert alone.throughput_ips == pytest.approx([1 / max(edge_s, middle_s, server_s)])
+    assert shared.throughput_ips == pytest.approx([1 / (edge_s + server_s)])
+    assert shared.latency_s.tolist() == alone.latency_s.tolist()
+
+
+def test_stages_take_longer_after_a_wait_for_the_network() -> None:
+    splits = np.array([[0], [2], [UNITS]])
+    of = profile(after_pause_s=0.0005)
+    of = replace(of, times=(of.times[0], replace(of.times[1], after_pause_s=0.0002)))
+    more_s = (
+        forecast.of(of, splits, [FAR], "tcp").latency_s
+        - forecast.of(profile(), splits, [FAR], "tcp").latency_s
+    )
+    assert more_s == pytest.approx([0.0002, 0.0007, 0], abs=1e-12), (
+        "without units, or alone, a host wakes none"
+    )
+
+
+def test_a_quota_that_came_anew_while_the_edge_waited_makes_it_no_quicker_than_its_processor() -> None:
+    splits = np.array([[0], [1], [5], [UNITS]])
+    without, with_pause = (
+        forecast.of(profile(cpu=0.25, after_pause_s=pause_s), splits, [FAR], "tcp")
+        for pause_s in (0.0, -0.003)
+    )
+    saved_s = without.latency_s - with_pause.latency_s
+    assert saved_s == pytest.approx([0, 0.75 * 0.001, 0.003 / 2, 0], abs=1e-12)
+    assert without.latency_error[-1] == pytest.approx(np.hypot(0.02 / 1.96, UNDER_QUOTA))
+
+
+def test_a_link_that_slows_nothing_has_the_cost_of_such_a_link() -> None:
+    link_s = 0.01 + 8e-8 * SIZES
+    slowed = BackendCost("edge-server", "tcp", SIZES, link_s + 0.005, link_s)
+    of = profile()
+    both = replace(of, backends=(of.backends[0].and_of(slowed),))
+    bare = Network(0.0, np.inf)
+    split = np.array([[2]])
+    assert forecast.of(both, split, [bare], "tcp").latency_s == pytest.approx(
+        forecast.of(of, split, [bare], "tcp").latency_s
+    )
+    more_s = forecast.of(both, split, [FAR], "tcp").latency_s - forecast.of(of, split, [FAR], "tcp").latency_s
+    assert more_s == pytest.approx([0.005 - 0.001 - 160_000e-9])
+
+
+def test_what_a_queue_drops_is_sent_again_by_a_backend_that_sends_more_than_it_holds() -> None:
+    sizes = np.array([1e3, 1e5, 1e6])
+    link_s = 0.01 + 8e-8 * sizes
+    calm = with_costs(profile(), payload_bytes=sizes, trip_s=link_s + 0.001, link_s=link_s)
+    resending = with_costs(calm, trip_s=(link_s + 0.001) * [1, 1, 2])
+    of = [replace(each, points=(("input", 400_000), *each.points[1:])) for each in (calm, resending)]
+    plain, again = (forecast.of(each, np.array([[0], [2]]), [FAR], "tcp") for each in of)
+    resent_s = RESENDING_S + RESENDING_RTTS * 0.1
+    assert again.latency_s - plain.latency_s == pytest.approx([resent_s, 0], abs=1e-6), (
+        "the queue holds 256 KiB"
+    )
+    assert again.latency_error[0] * again.latency_s[0] == pytest.approx(RESENDING * resent_s, rel=0.02)
+    assert again.least_latency_s.tolist() == plain.least_latency_s.tolist()
+
+
+def test_what_a_backend_adds_is_not_known_better_than_its_probes_or_a_share_of_it() -> None:
+    close = Network(1e-6, 1e12)
+    said = forecast.of(with_costs(profile(), trip_s=np.full(3, 0.1)), np.array([[0]]), [close], "tcp")
+    assert said.latency_error[0] * said.latency_s[0] == pytest.approx(ADDED * 0.1, rel=0.01)
 
 
 def test_times_of_nothing_are_refused() -> None:
