@@ -14,8 +14,8 @@ another testbed; it is empty where all runs are alike."""
 CELL = [*CONDITION, "backend", "point"]
 TRIAL = ["run", *CELL, "round"]
 SETTLED = "settled"
-"""A column that runs with a search have: how a cell was struck off; of one that was not, empty text among trials, and
-`MEASURED` beside the front."""
+"""A column that runs with a search have: how a cell was struck off; of one that was not, `MEASURED` beside the front,
+and empty text among trials. Trials of runs without a search, beside those of one, have `MEASURED`."""
 MEASURED = "measured"
 NONE = ""
 """The backend of a point where nothing crosses."""
@@ -82,7 +82,18 @@ def link_number(near: str) -> int:
 
 def competing(trials: pd.DataFrame) -> pd.DataFrame:
     """The trials of cells that no search struck off: what was measured fewer times than the others is not compared."""
-    return trials[trials[SETTLED] == ""] if SETTLED in trials else trials
+    return trials[~is_struck(trials)] if SETTLED in trials else trials
+
+
+def is_struck(trials: pd.DataFrame) -> pd.Series:
+    """Which of these trials, with the column `SETTLED`, are of a cell that a search struck off."""
+    return ~trials[SETTLED].isin(["", MEASURED])
+
+
+def searched(trials: pd.DataFrame) -> pd.DataFrame:
+    """The conditions of which a run was a search: one row each, the columns of `CONDITION`."""
+    of_searches = trials[trials[SETTLED] != MEASURED] if SETTLED in trials else trials.head(0)
+    return of_searches[CONDITION].drop_duplicates()
 
 
 def struck_off(rows: pd.DataFrame) -> pd.Series:

@@ -5,11 +5,15 @@ less is better (`losses`: the logarithm of the latency, and of one over the thro
 
     measured = the cell's level + what the whole round shares + noise of this trial
 
-A cell is struck off when another one is better in both objectives, and the probability that this is chance, over all
-looks and all pairs of cells that were measured, is `ALPHA` at most (Bonferroni's inequality; half of it goes to each):
+What the forecast puts on the front, or near it, is measured first and has two thirds of the rounds to itself; all else
+joins then. A cell is struck off when another one is better in both objectives, and the probability that this is chance,
+over all looks, is `ALPHA` at most (Bonferroni's inequality; half of it goes to each):
 
-- by physics: the other's level is below this cell's bound, which needs no trial of this cell;
-- by rounds: the other's level is below this cell's, in differences that the rounds' own effects cancel from.
+- by physics: the other's level is below this cell's bound, which needs no trial of this cell. Only the other's noise
+  can be wrong, so the probabilities of all others that were measured add up, whatever the number of such cells;
+- by rounds: the other's level is below this cell's, in differences that the rounds' own effects cancel from. All pairs
+  add up whose first cell may be struck off wrongly: those not struck off yet (Holm, "A simple sequentially rejective
+  multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 
 A strike is taken back when later rounds of the other cell make the difference less certain. Eliminating arms that are
 surely dominated, and giving what that saves to the rest, is due to Auer, Chiang, Ortner & Drugan, "Pareto front
@@ -21,8 +25,9 @@ set identification: the fixed budget setting", AISTATS 2024.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -30,6 +35,7 @@ import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 from scipy.special import stdtr
 
+from analysis.fronts.shared_rounds import nondominated
 from analysis.statistics.posterior import moderated
 from analysis.statistics.samples import Bools, Floats, Ints
 
@@ -82,6 +88,15 @@ class Prospects:
         likely = max(LIKELY, float(np.sort(worst)[:LEAST_LIKELY][-1])) if len(worst) else LIKELY
         return np.asarray((worst > 0).astype(np.int64) + (worst > likely))
 
+    @cached_property
+    def weights(self) -> Floats:
+        """Of each cell: what share of the probability of a wrong strike is for strikes by it; all add up to 1.
+
+        In equal parts for each tier: a cell that cannot be on the front is beaten by one that is, which is likely.
+        """
+        _, tier, count = np.unique(self.tiers, return_inverse=True, return_counts=True)
+        return np.asarray(1.0 / (len(count) * count[tier]))
+
 
 def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
     """The two objectives on the scale where less is better: an array with an axis more, of length 2."""
@@ -109,6 +124,13 @@ class Strikes:
             np.zeros(cells, dtype=bool),
         )
 
+    def put(self, cells: Ints, how: str, by: Ints, chance: Floats) -> None:
+        """Strike these cells off where the probability, within a look's share of all, is half of `ALPHA` at most."""
+        self.chance[cells] = np.minimum(1.0, chance)
+        struck = self.chance[cells] <= ALPHA / 2
+        self.how[cells[struck]] = how
+        self.by[cells[struck]] = by[struck]
+
     def over(self, kept: Strikes, stays: Bools) -> Strikes:
         """These strikes, with those of `kept` where they stay."""
         return Strikes(
@@ -122,12 +144,11 @@ class Strikes:
 class Look:
     """What the rows so far say of the cells of one condition."""
 
-    def __init__(self, prospects: Prospects, measured: Floats, looks: int) -> None:
-        """measured: rounds x cells x 2, `losses`, NaN without a valid trial. looks: how many there will be at most."""
+    def __init__(self, prospects: Prospects, measured: Floats) -> None:
+        """measured: rounds x cells x 2, `losses`, NaN without a valid trial."""
         self.prospects = prospects
         self.measured = measured
         self.known: Bools = np.asarray(~np.isnan(measured).any(axis=2))
-        self.looks = looks
         self.cells = np.flatnonzero(self.known.any(axis=0))
         """Those that were measured; all that follows is about these."""
         self._fit()
@@ -144,11 +165,13 @@ class Look:
         in_round = k.sum(axis=1)
         laplacian = np.diag(k.sum(axis=0)) - (k / in_round[:, None]).T @ k
         self.parts, self.part = connected_components(laplacian != 0, directed=False)
-        inverse = np.linalg.pinv(laplacian, hermitian=True)
+        # What a connected part has in common is all that it leaves open: with that added, it can be inverted.
+        same = (self.part[:, None] == self.part[None]) / np.bincount(self.part)[self.part] if len(k) else 0.0
+        inverse = np.linalg.inv(laplacian + same) - same
         right = np.einsum("rc,rco->co", k, x - x.sum(axis=1, keepdims=True) / in_round[:, None, None])
         self.levels = inverse @ right
         own = np.diag(inverse)
-        self.apart = own[:, None] + own[None] - 2 * inverse
+        self.apart = np.maximum(0.0, own[:, None] + own[None] - 2 * inverse)
         self.count = k.sum(axis=0)
         effects = np.einsum("rc,rco->ro", k, x - self.levels) / in_round[:, None]
         self.residual = np.where(known[..., None], x - self.levels - effects[:, None], 0.0)
@@ -157,68 +180,54 @@ class Look:
         """Levels in a round like the mean of all so far, also of cells that were not in all of them."""
         self.first = known, x
 
-    def _noises(self) -> list[tuple[Floats, float]]:
+    def _noise(self) -> tuple[Floats, float] | None:
         """What is known of one trial's noise: variances, cells x 2, with their degrees of freedom.
 
-        From repeated rounds; and from how far the round with most cells scatters about the forecast, which holds the
-        forecast's own error too, so that it is no less.
+        From repeated rounds; as long as these are too few, from how far the round with most cells scatters about the
+        forecast, which holds the forecast's own error too, so that it is no less. Which of them depends on how many
+        trials there are alone, not on what they measured.
         """
-        sources = []
-        repeats = np.maximum(self.count - 1, 0).astype(np.int64)
         if self.freedom >= LEAST_FREEDOM:
+            repeats = np.maximum(self.count - 1, 0).astype(np.int64)
             share = repeats.sum() / self.freedom
             made = [moderated(share * (self.residual[..., o] ** 2).sum(axis=0), repeats) for o in (0, 1)]
             variances = np.stack([variance for variance, _ in made], axis=1)
-            sources.append((variances, max(1.0, min(free for _, free in made) / share)))
+            return variances, max(1.0, min(free for _, free in made) / share)
         known, x = self.first
-        row = int(known.sum(axis=1).argmax()) if len(known) else 0
-        if len(known):
-            off = np.where(known[row][:, None], x[row] - self.prospects.expected[self.cells], np.nan)
-            off = off[~np.isnan(off).any(axis=1)]
-            if len(off) > LEAST_FREEDOM:
-                variance = off.var(axis=0, ddof=1)
-                sources.append((np.broadcast_to(variance, (len(self.cells), 2)), len(off) - 1.0))
-        return sources
+        if not len(known):
+            return None
+        row = int(known.sum(axis=1).argmax())
+        off = np.where(known[row][:, None], x[row] - self.prospects.expected[self.cells], np.nan)
+        off = off[~np.isnan(off).any(axis=1)]
+        if len(off) <= LEAST_FREEDOM:
+            return None
+        return np.broadcast_to(off.var(axis=0, ddof=1), (len(self.cells), 2)), len(off) - 1.0
 
-    def strikes(self) -> Strikes:
-        """Which cells are struck off by what is known now, whatever was before."""
+    def strikes(self, standing: Bools, share: float) -> Strikes:
+        """Which cells are struck off by what is known now.
+
+        standing: those that are struck off already. share: of the probability of a wrong strike, how much this look
+        may use.
+        """
         cells = len(self.prospects.expected)
-        result, sources = Strikes.none(cells), self._noises()
-        unmeasured = np.setdiff1d(np.arange(cells), self.cells)
-        for variance, freedom in sources:
-            error = np.sqrt(variance / self.count[:, None] + FLOOR**2)
-            under = stdtr(freedom, (self.usual - self._bounds[self.cells]) / error).min(axis=1)
-            result.below[self.cells] |= len(sources) * 2 * self.looks * len(self.cells) * under <= ALPHA
-        for variance, freedom in sources:
-            self._take(result, self.cells, ROUNDS, len(sources) * self._by_rounds(variance, freedom))
-            if not result.below.any():
-                self._take(
-                    result,
-                    unmeasured,
-                    PHYSICS,
-                    len(sources) * self._by_physics(unmeasured, variance, freedom),
-                )
-        result.how[result.chance > ALPHA / 2] = ""
-        result.by[result.chance > ALPHA / 2] = -1
+        result, noise = Strikes.none(cells), self._noise()
+        if noise is None:
+            return result
+        variance, freedom = noise
+        error = np.sqrt(variance / self.count[:, None] + FLOOR**2)
+        under = stdtr(freedom, (self.usual - self._bounds[self.cells]) / error).min(axis=1)
+        result.below[self.cells] = 2 * len(self.cells) * under / share <= ALPHA
+        by, chance = self._by_rounds(variance, freedom, standing)
+        result.put(self.cells, ROUNDS, by, chance / share)
+        if not result.below.any():
+            unmeasured = np.setdiff1d(np.arange(cells), self.cells)
+            by, chance = self._by_physics(unmeasured, error, freedom)
+            result.put(unmeasured, PHYSICS, by, chance / share)
         return result
 
     def front(self, among: Bools) -> Bools:
-        """Which of these cells that were measured none other of them dominates, by the levels."""
-        result = np.zeros(len(among), dtype=bool)
-        kept = among[self.cells]
-        levels = self.levels[kept]
-        beaten = (levels[:, None] > levels[None]).all(axis=2).any(axis=1)
-        result[self.cells[kept][~beaten]] = True
-        return result
-
-    def _take(self, result: Strikes, cells: Ints, how: str, chance: Floats) -> None:
-        """Put the surest strike of each of these cells into the result. chance: these cells x measured cells."""
-        best = chance.argmin(axis=1)
-        least = np.minimum(1.0, chance[np.arange(len(cells)), best])
-        better = least < result.chance[cells]
-        result.chance[cells[better]] = least[better]
-        result.by[cells[better]] = self.cells[best[better]]
-        result.how[cells[better]] = how
+        """Which of these cells that were measured none other of them dominates, by the rounds that each two share."""
+        return nondominated(np.where(among[:, None], self.measured, np.nan), (False, False))
 
     @cached_property
     def _bounds(self) -> Floats:
@@ -227,25 +236,49 @@ class Look:
         known = moved[~np.isnan(moved).any(axis=1)]
         return self.prospects.bound + (np.minimum(0.0, np.median(known, axis=0)) if len(known) else 0.0)
 
-    def _by_rounds(self, variance: Floats, freedom: float) -> Floats:
-        """The probability, over all looks and pairs, that each measured cell is not worse than each other: m x m."""
-        m = len(self.cells)
-        gap = self.levels[:, None] - self.levels[None]
-        larger = np.maximum(variance[:, None], variance[None])
-        error = np.sqrt(self.apart[..., None] * larger + 2 * FLOOR**2)
-        no_better = stdtr(freedom, -(gap + SAME) / error).max(axis=2)
-        worse = 2 * stdtr(freedom, -(gap - SAME) / error).min(axis=2)
-        chance = np.maximum(no_better, worse)
-        chance[self.part[:, None] != self.part[None]] = 1.0
-        np.fill_diagonal(chance, 1.0)
-        return np.asarray(self.looks * m * max(1, m - 1) * chance)
+    def _by_rounds(self, variance: Floats, freedom: float, standing: Bools) -> tuple[Ints, Floats]:
+        """Of each measured cell: which one strikes it most surely, and the probability that it is not worse than that
+        one, over all pairs of this look.
 
-    def _by_physics(self, cells: Ints, variance: Floats, freedom: float) -> Floats:
-        """The same of these cells' bounds against each measured cell: cells x m."""
-        gap = self._bounds[cells][:, None] - self.usual[None]
-        error = np.sqrt(variance / self.count[:, None] + FLOOR**2)
-        chance = stdtr(freedom, -gap / error[None]).sum(axis=2)
-        return np.asarray(np.where(np.isnan(chance), 1.0, self.looks * len(self.cells) * chance))
+        Of all pairs those count whose second cell may still be on the front: the fewer are left, the surer is a strike
+        (Holm 1979).
+        """
+        left = ~standing[self.cells]
+        worse = self.levels[:, None] - self.levels[None]
+        error = np.sqrt(self.apart[..., None] * np.maximum(variance[:, None], variance[None]) + 2 * FLOOR**2)
+        no_better, behind = ((worse + SAME) / error).min(axis=2), ((worse - SAME) / error).max(axis=2)
+        chance = np.ones(no_better.shape)
+        # Elsewhere the probability is too large to matter.
+        tried = (np.minimum(no_better, behind) > 1) & (self.part[:, None] == self.part[None])
+        chance[tried] = np.maximum(stdtr(freedom, -no_better[tried]), 2 * stdtr(freedom, -behind[tried]))
+        chance /= self.prospects.weights[self.cells]
+        by, least = _least(chance)
+        order = np.argsort(least[left], kind="stable")
+        count = np.full(len(least), max(1.0, left.sum()))
+        each = left.sum() - np.arange(left.sum())
+        stepped = np.empty(left.sum())
+        stepped[order] = np.maximum.accumulate(least[left][order] * each)
+        result = least * count
+        result[left] = stepped
+        return self.cells[by], result
+
+    def _by_physics(self, cells: Ints, error: Floats, freedom: float) -> tuple[Ints, Floats]:
+        """The same of these cells' bounds against each measured cell. A bound does not vary: so only how many cells
+        were measured counts.
+        """
+        ahead = (self._bounds[cells][:, None] - self.usual[None]) / error[None]
+        chance = np.ones(ahead.shape[:2])
+        tried = (ahead > 1).all(axis=2)
+        chance[tried] = stdtr(freedom, -ahead[tried]).sum(axis=1)
+        chance /= self.prospects.weights[self.cells]
+        by, least = _least(chance)
+        return self.cells[by], least
+
+
+def _least(chance: Floats) -> tuple[Ints, Floats]:
+    """Where each row is least, and how much that is."""
+    by = chance.argmin(axis=1)
+    return by, chance[np.arange(len(by)), by]
 
 
 @dataclass(frozen=True)
@@ -262,41 +295,100 @@ class Decision:
     when: Ints
 
 
-def decide(prospects: Prospects, measured: Floats, tried: Bools, rounds: int, looks: int) -> Decision:
-    """What to measure after these trials, by making every decision so far again.
+@dataclass(frozen=True)
+class _State:
+    """Where a search stands after a look at rows with this digest."""
 
-    measured: rounds x cells x 2, `losses`, NaN without a valid trial. tried: rounds x cells, whether there is a trial,
-    valid or not. rounds: how many each cell gets that is not struck off. looks: how many there will be at most.
+    rows: bytes
+    when: Ints
+    strikes: Strikes
+    front: Bools
 
-    A strike stands until its probability to be chance exceeds `MOVED`. A cell that comes back lacks rounds. Where it
-    is on the front by the levels, they are made up for by rounds of that front, but not more than as many again.
+
+class Search:
+    """The decisions of one condition's search. Each is a function of the rows; looks at rows that did not change since
+    are kept.
     """
-    cells = len(prospects.expected)
-    when, strikes = np.zeros(cells, dtype=np.int64), Strikes.none(cells)
-    front = np.ones(cells, dtype=bool)
-    for number in range(1, max(len(tried), 2 * rounds) + 1):
-        done = _first(tried, number)
-        missing = front & (when == 0) & (done[: number - 1].sum(axis=0) < rounds)
-        if number > max(rounds, len(tried)) and not missing.any():
-            break
-        # Of the first round, the likeliest cells come first, with a look before the others. A later round is one part.
-        for part in prospects.tiers[None] <= (np.arange(3)[:, None] if number == 1 else 2):
-            due = part & (when == 0) & ~done[number - 1]
-            if number > rounds:
-                due &= front & missing.any()
-            if due.any():
-                return Decision(number, due, strikes, when)
-            so_far = _first(measured, number)
-            if number == 1:
-                so_far[0, ~part] = np.nan
-            look = Look(prospects, so_far, looks)
-            now = look.strikes()
-            is_struck = now.how != ""
-            stays = (when > 0) & ~is_struck & (now.chance <= MOVED) & ~now.below.any()
-            when = np.where(is_struck | stays, np.where(when > 0, when, number), 0)
-            strikes = now.over(strikes, stays)
-            front = look.front(when == 0)
-    return Decision(0, np.zeros(cells, dtype=bool), strikes, when)
+
+    def __init__(self, prospects: Prospects, rounds: int, *, grows: bool = False) -> None:
+        """rounds: how many each cell gets that is not struck off. grows: whether more rounds may be added."""
+        self.prospects, self.rounds, self.grows = prospects, rounds, grows
+        self.joins = 1 if (prospects.tiers < 2).all() else 1 + 2 * rounds // 3
+        """The round in which cells that are not likely are measured for the first time: by then those that can strike
+        them off are known well."""
+        self._states: list[_State] = []
+
+    def decide(self, measured: Floats, tried: Bools) -> Decision:
+        """What to measure after these trials, by making every decision so far again.
+
+        measured: rounds x cells x 2, `losses`, NaN without a valid trial. tried: rounds x cells, whether there is a
+        trial, valid or not.
+
+        A strike stands until its probability to be chance exceeds `MOVED`. A cell that joined late, or comes back,
+        lacks rounds. Where it is on the front, they are made up for by rounds of that front, but not more than as many
+        again.
+        """
+        cells, rounds = len(self.prospects.expected), self.rounds
+        state = _State(
+            b"",
+            np.zeros(cells, dtype=np.int64),
+            Strikes.none(cells),
+            np.ones(cells, bool),
+        )
+        step = 0
+        for number in range(1, max(len(tried), 2 * rounds) + 1):
+            done = _first(tried, number)
+            missing = state.front & (state.when == 0) & (done[: number - 1].sum(axis=0) < rounds)
+            if number > max(rounds, len(tried)) and not missing.any():
+                break
+            for part in self._parts(number):
+                due = part & (state.when == 0) & ~done[number - 1]
+                if number > rounds:
+                    due &= state.front & missing.any()
+                if due.any():
+                    return Decision(number, due, state.strikes, state.when)
+                rows = _first(measured, number)
+                if number == 1:
+                    rows[0, ~part] = np.nan
+                state = self._after(step, number, state, rows)
+                step += 1
+        return Decision(0, np.zeros(cells, dtype=bool), state.strikes, state.when)
+
+    def _parts(self, number: int) -> Bools:
+        """The cells of a round, part by part, each with those before it: parts x cells."""
+        tiers = self.prospects.tiers
+        present = np.unique(tiers if number >= self.joins else tiers[tiers < 2])
+        return np.asarray(tiers <= (present if number == 1 else present[-1:])[:, None])
+
+    def _after(self, step: int, number: int, state: _State, rows: Floats) -> _State:
+        """The state after one look more."""
+        digest = blake2b(rows.tobytes()).digest()
+        if step < len(self._states):
+            if self._states[step].rows == digest:
+                return self._states[step]
+            del self._states[step:]
+        look, share = Look(self.prospects, rows), self._share(step)
+        if not share:
+            self._states.append(replace(state, rows=digest, front=look.front(state.when == 0)))
+            return self._states[-1]
+        now = look.strikes(state.when > 0, share)
+        is_struck = now.how != ""
+        stays = (state.when > 0) & ~is_struck & (now.chance <= MOVED) & ~now.below.any()
+        when = np.where(is_struck | stays, np.where(state.when > 0, state.when, number), 0)
+        self._states.append(_State(digest, when, now.over(state.strikes, stays), look.front(when == 0)))
+        return self._states[-1]
+
+    def _share(self, step: int) -> float:
+        """How much of the probability of a wrong strike the look after so many others may use; all have 1 at most.
+
+        Where rounds may be added without end, half of it is theirs. Where not, a look after the last round strikes
+        nothing off: that would save nothing.
+        """
+        looks = len(self._parts(1)) + self.rounds - 1
+        if not self.grows:
+            return 1 / looks if step < looks else 0.0
+        added = step - looks
+        return 1 / (2 * looks) if added < 0 else 0.5 / ((added + 1) * (added + 2))
 
 
 def _first(rows: Any, number: int) -> Any:

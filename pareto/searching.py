@@ -13,9 +13,8 @@ from analysis.prediction import forecast
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
 from pareto.console import duration
-from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
-from pareto.search import PHYSICS, Decision, Prospects, decide, gaps, losses
+from pareto.search import PHYSICS, Decision, Prospects, Search, gaps, losses
 from pareto.store import Row, Store
 from pareto.sweep import Cell, Condition, Networks, Sweep
 
@@ -51,6 +50,11 @@ class Searching:
         self._prospects = {
             condition: self._foreseen(condition, cells, profiles.get(condition[0]))
             for condition, cells in self.cells.items()
+        }
+        grows = self._sweep.until is not None or self._sweep.budget is not None
+        self._searches = {
+            condition: Search(known, self._sweep.trials, grows=grows)
+            for condition, known in self._prospects.items()
         }
 
     def update(self) -> None:
@@ -113,11 +117,8 @@ class Searching:
 
     def _decide(self, condition: Condition, rounds: int | None = None) -> Decision:
         """The decision after so many rounds of a condition; None: after all."""
-        grows = self._sweep.until is not None or self._sweep.budget is not None
-        looks = MOST_ROUNDS if grows else 2 * self._sweep.trials + 2
         table = self._tables[condition]
-        measured, tried = table.measured[:rounds], table.tried[:rounds]
-        return decide(self._prospects[condition], measured, tried, self._sweep.trials, looks)
+        return self._searches[condition].decide(table.measured[:rounds], table.tried[:rounds])
 
     def last(self, condition: Condition) -> int:
         """The last round that any cell of the condition was in."""
@@ -257,7 +258,7 @@ class Searching:
 
 @dataclass(frozen=True)
 class Trials:
-    """A condition's trials so far: `measured` and `tried` as `pareto.search.decide` takes them, and what they took.
+    """A condition's trials so far: `measured` and `tried` as a `Search` takes them, and what they took.
 
     took_s: rounds x cells, NaN without a trial.
     """

@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy
+from analysis.fronts import energy, shared_rounds
 from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, cells
 from analysis.fronts.objectives import Objective, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends
-from analysis.points import CONDITION, NONE, competing, order, order_backends, pooled
+from analysis.points import CELL, CONDITION, NONE, competing, order, order_backends, pooled, searched
 from analysis.statistics import posterior
 from analysis.statistics.noise import floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
@@ -129,12 +129,30 @@ class Draws:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Trials as their cells (`analysis.fronts.cells.cells`), with the draws of one condition after another."""
+    """Trials as their cells (`analysis.fronts.cells.cells`), with the draws of one condition after another.
+
+    of_searches: the valid trials of conditions of which a run was a search.
+    """
 
     rows: pd.DataFrame
     objectives: tuple[Objective, ...]
     where: Where
     draws: Iterator[Draws]
+    of_searches: pd.DataFrame
+
+    def measured(self, cells: pd.DataFrame, columns: Sequence[str]) -> Floats | None:
+        """What each round measured of some cells of one condition: rounds x cells x columns, NaN where there is none.
+
+        None where no run of the condition was a search.
+        """
+        if self.of_searches.empty:
+            return None
+        trials = self.of_searches.merge(cells[CONDITION].drop_duplicates(), on=CONDITION)
+        if trials.empty:
+            return None
+        tables = shared_rounds.in_rounds(trials, cells, [*MEDIANS, *ENERGIES, *ACTIVES])
+        tables |= _made(tables, cells, set(columns))
+        return np.stack([tables[column] for column in columns], axis=2)
 
 
 def prepared(
@@ -151,6 +169,7 @@ def prepared(
     wanted, constraint = chosen(objectives), Where.parse(where)
     of_objectives = [objective.column for objective in wanted]
     known = floors(trials, of_objectives)
+    conditions = searched(trials)
     trials = pooled(competing(trials))
     rows = cells(trials)
 
@@ -181,7 +200,22 @@ def prepared(
 
     groups = (frame.groupby(CONDITION, dropna=False, observed=True) for frame in (ok, measured))
     pairs = zip(*groups, strict=True)
-    return Prepared(rows, wanted, constraint, (of_condition(ok, rows) for (_, ok), (_, rows) in pairs))
+    return Prepared(
+        rows,
+        wanted,
+        constraint,
+        (of_condition(ok, rows) for (_, ok), (_, rows) in pairs),
+        _valid(trials, conditions),
+    )
+
+
+def _valid(trials: pd.DataFrame, conditions: pd.DataFrame) -> pd.DataFrame:
+    """The valid trials of these conditions, with all that a cell may be judged by."""
+    columns = [*CELL, "run", "round", *MEDIANS, *ENERGIES, *ACTIVES]
+    if conditions.empty:
+        return pd.DataFrame(columns=columns)
+    valid = trials.reindex(columns=columns)[(trials["status"] == "ok").to_numpy()]
+    return valid.merge(conditions, on=CONDITION)
 
 
 def _stacked(columns: Mapping[str, Floats], objectives: Sequence[Objective]) -> Floats:

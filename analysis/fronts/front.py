@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy, indicators
+from analysis.fronts import energy, indicators, shared_rounds
 from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS
 from analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
 from analysis.fronts.indicators import nondominated, nondominated_in_each
-from analysis.fronts.objectives import DEFAULT, Objective, chosen
+from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.naming import backends, cell_names
 from analysis.points import CELL, CONDITION, NONE
 from analysis.statistics.posterior import FAIR_CHANCE
@@ -85,11 +85,11 @@ def _certainty(drawn: Draws) -> pd.DataFrame:
 def _judged(ready: Prepared, certain: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """The frame of `front`, from the cells and what `_certainty` says of each condition that has a valid trial."""
     frame = ready.rows.assign(feasible=ready.where.holds(ready.rows))
-    frame["on_fronts_of"] = _fronts_of(frame, ready.objectives)
-    frame["on_front"] = _on_front(frame, ready.objectives)
+    frame["on_fronts_of"] = _fronts_of(frame, ready)
+    frame["on_front"] = _on_front(frame, ready)
     # A point without a backend, where there is no other, is on no backend's front but on that of all.
     frame["on_backend_front"] = frame["on_fronts_of"].ne("") | (frame["on_front"] & frame["backend"].eq(NONE))
-    frame["on_energy_front"] = _on_energy_front(frame)
+    frame["on_energy_front"] = _on_energy_front(frame, ready)
     nothing = pd.DataFrame(columns=["probability", "probability_all", "ties"])
     sure = pd.concat(parts) if (parts := list(certain)) else nothing
     frame = frame.join(sure.astype({"probability": float, "probability_all": float}))
@@ -97,22 +97,23 @@ def _judged(ready: Prepared, certain: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return frame.reindex(columns=COLUMNS)
 
 
-def _on_energy_front(rows: pd.DataFrame) -> Bools:
+def _on_energy_front(rows: pd.DataFrame, ready: Prepared) -> Bools:
     """Which rows are on the front of latency, throughput and the energy that each condition is judged by."""
     by = rows.groupby(CONDITION, dropna=False, observed=True)
-    energy_j = np.full(len(rows), np.nan)
+    on_front = np.zeros(len(rows), dtype=bool)
     for members in by.indices.values():
         of_condition = rows.iloc[members]
-        energy_j[members] = of_condition[energy.judged_by(of_condition)]
-    return _on_front(rows.assign(**{energy.WHOLE: energy_j}), chosen((*DEFAULT, "energy")))
+        judged_by = {energy.WHOLE: "energy", energy.ACTIVE: "active-energy"}[energy.judged_by(of_condition)]
+        on_front[members] = _on_front(of_condition, replace(ready, objectives=chosen((*DEFAULT, judged_by))))
+    return on_front
 
 
-def _fronts_of(rows: pd.DataFrame, objectives: Sequence[Objective]) -> pd.Series:
+def _fronts_of(rows: pd.DataFrame, ready: Prepared) -> pd.Series:
     """The names of the backends on whose front each row is."""
     names = pd.Series("", index=rows.index, dtype="str")
     for backend in filter(None, backends(rows)):
         own = rows[rows["backend"].isin([backend, NONE])]
-        own = own[_on_front(own, objectives)]
+        own = own[_on_front(own, ready)]
         # Where nothing crosses, only the backends of that condition count.
         there = rows.loc[rows["backend"] == backend, CONDITION].drop_duplicates()
         kept = own.reset_index().merge(there, on=CONDITION)["index"]
@@ -120,14 +121,22 @@ def _fronts_of(rows: pd.DataFrame, objectives: Sequence[Objective]) -> pd.Series
     return names
 
 
-def _on_front(rows: pd.DataFrame, objectives: Sequence[Objective]) -> Bools:
-    """Which rows no feasible one of their condition dominates."""
+def _on_front(rows: pd.DataFrame, ready: Prepared) -> Bools:
+    """Which rows no feasible one of their condition dominates: by their medians, or where a run was a search, by those
+    over the rounds that two cells share.
+    """
+    maximise = [each.maximise for each in ready.objectives]
+    columns = [each.column for each in ready.objectives]
     on_front = np.zeros(len(rows), dtype=bool)
     feasible = rows["feasible"].to_numpy()
     for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
         candidates = members[feasible[members]]
-        figures = (rows[objective.column].to_numpy(float)[candidates] for objective in objectives)
-        on_front[candidates] = nondominated(*figures, maximise=[each.maximise for each in objectives])
+        measured = ready.measured(rows.iloc[candidates], columns) if len(candidates) else None
+        if measured is None:
+            figures = (rows[column].to_numpy(float)[candidates] for column in columns)
+            on_front[candidates] = nondominated(*figures, maximise=maximise)
+        else:
+            on_front[candidates] = shared_rounds.nondominated(measured, maximise)
     return on_front
 
 

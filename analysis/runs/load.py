@@ -112,15 +112,15 @@ def load(runs: Runs) -> pd.DataFrame:
     `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
     `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not
     measured). A last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name.
-    Where a search struck cells off, `settled` says so (`analysis.runs.struck`). Then `setup`: empty, or which trials
-    must not be pooled with others, as `analysis.runs.setups` tells them apart. What differs is logged, and where a
-    file has a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
+    Where a run was a search, `settled` says what it struck off (`analysis.runs.struck`). Then `setup`: empty, or which
+    trials must not be pooled with others, as `analysis.runs.setups` tells them apart. What differs is logged, and where
+    a file has a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
     where = folders(runs)
-    trials, labels, _, _, notes = _trials(where)
-    trials = marked(trials, struck(where, labels))
+    trials, labels, _, names, notes = _trials(where)
+    trials = marked(trials, names, struck(where, labels))
     for note in notes:
         log.warning("%s", note)
     return trials
@@ -175,7 +175,7 @@ def joined(runs: Runs) -> Joined:
     struck_off = struck(where, labels)
     return Joined(
         each,
-        marked(trials, struck_off),
+        marked(trials, names, struck_off),
         _stages(where, labels),
         [*notes, *_versions(each)],
         struck_off,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from analysis.fronts.cells import cells
-from analysis.points import CELL, MEASURED, NONE, SETTLED, pooled, sorted_cells
+from analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
 from analysis.runs import reading
 from analysis.runs.setups import Setups
 from analysis.schema import STRUCK
@@ -34,13 +34,16 @@ def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
     return frame.assign(setup=setups.of(frame))
 
 
-def marked(trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
-    """The trials with the column `SETTLED`; as they are where nothing was struck off."""
-    if struck_off.empty:
+def marked(trials: pd.DataFrame, folders: Mapping[str, Path], struck_off: pd.DataFrame) -> pd.DataFrame:
+    """The trials with the column `SETTLED`; as they are where no run was a search. folders: by the run's name."""
+    searches = [run for run, folder in folders.items() if reading.is_there(folder, STRUCK)]
+    if not searches:
         return trials
     how = struck_off.drop_duplicates(_OF_RUN).set_index(_OF_RUN)["how"]
     of_trial = pd.MultiIndex.from_frame(trials[_OF_RUN].astype({"batch_size": "int64"}))
-    return trials.assign(**{SETTLED: how.reindex(of_trial).fillna("").to_numpy()})
+    of_others = trials["run"].isin(searches).map({True: "", False: MEASURED})
+    settled = pd.Series(how.reindex(of_trial).to_numpy(), index=trials.index).fillna(of_others)
+    return trials.assign(**{SETTLED: settled.astype("str")})
 
 
 def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
@@ -60,7 +63,7 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
     named = named.assign(**{column: named[of].where(bounds) for column, of in BOUNDS.items()})[
         [*columns, *BOUNDS]
     ]
-    measured = cells(pooled(trials[trials[SETTLED] != ""])).drop(columns="point_name")
+    measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
     rows = named.merge(measured, on=CELL, how="left")
     rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
     rows = rows[rows["there"].isna()].drop(columns="there")

@@ -16,15 +16,23 @@ REPEATS = 200
 @pytest.mark.parametrize("cells", [44, 400])
 @pytest.mark.parametrize("kind", ["single", "common"])
 @pytest.mark.parametrize(
-    ("noise", "truth", "drift"),
-    [(0.03, "", 0.0), (0.1, "", 0.0), (0.1, "ties", 0.0), (0.1, "drift", 0.3), (0.3, "", 0.0)],
+    ("noise", "of"),
+    [(0.03, ""), (0.1, ""), (0.1, "ties"), (0.1, "drift"), (0.1, "forecast"), (0.3, "")],
 )
 @pytest.mark.timeout(0)
 def test_the_share_of_true_fronts(
-    printed: Callable[[str], None], cells: int, kind: str, noise: float, truth: str, drift: float
+    printed: Callable[[str], None], cells: int, kind: str, noise: float, of: str
 ) -> None:
     results = [
-        searched.repeat(seed, cells, noise, kind, ties=truth == "ties", drift=drift)
+        searched.repeat(
+            seed,
+            cells,
+            noise,
+            kind,
+            ties=of == "ties",
+            drift=0.3 if of == "drift" else 0.0,
+            off=3.0 if of == "forecast" else 1.0,
+        )
         for seed in range(REPEATS)
     ]
     means = [
@@ -32,5 +40,5 @@ def test_the_share_of_true_fronts(
         for name in ("is_right", "all_right", "lost", "share", "trials")
     ]
     printed(
-        f"| {cells} | {kind} | {noise:.0%} | {truth} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |"
+        f"| {cells} | {noise:.0%} | {kind} | {of} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |"
     )

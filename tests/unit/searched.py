@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.fronts.shared_rounds import nondominated
 from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.search import Prospects, decide, losses
+from pareto.search import Prospects, Search, losses
 
 ROUNDS = 6
 OWN = 0.01
@@ -79,11 +80,19 @@ def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False) -> Tr
 
 
 def repeat(
-    seed: int, cells: int, noise: float, kind: str, *, ties: bool = False, drift: float = 0.0
+    seed: int,
+    cells: int,
+    noise: float,
+    kind: str,
+    *,
+    ties: bool = False,
+    drift: float = 0.0,
+    off: float = 1.0,
 ) -> Result:
     """One search. kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
 
-    drift: the logarithm by which all grows slower from the first round to the last.
+    drift: the logarithm by which all grows slower from the first round to the last. off: how many times as
+    far off the forecast is as it says.
     """
     rng = np.random.default_rng([seed, cells])
     truth = landscape(rng, cells, ties=ties)
@@ -93,21 +102,20 @@ def repeat(
     figures = levels + shared + rng.normal(0, single, (count, *levels.shape))
     then = rng.normal(0, common, 2)
     known = Prospects(
-        levels + then + rng.normal(0, FORECAST_ERROR, levels.shape),
+        levels + then + off * rng.normal(0, FORECAST_ERROR, levels.shape),
         np.broadcast_to(FORECAST_ERROR, levels.shape),
         truth.bound + then - FROM_MEDIAN * single,
     )
     seen = np.full_like(figures, np.nan)
-    while (now := decide(known, seen, ~np.isnan(seen[..., 0]), ROUNDS, 2 * ROUNDS + 2)).round:
+    search = Search(known, ROUNDS)
+    while (now := search.decide(seen, ~np.isnan(seen[..., 0]))).round:
         seen[now.round - 1, now.due] = figures[now.round - 1, now.due]
     left = np.flatnonzero(now.when == 0)
     tie = TIED * single * math.sqrt(math.pi / ROUNDS)
     seconds, done = _seconds(figures), ~np.isnan(seen[..., 0])
-    with np.errstate(invalid="ignore"):
-        medians = np.nanmedian(seen[:, left], axis=0)
     every = np.median(figures[:ROUNDS], axis=0)
     return Result(
-        _is_right(left[_front(medians)], levels, tie),
+        _is_right(left[nondominated(seen[:, left], (False, False))], levels, tie),
         _is_right(np.flatnonzero(_front(every)), levels, tie),
         float(seconds[done].sum() / seconds[:ROUNDS].sum()),
         float(done.sum() / (ROUNDS * cells)),

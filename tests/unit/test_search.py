@@ -7,7 +7,7 @@ import pytest
 
 from analysis.statistics.samples import Bools, Floats
 from pareto import search
-from pareto.search import PHYSICS, ROUNDS, Decision, Prospects, decide, gaps, losses
+from pareto.search import PHYSICS, ROUNDS, Decision, Prospects, Search, gaps, losses
 from tests.unit import searched
 
 TRADES = np.array([[0.01, 10.0], [0.02, 20.0], [0.03, 30.0], [0.04, 40.0]])
@@ -19,7 +19,7 @@ ROUNDS_WANTED = 6
 
 
 def prospects(truth: Floats = TRUTH, error: float = 0.05, margin: float = 0.1) -> Prospects:
-    return Prospects(truth, np.full(truth.shape, error), truth - margin)
+    return Prospects(truth.copy(), np.full(truth.shape, error), truth - margin)
 
 
 def measured(rounds: int, noise: float = 0.01, common: float = 0.0, truth: Floats = TRUTH) -> Floats:
@@ -31,8 +31,9 @@ def measured(rounds: int, noise: float = 0.01, common: float = 0.0, truth: Float
 def run(figures: Floats, known: Prospects, rounds: int = ROUNDS_WANTED) -> tuple[list[Decision], Floats]:
     """Every decision of a search on these figures, and the figures that it saw."""
     seen, decisions = np.full_like(figures, np.nan), []
+    searched = Search(known, rounds)
     while True:
-        decisions.append(now := decide(known, seen, tried(seen), rounds, 2 * rounds + 2))
+        decisions.append(now := searched.decide(seen, tried(seen)))
         if not now.round:
             return decisions, seen
         seen[now.round - 1, now.due] = figures[now.round - 1, now.due]
@@ -73,6 +74,57 @@ def test_without_a_forecast_rounds_strike_off_and_every_round_is_whole() -> None
     # What is struck off after a round is in none that follows.
     for cell in np.flatnonzero(~ON_FRONT):
         assert tried(seen)[:, cell].sum() == decisions[-1].when[cell]
+
+
+def test_what_is_not_likely_joins_when_two_thirds_of_the_rounds_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With bounds that strike nothing off. On the front, it gets what it lacks with the rest of the front."""
+    monkeypatch.setattr(search, "LEAST_LIKELY", 3)
+    known = prospects(margin=9)
+    known.expected[1] = known.expected[2] + 1  # the forecast is wrong
+    _, seen = run(measured(12), known)
+    late = np.flatnonzero(known.tiers == 2)
+    assert 1 in late
+    assert not tried(seen)[:4, late].any()
+    assert tried(seen)[4, late].all()
+    assert tried(seen)[:, ON_FRONT].sum(axis=0).tolist() == [10, 6, 10, 10]
+    assert tried(seen)[6:10, ON_FRONT].all()
+    assert not tried(seen)[6:, ~ON_FRONT].any()
+
+
+def test_all_looks_together_may_be_wrong_once_in_twenty_times() -> None:
+    known = prospects()
+    for rounds in (1, 2, 6):
+        for grows in (False, True):
+            searched_ = Search(known, rounds, grows=grows)
+            shares = [searched_._share(step) for step in range(2000)]
+            assert sum(shares) == pytest.approx(1, abs=1e-3)
+            assert sum(shares) <= 1 + 1e-9
+    assert known.weights.sum() == pytest.approx(1)
+
+
+def test_looks_at_rows_that_did_not_change_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = search.Look
+
+    def counted(known: Prospects, rows: Floats) -> search.Look:
+        looks.append(len(rows))
+        return look(known, rows)
+
+    monkeypatch.setattr(search, "Look", counted)
+    figures = measured(12)
+    searched_, seen = Search(prospects(), ROUNDS_WANTED), np.full_like(figures, np.nan)
+    while (now := searched_.decide(seen[:6], tried(seen[:6]))).round:
+        seen[now.round - 1, now.due] = figures[now.round - 1, now.due]
+    seen = seen[:6]
+    assert looks == [1, 1, 2, 3, 4, 5, 6]
+    # Rows that are other ones than they were are looked at again, with all that follows.
+    seen[3, 0] += 1e-3
+    assert searched_.decide(seen, tried(seen)).round == 0
+    assert looks[7:] == [4, 5, 6]
+    again = Search(prospects(), ROUNDS_WANTED).decide(seen, tried(seen))
+    assert np.array_equal(again.strikes.chance, searched_.decide(seen, tried(seen)).strikes.chance)
 
 
 def test_ties_are_kept() -> None:
@@ -125,7 +177,7 @@ def test_trials_that_are_not_valid_strike_nothing_off_and_are_not_repeated() -> 
     seen = np.full((2 * ROUNDS_WANTED, *TRUTH.shape), np.nan)
     done = np.zeros(seen.shape[:2], dtype=bool)
     for _ in range(100):
-        now = decide(prospects(), seen, done, ROUNDS_WANTED, 14)
+        now = Search(prospects(), ROUNDS_WANTED).decide(seen, done)
         if not now.round:
             break
         assert not done[now.round - 1, now.due].any()
@@ -151,7 +203,7 @@ def test_a_run_that_goes_on_decides_as_one_that_never_stopped() -> None:
     half[0, decisions[0].due] = figures[0, decisions[0].due]
     first = np.flatnonzero(now.due)[0]
     half[now.round - 1, first] = figures[now.round - 1, first]
-    again = decide(prospects(), half, tried(half), ROUNDS_WANTED, 14)
+    again = Search(prospects(), ROUNDS_WANTED).decide(half, tried(half))
     assert set(np.flatnonzero(again.due)) == set(np.flatnonzero(now.due)) - {first}
     rest, _ = run(figures, prospects())
     assert np.array_equal(rest[-1].when, decisions[-1].when)

@@ -167,3 +167,22 @@ def test_a_file_that_is_no_such_table_is_one_line(run: Path, fault: str) -> None
     (run / STRUCK.file).write_text(fault + "\n")
     with pytest.raises(UserError):
         load([run])
+
+
+def test_the_front_of_a_search_compares_two_cells_by_the_rounds_that_both_have(tmp_path: Path) -> None:
+    """The machine becomes slower by half; two equal cells, of which one joined late and has those rounds alone."""
+    rows = trials(rounds=ROUNDS, noise=0)
+    kept = {(row["point"], row["backend"]) for row in rows if row["payload_bytes"]}
+    early, late = sorted(kept)[:2]
+    mine = [row for row in rows if (row["point"], row["backend"]) in (early, late)]
+    mine = [row for row in mine if row["round"] > 3 or (row["point"], row["backend"]) == early]
+    for row in mine:
+        row["latency_s"], row["throughput_ips"] = 1 + 0.5 * (row["round"] > 3), 9 - row["round"]
+    folder = write(tmp_path / "run", mine)
+    for searched, expected in ((False, 1), (True, 2)):
+        if searched:
+            pd.DataFrame(columns=STRUCK.columns).to_csv(folder / STRUCK.file, index=False)
+        rows_ = front(load([folder]))
+        assert rows_[["on_front", "on_backend_front"]].sum().tolist()[0] == expected
+        assert rows_["rounds"].tolist() == [ROUNDS, ROUNDS - 4]
+        assert rows_["latency_s"].nunique() == 2, "each has the median of its own rounds"
