@@ -21,8 +21,10 @@ from pareto.worker.sensors.energy import text
 if TYPE_CHECKING:
     from pareto.worker.device import Device
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_BYTES = -1, -3, 1 << 30
-"""Parameters of mallopt(3), and what both are set to."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3)."""
+_MOST_BYTES, _LEAST_MOST_BYTES = 1 << 30, 32 << 20
+"""What they are set to, and the greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
 
 
 def facts(device: Device, congestion: str | None = None) -> Facts:
@@ -110,7 +112,8 @@ def keep_freed_memory() -> None:
     faults for a run of MobileNetV2, 5 of 18 ms. Whether it does is chance: it depends on how memory was used before.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc's; other C libraries have none
-        mallopt(_MMAP_THRESHOLD, _MOST_BYTES)
+        # If it took none it would stay where it is, at 128 KiB, and no longer grow by itself.
+        _ = mallopt(_MMAP_THRESHOLD, _MOST_BYTES) or mallopt(_MMAP_THRESHOLD, _LEAST_MOST_BYTES)
         mallopt(_TRIM_THRESHOLD, _MOST_BYTES)
 
 
