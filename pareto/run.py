@@ -188,7 +188,7 @@ class Job:
         Raises UserError, TestbedError, StoreError.
         """
         began = self._now()
-        profiles = self._model_profiles(bed, workers, progress)
+        profiles = self._model_profiles(store.folder.parent / PROFILES.name, bed, workers, progress)
         for name, folder in self._kept_profiles(store).items():
             with plain_files.written(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -197,9 +197,12 @@ class Job:
         return {"profiling_s": round(self._now() - began, 3)}
 
     def _model_profiles(
-        self, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
+        self, folder: Path, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
     ) -> dict[str, ModelProfile]:
-        """By model, what its units take on the testbed. Raises UserError, TestbedError."""
+        """By model, what its units take on the testbed, as kept beneath a folder if that counts.
+
+        Raises UserError, TestbedError.
+        """
         if self._simulation is not None:
             from pareto.simulated.profiling import model_profile
 
@@ -207,9 +210,7 @@ class Job:
         from pareto.model_profiles import on_testbed
 
         assert isinstance(workers, Workers)  # noqa: S101
-        kept = on_testbed(
-            self.console, self.sweep, bed, workers, self._prepared, PROFILES, show=progress.shows
-        )
+        kept = on_testbed(self.console, self.sweep, bed, workers, self._prepared, folder, show=progress.shows)
         return {name: each.profile for name, each in kept.items()}
 
     def stopping(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.fronts import shared_rounds
 from analysis.fronts.cells import cells
 from analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
 from analysis.fronts.objectives import DEFAULT, chosen
@@ -67,13 +69,15 @@ def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame
     at = np.where(rows["status"] == "ok", at, -1).astype(np.int64)
     figures = rows[PLANE].to_numpy(dtype=float)
     steps = _steps(len(rows))
-    shares, counts = _shares(at, figures, known[PLANE].to_numpy(dtype=float), steps)
+    is_search = bool(within(manifest, "sweep", "search"))
+    trials = _Trials(at, rows["round"].rank(method="dense").to_numpy(dtype=np.int64) - 1, figures, is_search)
+    shares, counts = _shares(trials, known[PLANE].to_numpy(dtype=float), steps)
     began_s = sum(float(session.get("profiling_s") or 0) for session in sessions(manifest))
     return pd.DataFrame(
         {
             **{name: rows[name].iloc[0] for name in CONDITION},
             "run": rows["run"].iloc[0],
-            "search": bool(within(manifest, "sweep", "search")),
+            "search": is_search,
             "trials": steps + 1,
             "took_s": began_s + rows["wall_s"].fillna(0).cumsum().to_numpy()[steps],
             "cells": counts[:, 0],
@@ -83,26 +87,45 @@ def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame
     )
 
 
-def _shares(at: Ints, figures: Floats, finals: Floats, steps: Ints) -> tuple[Floats, Ints]:
+@dataclass(frozen=True)
+class _Trials:
+    """The trials of one condition of a run, in their order.
+
+    at: the place of each one's cell among the condition's; -1: it is not valid. rounds: from 0. figures: trials x 2.
+    is_search: fronts compare each two cells by the rounds that both have.
+    """
+
+    at: Ints
+    rounds: Ints
+    figures: Floats
+    is_search: bool
+
+
+def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]:
     """After each of these trials the share of the hypervolume; and how many cells were measured and are on the front.
 
-    at: the place of each trial's cell among `finals` (cells x 2); -1: the trial is not valid.
+    finals: of each cell, cells x 2.
     """
     objectives = chosen(DEFAULT)
     bound, _ = reference_for(finals, objectives, {})
     every = volume(finals, bound, objectives)
-    medians, values = np.full_like(finals, np.nan), [list[Floats]() for _ in finals]
+    shape = trials.rounds.max() + 1, len(finals)
+    measured, made, medians = np.full((*shape, 2), np.nan), np.zeros(shape), np.full_like(finals, np.nan)
     shares, counts = np.zeros(len(steps)), np.zeros((len(steps), 2), dtype=np.int64)
     worth: dict[bytes, float] = {}
     done = 0
     for number, step in enumerate(steps):
-        new = [trial for trial in range(done, step + 1) if at[trial] >= 0]
-        for trial in new:
-            values[at[trial]].append(figures[trial])
-        for cell in {int(at[trial]) for trial in new}:
-            medians[cell] = np.median(values[cell], axis=0)
+        new = np.arange(done, step + 1)[trials.at[done : step + 1] >= 0]
+        at = trials.at[new]
+        for round_, cell, figure in zip(trials.rounds[new], at, trials.figures[new], strict=True):
+            # Where nothing crosses, a round has a trial under each backend: their mean counts, as in `pooled`.
+            made[round_, cell] += 1
+            before = measured[round_, cell] if made[round_, cell] > 1 else figure
+            measured[round_, cell] = before + (figure - before) / made[round_, cell]
+        if len(at):
+            medians[at] = np.nanmedian(measured[:, at], axis=0)
         done = step + 1
-        front = nondominated(*medians.T)
+        front = shared_rounds.nondominated(measured) if trials.is_search else nondominated(*medians.T)
         if (key := front.tobytes()) not in worth:
             worth[key] = volume(finals[front], bound, objectives) / every if every else np.nan
         shares[number] = worth[key]

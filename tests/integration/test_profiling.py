@@ -1,4 +1,4 @@
-"""`profile` for real, small: a chain of three hosts, kept and used again, and nothing left behind."""
+"""`profile` and `run --search` for real, small: kept and used again, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import signal
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import model_profile
 from pareto import backend_costs, model_profiles
 from tests.less_than_root import needs_networks
-from tests.program import command, pareto, python_programs, wait_until
+from tests.program import LENIENT, command, pareto
 from tests.unit.simulated.worlds import MODEL, POINTS
 
 pytestmark = [
@@ -56,11 +57,50 @@ def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: 
     assert model_profile.read(folder).made_at == made.made_at
 
 
-def test_ctrl_c_leaves_no_profile(tmp_path: Path) -> None:
-    process = pareto("profile", MODEL, "--out", str(tmp_path / "kept"))
-    assert wait_until(lambda: len(python_programs(process.pid, "pareto.worker")) == 2, 60)
+def test_a_search_profiles_the_model_on_its_own_testbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 1 Mbit/s physics strikes off most cuts of SqueezeNet, whose early tensors are larger than its image."""
+    monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
+    monkeypatch.setattr(backend_costs, "ROUNDS", 2)
+    job = (
+        "--model",
+        "squeezenet1_1",
+        "--netem",
+        "20ms-1mbit",
+        "--trials",
+        "1",
+        "--quick",
+        "--figures",
+        "none",
+    )
+    done = command("run", *job, "--search", *LENIENT, "--out", str(tmp_path))
+    (run,) = (path.parent for path in tmp_path.glob("*/trials.csv"))
+    trials, struck, front = (pd.read_csv(run / f"{table}.csv") for table in ("trials", "struck", "front"))
+    assert done.code == int((trials["status"] != "ok").any()), done
+    assert "failed" not in set(trials["status"])
+    assert len(struck) > 10
+    assert set(struck["how"]) == {"physics"}
+    assert len(front) == len(trials) + len(struck)
+    (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
+    assert session["profiling_s"] > 0
+    (profile,) = (run / "profiles").iterdir()
+    assert model_profile.read(profile).roles == ("edge", "server")
+
+    again = command("run", "--resume", str(run), "--figures", "none")
+    assert again.code == done.code, again
+    assert len(pd.read_csv(run / "trials.csv")) == len(trials)
+
+
+@pytest.mark.parametrize(
+    "job", [("profile", "squeezenet1_1"), ("run", "--model", "squeezenet1_1", "--search")]
+)
+def test_ctrl_c_leaves_no_profile(tmp_path: Path, job: tuple[str, ...]) -> None:
+    process = pareto(*job, "--out", str(tmp_path / "kept"))
+    assert process.stdout is not None
+    assert any("its model profile takes" in line for line in process.stdout)
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert not (tmp_path / "kept").exists()
+    assert not [*tmp_path.glob("**/*.csv")]

@@ -67,6 +67,26 @@ def test_what_is_not_valid_takes_time_and_tells_nothing(tmp_path: Path) -> None:
     assert progress(tmp_path / "old", [row(1, 1, 1.0, 1.0, wall_s="")]).empty
 
 
+def test_the_front_of_a_search_is_of_rounds_that_both_have(tmp_path: Path) -> None:
+    """Point 1 is as quick as point 3 in the round that both have, and was measured in a slow one besides."""
+    rows = [row(1, 1, 1.0, 4.0), row(1, 2, 0.5, 4.1), row(3, 2, 0.5, 4.0)]
+    made = progress(tmp_path / "search", rows, sweep={"search": True})
+    assert made["on_front"].tolist() == [1, 1, 1]
+    assert progress(tmp_path / "all", rows)["on_front"].tolist() == [1, 1, 2]
+
+
+def test_trials_of_a_round_in_which_nothing_crosses_are_one(tmp_path: Path) -> None:
+    edge = trials(rounds=1)[-1]
+    assert edge["payload_bytes"] in (0, "0")
+    rows = [
+        {**row(-1, 1, latency_s, 4.0), "backend": backend}
+        for backend, latency_s in (("tcp", 1.0), ("rpc", 3.0))
+    ]
+    rows += [row(1, 1, 2.5, 4.0)]
+    assert progress(tmp_path, rows)["on_front"].tolist() == [1, 1, 1]
+    assert progress(tmp_path, rows)["hypervolume_share"].iloc[-1] == pytest.approx(1)
+
+
 def test_a_search_and_all_cells_are_measured_by_the_same_front(tmp_path: Path) -> None:
     """The search lacks the best point; before its first trial it made a model profile, in two sessions."""
     every = [row(1, 1, 1.0, 1.0, run="all"), row(3, 1, 0.5, 4.0, run="all")]
