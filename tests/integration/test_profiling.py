@@ -23,9 +23,16 @@ pytestmark = [
 ]
 
 
-def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a model profile made of few runs."""
     monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
+    monkeypatch.setattr(model_profiles, "RUNS", 8)
     monkeypatch.setattr(backend_costs, "ROUNDS", 2)
+    monkeypatch.setattr(backend_costs, "STREAM_ROUNDS", 1)
+
+
+def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
     out, trace = tmp_path / "kept", tmp_path / "trace.json"
     typed = ("profile", MODEL, "--hosts", "3", "--batch-size", "1,2", "--out", str(out))
     done = command(*typed, "--trace", str(trace))
@@ -60,28 +67,18 @@ def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: 
 def test_a_search_profiles_the_model_on_its_own_testbed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 1 Mbit/s physics strikes off most cuts of SqueezeNet, whose early tensors are larger than its image."""
-    monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
-    monkeypatch.setattr(backend_costs, "ROUNDS", 2)
-    job = (
-        "--model",
-        "squeezenet1_1",
-        "--netem",
-        "20ms-1mbit",
-        "--trials",
-        "1",
-        "--quick",
-        "--figures",
-        "none",
-    )
-    done = command("run", *job, "--search", *LENIENT, "--out", str(tmp_path))
+    """At 10 Mbit/s physics strikes off most cuts of SqueezeNet, whose early tensors are larger than its image."""
+    quick(monkeypatch)
+    job = ("--model", "squeezenet1_1", "--netem", "20ms-10mbit", "--trials", "1", "--quick", "--search")
+    done = command("run", *job, "--figures", "none", *LENIENT, "--out", str(tmp_path))
     (run,) = (path.parent for path in tmp_path.glob("*/trials.csv"))
     trials, struck, front = (pd.read_csv(run / f"{table}.csv") for table in ("trials", "struck", "front"))
     assert done.code == int((trials["status"] != "ok").any()), done
     assert "failed" not in set(trials["status"])
     assert len(struck) > 10
-    assert set(struck["how"]) == {"physics"}
-    assert len(front) == len(trials) + len(struck)
+    assert "physics" in set(struck["how"])
+    assert len(trials) < len(front) / 2
+    assert set(front["settled"]) > {"physics", "measured"}
     (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
     assert session["profiling_s"] > 0
     (profile,) = (run / "profiles").iterdir()
