@@ -13,6 +13,7 @@ from analysis.prediction import forecast
 from analysis.prediction.forecast import (
     ADDED,
     BETWEEN_RUNS,
+    BURST,
     DROPPING,
     FILLING,
     MARGIN,
@@ -114,7 +115,7 @@ def test_the_bound_is_the_stages_at_their_least_and_the_link_at_its_best() -> No
     carried_s = 0.1 * 0.99 + 8 / GOODPUT * (160_000 + 4000) / (5e6 * 1.02)
     assert said.least_latency_s == pytest.approx([stages_s + carried_s, 0.95 * (1 - MARGIN) * 0.021])
     assert said.most_throughput_ips == pytest.approx(
-        [1 / (8 / GOODPUT * 160_000 / (5e6 * 1.02)), 1 / (0.95 * (1 - MARGIN) * 0.021)]
+        [1 / (8 / GOODPUT * 160_000 / (5e6 * (1 + BURST))), 1 / (0.95 * (1 - MARGIN) * 0.021)]
     )
     varying = forecast.of(
         profile(), np.array([[2]]), [FAR], "tcp", at_best=[Network(0.0, np.inf)], slack=slack
