@@ -97,15 +97,13 @@ def chain(
     times = [profile.of(role, batch_size) for role in names]
     payload_bytes = batch_size * profile.payload_bytes
     until_s = np.array([_until(_scale(each) * each.median_s) for each in times])
+    costs = list(_costs(profile, networks, backend))
     added = [
         _added(cost, network, payload_bytes) + _awake_s(times[link], times[link + 1], until_s[0], link)
-        for link, (network, cost) in enumerate(_costs(profile, networks, backend))
+        for link, (network, cost) in enumerate(costs)
     ]
     sending = np.array(
-        [
-            _sending_s(cost, payload_bytes, times[link].cpu)
-            for link, (_, cost) in enumerate(_costs(profile, networks, backend))
-        ]
+        [_sending_s(cost, payload_bytes, times[link].cpu) for link, (_, cost) in enumerate(costs)]
     )
     return Chain(
         until_s,
