@@ -43,7 +43,7 @@ def test_the_wait_for_a_core_that_another_has_is_no_part_of_a_baseline(shared_co
         walls.append(time.perf_counter() - wall)
         worked.append(time.thread_time() - cpu)
 
-    for _ in range(50):  # until the other really had the core within the runs, and not beside a reading of the clocks
+    for _ in range(50):  # until the other had the core within the runs, not beside a reading of the clocks
         walls.clear()
         worked.clear()
         baseline_s = served.baseline_s(run)
