@@ -141,6 +141,9 @@ TRIALS = _table(
         requests took; and `throughput_ips` as a multiple of that
     not negative: payload_bytes result_bytes
         tensor bytes that the edge sends, and receives, for a request
+    not negative: wire_bytes
+        what the edge sends of a request's payload after the codec: the median over requests, without packet headers.
+        Without a codec it is `payload_bytes`
     number: latency_requests throughput_requests
         how many requests each phase measured
     number: max_abs_error
@@ -148,6 +151,12 @@ TRIALS = _table(
     not negative: top1 top1_images
         share of the trial's different images whose label was the top class, and how many images they were.
         Only with labels
+    not negative: agreement agreement_images
+        share of the different images that the run proves its splits with whose top class, after the codec, is that of
+        the whole model without one, and how many images they were. Needs no labels
+    not negative: output_error
+        what the codec does to the output of the same images: the Euclidean norm of its difference from that of the
+        whole model without a codec, as a share of the latter's norm
     not negative: rtt_s rate_bps
         the link as probed, mean of before and after: round trip, TCP goodput from edge to server
     number: loaded_rate_bps
