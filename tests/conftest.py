@@ -7,7 +7,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from tests import REPOSITORY
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _ALONE = pytest.StashKey[Path]()
+_ROOM = pytest.StashKey[ExitStack]()
+"""The locks that this process holds, from the first test that runs alone to the last in a row."""
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +88,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test marked `alone` waits until no other test runs, and lets none begin meanwhile."""
-    folder, alone = item.config.stash[_ALONE], item.get_closest_marker("alone") is not None
-    of_room = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    with _locked(folder / "door", fcntl.LOCK_EX) as door, _locked(folder / "room", of_room):
-        if not alone:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A test marked `alone` waits until no other test runs, and lets none begin meanwhile.
+
+    Those that follow one another share the wait: else each would wait for a test of another process.
+    """
+    stash = item.config.stash
+    folder = stash[_ALONE]
+    if not _is_alone(item):
+        with _locked(folder / "door", fcntl.LOCK_EX) as door, _locked(folder / "room", fcntl.LOCK_SH):
             fcntl.flock(door, fcntl.LOCK_UN)
+            return (yield)
+    if _ROOM not in stash:
+        stash[_ROOM] = ExitStack()
+        for name in ("door", "room"):
+            stash[_ROOM].enter_context(_locked(folder / name, fcntl.LOCK_EX))
+    try:
         return (yield)
+    finally:
+        if nextitem is None or not _is_alone(nextitem):
+            stash[_ROOM].close()
+            del stash[_ROOM]
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 @contextmanager

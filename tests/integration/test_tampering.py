@@ -31,7 +31,6 @@ from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.alone,
     needs_networks,
 ]
 
@@ -117,6 +116,7 @@ def measured(
     return trial_row(it, workers.crossings(it, [profile]), told, {link.name: (first, probed())})
 
 
+@pytest.mark.alone
 def test_an_honest_link_is_not_off(workers: Workers, prepared: Prepared) -> None:
     """Its hosts may be, on a machine that is kept busy."""
     for _ in range(TRIES):
@@ -127,6 +127,7 @@ def test_an_honest_link_is_not_off(workers: Workers, prepared: Prepared) -> None
     assert row["loaded_rate_bps"] == pytest.approx(row["rate_bps"], rel=0.06)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", [0.85, 0.92, 0.97, 1.03])
 def test_a_relay_whose_rate_is_off(
     workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
@@ -137,6 +138,7 @@ def test_a_relay_whose_rate_is_off(
     assert "rate edge to server" in row["reason"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", [0.97, 1.03])
 def test_a_gigabit_relay_whose_rate_is_off(
     workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
@@ -149,6 +151,7 @@ def test_a_gigabit_relay_whose_rate_is_off(
     assert "rate edge to server" in row["reason"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("seconds", [0.001, -0.001])
 def test_a_relay_whose_delay_is_off_by_a_millisecond(
     workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, seconds: float
@@ -160,6 +163,7 @@ def test_a_relay_whose_delay_is_off_by_a_millisecond(
     assert "RTT" in row["reason"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", [0.85, 0.92])
 def test_a_relay_that_is_slow_only_while_the_trial_runs(
     workers: Workers, prepared: Prepared, rate: float
