@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pareto import doctor as examination
-from pareto.hosts import inventory, ssh
+from pareto.hosts import inventory
 from pareto.hosts.finding import Finding
-from tests.lab import Lab, open_lab
+from tests.lab import Lab, give_up_soon, open_lab
 from tests.less_than_root import needs_networks
 from tests.program import command
 
@@ -86,7 +86,7 @@ def test_a_cable_that_is_pulled(lab: Lab) -> None:
 
 
 def test_a_host_that_is_off_does_not_hide_the_other(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 1.0)
+    give_up_soon(monkeypatch, lab.host("gpu"))
     lab.host("gpu").power_off()
     try:
         code, lines = doctor(lab.testbed())

@@ -16,11 +16,11 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.handshake import PEER_TIMEOUT_S
-from pareto.hosts import checkup, shipping, ssh
+from pareto.hosts import checkup, shipping
 from tests import REPOSITORY
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
-from tests.lab import Lab, open_lab
+from tests.lab import Lab, give_up_soon, open_lab
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, Ended, command, started, wait_until
 
@@ -240,8 +240,8 @@ class TestAHostThatCannotBeUsedIsOneLine:
         return re.sub(r"SHA256:\S+?(?=[\s;,)])", "SHA256:...", line)
 
     def test_it_is_off(self) -> None:
-        self.monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 1.0)
         gpu = self.lab.host("gpu")
+        give_up_soon(self.monkeypatch, gpu)
         gpu.power_off()
         try:
             assert f"gpu (pi@{gpu.address})" in self.refused()

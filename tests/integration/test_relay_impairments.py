@@ -20,6 +20,7 @@ from pareto.link.profile import Direction, Gilbert
 from pareto.link.trace import Step, Trace
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
 from tests.less_than_root import needs_networks
+from tests.program import wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -261,35 +262,38 @@ def test_a_traces_rates_and_outage_are_seen_in_arrivals(net: Net, relay: Relay) 
         got = datagrams(net, 70, size=1000)
         assert [arrival.number for arrival in got] == list(range(70))
         apart = [later.at_s - earlier.at_s for earlier, later in pairwise(got)]
-        before = round(0.1 / takes_s)  # so many pass before the outage, less while they were being sent
-        return (
-            statistics.median(apart[: before - 8]),
-            max(apart[before - 8 : before + 1]),
-            statistics.median(apart[before + 1 :]),
-        )
+        before = round(0.1 / takes_s)  # so many pass before the outage, or fewer where sending begins late
+        outage = apart.index(max(apart))
+        assert outage <= before
+        return statistics.median(apart[:outage]), apart[outage], statistics.median(apart[outage + 1 :])
 
-    fast, outage, slow = (min(figures) for figures in zip(*(gaps() for _ in range(2)), strict=True))
-    assert fast == pytest.approx(takes_s, rel=0.1)
-    assert 0.2 < outage < 0.24  # the delay grows by 20 ms meanwhile
-    assert slow == pytest.approx(4 * takes_s, rel=0.1)
+    # The delay grows by 20 ms during the outage.
+    expected = pytest.approx((takes_s, 0.22, 4 * takes_s), rel=0.1)
+    for _ in range(6):  # what else runs here spoils some
+        if (found := gaps()) == expected:
+            break
+    assert found == expected
 
 
 def test_a_trace_begins_anew_where_it_is_told(net: Net, relay: Relay) -> None:
     steps = played(100.0, (0, 0.005, None), (50, 0.06, None))
 
-    def delay() -> float:
-        return statistics.median(arrival.delay_s for arrival in datagrams(net, 5, quiet_s=0.1))
+    def delay(expected: Any) -> float:
+        return settled(
+            lambda: statistics.median(arrival.delay_s for arrival in datagrams(net, 5, quiet_s=0.1)), expected
+        )
 
+    first, second = pytest.approx(0.005, abs=0.003), pytest.approx(0.06, abs=0.003)
     relay.apply(steps)
-    assert delay() == pytest.approx(0.005, abs=0.003)
+    assert delay(first) == first
     assert relay.ask("restart", position_s=50.5)["result"]["position_s"] == pytest.approx(50.5, abs=0.3)
-    assert delay() == pytest.approx(0.06, abs=0.003)
-    assert 50.5 < relay.stats()["position_s"] < 53
+    assert delay(second) == second
+    assert 50.5 < relay.stats()["position_s"] < 60
     relay.ask("restart", position_s=0.0)
-    assert delay() == pytest.approx(0.005, abs=0.003)
+    assert delay(first) == first
     relay.apply(steps, offset_s=49.9)
     time.sleep(0.1)
-    assert delay() == pytest.approx(0.06, abs=0.003)
+    assert delay(second) == second
     relay.apply({})
     assert relay.stats()["position_s"] is None
     assert relay.ask("restart", position_s=1.0)["result"] == {"position_s": None}
@@ -297,15 +301,16 @@ def test_a_trace_begins_anew_where_it_is_told(net: Net, relay: Relay) -> None:
 
 
 def test_what_an_outage_holds_is_told(net: Net, relay: Relay) -> None:
-    relay.apply(played(10.0, (0, 0.0, 1e6), (1, 0.0, 0.0), (1.5, 0.0, 1e6)), offset_s=1.0)
+    began = time.monotonic()
+    relay.apply(played(10.0, (0, 0.0, 1e6), (1, 0.0, 0.0), (3, 0.0, 1e6)), offset_s=1.0)
     assert relay.stats()["draining_s"] == 0
     got = datagrams(net, 1, quiet_s=0.1)
     assert got == []
-    assert 0.1 < relay.stats()["draining_s"] < 0.45
+    assert 0.1 < relay.stats()["draining_s"] < 1.95
     relay.apply({})
     assert relay.stats()["draining_s"] > 0.05  # order is kept
-    time.sleep(0.5)
-    assert relay.stats()["draining_s"] == 0
+    assert wait_until(lambda: relay.stats()["draining_s"] == 0)
+    assert time.monotonic() - began > 1.9
 
 
 def test_the_cpu_share_counts_from_apply(net: Net, relay: Relay) -> None:

@@ -8,6 +8,6 @@ By hand: python -m tests.lab
 """
 
 from tests.lab.host import LabError, LabHost
-from tests.lab.lab import Lab, open_lab
+from tests.lab.lab import Lab, give_up_soon, open_lab
 
-__all__ = ["Lab", "LabError", "LabHost", "open_lab"]
+__all__ = ["Lab", "LabError", "LabHost", "give_up_soon", "open_lab"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from pareto.hosts import ssh
 from pareto.hosts.local import journal
 from tests.lab import wiring
 from tests.lab.disk import Disk, new_key, write_secret
@@ -19,6 +22,7 @@ from tests.lab.host import LabHost, wait
 from tests.program import pareto
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder for root alone is made in it)
+SOON_S = 1.0
 _SSH_CONFIG = """\
 Host {name}
     HostName {address}
@@ -33,6 +37,16 @@ Host *
     UserKnownHostsFile {known_hosts}
     GlobalKnownHostsFile none
 """
+
+
+def give_up_soon(patch: pytest.MonkeyPatch, *hosts: LabHost) -> None:
+    """Have this process wait a second for these hosts, which are off, and for all others as long as ever."""
+    connected, addresses = ssh._connected, {host.address for host in hosts}
+
+    def connect(address: str, port: int, timeout_s: float) -> socket.socket:
+        return connected(address, port, SOON_S if address in addresses else timeout_s)
+
+    patch.setattr(ssh, "_connected", connect)
 
 
 class Lab:
