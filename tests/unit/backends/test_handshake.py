@@ -158,11 +158,26 @@ def test_who_was_let_go_without_a_verdict_comes_again(undo: ExitStack) -> None:
         answering.join()
 
 
+class Clock:
+    """In place of `time`: where somebody sleeps, only his own time goes on."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+
+
 def test_who_is_let_go_each_time_gives_up(monkeypatch: pytest.MonkeyPatch, opened: Door) -> None:
-    monkeypatch.setattr(handshake, "TIMEOUT_S", 0.2)
+    clock = Clock()
+    monkeypatch.setattr(handshake, "time", clock)
     monkeypatch.setattr(handshake, "ADMIT_S", -60.0)
     with pytest.raises(Rejected, match="without an answer"):
         handshake.connected(HERE, opened.port, TOKEN)
+    assert clock.slept_s == pytest.approx(handshake.TIMEOUT_S, abs=0.1)
 
 
 def test_a_listener_that_says_nothing_is_given_up_in_all_and_not_by_the_byte(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +20,9 @@ from tests import REPOSITORY
 from tests.program import ended, wait_until
 
 GRACE_S = 0.5
+"""For a worker that hangs; one that is well may take as long as a busy machine makes it."""
+PATIENCE_S = 60.0
+SILENCE_S = 0.5
 
 PROGRAM = """
 import ctypes, os, sys, threading
@@ -32,6 +36,7 @@ hangs = changed.with_name("hangs")
 lock = threading.Lock()
 
 def change(request):
+    changed.with_name("was changed").touch()
     changed.write_text("500 ms")
     return os.getpid()
 
@@ -75,16 +80,36 @@ guard.run(work, put_back, silence_limit_s=silence_s, grace_s=grace_s)
 class Guarded:
     """A program that has changed something, its two processes, and what it says at its end."""
 
-    def __init__(self, folder: Path, silence_s: float = 60.0, words: IO[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        silence_s: float = 60.0,
+        words: IO[bytes] | None = None,
+        grace_s: float = PATIENCE_S,
+        then: str = "",
+    ) -> None:
+        """then: what it is asked as well, before its silence can begin."""
         self.changed, self._words = folder / "changed", folder / "stderr"
-        argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(GRACE_S)]
+        argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(grace_s)]
         self._wire = PipeWire(argv, cwd=REPOSITORY, errors=words or self._words.open("w+b"))
         self.process = self._wire.process
-        self.session = Session("program", self._wire)
-        self.worker = psutil.Process(self.session.request("change"))
         self.guard = psutil.Process(self.process.pid)
-        assert self.changed.exists()
-        assert self.worker.ppid() == self.process.pid
+        self.session = Session("program", self._wire)
+        number = self.session.send("change")
+        if then:
+            self.session.send(then)
+        self.workers: list[psutil.Process] = []
+        """The one worker, or none where it has ended by now, of a short silence."""
+        with suppress(psutil.NoSuchProcess):
+            worker = psutil.Process(self.session.report(number))
+            assert worker.ppid() == self.process.pid
+            self.workers.append(worker)
+        assert self.changed.with_name("was changed").exists()
+
+    @property
+    def worker(self) -> psutil.Process:
+        (worker,) = self.workers
+        return worker
 
     @property
     def said(self) -> str:
@@ -99,7 +124,7 @@ class Guarded:
         assert wait_until(self.changed.with_name("hangs").exists)
 
     def close(self) -> None:
-        for process in (self.guard, self.worker):
+        for process in (self.guard, *self.workers):
             if process.is_running():
                 process.kill()
         self._wire.close()
@@ -108,6 +133,14 @@ class Guarded:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Guarded]:
     program = Guarded(tmp_path)
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def guarded_briefly(tmp_path: Path) -> Iterator[Guarded]:
+    """Its worker has little time to end."""
+    program = Guarded(tmp_path, grace_s=GRACE_S)
     yield program
     program.close()
 
@@ -146,8 +179,9 @@ def test_a_worker_that_is_well_puts_back_itself(guarded: Guarded, end: Callable[
     [("spin", end_of_file), ("stop", end_of_file), ("hold", end_of_file), ("hold", term), ("spin", hang_up)],
 )
 def test_a_worker_that_hangs_is_killed_and_the_guard_puts_back(
-    guarded: Guarded, fault: str, end: Callable[[Guarded], None]
+    guarded_briefly: Guarded, fault: str, end: Callable[[Guarded], None]
 ) -> None:
+    guarded = guarded_briefly
     guarded.hang(fault)
     end(guarded)
     assert guarded.process.wait(20) == 1
@@ -156,8 +190,9 @@ def test_a_worker_that_hangs_is_killed_and_the_guard_puts_back(
     assert ended([guarded.worker])
 
 
-def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(guarded: Guarded) -> None:
+def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(guarded_briefly: Guarded) -> None:
     """Of the input too: what the driver said last is never read."""
+    guarded = guarded_briefly
     guarded.hang("stop")
     pings = b'{"op": "ping"}\n' * 100
     assert guarded.process.stdin is not None
@@ -172,13 +207,12 @@ def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(guarded: G
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_a_driver_that_falls_silent_is_gone_whatever_the_worker_does(tmp_path: Path, hung: bool) -> None:
-    guarded = Guarded(tmp_path, silence_s=0.5)
-    if hung:
-        guarded.hang("hold")
+    grace_s, then = (GRACE_S, "hold") if hung else (PATIENCE_S, "")
+    guarded = Guarded(tmp_path, SILENCE_S, grace_s=grace_s, then=then)
     assert guarded.process.wait(20) == int(hung)
     assert not guarded.changed.exists()
-    assert "nothing heard from the driver for 0.5 s" in guarded.said
-    assert ended([guarded.worker])
+    assert f"nothing heard from the driver for {SILENCE_S} s" in guarded.said
+    assert ended(guarded.workers)
     guarded.close()
 
 
@@ -207,7 +241,7 @@ def test_a_guard_that_is_killed_leaves_nothing(guarded: Guarded) -> None:
 
 
 def test_a_guard_that_is_stopped_hides_no_silence(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path, silence_s=0.5)
+    guarded = Guarded(tmp_path, SILENCE_S)
     guarded.guard.suspend()
     assert wait_until(lambda: not guarded.changed.exists())
     guarded.guard.resume()
@@ -235,7 +269,7 @@ def test_nobody_need_read_what_is_said_at_the_end(
     """As where SSH is lost: stderr goes with stdin."""
     read, write = os.pipe()
     with os.fdopen(read, "rb"), os.fdopen(write, "wb") as words:
-        guarded = Guarded(tmp_path, words=words)
+        guarded = Guarded(tmp_path, words=words, grace_s=GRACE_S if hung else PATIENCE_S)
     if hung:
         guarded.hang("hold")
     end(guarded)
@@ -245,7 +279,7 @@ def test_nobody_need_read_what_is_said_at_the_end(
 
 
 def test_a_driver_whose_replies_nobody_reads_is_gone(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", PROGRAM, str(tmp_path / "changed"), "60", str(GRACE_S)]
+    argv = [sys.executable, "-c", PROGRAM, str(tmp_path / "changed"), "60", str(PATIENCE_S)]
     process = subprocess.Popen(argv, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None

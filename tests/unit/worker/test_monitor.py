@@ -108,6 +108,13 @@ def idle_power_w(monitor: Program) -> float:
     return float(power_w)
 
 
+def counter_shows(device: Path, energy_uj: int) -> None:
+    """From one reading to the next: the monitor meets no file that is empty, as a kernel's never is."""
+    new = device / "new"
+    new.write_text(f"{energy_uj}\n")
+    new.replace(device / RAPL / "energy_uj")
+
+
 def used_s(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
@@ -151,7 +158,7 @@ def test_a_device_without_sensors_has_empty_cells(bare_monitor: Program) -> None
 
 def test_energy_is_the_sum_of_all_sources_since_begin(monitor: Program, device: Path) -> None:
     begin(monitor, os.getpid())
-    (device / RAPL / "energy_uj").write_text("12000000\n")
+    counter_shows(device, 12_000_000)
     later(monitor)
     columns = monitor.result("collect")
     assert columns["energy_j"][0] == 0.0
@@ -262,7 +269,7 @@ def test_idle_power(monitor: Program) -> None:
 
 def test_idle_power_does_not_know_what_was_before(monitor: Program, device: Path) -> None:
     begin(monitor, os.getpid())
-    (device / RAPL / "energy_uj").write_text("999000000\n")
+    counter_shows(device, 999_000_000)
     later(monitor)
     assert idle_power_w(monitor) == pytest.approx(PMIC_W)
 

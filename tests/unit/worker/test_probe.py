@@ -127,9 +127,10 @@ def test_a_message_is_timed_until_the_server_has_it_all(
         return outcome
 
     client = ProbeClient("127.0.0.1", server.port, "t")
+    began = time.perf_counter()
     quick = client.measure(Question(message=1_000_000)).message_s
     assert quick is not None
-    assert 0 < quick < SLOW_S
+    assert 0 < quick < time.perf_counter() - began
     monkeypatch.setattr(probe, "_sink", slow)
     late = client.measure(Question(message=1)).message_s
     assert late is not None
@@ -139,17 +140,20 @@ def test_a_message_is_timed_until_the_server_has_it_all(
 def test_a_peer_that_falls_silent_amid_a_question_is_let_go(
     server: ProbeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
     silent = ProbeClient("127.0.0.1", server.port, "t")
-    silent._sock.sendall(probe._ASK.pack(b"m", 1000, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(probe, "TIMEOUT_S", 0.1)
+        silent._sock.sendall(probe._ASK.pack(b"m", 1000, 0))
+        assert silent._sock.recv(1) == b""
     assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
 
 
 def test_between_questions_a_peer_may_be_silent(server: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
     client = ProbeClient("127.0.0.1", server.port, "t")
+    client._sock.settimeout(60)  # its own patience is not what is tried
+    monkeypatch.setattr(probe, "TIMEOUT_S", 0.2)
     client.measure(Question())
-    time.sleep(0.5)
+    time.sleep(0.4)
     assert client.measure(Question()).rtt_s is not None
 
 

@@ -54,6 +54,11 @@ def test_the_counters_of_some_cores() -> None:
     assert [of[0] for of in cores(STAT, {0, 10})] == [10, 7]
 
 
+needs_schedstat = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel does not count what threads wait"
+)
+
+
 def used(watched: subprocess.Popen[bytes]) -> float:
     times = psutil.Process(watched.pid).cpu_times()
     return times.user + times.system
@@ -65,6 +70,7 @@ def until_it_has_worked(watched: subprocess.Popen[bytes]) -> None:
         threading.Event().wait(0.05)
 
 
+@needs_schedstat
 def test_what_others_take_of_a_core_and_what_a_process_waits_for_it(
     watched: subprocess.Popen[bytes], core: int
 ) -> None:
@@ -83,6 +89,7 @@ def test_what_others_take_of_a_core_and_what_a_process_waits_for_it(
     assert rise["busy_s"] == pytest.approx(rise["others_s"] + worked_s, rel=0.2)
 
 
+@needs_schedstat
 def test_a_thread_that_has_ended_keeps_what_it_waited(core: int) -> None:
     """The pipeline's threads end with each phase."""
     found = WatchedProcess(os.getpid())
