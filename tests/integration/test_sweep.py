@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import statistics
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
         "10ms-50mbit",
         "--quick",
         "--trials",
-        "3",
+        "2",
         "--restart",
         "round",
     )
@@ -181,13 +182,13 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
 
 
 def test_a_killed_run_resumes_with_each_trial_once(resumed: Resumed) -> None:
-    assert 3 < len(resumed.kept) < 9
+    assert 3 < len(resumed.kept) < 6
     assert resumed.rows[: len(resumed.kept)] == resumed.kept
     assert all(map(sound, resumed.rows))
     assert Counter((row["backend"], row["round"]) for row in resumed.rows) == {
-        (backend, number): 1 for backend in ("tcp:a", "rpc", "tcp:b") for number in "123"
+        (backend, number): 1 for backend in ("tcp:a", "rpc", "tcp:b") for number in "12"
     }
-    assert len(list((resumed.run / "requests").iterdir())) == 9
+    assert len(list((resumed.run / "requests").iterdir())) == 6
 
 
 def test_each_round_begins_with_fresh_workers(resumed: Resumed) -> None:
@@ -213,7 +214,9 @@ def test_what_tcp_did(resumed: Resumed) -> None:
         assert 0.0095 < float(row["tcp_min_rtt_s"]) < 0.02
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0
-        assert 1e6 < float(row["tcp_delivery_rate_bps"]) < 51e6
+        assert float(row["tcp_delivery_rate_bps"]) > 1e6
+    # Where a host had to wait for a core, acknowledgements come in a heap, and one rate or another is theirs.
+    assert statistics.median(float(row["tcp_delivery_rate_bps"]) for row in resumed.rows) < 51e6
     for session in json.loads((resumed.run / "manifest.json").read_text())["sessions"]:
         assert session["testbed"]["congestion_control"] == "reno"
         assert session["testbed"]["initial_window_segments"] == 20
@@ -232,13 +235,13 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) ->
 
 
 def test_a_lost_worker_costs_one_trial(tmp_path: Path) -> None:
-    process = pareto(*SMALL, "--netem", "none", "--trials", "2", "--out", str(tmp_path))
+    process = pareto(*SMALL, "--netem", "none", "--trials", "1", "--out", str(tmp_path))
     assert wait_until(lambda: rows_in(tmp_path), 240)
     python_programs(process.pid, "pareto.worker")[-1].kill()
     out, err = process.communicate(timeout=240)
     assert process.returncode == 1, out + err
     rows = rows_in(tmp_path)
-    assert len(rows) == 8
+    assert len(rows) == 4
     (failed,) = (row for row in rows if not sound(row))
     assert failed["status"] == "failed"
     assert failed["reason"] != ""

@@ -113,7 +113,7 @@ def test_a_signal_ends_it_after_its_last_act(program: Started, number: int) -> N
 
 def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
     for session, process, ended in start(tmp_path, "0.5"):
-        session.request("double", value=1)
+        session.send("double", value=1)  # where it gets no core for so long, that is all it hears
         assert process.wait(60) == 0
         assert ended.read_text() == "ended"
 
