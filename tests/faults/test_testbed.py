@@ -51,15 +51,17 @@ class Bench:
         self.bed = open_local(shaper="relay")
         self.workers = Workers(self.bed, {prepared.name: prepared}, ("tcp", "rpc"), 0.2)
         self.harness = Harness(out, prepared, self.workers)
-        self.sent: Callable[[str], None] = lambda op: None
+        self.sending: Callable[[str], Callable[[], None]] = lambda op: lambda: None
+        """Called with a request that is about to be sent; what it returns, once that was sent."""
 
     def close(self) -> None:
         self.workers.close()
         self.bed.close()
 
     def send(self, session: Session, op: str, *request: Any) -> int:
+        sent = self.sending(op)
         number = _send(session, op, *request)
-        self.sent(op)
+        sent()
         return number
 
 
@@ -81,13 +83,20 @@ def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, objec
     def arm(struck: Struck) -> None:
         strike = once(lambda: act_of(fault, repairs)(), struck)
 
-        def sent(op: str) -> None:
-            if op == fault.when:
-                if op == "trial":
-                    crossed(CROSSED_PACKETS)
+        def sending(op: str) -> Callable[[], None]:
+            if op != fault.when or struck.at_s is not None:
+                return lambda: None
+            # To look for a process takes longer than a trial, where there are many or a core is hard to get.
+            crossed = Crossed() if op == "trial" else None
+
+            def sent() -> None:
+                if crossed is not None:
+                    crossed.wait(CROSSED_PACKETS)
                 strike()
 
-        bench.sent = sent
+            return sent
+
+        bench.sending = sending
 
     row, struck = bench.harness.suffer(fault, arm, repairs)
     if fault.then == AGAIN:
@@ -144,16 +153,21 @@ def lives_in(process: psutil.Process, host: str) -> bool:
     return False
 
 
-def crossed(packets: int) -> None:
-    """Wait until so many have come to the server's data interface."""
-    counters = Path(f"/proc/{program('pareto.worker', SERVER).pid}/net/dev")
+class Crossed:
+    """The packets that come to the server's data interface from now on."""
 
-    def received() -> int:
-        (line,) = (line for line in counters.read_text().splitlines() if line.strip().startswith("data0:"))
+    def __init__(self) -> None:
+        self._counters = Path(f"/proc/{program('pareto.worker', SERVER).pid}/net/dev")
+        self._begun = self._received()
+
+    def wait(self, packets: int) -> None:
+        """Until so many have come."""
+        assert wait_until(lambda: self._received() >= self._begun + packets)
+
+    def _received(self) -> int:
+        lines = self._counters.read_text().splitlines()
+        (line,) = (line for line in lines if line.strip().startswith("data0:"))
         return int(line.split()[2])
-
-    begun = received()
-    assert wait_until(lambda: received() >= begun + packets)
 
 
 def ip(arguments: str) -> None:

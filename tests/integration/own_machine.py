@@ -81,7 +81,7 @@ def left_behind() -> set[str]:
 
 def processes() -> Iterator[tuple[int, str]]:
     """Pids and commands of what runs on this machine, in whichever of its namespaces; pytest left out."""
-    networks = {path.stat().st_ino for path in [Path("/proc/thread-self/ns/net"), *_named_networks()]}
+    networks = {Path("/proc/thread-self/ns/net").stat().st_ino, *_named_networks()}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -91,8 +91,11 @@ def processes() -> Iterator[tuple[int, str]]:
                 yield int(entry.name), command
 
 
-def _named_networks() -> list[Path]:
-    return [Path("/run/netns", name) for name in netns.listnetns()]
+def _named_networks() -> Iterator[int]:
+    """Their inodes."""
+    for name in netns.listnetns():
+        with suppress(OSError):  # it was removed meanwhile
+            yield Path("/run/netns", name).stat().st_ino
 
 
 def _script(cgroups: Mapping[Path, Path]) -> Iterator[str]:

@@ -27,6 +27,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a model profile made of few runs."""
     monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
     monkeypatch.setattr(model_profiles, "RUNS", 8)
+    monkeypatch.setattr(backend_costs, "PAYLOADS", 4)
+    monkeypatch.setattr(backend_costs, "USUAL_BYTES", 100_000)
     monkeypatch.setattr(backend_costs, "ROUNDS", 2)
     monkeypatch.setattr(backend_costs, "STREAM_ROUNDS", 1)
 
