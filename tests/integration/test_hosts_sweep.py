@@ -131,7 +131,7 @@ def impatient(tmp_path: Path) -> tuple[str, ...]:
     handshake = copy / "pareto/backends/handshake.py"
     waits = f"PEER_TIMEOUT_S = {PEER_TIMEOUT_S}"
     assert waits in handshake.read_text()
-    handshake.write_text(handshake.read_text().replace(waits, "PEER_TIMEOUT_S = 8"))
+    handshake.write_text(handshake.read_text().replace(waits, "PEER_TIMEOUT_S = 4"))
     return (sys.executable, "-c", IMPATIENT, str(copy))
 
 
