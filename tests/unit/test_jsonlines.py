@@ -102,6 +102,7 @@ def test_end_of_file_ends_it_after_its_last_act(program: Started) -> None:
     assert ended.read_text() == "ended"
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_after_its_last_act(program: Started, number: int) -> None:
     session, process, ended = program

@@ -19,6 +19,8 @@ from pareto.hosts.session import Session
 from tests import REPOSITORY
 from tests.program import ended, wait_until
 
+pytestmark = pytest.mark.usefixtures("heeds_hangups")
+
 GRACE_S = 0.5
 """For a worker that hangs; one that is well may take as long as a busy machine makes it."""
 PATIENCE_S = 60.0
