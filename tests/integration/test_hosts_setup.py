@@ -164,10 +164,16 @@ def test_packages_go_over_and_a_lost_host_is_gone_on_with(
     monkeypatch.setattr(finding, "REQUIREMENTS", requirements)
     wanted = {"python": None, "pip_index": "file:///home/pi/index"}
 
+    def cut_off() -> None:
+        """Once the environment is being made."""
+        wait_until(lambda: lab.host("pi").pids("-m venv"))
+        for pid in lab.host("pi").pids("sshd: pi"):
+            os.kill(pid, 9)
+
     def cut(line: str) -> None:
         lines.append(line)
         if "making" in line:
-            threading.Timer(1.0, lambda: [os.kill(pid, 9) for pid in lab.host("pi").pids("sshd: pi")]).start()
+            threading.Thread(target=cut_off).start()
 
     member = inventory.load(lab.testbed(pi=wanted)).roles["edge"]
     assert not setup.set_up([member], opened, say=cut, ask=None)
