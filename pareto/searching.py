@@ -14,8 +14,9 @@ from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
 from pareto.console import duration
 from pareto.plan import ModelFacts, Plan
-from pareto.search import PHYSICS, Decision, Prospects, Search, gaps, losses
+from pareto.search import Decision, Search, gaps
 from pareto.store import Row, Store
+from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Cell, Condition, Networks, Sweep
 
 NAMED = 3
@@ -133,9 +134,7 @@ class Searching:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
         clear: dict[Cell, float] = {}
         for condition, cells in self.cells.items():
-            measured = self._tables[condition].measured
-            with np.errstate(invalid="ignore"):
-                clear |= zip(cells, gaps(_medians(measured)), strict=True)
+            clear |= zip(cells, gaps(self._tables[condition].measured), strict=True)
         kept: set[Cell] = set()
         for trial in sorted(part.trials, key=lambda trial: clear[trial.cell]):
             left_s -= trial.estimate_s * pace

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -31,37 +32,54 @@ def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> 
     measured: rounds x cells x objectives, NaN where there is none. A cell dominates another if it is no worse in every
     objective and better in one. So whatever a round does to all its cells, such as a drift, cannot decide; two cells
     without a common round are compared by the medians of all that each has. A cell without a whole round is on no
-    front. Where all cells have the same rounds, this is the front of their medians. Where they do not, it may be that a
-    dominates b, b dominates c, and c dominates a: such cells do not keep each other off the front.
+    front. Where all cells have the same rounds, this is the front of their medians.
+
+    Where they do not, it may be that a dominates b, b dominates c, and a does not dominate c. What is off the front
+    keeps nothing off it: so c is on the front (the kernel of the relation), and few rounds of b, which are enough to
+    show that it is behind a, do not decide about c. It may even be that c dominates a: such cells do not keep each
+    other off the front.
     """
     losses = np.where(np.asarray(maximise), -measured, measured)
-    known: Bools = np.asarray(~np.isnan(losses).any(axis=2))
-    on_front: Bools = np.asarray(known.any(axis=0))
-    cells = np.flatnonzero(on_front)
-    if not len(cells):
-        return on_front
-    rounds, kind = np.unique(known[:, cells], axis=1, return_inverse=True)
-    members = [cells[kind.ravel() == each] for each in range(rounds.shape[1])]
-    place = np.argsort(np.concatenate(members))
-    dominates = np.block(
-        [
-            [_dominates(losses, ours, rounds[:, a], theirs, rounds[:, b]) for b, theirs in enumerate(members)]
-            for a, ours in enumerate(members)
-        ]
-    )[np.ix_(place, place)]
-    if rounds.shape[1] == 1:
-        beaten = dominates.any(axis=0)
-    else:
-        _, circle = connected_components(dominates, directed=True, connection="strong")
-        beaten = (dominates & (circle[:, None] != circle[None])).any(axis=0)
-    on_front[cells[beaten]] = False
+    on_front: Bools = np.asarray(~np.isnan(losses).any(axis=2).all(axis=0))
+    dominates = np.zeros((len(on_front), len(on_front)), dtype=bool)
+    for ours, theirs, mine, other in _pairs(losses):
+        dominates[np.ix_(ours, theirs)] = (mine <= other).all(axis=2) & (mine < other).any(axis=2)
+    open_ = np.flatnonzero(on_front)
+    while len(open_):
+        among = dominates[np.ix_(open_, open_)]
+        ahead = ~among.any(axis=0)
+        if not ahead.any():
+            _, circle = connected_components(among, directed=True, connection="strong")
+            beaten = (among & (circle[:, None] != circle[None])).any(axis=0)
+            ahead = ~np.isin(circle, circle[beaten])
+        beaten = dominates[np.ix_(open_[ahead], open_)].any(axis=0) & ~ahead
+        on_front[open_[beaten]] = False
+        open_ = open_[~ahead & ~beaten]
     return on_front
 
 
-def _dominates(losses: Floats, ours: Ints, our_rounds: Bools, theirs: Ints, their_rounds: Bools) -> Bools:
-    """Whether each of ours dominates each of theirs: both have one set of rounds."""
-    both = our_rounds & their_rounds
-    first, second = (both, both) if both.any() else (our_rounds, their_rounds)
-    mine = np.median(losses[first][:, ours], axis=0)[:, None]
-    other = np.median(losses[second][:, theirs], axis=0)[None]
-    return np.asarray((mine <= other).all(axis=2) & (mine < other).any(axis=2))
+def least_excess(losses: Floats) -> Floats:
+    """By how much each cell is above each other one in the objective where that is least, by the medians of the rounds
+    that both have: cells x cells; above 0: the other dominates it. -inf where one has no whole round.
+
+    losses: rounds x cells x objectives, less is better, NaN where there is none.
+    """
+    result = np.full((losses.shape[1], losses.shape[1]), -np.inf)
+    for ours, theirs, mine, other in _pairs(losses):
+        result[np.ix_(ours, theirs)] = (mine - other).min(axis=2)
+    return result
+
+
+def _pairs(losses: Floats) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
+    """Cells with one set of rounds, and cells with another one; the medians of the ones and of the others, over the
+    rounds that both have, as arrays that broadcast to ones x others x objectives.
+    """
+    known = ~np.isnan(losses).any(axis=2)
+    cells = np.flatnonzero(known.any(axis=0))
+    rounds, kind = np.unique(known[:, cells], axis=1, return_inverse=True)
+    members = [cells[kind.ravel() == each] for each in range(rounds.shape[1])]
+    for (a, ours), (b, theirs) in itertools.product(enumerate(members), repeat=2):
+        both = rounds[:, a] & rounds[:, b]
+        first, second = (both, both) if both.any() else (rounds[:, a], rounds[:, b])
+        mine, other = np.median(losses[first][:, ours], axis=0), np.median(losses[second][:, theirs], axis=0)
+        yield ours, theirs, mine[:, None], other[None]

@@ -9,7 +9,8 @@ import numpy as np
 
 from analysis.fronts.shared_rounds import nondominated
 from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.search import Prospects, Search, losses
+from pareto.search import Search
+from pareto.strikes import Prospects, losses
 
 ROUNDS = 6
 OWN = 0.01
@@ -25,6 +26,10 @@ FROM_MEDIAN = 1.645
 """How far that quantile lies from the median of a normal distribution, in standard deviations."""
 TIED = 3.0
 """Standard errors of a difference of two medians within which two cells are a tie."""
+SLOWED, SLOWED_BY = 0.05, 1.5
+"""How many trials are slowed, and by which factor, where the noise is `slowed`."""
+CELLS = (0.03, 0.3)
+"""Between which sizes the noise of `cells` differs, all equally likely on a logarithmic scale."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Truth:
-    """`levels` and `bound`: cells x 2, on the scale of `pareto.search.losses`, without what noise adds to the bound."""
+    """`levels` and `bound`: cells x 2, as `pareto.strikes.losses`, without what noise adds to the bound."""
 
     levels: Floats
     bound: Floats
@@ -91,15 +96,26 @@ def repeat(
 ) -> Result:
     """One search. kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
 
+    Or it is a single trial's, and has heavy `tails` (Student's distribution with 3 degrees of freedom, of the same
+    standard deviation), or some trials are `slowed`, or each of the `cells` has a noise of its own (`noise` is unused).
     drift: the logarithm by which all grows slower from the first round to the last. off: how many times as
     far off the forecast is as it says.
     """
     rng = np.random.default_rng([seed, cells])
     truth = landscape(rng, cells, ties=ties)
     levels, count = truth.levels, 2 * ROUNDS
-    common, single = (noise, OWN) if kind == "common" else (0.0, noise)
+    common = noise if kind == "common" else 0.0
+    single = np.full((cells, 1), OWN if kind == "common" else noise)
+    if kind == "cells":
+        single = np.exp(rng.uniform(*np.log(CELLS), single.shape))
     shared = rng.normal(0, common, (count, 1, 2)) + drift * np.linspace(0, 2, count)[:, None, None]
-    figures = levels + shared + rng.normal(0, single, (count, *levels.shape))
+    if kind == "tails":
+        own = rng.standard_t(3, (count, *levels.shape)) / math.sqrt(3)
+    else:
+        own = rng.normal(0, 1, (count, *levels.shape))
+    figures = levels + shared + single * own
+    if kind == "slowed":
+        figures += math.log(SLOWED_BY) * (rng.random((count, cells, 1)) < SLOWED)
     then = rng.normal(0, common, 2)
     known = Prospects(
         levels + then + off * rng.normal(0, FORECAST_ERROR, levels.shape),
@@ -111,7 +127,7 @@ def repeat(
     while (now := search.decide(seen, ~np.isnan(seen[..., 0]))).round:
         seen[now.round - 1, now.due] = figures[now.round - 1, now.due]
     left = np.flatnonzero(now.when == 0)
-    tie = TIED * single * math.sqrt(math.pi / ROUNDS)
+    tie = TIED * np.hypot(single, single.T) * math.sqrt(math.pi / 2 / ROUNDS)
     seconds, done = _seconds(figures), ~np.isnan(seen[..., 0])
     every = np.median(figures[:ROUNDS], axis=0)
     return Result(
@@ -134,11 +150,13 @@ def _front(levels: Floats) -> Bools:
     return np.asarray(~(no_better & (levels[:, None] > levels[None]).any(axis=2)).any(axis=1))
 
 
-def _is_right(front: Ints, levels: Floats, tie: float) -> bool:
+def _is_right(front: Ints, levels: Floats, tie: Floats) -> bool:
     """Whether none of its cells is dominated by more than a tie, and each of the true front is within one of its cells.
 
-    The cover of Kone, Kaufmann & Richert (2023).
+    The cover of Kone, Kaufmann & Richert (2023). tie: cells x cells.
     """
-    beaten = (levels[front][:, None] > levels[None] + tie).all(axis=2).any(axis=1)
-    covered = (levels[front][None] <= levels[_front(levels)][:, None] + tie).all(axis=2).any(axis=1)
+    more = tie[front][..., None]
+    true = np.flatnonzero(_front(levels))
+    beaten = (levels[front][:, None] > levels[None] + more).all(axis=2).any(axis=1)
+    covered = (levels[front][:, None] <= levels[true][None] + more[:, true]).all(axis=2).any(axis=0)
     return bool(not beaten.any() and covered.all())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.fronts import indicators
-from analysis.fronts.shared_rounds import nondominated
+from analysis.fronts.shared_rounds import least_excess, nondominated
 
 NAN = np.nan
 
@@ -43,6 +43,25 @@ def test_cells_that_dominate_each_other_in_a_circle_keep_nobody_off_but_others()
     for others, expected in (([worse], [True, True, True, False]), ([better], [False] * 3 + [True])):
         measured = np.repeat(np.array([a, b, c, *others]).T[..., None], 2, axis=2)
         assert nondominated(measured, [False, False]).tolist() == expected
+
+
+def test_what_is_off_the_front_keeps_nothing_off_it() -> None:
+    """The second cell was lucky beside the third in the one round that both have, and is behind the first."""
+    first, second, third = [1.0, 1.0, 1.0], [1.5, NAN, NAN], [2.0, 0.9, 0.9]
+    measured = np.repeat(np.array([first, second, third]).T[..., None], 2, axis=2)
+    measured[1:, 2, 1] = 1.1
+    assert nondominated(measured[:, 1:], [False, False]).tolist() == [True, False]
+    assert nondominated(measured, [False, False]).tolist() == [True, False, True]
+
+
+def test_how_far_two_cells_are_apart_is_by_the_rounds_that_both_have() -> None:
+    slower = np.array([1.0, 1.2, 5.0])[:, None, None]
+    measured = slower * np.array([[1.0, 4.0], [2.0, 5.0], [NAN, NAN]])
+    measured[2, 0] = NAN
+    excess = least_excess(measured)
+    assert excess[:2, :2] == pytest.approx(np.array([[0, -1.1], [1.1, 0]]))
+    assert (excess[2] == -np.inf).all()
+    assert (excess[:, 2] == -np.inf).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 0, 2), (0, 3, 2), (2, 3, 2)])

@@ -1,0 +1,299 @@
+"""Which cells of a condition cannot be on its front, by forecasts and the rows so far.
+
+On a scale where less is better (`losses`: the logarithm of the latency, and of one over the throughput)
+
+    measured = the cell's level + what the whole round shares + noise of this trial
+
+A cell is struck off when another one is better in both objectives, and the probability that this is chance, over all
+looks, is `ALPHA` at most (Bonferroni's inequality; half of it goes to each):
+
+- by physics: the other's level is below this cell's bound, which needs no trial of this cell. Only the other's noise
+  can be wrong, so the probabilities of all others that were measured add up, whatever the number of such cells;
+- by rounds: the other's level is below this cell's, in differences that the rounds' own effects cancel from. All pairs
+  add up whose first cell may be struck off wrongly: those not struck off yet (Holm, "A simple sequentially rejective
+  multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
+
+That only pairs decide, and that ties may be reported, is as in Kone, Kaufmann & Richert, "Adaptive algorithms for
+relaxed Pareto set identification", NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.csgraph import connected_components
+from scipy.special import stdtr, stdtrit
+
+from analysis.fronts.shared_rounds import nondominated
+from analysis.statistics.posterior import moderated
+from analysis.statistics.samples import Bools, Floats, Ints
+
+ALPHA = 0.05
+"""The greatest probability that a cell of the true front is struck off in a condition."""
+PHYSICS, ROUNDS = "physics", "rounds"
+LIKELY = 2.0
+"""Cells that the forecast puts on the front, if its errors are up to so many standard deviations, are measured before
+all others."""
+SAME = 0.02
+"""What is better by no more than this share is not worth a place on the front to what is worse by more."""
+FLOOR = 0.003
+"""Standard deviation of what more rounds of a cell do not show, as a share: its place in memory, its connections."""
+LEAST_LIKELY = 8
+"""At least so many cells are measured before all others: from fewer the noise is not known."""
+AT_ONCE = 2_000_000
+"""Pairs of cells that are compared at once."""
+LEAST_FREEDOM = 3
+"""Fewer degrees of freedom say nothing of the noise."""
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """What is known of a condition's cells before any is measured: each array is cells x 2, on the scale of `losses`.
+
+    expected: the forecast. error: its standard deviation. bound: what the cell cannot be below. NaN where nothing is
+    known: such a cell is measured as if it were likely, and no physics strikes it off.
+    """
+
+    expected: Floats
+    error: Floats
+    bound: Floats
+
+    @classmethod
+    def unknown(cls, cells: int) -> Prospects:
+        return cls(*np.full((3, cells, 2), np.nan))
+
+    @cached_property
+    def tiers(self) -> Ints:
+        """Of each cell: 0 on the front by the forecast, 1 likely, or among the likeliest `LEAST_LIKELY`, 2 neither."""
+        # By how many standard deviations another one dominates each.
+        worst = np.full(len(self.expected), -np.inf)
+        for part in np.array_split(np.arange(len(worst)), 1 + len(worst) ** 2 // AT_ONCE):
+            behind = np.full((len(part), len(worst)), np.inf)
+            for expected, error in zip(self.expected.T, self.error.T, strict=True):
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    far = (expected[part][:, None] - expected) / np.hypot(error[part][:, None], error)
+                behind = np.minimum(behind, far)
+            worst[part] = np.nan_to_num(behind, nan=-np.inf).max(axis=1, initial=-np.inf)
+        likely = max(LIKELY, float(np.sort(worst)[:LEAST_LIKELY][-1])) if len(worst) else LIKELY
+        return np.asarray((worst > 0).astype(np.int64) + (worst > likely))
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Of each cell: what share of the probability of a wrong strike is for strikes by it; all add up to 1.
+
+        In equal parts for each tier: a cell that cannot be on the front is beaten by one that is, which is likely.
+        """
+        _, tier, count = np.unique(self.tiers, return_inverse=True, return_counts=True)
+        return np.asarray(1.0 / (len(count) * count[tier]))
+
+
+def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
+    """The two objectives on the scale where less is better: an array with an axis more, of length 2."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.stack([np.log(latency_s), -np.log(throughput_ips)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Strikes:
+    """Of each cell: how it is struck off (empty text if it is not), by which cell (-1: none), and the probability that
+    this is chance; and whether it was measured below its bound, which then bounds nothing.
+    """
+
+    how: npt.NDArray[np.object_]
+    by: Ints
+    chance: Floats
+    below: Bools
+
+    @classmethod
+    def none(cls, cells: int) -> Strikes:
+        return cls(
+            np.full(cells, "", dtype=object),
+            np.full(cells, -1, dtype=np.int64),
+            np.ones(cells),
+            np.zeros(cells, dtype=bool),
+        )
+
+    def put(self, cells: Ints, how: str, by: Ints, chance: Floats) -> None:
+        """Strike these cells off where the probability, within a look's share of all, is half of `ALPHA` at most."""
+        self.chance[cells] = np.minimum(1.0, chance)
+        struck = self.chance[cells] <= ALPHA / 2
+        self.how[cells[struck]] = how
+        self.by[cells[struck]] = by[struck]
+
+    def over(self, kept: Strikes, stays: Bools) -> Strikes:
+        """These strikes, with those of `kept` where they stay."""
+        return Strikes(
+            np.where(stays, kept.how, self.how),
+            np.where(stays, kept.by, self.by),
+            np.where(stays, kept.chance, self.chance),
+            self.below,
+        )
+
+
+class Look:
+    """What the rows so far say of the cells of one condition."""
+
+    def __init__(self, prospects: Prospects, measured: Floats) -> None:
+        """measured: rounds x cells x 2, `losses`, NaN without a valid trial."""
+        self.prospects = prospects
+        self.measured = measured
+        self.known: Bools = np.asarray(~np.isnan(measured).any(axis=2))
+        self.cells = np.flatnonzero(self.known.any(axis=0))
+        """Those that were measured; all that follows is about these."""
+        self._fit()
+
+    def _fit(self) -> None:
+        """Levels of the cells without what rounds share: a two-way additive model by least squares.
+
+        A level is that of a round like the mean of all that are linked, also of a cell that was not in all of them.
+        Two cells differ the more surely, the more rounds link them. The rounds' own effects are solved for, with the
+        Laplacian of the graph in which two rounds are the closer, the more cells they have in common: there are few
+        rounds, and may be thousands of cells.
+        """
+        rounds = self.known.any(axis=1)
+        known, x = self.known[rounds][:, self.cells], self.measured[rounds][:, self.cells]
+        k, x = known.astype(float), np.where(known[..., None], x, 0.0)
+        self.count, in_round = k.sum(axis=0), k.sum(axis=1)
+        self.weight = k / self.count
+        laplacian = np.diag(in_round) - self.weight @ k.T
+        self.parts, part = connected_components(k @ k.T > 0, directed=False)
+        self.part = part[k.argmax(axis=0)] if len(k) else part
+        # What a connected part has in common is all that it leaves open.
+        self.inverse = np.linalg.pinv(laplacian, hermitian=True)
+        right = np.einsum("rc,rco->ro", k, x - np.einsum("rc,rco->co", self.weight, x))
+        effects = self.inverse @ right
+        self.levels = np.einsum("rc,rco->co", self.weight, x - effects[:, None])
+        self.residual = np.where(known[..., None], x - self.levels - effects[:, None], 0.0)
+        self.freedom = int(known.sum()) - len(self.cells) - int(rounds.sum()) + self.parts
+        self.first = known, x
+
+    def _apart(self, cells: Ints) -> Floats:
+        """The variances of the differences of these cells' levels and all levels, in units of a trial's noise."""
+        linked = self.inverse @ self.weight
+        own = 1 / self.count + (self.weight * linked).sum(axis=0)
+        apart = own[cells][:, None] + own[None] - 2 * (self.weight[:, cells].T @ linked)
+        apart[np.arange(len(cells)), cells] = 0.0
+        return np.asarray(np.maximum(0.0, apart))
+
+    def _noise(self) -> tuple[Floats, float] | None:
+        """What is known of one trial's noise: variances, cells x 2, with their degrees of freedom.
+
+        From repeated rounds; as long as these are too few, from how far the round with most cells scatters about the
+        forecast, which holds the forecast's own error too, so that it is no less. Which of them depends on how many
+        trials there are alone, not on what they measured.
+        """
+        if self.freedom >= LEAST_FREEDOM:
+            repeats = np.maximum(self.count - 1, 0).astype(np.int64)
+            share = repeats.sum() / self.freedom
+            made = [moderated(share * (self.residual[..., o] ** 2).sum(axis=0), repeats) for o in (0, 1)]
+            variances = np.stack([variance for variance, _ in made], axis=1)
+            return variances, max(1.0, min(free for _, free in made) / share)
+        known, x = self.first
+        if not len(known):
+            return None
+        row = int(known.sum(axis=1).argmax())
+        off = np.where(known[row][:, None], x[row] - self.prospects.expected[self.cells], np.nan)
+        off = off[~np.isnan(off).any(axis=1)]
+        if len(off) <= LEAST_FREEDOM:
+            return None
+        return np.broadcast_to(off.var(axis=0, ddof=1), (len(self.cells), 2)), len(off) - 1.0
+
+    def strikes(self, standing: Bools, share: float) -> Strikes:
+        """Which cells are struck off by what is known now.
+
+        standing: those that are struck off already. share: of the probability of a wrong strike, how much this look
+        may use.
+        """
+        cells = len(self.prospects.expected)
+        result, noise = Strikes.none(cells), self._noise()
+        if noise is None:
+            return result
+        variance, freedom = noise
+        error = np.sqrt(variance / self.count[:, None] + FLOOR**2)
+        under = stdtr(freedom, (self.levels - self._bounds[self.cells]) / error).min(axis=1)
+        result.below[self.cells] = 2 * len(self.cells) * under / share <= ALPHA
+        by, chance = self._by_rounds(variance, freedom, standing)
+        result.put(self.cells, ROUNDS, by, chance / share)
+        if not result.below.any():
+            unmeasured = np.setdiff1d(np.arange(cells), self.cells)
+            by, chance = self._by_physics(unmeasured, error, freedom)
+            result.put(unmeasured, PHYSICS, by, chance / share)
+        return result
+
+    def front(self, among: Bools) -> Bools:
+        """Which of these cells that were measured none other of them dominates, by the rounds that each two share."""
+        return nondominated(np.where(among[:, None], self.measured, np.nan), (False, False))
+
+    @cached_property
+    def _bounds(self) -> Floats:
+        """The bounds, lower where the machine is faster than it was when they were made; never higher."""
+        moved = self.levels - self.prospects.expected[self.cells]
+        known = moved[~np.isnan(moved).any(axis=1)]
+        return self.prospects.bound + (np.minimum(0.0, np.median(known, axis=0)) if len(known) else 0.0)
+
+    def _by_rounds(self, variance: Floats, freedom: float, standing: Bools) -> tuple[Ints, Floats]:
+        """Of each measured cell: which one strikes it most surely, and the probability that it is not worse than that
+        one, over all pairs of this look.
+
+        Of all pairs those count whose second cell may still be on the front: the fewer are left, the surer is a strike
+        (Holm 1979).
+        """
+        left = ~standing[self.cells]
+        by, least = np.zeros(len(left), dtype=np.int64), np.ones(len(left))
+        for part in np.array_split(np.arange(len(left)), 1 + len(left) ** 2 // AT_ONCE):
+            by[part], least[part] = self._surest(part, variance, freedom)
+        order = np.argsort(least[left], kind="stable")
+        count = np.full(len(least), max(1.0, left.sum()))
+        each = left.sum() - np.arange(left.sum())
+        stepped = np.empty(left.sum())
+        stepped[order] = np.maximum.accumulate(least[left][order] * each)
+        result = least * count
+        result[left] = stepped
+        return self.cells[by], result
+
+    def _surest(self, cells: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
+        """Of each of these measured cells: which one strikes it most surely, and the probability that it is not worse
+        than that one over the striking one's weight.
+        """
+        apart = self._apart(cells)
+        no_better, behind = np.inf, -np.inf
+        for objective in (0, 1):
+            worse = self.levels[cells, objective][:, None] - self.levels[:, objective]
+            pair = np.maximum(variance[cells, objective][:, None], variance[:, objective])
+            error = np.sqrt(apart * pair + 2 * FLOOR**2)
+            no_better = np.minimum(no_better, (worse + SAME) / error)
+            behind = np.maximum(behind, (worse - SAME) / error)
+        sure = np.minimum(no_better, behind)
+        sure[self.part[cells][:, None] != self.part[None]] = -np.inf
+        weights, tier = np.unique(self.prospects.weights[self.cells], return_inverse=True)
+        # The probability is that of `sure`, or twice that. So it need not be known where half of it is more than
+        # what the surest pair has at most. Where `sure` is 1 or less it is too large to matter.
+        most = np.stack([sure[:, tier == each].max(axis=1) for each in range(len(weights))], axis=1)
+        limit = (2 * stdtr(freedom, -most) / weights).min(axis=1)[:, None] * weights
+        least = np.maximum(1.0, np.minimum(most, -stdtrit(freedom, np.minimum(limit, 0.5))))
+        tried = sure >= least[:, tier]
+        chance = np.ones(sure.shape)
+        chance[tried] = np.maximum(stdtr(freedom, -no_better[tried]), 2 * stdtr(freedom, -behind[tried]))
+        chance /= weights[tier]
+        return _least(chance)
+
+    def _by_physics(self, cells: Ints, error: Floats, freedom: float) -> tuple[Ints, Floats]:
+        """The same of these cells' bounds against each measured cell. A bound does not vary: so only how many cells
+        were measured counts.
+        """
+        ahead = (self._bounds[cells][:, None] - self.levels[None]) / error[None]
+        chance = np.ones(ahead.shape[:2])
+        tried = (ahead > 1).all(axis=2)
+        chance[tried] = stdtr(freedom, -ahead[tried]).sum(axis=1)
+        chance /= self.prospects.weights[self.cells]
+        by, least = _least(chance)
+        return self.cells[by], least
+
+
+def _least(chance: Floats) -> tuple[Ints, Floats]:
+    """Where each row is least, and how much that is."""
+    by = chance.argmin(axis=1)
+    return by, chance[np.arange(len(by)), by]
