@@ -137,9 +137,11 @@ def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Netwo
 def advise(
     console: Console, folders: Sequence[Path], network: Network, best: str, where: str, model: str
 ) -> None:
-    """What to do in a network, from what was measured in others; on a chain by its run's model profile."""
+    """What to do in a network, from what was measured in others; by the runs' own model profile, where their trials
+    leave out points that may be best (`analysis.advice.by_profile`).
+    """
     from analysis.advice.advise import advise as advice
-    from analysis.points import cuts
+    from analysis.advice.by_profile import kept
     from analysis.prediction.compared import in_run
     from analysis.runs.load import joined
     from analysis.tables.advice import advice_table
@@ -147,24 +149,30 @@ def advise(
     if best not in BEST:
         raise UserError(f"--for {best}: latency or throughput")
     runs = joined(folders)
-    chained = any(len(cuts(point)) > 1 for point in runs.trials["point"].unique())
-    profiles = [folder for run in runs.runs for folder in in_run(run.folder)] if chained else []
-    if len(profiles) == 1 and not model:
-        advise_by_profile(console, profiles[0], folders, network, best, None, where)
-        return
-    manifests = [run.manifest for run in runs.runs]
-    advised = advice(runs.trials, runs.stages, manifests, network, objective=best, where=where, model=model)
-    console.print(advice_table(advised))
-    unmeasured = int(runs.struck["how"].eq("physics").sum())
-    if unmeasured and not advised.ranking.profile:
-        kept = [folder for run in runs.runs for folder in in_run(run.folder)]
-        instead = f"advise --profile {kept[0]}" if kept else "advise --profile, after the command `profile`,"
-        console.print(
-            f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks that "
-            f"they are of; in this one they may be better, and they are not among these points: {instead} chooses "
-            "among all",
-            markup=False,
-        )
+    if chosen := kept(runs, network, model, where):
+        size, depth = chosen.batch_size, chosen.in_flight
+        advise_by_profile(console, chosen.folder, folders, network, best, size, where, depth)
+        if chosen.unmeasured:
+            console.print(
+                f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without a "
+                "trial, for the networks that were measured; in this one they may be better.",
+                markup=False,
+            )
+    else:
+        manifests = [run.manifest for run in runs.runs]
+        options = {"objective": best, "where": where, "model": model}
+        advised = advice(runs.trials, runs.stages, manifests, network, **options)
+        console.print(advice_table(advised))
+        unmeasured = int(runs.struck["how"].eq("physics").sum())
+        if unmeasured and not advised.ranking.profile:
+            profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
+            by = f"--profile {profiles[0]}" if profiles else "--profile, after the command `profile`,"
+            console.print(
+                f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
+                "that they are of; in this one they may be better, and they are not among these points: advise "
+                f"{by} chooses among all",
+                markup=False,
+            )
     for note in runs.notes:
         console.print(note, markup=False)
 
@@ -177,6 +185,7 @@ def advise_by_profile(
     best: str,
     batch_size: int | None,
     where: str = "",
+    in_flight: str = "auto",
 ) -> None:
     """The best split among all in a network, by a model profile; what its forecasts are worth, by runs of it.
 
@@ -197,7 +206,8 @@ def advise_by_profile(
     if number < 2:
         raise UserError(f"the model profile {profile} is of one host: nothing can be split")
     links = (network,) * (number - 1)
-    case = Case(in_words(network), links, links, known.batch_sizes[0] if batch_size is None else batch_size)
+    size = known.batch_sizes[0] if batch_size is None else batch_size
+    case = Case(in_words(network), links, links, size, in_flight)
     backends = list(dict.fromkeys(cost.backend for cost in known.backends))
     rows = predicted(known, backends, case, Where.parse(where))
     console.print(advice(rows, best), style="bold", markup=False)

@@ -66,7 +66,7 @@ def advise(
     results: list[tuple[Observed, Ranking, Validation]] = []
     unfit: list[UserError] = []
     refused: list[UserError] = []
-    for rows in workloads(_of_model(trials, model)):
+    for rows in workloads(of_model(trials, model)):
         try:
             observed = observe(advisable(rows, known), stages, known)
         except UserError as error:
@@ -135,7 +135,8 @@ def in_words(network: Network) -> str:
     return f"{out} (back {network.delay_back_s * 1e3:g} ms and {rate(network.rate_back_bps)})"
 
 
-def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
+def of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
+    """The trials of the model that is meant; all, where there is one. Raises UserError."""
     models = sorted(map(str, trials["model"].unique()))
     if not models:
         raise UserError("no trial has ended yet: nothing to advise from")

@@ -28,8 +28,8 @@ COLUMNS = (
     *("model", "netem", "batch_size", "in_flight_asked", "chosen_by", "backend", "point", "point_name"),
     *("payload_bytes", *FIGURES),
 )
-
-_CONSTRAINED = list(COLUMNS[COLUMNS.index("backend") :])
+CONSTRAINED = list(COLUMNS[COLUMNS.index("backend") :])
+"""What a constraint may be on."""
 MOST_SPLITS = 100_000
 """So many are looked at one by one."""
 
@@ -71,7 +71,7 @@ def predicted(
         every = pd.concat(fronts, ignore_index=True)
     else:
         every = at(profile, _all_splits(profile, case.hosts), backends, case)
-        every = every[where.holds(every[_CONSTRAINED])]
+        every = every[where.holds(every[CONSTRAINED])]
         if every.empty:
             raise UserError(f"no split satisfies {where.text!r} here")
     best = choose.pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())
@@ -90,7 +90,7 @@ def predicted(
         rows.append(of_rule.iloc[[int(of_rule["latency_s"].argmin())]].assign(chosen_by=rule))
     result = pd.concat(rows, ignore_index=True)[list(COLUMNS)]
     if where is not None and where.text:
-        result["feasible"] = where.holds(result[_CONSTRAINED])
+        result["feasible"] = where.holds(result[CONSTRAINED])
     return result
 
 

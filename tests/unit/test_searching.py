@@ -155,6 +155,42 @@ def test_a_search_that_goes_on_takes_the_model_profile_of_its_folder(
     assert len(read(tmp_path, "trials.csv")) == len(lines) - 1
 
 
+ELSEWHERE = ("--latency", "3ms", "--rate", "300mbit")
+
+
+def test_advice_for_another_network_is_by_the_model_profile_in_the_folder(whole: tuple[Path, str]) -> None:
+    run = only_run(whole[0])
+    (profile,) = (run / "profiles").iterdir()
+    done = command("advise", str(run), *ELSEWHERE)
+    assert (done.code, done.err) == (0, "")
+    by_profile = command("advise", "--profile", str(profile), str(run), *ELSEWHERE).out
+    assert done.out.startswith(by_profile)
+    physics = [row for row in read(whole[0], "struck.csv") if row["how"] == "physics"]
+    assert f"struck off {len(physics)} cells without a trial" in " ".join(done.out.split())
+    there = command("advise", str(run), "--latency", "20ms", "--rate", "5mbit")
+    assert "measured at 20ms-5mbit" in " ".join(there.out.split())
+    assert "model profile" not in there.out
+
+
+@pytest.mark.parametrize("why", ["constraint", "broken", "none"])
+def test_advice_that_no_model_profile_gives_is_by_the_trials_and_says_what_they_lack(
+    whole: tuple[Path, str], tmp_path: Path, why: str
+) -> None:
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    run = only_run(tmp_path)
+    (profile,) = (run / "profiles").iterdir()
+    where = ("--where", "edge_s < 10") if why == "constraint" else ()
+    if why == "broken":
+        (profile / "profile.json").write_text("{}")
+    if why == "none":
+        shutil.rmtree(run / "profiles")
+    done = command("advise", str(run), *ELSEWHERE, *where)
+    assert (done.code, done.err) == (0, "")
+    said = " ".join(done.out.split())
+    assert "attention: a search struck off" in said
+    assert (f"advise --profile {profile}" in said) == (why != "none")
+
+
 def test_profiles_are_learnt_once() -> None:
     search = searching([])
     assert search.lacks_profiles

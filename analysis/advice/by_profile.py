@@ -1,0 +1,79 @@
+"""Whether advice is by the model profile that runs keep: where their trials leave out points that may be best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.advice.advise import of_model
+from analysis.advice.observed import WORKLOAD, workloads
+from analysis.fronts.where import Where
+from analysis.model_profile import ModelProfile, read
+from analysis.points import cuts
+from analysis.prediction.compared import in_run, unfit
+from analysis.prediction.network import Network, networks
+from analysis.prediction.predicted import CONSTRAINED
+from analysis.runs.load import Joined
+from pareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run's own model profile, and how its trials used the model. unmeasured: cells that a search left out."""
+
+    folder: Path
+    batch_size: int
+    in_flight: str
+    unmeasured: int
+
+
+def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Kept | None:
+    """The model profile to choose by in a network, the latest of those that fit; None: choose by the trials.
+
+    It is chosen by where the runs' points have several cuts, as trials say nothing of other links there; and where a
+    search struck cells off without a trial, unless it did so for this very network. None, too, where the trials are of
+    several workloads or went through a codec, or the constraint is on what no profile knows. Raises UserError.
+    """
+    trials = of_model(runs.trials, model)
+    groups = list(workloads(trials))
+    manifests = [run.manifest for run in runs.runs]
+    if len(groups) != 1 or not Where.parse(where).columns <= set(CONSTRAINED):
+        return None
+    first = groups[0].iloc[0]
+    unmeasured = _unmeasured(runs, trials)
+    is_measured = any(each.same(network) for each in networks(manifests, strict=False).values())
+    chained = any(len(cuts(point)) > 1 for point in trials["point"].unique())
+    if first["codec"] not in ("", "none") or not (chained or (unmeasured and not is_measured)):
+        return None
+    batch_size = int(first["batch_size"])
+    folders = [folder for run in runs.runs for folder in in_run(run.folder)]
+    fitting = [
+        (profile.made_at, folder)
+        for folder, profile in _readable(folders)
+        if profile.model == first["model"]
+        and batch_size in profile.batch_sizes
+        and not unfit(profile, manifests)
+    ]
+    if not fitting:
+        return None
+    return Kept(max(fitting)[1], batch_size, str(first["in_flight_asked"]), unmeasured)
+
+
+def _readable(folders: Iterable[Path]) -> Iterator[tuple[Path, ModelProfile]]:
+    """Profiles without those that cannot be read: trials can be advised from even so."""
+    for folder in folders:
+        with suppress(UserError):
+            yield folder, read(folder)
+
+
+def _unmeasured(runs: Joined, trials: pd.DataFrame) -> int:
+    """How many cells searches struck off without a trial, and no run has a valid one of, in whatever network."""
+    keys = [*WORKLOAD, "backend", "point"]
+    of_model = runs.struck["model"].isin(trials["model"].unique())
+    off = runs.struck.loc[of_model & runs.struck["how"].eq("physics"), keys].astype("str")
+    ok = trials.loc[trials["status"] == "ok", keys].astype("str")
+    return len(set(off.itertuples(index=False, name=None)) - set(ok.itertuples(index=False, name=None)))
