@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from analysis.model_profile import BackendCost
+from analysis.backend_cost import BackendCost
 from pareto.bench.run import Place, connected
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link.probe import GOODPUT, Reading

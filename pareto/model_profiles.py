@@ -17,8 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.live import Live
 
+from analysis.backend_cost import BackendCost
 from analysis.escaping import short
-from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes, read
+from analysis.model_profile import ModelProfile, Quartet, UnitTimes, read
 from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
 from pareto import PROFILES, simulated

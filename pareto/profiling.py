@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis import files
-from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
+from analysis.backend_cost import BackendCost
+from analysis.model_profile import ModelProfile, UnitTimes
 from pareto import model_profiles
 from pareto.errors import UserError
 from pareto.plain_files import written

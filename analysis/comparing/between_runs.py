@@ -8,7 +8,7 @@ slowed both. So cells are paired and rounds are not: two samples are compared (`
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,27 +17,19 @@ import numpy as np
 import pandas as pd
 
 from analysis.comparing import sentences
+from analysis.comparing.changes import changes
 from analysis.comparing.settings import differences as settings_that_differ
-from analysis.fronts.draws import Draws, prepared
 from analysis.fronts.energy import with_middle
-from analysis.fronts.front import front, probabilities
-from analysis.fronts.indicators import (
-    nondominated,
-    nondominated_in_each,
-    reference_for,
-    volume,
-    volumes_of_each,
-    without_bias,
-)
+from analysis.fronts.front import front
 from analysis.fronts.objectives import DEFAULT
-from analysis.naming import cell_names, cell_title, condition_title, count
+from analysis.naming import cell_title, condition_title, count
 from analysis.points import CELL, CONDITION, NONE, TRIAL, competing, controls, cuts, pooled, sorted_cells
 from analysis.runs.load import load, stages
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED, Setups
 from analysis.runs.struck import struck
 from analysis.statistics import significance
-from analysis.statistics.samples import LEAST_VALUES, Bools, Floats
+from analysis.statistics.samples import Floats
 from pareto.errors import UserError
 
 COLUMNS = [
@@ -51,16 +43,8 @@ COLUMNS = [
     *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
     *("tests", "rounds_needed", "note"),
 ]
-CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
-FRONT_COLUMNS = [
-    *CONDITION,
-    *("objectives", "points", "reference", "first_hypervolume", "other_hypervolume"),
-    *("hypervolume_ratio", "ratio_low", "ratio_high", *CHANGES, "note"),
-]
 Cells = set[tuple[str, ...]]
 """Values of `CELL`."""
-RESAMPLES = 1000
-SURE = 0.95
 TOO_FEW = "too few rounds"
 WORDS = {
     "model": "model",
@@ -321,96 +305,3 @@ def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
             has = (", ".join(filter(None, map(str, side))) or "none" for side in sides)
             return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"
-
-
-def changes(
-    first: pd.DataFrame,
-    other: pd.DataFrame,
-    objectives: Sequence[str] = DEFAULT,
-    where: str = "",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """One row a condition, from the trials of two runs that have valid trials of the same cells.
-
-    results/README.md has the columns, under compare-fronts.csv. Both hypervolumes are of the front of all backends,
-    against one `reference`. The interval of their ratio is by resampling whole rounds, of each run by itself
-    (`analysis.fronts.draws`); it is empty where a point of a front has fewer than 6 rounds, or where in some resamples
-    of a run no point satisfies `where`, and `note` says so. A point enters, leaves or stays that has a probability
-    (`analysis.fronts.front`) of at least 95 % in one run and at most 5 % in the other (to stay: of at least 95 % in
-    both), and may enter, leave or stay if only the medians say so.
-
-    Raises `UserError` for objectives or a constraint that can't be read.
-    """
-    sides = (
-        prepared(trials, objectives, where, resamples, seed + number).draws
-        for number, trials in enumerate((first, other))
-    )
-    changed = [
-        one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
-    ]
-    return pd.DataFrame(changed, columns=FRONT_COLUMNS)
-
-
-def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
-    sides = (one, two)
-    on_front = [nondominated(*side.medians.T, maximise=side.maximise) for side in sides]
-    row: dict[Hashable, Any] = {
-        "objectives": ", ".join(objective.name for objective in one.objectives),
-        "points": len(one.rows),
-        "reference": "",
-        "note": "",
-    }
-    if fault := _incomparable(sides, on_front):
-        return row | dict.fromkeys(CHANGES, "") | {"note": fault}
-    in_each = [nondominated_in_each(side.admitted, side.maximise) for side in sides]
-    both = np.concatenate([side.medians for side in sides])
-    reference, row["reference"] = reference_for(both, one.objectives, {})
-    volumes = [volume(side.medians, reference, side.objectives) for side in sides]
-    row["first_hypervolume"], row["other_hypervolume"] = volumes
-    if not all(volumes):
-        # As where no point sends anything, and the objective is less payload.
-        return row | _moves(sides, on_front) | {"note": "no volume: an objective is 0 everywhere"}
-    row["hypervolume_ratio"] = volumes[1] / volumes[0]
-    every = np.arange(len(one.rows))
-    rounds = min(side.rounds_of_front(every, drawn) for side, drawn in zip(sides, in_each, strict=True))
-    if rounds < LEAST_VALUES:
-        row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
-        return row | _moves(sides, on_front)
-    # Of more rounds fewer resamples are made.
-    many = min(len(side.values) for side in sides)
-    drawn = [volumes_of_each(side.admitted[:many], reference, side.objectives) for side in sides]
-    if np.all(drawn):
-        ratios = np.log(drawn[1]) - np.log(drawn[0])
-        ends = without_bias(ratios, np.log(row["hypervolume_ratio"]))
-        row["ratio_low"], row["ratio_high"] = np.exp(ends)
-    else:
-        # A ratio to nothing is no number, and without these resamples it would seem that there always is a front.
-        always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
-        row["note"] = f"some resamples have no {'volume' if always_feasible else 'feasible point'}"
-    return row | _moves(sides, on_front)
-
-
-def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
-    """Why there is nothing to compare; empty if there is."""
-    devices = [str(side.rows["energy_of"].iloc[0]) or "nothing" for side in sides]
-    if devices[0] != devices[1] and any("energy" in each.name for each in sides[0].objectives):
-        return f"energy is of other devices: {devices[0]} in A, {devices[1]} in B"
-    empty = [name for name, on in zip("AB", on_front, strict=True) if not on.any()]
-    return f"no point on the front of {' or '.join(empty)}" if empty else ""
-
-
-def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, Any]:
-    surely = []
-    for side, on in zip(sides, on_front, strict=True):
-        _, probability = probabilities(side)  # NaN, where none holds, is never sure
-        surely.append(np.where(on, probability >= SURE, probability <= 1 - SURE))
-    both_sure = surely[0] & surely[1]
-    was, now = on_front
-    rows = sides[0].rows
-    names = cell_names(rows).to_numpy()
-    moves: dict[Hashable, Any] = {}
-    for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
-        moves[change] = "; ".join(names[moved & both_sure])
-        moves[f"may_{change}"] = "; ".join(names[moved & ~both_sure])
-    return moves

@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
+from analysis.backend_cost import BackendCost
+from analysis.model_profile import ModelProfile, UnitTimes
 from analysis.prediction.choose import Chain
 from analysis.prediction.formula import Conditions
 from analysis.prediction.network import Network
@@ -206,8 +207,10 @@ def of(
     if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
         raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
     errors = _errors(usual, profile, splits, networks, backend, slack)
-    least = _at_best(usual, profile, at_best or networks, slack)
-    most = _at_best(usual, profile, at_best or networks, replace(slack, rate=max(slack.rate, BURST)))
+    best = at_best or networks
+    least = _at_best(usual, profile, _nearest(best, slack))
+    # In the throughput phase a link has more room.
+    most = replace(least, conditions=_nearest(best, replace(slack, rate=max(slack.rate, BURST))))
     return Forecast(
         latency_s,
         throughput_ips,
@@ -288,21 +291,24 @@ def _errors(
     return latency_error, longer_s / np.maximum(period_s, np.finfo(float).tiny) - 1
 
 
-def _at_best(usual: Chain, profile: ModelProfile, networks: Sequence[Network], slack: Slack) -> Chain:
-    """The chain that no trial can beat: stages at their least, links at their best, backends that add nothing."""
+def _nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
+    """The links as good as they may be and their probes still pass."""
+    links = conditions(networks)
+    rtt_s = links.delay_s + links.delay_back_s
+    off_s = np.maximum(slack.rtt * rtt_s, slack.rtt_floor_s)
+    nearer = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny))
+    faster = 1 + slack.rate
+    return Conditions(
+        links.delay_s * nearer,
+        links.rate_bps * faster,
+        links.delay_back_s * nearer,
+        links.rate_back_bps * faster,
+    )
+
+
+def _at_best(usual: Chain, profile: ModelProfile, links: Conditions) -> Chain:
+    """The chain that no trial can beat: stages at their least, these links, backends that add nothing."""
     times = [profile.of(role, usual.batch_size) for role in roles(usual.hosts)]
-    nearest = []
-    for network in networks:
-        rtt_s = network.delay_s + network.delay_back_s
-        nearer = max(0.0, 1 - max(slack.rtt, slack.rtt_floor_s / rtt_s)) if rtt_s else 1.0
-        nearest.append(
-            Network(
-                network.delay_s * nearer,
-                network.rate_bps * (1 + slack.rate),
-                network.delay_back_s * nearer,
-                network.rate_back_bps * (1 + slack.rate),
-            )
-        )
     return replace(
         usual,
         until_s=np.array([_until((1 - MARGIN) * min(1.0, _scale(each)) * each.least_s) for each in times]),
@@ -311,7 +317,7 @@ def _at_best(usual: Chain, profile: ModelProfile, networks: Sequence[Network], s
             [-(1 - each.cpu) * (QUOTA_PERIOD_S + QUOTA_TURN_S / each.cpu) * (each.cpu < 1) for each in times]
         ),
         least=np.array([each.cpu if each.cpu < 1 else 0.0 for each in times]),
-        conditions=conditions(nearest),
+        conditions=links,
         overhead_s=np.zeros_like(usual.overhead_s),
         near_s=0.0,
         far_s=0.0,

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.model_profile import BackendCost, ModelProfile, Quartet, UnitTimes
+from analysis.backend_cost import BackendCost
+from analysis.model_profile import ModelProfile, Quartet, UnitTimes
 from analysis.statistics.samples import Floats, interval
 from pareto.backends import registry
 from pareto.hosts.host import EDGE, chain

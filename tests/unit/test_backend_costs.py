@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from analysis.model_profile import BackendCost
+from analysis.backend_cost import BackendCost
 from pareto import backend_costs
 from pareto.backend_costs import (
     LEAST_STREAMED,

@@ -13,7 +13,8 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import model_profile
-from analysis.model_profile import BackendCost, ModelProfile
+from analysis.backend_cost import BackendCost
+from analysis.model_profile import ModelProfile
 from pareto import profiling
 from pareto.hosts.inventory import SIMULATED
 from tests.program import command

@@ -8,7 +8,8 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 import pytest
 
-from analysis.model_profile import BackendCost, ModelProfile, UnitTimes
+from analysis.backend_cost import BackendCost
+from analysis.model_profile import ModelProfile, UnitTimes
 from analysis.prediction import forecast
 from analysis.prediction.forecast import (
     ADDED,
