@@ -160,8 +160,8 @@ def advise(
             )
     else:
         manifests = [run.manifest for run in runs.runs]
-        options = {"objective": best, "where": where, "model": model}
-        advised = advice(runs.trials, runs.stages, manifests, network, **options)
+        frames = runs.trials, runs.stages
+        advised = advice(*frames, manifests, network, objective=best, where=where, model=model)
         console.print(advice_table(advised))
         unmeasured = int(runs.struck["how"].eq("physics").sum())
         if unmeasured and not advised.ranking.profile:

@@ -259,7 +259,7 @@ class Look:
         than that one over the striking one's weight.
         """
         apart = self._apart(cells)
-        no_better, behind = np.inf, -np.inf
+        no_better, behind = np.full(apart.shape, np.inf), np.full(apart.shape, -np.inf)
         for objective in (0, 1):
             worse = self.levels[cells, objective][:, None] - self.levels[:, objective]
             pair = np.maximum(variance[cells, objective][:, None], variance[:, objective])

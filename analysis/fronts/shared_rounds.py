@@ -74,7 +74,7 @@ def _pairs(losses: Floats) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
     """Cells with one set of rounds, and cells with another one; the medians of the ones and of the others, over the
     rounds that both have, as arrays that broadcast to ones x others x objectives.
     """
-    known = ~np.isnan(losses).any(axis=2)
+    known: Bools = np.asarray(~np.isnan(losses).any(axis=2))
     cells = np.flatnonzero(known.any(axis=0))
     rounds, kind = np.unique(known[:, cells], axis=1, return_inverse=True)
     members = [cells[kind.ravel() == each] for each in range(rounds.shape[1])]

@@ -13,12 +13,16 @@ pytestmark = pytest.mark.perf
 REPEATS = 200
 
 
-@pytest.mark.parametrize("cells", [44, 400])
-@pytest.mark.parametrize("kind", ["single", "common"])
-@pytest.mark.parametrize(
-    ("noise", "of"),
-    [(0.03, ""), (0.1, ""), (0.1, "ties"), (0.1, "drift"), (0.1, "forecast"), (0.3, "")],
+NOISES = (
+    *(("single", 0.03, ""), ("common", 0.03, ""), ("single", 0.1, ""), ("common", 0.1, "")),
+    *(("single", 0.1, "ties"), ("common", 0.1, "ties"), ("single", 0.1, "drift"), ("common", 0.1, "drift")),
+    *(("single", 0.1, "forecast"), ("common", 0.1, "forecast")),
+    *(("tails", 0.1, ""), ("slowed", 0.1, ""), ("cells", 0.1, ""), ("single", 0.3, ""), ("common", 0.3, "")),
 )
+
+
+@pytest.mark.parametrize("cells", [44, 400])
+@pytest.mark.parametrize(("kind", "noise", "of"), NOISES)
 @pytest.mark.timeout(0)
 def test_the_share_of_true_fronts(
     printed: Callable[[str], None], cells: int, kind: str, noise: float, of: str
@@ -39,6 +43,6 @@ def test_the_share_of_true_fronts(
         float(np.mean([getattr(each, name) for each in results]))
         for name in ("is_right", "all_right", "lost", "share", "trials")
     ]
-    printed(
-        f"| {cells} | {noise:.0%} | {kind} | {of} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |"
-    )
+    low, high = searched.CELLS
+    size = f"{low:.0%} to {high:.0%}" if kind == "cells" else f"{noise:.0%}"
+    printed(f"| {cells} | {size} | {kind} | {of} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |")
