@@ -186,9 +186,9 @@ def test_advice_that_no_model_profile_gives_is_by_the_trials_and_says_what_they_
         shutil.rmtree(run / "profiles")
     done = command("advise", str(run), *ELSEWHERE, *where)
     assert (done.code, done.err) == (0, "")
-    said = " ".join(done.out.split())
-    assert "attention: a search struck off" in said
-    assert (f"advise --profile {profile}" in said) == (why != "none")
+    said = "".join(done.out.split())  # a path may be on two lines
+    assert "attention:asearchstruckoff" in said
+    assert (f"advise--profile{profile}" in said) == (why != "none")
 
 
 def test_profiles_are_learnt_once() -> None:
