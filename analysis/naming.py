@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     # Whoever only asks for a name must not pay for pandas.
     import pandas as pd
 
-_VARIANT = re.compile(r"[0-9]+|basic")
+_TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls|aes-gcm)(?![^:]))?")
 """As the harness declares them (`pareto.backends.registry`); a test holds the two together."""
 ANY = "any"
 """The backend, in a table, of what crosses nothing."""
@@ -30,7 +30,7 @@ def backends(rows: pd.DataFrame) -> list[str]:
 
 def place(backend: str) -> tuple[bool, bool, str, int, str]:
     """For sorting backends: tcp, the others, at last none; of variants the plain one first, numbers by their size."""
-    variant = transport(backend).partition(":")[2]
+    variant = _parts(backend)[1]
     return (
         backend == "",
         family(backend) != "tcp",
@@ -58,9 +58,19 @@ def cell_names(rows: pd.DataFrame) -> pd.Series:
 
 
 def transport(backend: str) -> str:
-    """What carries the tensors: the backend with its variant and without its label, `tcp:4` of `tcp:4:a`."""
-    name, *more = backend.split(":")
-    return f"{name}:{more[0]}" if more and _VARIANT.fullmatch(more[0]) else name
+    """What carries the tensors: the backend without its label, `tcp:4` of `tcp:4:a`, `tcp:tls` of `tcp:tls:a`."""
+    return ":".join(filter(None, _parts(backend)))
+
+
+def secure(backend: str) -> str:
+    """How a backend encrypts: `tls`, `aes-gcm` or `none`; empty where nothing crosses."""
+    return backend and (_parts(backend)[2] or "none")
+
+
+def _parts(backend: str) -> tuple[str, str, str]:
+    """The backend, its variant and how it encrypts."""
+    found = _TRANSPORT.match(backend)
+    return (found[1], found[2] or "", found[3] or "") if found else ("", "", "")
 
 
 def family(backend: str) -> str:

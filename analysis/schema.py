@@ -177,6 +177,8 @@ TRIALS = _table(
         the part of the link's trace that the trial saw, in seconds from the trace's beginning (beyond its
         period: a later lap). In a chain it is that of the first link that changes. Empty for a link that does
         not change
+    name: secure
+        how the backend encrypts what crosses the link: `none`, `tls`, `aes-gcm`. Its name says it, too (`tcp:tls`)
     name: congestion
         what the kernel says (TCP_INFO) about the edge's connections to the next host that carried the trial:
         the congestion control of the busiest one; how many they were; the segments that all of them sent

@@ -143,7 +143,8 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
         wanted = canonical(wanted)
     except UserError as error:
         raise UserError(str(error) if "model" in options else f"{source}: {error}") from None
-    for name in (name for name in options if name not in ENDING):
+    said = {*options, *(("backend",) if "secure" in options else ())}  # which is written out there
+    for name in (name for name in OPTIONS if name in said and name not in ENDING):
         then, now = (_comparable(name, _value(sweep, name)) for sweep in (recorded, wanted))
         if then != now:
             raise UserError(

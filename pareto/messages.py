@@ -132,12 +132,31 @@ class LoadModel(Request[Loaded], op="load"):
     data: list[str]
 
 
+@dataclass(frozen=True)
+class Keys:
+    """What a run encrypts its connections with, empty for what it does not use.
+
+    aes_gcm: hexadecimal digits. certificate, private_key: for TLS, as PEM.
+    """
+
+    aes_gcm: str = ""
+    certificate: str = ""
+    private_key: str = ""
+
+
+NO_KEYS = Keys()
+
+
 @dataclass
 class Listen(Request[dict[str, Port]], op="listen"):
-    """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`."""
+    """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`.
+
+    keys: of the ways to encrypt, each of which has a port of its own.
+    """
 
     address: str
     token: str
+    keys: Keys = NO_KEYS
 
 
 @dataclass
@@ -151,6 +170,7 @@ class Connect(Request[None], op="connect"):
     token: str
     ports: dict[str, Port]
     backends: list[str]
+    keys: Keys = NO_KEYS
 
 
 @dataclass

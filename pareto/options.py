@@ -107,6 +107,11 @@ _OPTIONS = (
         name="backend",
     ),
     Option(
+        "secure",
+        "How tcp encrypts: none, tls, aes-gcm, with commas; none,tls measures tcp and tcp:tls.",
+        ("none",),
+    ),
+    Option(
         "points",
         "all, or numbers, names and ranges such as 0,features.7,9-12; for three hosts 3+7.",
         ("all",),

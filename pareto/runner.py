@@ -203,6 +203,7 @@ class Runner:
         row = {
             **_named(trial, self.store.run),
             "point_name": trial.cell.point_name,
+            "secure": trial.cell.secure,
             "started_at": self._date(),
             "restart": self.starts,
         }

@@ -114,6 +114,7 @@ class Sweep(BaseModel):
     models: Names = _option("model")
     netems: Names = _option("netem")
     backends: Names = _option("backend")
+    secure: Names = _option("secure")
     points: Annotated[tuple[str, ...], BeforeValidator(_selectors), _SOME] = _option("points")
     only: bool = _option("only")
     granularity: Literal["block", "op"] = _option("granularity")
@@ -220,6 +221,11 @@ class Cell:
         return registry.parse(self.backend).transport
 
     @property
+    def secure(self) -> str:
+        """How it encrypts: `none`, `tls`, `aes-gcm`."""
+        return registry.parse(self.backend).secure
+
+    @property
     def agent(self) -> str:
         """The rpc agent that the cell needs, as `registry.BackendName.agent`."""
         return registry.parse(self.backend).agent
@@ -233,12 +239,35 @@ class Cell:
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
     """A sweep from options' names and values, each of which is one that the option takes.
 
-    source: of the values, for messages; empty for the command line. Raises UserError.
+    `secure` is written out: the backends are those that encrypt so. source: of the values, for messages; empty for the
+    command line. Raises UserError.
     """
     try:
-        return Sweep.model_validate(fields)
+        sweep = Sweep.model_validate(fields)
     except ValidationError as error:
         raise UserError(_first_fault(error, source)) from None
+    in_the_clear = OPTIONS["secure"].default
+    if sweep.secure == in_the_clear:
+        return sweep
+    return sweep.model_copy(update={"backends": _secured(sweep, source), "secure": in_the_clear})
+
+
+def _secured(sweep: Sweep, source: str) -> tuple[str, ...]:
+    """The backends, each in every way to encrypt that the sweep names. Raises UserError."""
+    made: list[str] = []
+    for backend in sweep.backends:
+        faults, before = [], len(made)
+        for secure in sweep.secure:
+            try:
+                made.append(registry.sealed(backend, secure))
+            except registry.NotSealed as fault:
+                faults.append(fault)
+            except ValueError as error:
+                name = "--secure" if secure not in registry.SECURE else "--backend"
+                raise UserError(f"{f'{source}: ' if source else ''}{name}: {error}") from None
+        if len(made) == before:  # what can only go in the clear goes so once, if that is wanted at all
+            raise UserError(f"{f'{source}: ' if source else ''}--secure: {faults[0]}")
+    return _each_once(tuple(made))
 
 
 def make_sweep(fields: Mapping[str, Any]) -> Sweep:

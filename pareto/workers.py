@@ -21,6 +21,7 @@ from pareto.link.profile import Profile
 from pareto.messages import Split
 from pareto.plan import Trial, crossings
 from pareto.probing import bare, own_profile, probed, settle
+from pareto.run_keys import run_keys
 from pareto.runner import AnyWorkers
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import HostReport, TrialResult
@@ -113,7 +114,7 @@ class Workers(AnyWorkers):
         self._ports: dict[str, dict[str, int]] = {}
         self._facts: dict[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
-        self._token = ""
+        self._token, self._keys = "", messages.NO_KEYS
         self._is_used = False
         self._devices = Devices(testbed, sample_s) if sample_s else None
         self.links = testbed.links
@@ -131,7 +132,7 @@ class Workers(AnyWorkers):
         self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
         self._model = self._network = None
         self._proven.clear()
-        self._token = secrets.token_hex(16)
+        self._token, self._keys = secrets.token_hex(16), run_keys(self._backends)
         try:
             for name, remote in self._testbed.remotes.items():
                 options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
@@ -152,7 +153,10 @@ class Workers(AnyWorkers):
             )
             if self._devices is not None:
                 self._devices.start(self._facts)
-            listening = {link.far.role: messages.Listen(link.far.address, self._token) for link in self.links}
+            listening = {
+                link.far.role: messages.Listen(link.far.address, self._token, self._keys)
+                for link in self.links
+            }
             self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
@@ -345,7 +349,7 @@ class Workers(AnyWorkers):
         """
         to = {
             link.near.role: messages.Connect(
-                link.far.address, self._token, self._ports[link.far.role], list(backends)
+                link.far.address, self._token, self._ports[link.far.role], list(backends), self._keys
             )
             for link in self.links
         }

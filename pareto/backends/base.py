@@ -11,11 +11,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 from pareto.messages import MAX_S, JoinAgents
+
+if TYPE_CHECKING:
+    from pareto.backends.sealed import Seal
 
 Tensors = tuple[Tensor, ...]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -103,12 +106,14 @@ class Server(Protocol):
 
 
 class Backend(Protocol):
-    """What a backend's module provides: its two ends."""
+    """What a backend's module provides: its two ends. seal: encrypts every connection; only where the registry says
+    that the backend has seals.
+    """
 
-    def serve(self, address: str, token: str) -> Server:
+    def serve(self, address: str, token: str, seal: Seal | None = None) -> Server:
         """Make this host's server, which lets in whoever knows the token."""
 
-    def connect(self, address: str, port: int, token: str, variant: str) -> Client:
+    def connect(self, address: str, port: int, token: str, variant: str, seal: Seal | None = None) -> Client:
         """Connect a client to the server at this port. Raises BackendError."""
 
 

@@ -1,8 +1,9 @@
 """The backends: what each is called, and which module has it.
 
-A backend is called NAME[:VARIANT][:LABEL], as in `tcp`, `tcp:4`, `rpc:basic`, `tcp:4:a`. A variant says how the backend
-carries tensors. A label says nothing: `tcp:a` and `tcp:b` are the same under two names, for seeing how far apart two
-measurements of one thing lie. This module needs no torch: a request is checked with it.
+A backend is called NAME[:VARIANT][:SEAL][:LABEL], as in `tcp`, `tcp:4`, `rpc:basic`, `tcp:4:tls:a`. A variant says how
+the backend carries tensors, and a seal (`tls`, `aes-gcm`) that it encrypts them. A label says nothing: `tcp:a` and
+`tcp:b` are the same under two names, for seeing how far apart two measurements of one thing lie. This module needs no
+torch: a request is checked with it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from pareto.backends.base import AgentBackend, Backend
+    from pareto.backends.base import AgentBackend, Backend, Server
+    from pareto.backends.sealed import Seal
+    from pareto.messages import Keys
 
 SEPARATOR = ":"
 MOST_CONNECTIONS = 64
+IN_THE_CLEAR = "none"
+TLS, AES_GCM = "tls", "aes-gcm"
+SEALS = (TLS, AES_GCM)
+"""The ways to encrypt."""
+SECURE = (IN_THE_CLEAR, *SEALS)
+
+
+class NotSealed(ValueError):
+    """A backend that sends in the clear only."""
+
+
 RPC_CHANNELS = {"": ("mpt_uv", "basic"), "basic": ("basic",)}
 """TensorPipe's channels by variant. `mpt_uv`, a tensor over 16 connections, is PyTorch's own choice between two hosts.
 Left out are those that need no network: shared memory (`shm`), another process' memory (`cma`); and InfiniBand's."""
@@ -24,13 +38,14 @@ Left out are those that need no network: shared memory (`shm`), another process'
 class Entry(NamedTuple):
     """A backend. variants: the pattern that they match. words: how messages describe them.
 
-    has_agent: whether each host has an agent, one per process, and all agents meet.
+    has_agent: whether each host has an agent, one per process, and all agents meet. seals: the ways to encrypt it.
     """
 
     module: str
     variants: str
     words: str
     has_agent: bool = False
+    seals: tuple[str, ...] = ()
 
 
 BACKENDS = {
@@ -38,6 +53,7 @@ BACKENDS = {
         "pareto.backends.tcp",
         rf"[2-9]|[1-5][0-9]|6[0-{MOST_CONNECTIONS % 10}]",
         f"tcp:N (over 2 to {MOST_CONNECTIONS} connections)",
+        seals=SEALS,
     ),
     "rpc": Entry("pareto.backends.rpc", "basic", "rpc:basic (over one connection)", has_agent=True),
 }
@@ -48,12 +64,23 @@ _LABEL = r"([A-Za-z_][A-Za-z0-9_]{0,15})?"
 class BackendName(NamedTuple):
     name: str
     variant: str = ""
+    seal: str = ""
     label: str = ""
 
     @property
     def transport(self) -> str:
-        """What carries the tensors: the backend and its variant, without a label."""
-        return SEPARATOR.join(filter(None, (self.name, self.variant)))
+        """What carries the tensors: the backend, its variant and how it encrypts, without a label."""
+        return SEPARATOR.join(filter(None, (self.name, self.variant, self.seal)))
+
+    @property
+    def server(self) -> str:
+        """Whose port its clients connect to: all variants share one, and each way to encrypt has its own."""
+        return SEPARATOR.join(filter(None, (self.name, self.seal)))
+
+    @property
+    def secure(self) -> str:
+        """How it encrypts, as the column `secure` has it."""
+        return self.seal or IN_THE_CLEAR
 
     @property
     def connections(self) -> int:
@@ -71,16 +98,40 @@ def parse(text: str) -> BackendName:
     name, *more = text.split(SEPARATOR)
     if name in BACKENDS:
         variant = more.pop(0) if more and re.fullmatch(BACKENDS[name].variants, more[0]) else ""
-        parsed = BackendName(name, variant, more.pop(0) if more else "")
+        seal = more.pop(0) if more and more[0] in BACKENDS[name].seals else ""
+        parsed = BackendName(name, variant, seal, more.pop(0) if more else "")
         # Another backend's variant is no label: rpc:4 would look like four connections.
-        taken = any(re.fullmatch(entry.variants, parsed.label) for entry in BACKENDS.values())
+        taken = parsed.label in SEALS or any(
+            re.fullmatch(entry.variants, parsed.label) for entry in BACKENDS.values()
+        )
         if SEPARATOR.join(filter(None, parsed)) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
             return parsed
-    there_is = ", ".join(f"{name}, {entry.words}" for name, entry in BACKENDS.items())
+    there_is = ", ".join(
+        ", ".join((name, entry.words, *(f"{name}:{seal}" for seal in entry.seals)))
+        for name, entry in BACKENDS.items()
+    )
     raise ValueError(
         f"{text!r} is no backend: there are {there_is}; a label of up to 16 letters and digits gives one of them "
         "a second name (tcp:a, tcp:4:a)"
     )
+
+
+def sealed(text: str, secure: str) -> str:
+    """The backend that is like this one and encrypts so. Raises ValueError, which says why there is none; NotSealed."""
+    if secure not in SECURE:
+        raise ValueError(f"{secure!r} is no way to encrypt: use {', '.join(SECURE)}")
+    name = parse(text)
+    if secure in (IN_THE_CLEAR, name.seal):
+        return text
+    if name.seal:
+        raise ValueError(
+            f"{text} says already how it encrypts: leave {secure} out, or {name.seal} in --backend"
+        )
+    if secure not in BACKENDS[name.name].seals:
+        raise NotSealed(
+            f"{name.name} cannot encrypt: add {IN_THE_CLEAR}, or leave {name.name} out (--backend tcp)"
+        )
+    return SEPARATOR.join(filter(None, (name.name, name.variant, secure, name.label)))
 
 
 def backend(name: str) -> Backend:
@@ -91,3 +142,34 @@ def backend(name: str) -> Backend:
 def agents(name: str) -> AgentBackend:
     """Import the module of a backend that has agents."""
     return cast("AgentBackend", import_module(BACKENDS[name].module))
+
+
+def seals(keys: Keys) -> dict[str, Seal]:
+    """The ways to encrypt for which there are keys, by name. Raises BackendError."""
+    made: dict[str, Seal] = {}
+    if keys.certificate:
+        from pareto.backends.tls import Tls
+
+        made[TLS] = Tls(keys.certificate, keys.private_key)
+    if keys.aes_gcm:
+        from pareto.backends.base import BackendError
+
+        try:
+            from pareto.backends.aes_gcm import AesGcm
+        except ImportError as error:
+            raise BackendError(f"{AES_GCM} needs the package cryptography on each host: {error}") from None
+        made[AES_GCM] = AesGcm(bytes.fromhex(keys.aes_gcm))
+    return made
+
+
+def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:
+    """A server of each backend, and of each way to encrypt for which there are keys, by `BackendName.server`.
+
+    Raises BackendError.
+    """
+    made = {name: backend(name).serve(address, token) for name in BACKENDS}
+    for way, seal in seals(keys).items():
+        for name, entry in BACKENDS.items():
+            if way in entry.seals:
+                made[BackendName(name, seal=way).server] = backend(name).serve(address, token, seal)
+    return made

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from pareto.backends import wire
 from pareto.backends.base import BackendError
+from pareto.backends.sealed import Sealed, beneath
 from pareto.backends.wire import Line
 
 STRIPE = 16 << 10
@@ -31,7 +32,7 @@ _HEADER = struct.Struct("!QQI")
 class _Connection:
     """One of the connections, as its receiver sees it: `left` bytes of a stripe are to come, for `at` in `message`."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket | Sealed) -> None:
         self.sock = sock
         self.message = self.at = self.left = 0
         self._head = memoryview(bytearray(_HEADER.size))
@@ -46,6 +47,13 @@ class _Connection:
         if not came:
             raise EOFError
         return came
+
+    def ends(self, scratch: memoryview) -> bool:
+        """Forget what has come, which need not be decrypted; whether this is the end of the stream. Raises OSError."""
+        try:
+            return not beneath(self.sock).recv_into(scratch)
+        except BlockingIOError:
+            return False
 
     @property
     def is_cut(self) -> bool:
@@ -80,7 +88,7 @@ class _Connection:
 class Stripes:
     """Like a `Line`, over several connections whose sockets nobody else uses."""
 
-    def __init__(self, socks: Sequence[socket.socket]) -> None:
+    def __init__(self, socks: Sequence[socket.socket | Sealed]) -> None:
         self._connections = {sock.fileno(): _Connection(sock) for sock in socks}
         self._out, self._in = select.poll(), select.poll()
         for fd, connection in self._connections.items():
@@ -158,14 +166,18 @@ class Stripes:
         if nbytes is None:
             while self._watched:
                 for fd, _ in self._in.poll():
-                    try:
-                        self._connections[fd].read([scratch])
-                    except EOFError:
+                    if self._connections[fd].ends(scratch):
                         self._unwatch(fd)
             return
         while nbytes:
             connection = self._next()
-            nbytes -= connection.take([scratch[: min(connection.left, nbytes)]])
+            wanted = min(connection.left, nbytes)
+            came = connection.take([scratch[:wanted]])
+            nbytes -= came
+            if came == wanted:
+                self._ready.append(
+                    connection
+                )  # there may be more, also what is decrypted and the kernel knows not of
 
     def end(self) -> None:
         for connection in self._connections.values():

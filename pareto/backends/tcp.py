@@ -1,6 +1,7 @@
 """Tensors over raw sockets: persistent connections, length-checked frames, no copies beyond the kernel's.
 
-One connection (`Line`), or a tensor in stripes over several (`Stripes`), as many as the client asks for.
+One connection (`Line`), or a tensor in stripes over several (`Stripes`), as many as the client asks for. Each of them
+may be encrypted (`sealed`): what is said here is the same.
 
 Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
 a payload arrives while its predecessor is worked on.
@@ -18,11 +19,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
 from pareto.backends.pipeline import Pipeline, Request, fault_text
+from pareto.backends.sealed import Seal, Sealed
 from pareto.backends.stripes import Stripes
 from pareto.backends.wire import Line
 
@@ -30,24 +32,26 @@ BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
 
-def serve(address: str, token: str) -> TcpServer:
+def serve(address: str, token: str, seal: Seal | None = None) -> TcpServer:
     """Make this host's server."""
-    return TcpServer(address, token)
+    return TcpServer(address, token, seal)
 
 
-def connect(address: str, port: int, token: str, variant: str) -> TcpClient:
+def connect(address: str, port: int, token: str, variant: str, seal: Seal | None = None) -> TcpClient:
     """Connect a client; the variant is the number of connections."""
-    return TcpClient(address, port, token, int(variant or 1))
+    return TcpClient(address, port, token, int(variant or 1), seal)
 
 
 class TcpClient:
     """The end towards the next host. Connects at once; raises BackendError if that turns it away."""
 
-    def __init__(self, address: str, port: int, token: str, connections: int = 1) -> None:
+    def __init__(
+        self, address: str, port: int, token: str, connections: int = 1, seal: Seal | None = None
+    ) -> None:
         self._peer = address
         try:
-            socks = _connected(address, port, token, connections)
-        except (OSError, handshake.Rejected) as error:
+            socks = _connected(address, port, token, connections, seal)
+        except (OSError, EOFError, handshake.Rejected, BackendError) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
         self._line = Line(socks[0]) if connections == 1 else Stripes(socks)
         self._like = wire.Likeness(b"", wire.NOTHING)
@@ -107,12 +111,20 @@ class TcpClient:
         return header
 
 
-def _connected(address: str, port: int, token: str, connections: int) -> list[socket.socket]:
-    """This many sockets that belong together, all let in. Raises OSError, Rejected; then none is left open."""
+def _connected(
+    address: str, port: int, token: str, connections: int, seal: Seal | None
+) -> list[socket.socket] | list[Sealed]:
+    """This many sockets that belong together, all let in, and encrypted where there is a seal; none is left open after
+    a fault.
+
+    Raises OSError, EOFError, Rejected, BackendError.
+    """
     group = secrets.token_bytes(8)
 
-    def connect(number: int) -> socket.socket:
-        return handshake.connected(address, port, token, handshake.Place(group, number, connections))
+    def connect(number: int) -> Any:
+        place = handshake.Place(group, number, connections)
+        sock = handshake.connected(address, port, token, place)
+        return sock if seal is None else sealed(seal, sock, place, server=False)
 
     with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
         tried = [pool.submit(connect, number) for number in range(connections)]
@@ -123,15 +135,25 @@ def _connected(address: str, port: int, token: str, connections: int) -> list[so
     return [attempt.result() for attempt in tried]
 
 
+def sealed(seal: Seal, sock: socket.socket, place: handshake.Place, *, server: bool) -> Sealed:
+    """This connection, encrypted; closed if that fails. Raises OSError, EOFError, BackendError."""
+    try:
+        return seal.sealed(sock, place, server=server)
+    except BaseException:
+        sock.close()
+        raise
+
+
 class TcpServer:
     """The end towards the previous host: listens on the data address only, lets in who knows the token.
 
     `onward` is a `TcpClient`, and one connection's at a time.
     """
 
-    def __init__(self, address: str, token: str) -> None:
+    def __init__(self, address: str, token: str, seal: Seal | None = None) -> None:
         self.served: tuple[Stage, Client | None] | None = None
-        self._gathering: dict[int, socket.socket] = {}
+        self._seal = seal
+        self._gathering: dict[int, socket.socket | Sealed] = {}
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
@@ -146,12 +168,19 @@ class TcpServer:
 
     def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
         """Begin the conversation when the last of the connections that belong together has come."""
+        connection: socket.socket | Sealed = sock
+        if self._seal is not None:
+            try:
+                connection = sealed(self._seal, sock, place, server=True)
+            except (OSError, EOFError, BackendError) as error:
+                print(f"tcp: {error}", file=sys.stderr)
+                return
         if place.of == 1:
-            _Conversation(Line(sock), self).run()
-        elif socks := self._gathered(sock, place):
-            _Conversation(Stripes(socks), self).run()
+            _Conversation(Line(connection), self).run()
+        elif connections := self._gathered(connection, place):
+            _Conversation(Stripes(connections), self).run()
 
-    def _gathered(self, sock: socket.socket, place: handshake.Place) -> list[socket.socket]:
+    def _gathered(self, sock: socket.socket | Sealed, place: handshake.Place) -> list[socket.socket | Sealed]:
         """All sockets that belong together, in their order, if this is the last of them; else an empty list."""
         with self._together:
             if place.group != self._group:

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from pareto.backends.base import BackendError, Layout, Tensors, check_seconds
+from pareto.backends.sealed import Sealed, beneath
 from pareto.messages import MAX_STAGES
 
 MAGIC = b"PRT1"
@@ -185,7 +186,7 @@ class Likeness:
         return None
 
 
-def send(sock: socket.socket, head: bytes, body: Sequence[memoryview] = ()) -> None:
+def send(sock: socket.socket | Sealed, head: bytes, body: Sequence[memoryview] = ()) -> None:
     """One message, gathered from where its parts lie. Raises OSError."""
     parts = [memoryview(head), *body]
     left = sum(map(len, parts))
@@ -219,7 +220,7 @@ def header(data: memoryview) -> Header:
 class Line:
     """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket | Sealed) -> None:
         self._sock = sock
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
@@ -264,8 +265,10 @@ class Line:
         self._begin += came
         left -= came
         scratch = memoryview(bytearray(int(min(left, 1 << 18))))
+        # All that still comes need not be decrypted, and after a fault it cannot be.
+        sock = self._sock if nbytes is not None else beneath(self._sock)
         while left:
-            count = self._sock.recv_into(scratch[: int(min(left, len(scratch)))])
+            count = sock.recv_into(scratch[: int(min(left, len(scratch)))])
             if not count:
                 raise EOFError
             left -= count

@@ -39,6 +39,7 @@ from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile, describe
 from pareto.messages import Connect, GetFacts, JoinAgents, OpenRendezvous
+from pareto.run_keys import run_keys
 from pareto.worker.bench import Expect, GetTaken, ListenFor, Taken, Timed, TimePayloads
 
 PROGRAM = "pareto.worker.bench"
@@ -153,9 +154,9 @@ class Ends:
         return taken
 
     def _connect(self, place: Place, ways: Sequence[str]) -> None:
-        to = place.address, secrets.token_hex(16)
-        ports = self._far.ask(ListenFor(*to, list(ways)), TIMEOUT_S)
-        self._near.ask(Connect(*to, ports, list(ways)), TIMEOUT_S)
+        to, keys = (place.address, secrets.token_hex(16)), run_keys(filter(_is_backend, ways))
+        ports = self._far.ask(ListenFor(*to, list(ways), keys), TIMEOUT_S)
+        self._near.ask(Connect(*to, ports, list(ways), keys), TIMEOUT_S)
         for way in filter(_needs_agent, ways):
             at = place.address, self._far.ask(OpenRendezvous(place.address))
             interfaces = {"near": place.near_interface, "far": place.far_interface}
@@ -166,9 +167,12 @@ class Ends:
             self._ends.ask_all(joining, TIMEOUT_S)
 
 
+def _is_backend(way: str) -> bool:
+    return way.partition(registry.SEPARATOR)[0] in registry.BACKENDS
+
+
 def _needs_agent(way: str) -> bool:
-    family = way.partition(registry.SEPARATOR)[0]
-    return family in registry.BACKENDS and bool(registry.parse(way).agent)
+    return _is_backend(way) and bool(registry.parse(way).agent)
 
 
 def connected(undo: ExitStack, place: Place, ways: Sequence[str]) -> dict[str, Ends]:

@@ -80,9 +80,7 @@ class Worker:
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = ProbeServer(request.address, request.token)
-        self._servers = {
-            name: registry.backend(name).serve(request.address, request.token) for name in registry.BACKENDS
-        }
+        self._servers = registry.servers(request.address, request.token, request.keys)
         self._set_congestion()
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
         return {**ports, "probe": probe.port}
@@ -93,11 +91,13 @@ class Worker:
         for client in self._clients.values():
             client.close()
         self._clients = {}
+        seals = registry.seals(request.keys)
         for text in request.backends:
             name = registry.parse(text)
             if not name.agent:
-                port, backend = request.ports[name.name], registry.backend(name.name)
-                self._clients[text] = backend.connect(request.address, port, request.token, name.variant)
+                to = request.address, request.ports[name.server], request.token
+                backend, seal = registry.backend(name.name), seals.get(name.seal)
+                self._clients[text] = backend.connect(*to, name.variant, seal)
         self._probe = ProbeClient(request.address, request.ports["probe"], request.token)
         self._set_congestion()
 
@@ -135,7 +135,7 @@ class Worker:
             served = ServedStage(
                 self._device, resident, self._runs, self._fingerprint(split, position), takes
             )
-            self._servers[registry.parse(split.backend).name].serve(served, self._onward(split, position))
+            self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
         self._staged = split
         self._device.forget()
         self._peak.begin()

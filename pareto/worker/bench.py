@@ -21,6 +21,7 @@ from pareto.backends import registry
 from pareto.jsonlines import Refused, serve
 from pareto.messages import (
     MAX_REQUESTS,
+    NO_KEYS,
     Answers,
     Connect,
     Count,
@@ -29,6 +30,7 @@ from pareto.messages import (
     Facts,
     GetFacts,
     JoinAgents,
+    Keys,
     OpenRendezvous,
     Port,
     Positive,
@@ -49,6 +51,7 @@ class ListenFor(Request[dict[str, Port]], op="listen"):
     address: str
     token: str
     ways: list[str]
+    keys: Keys = NO_KEYS
 
 
 @dataclass(frozen=True)
@@ -114,25 +117,29 @@ class End:
 
     def listen(self, request: ListenFor) -> dict[str, int]:
         to, ports = (request.address, request.token), {}
+        seals = registry.seals(request.keys)
         for way in request.ways:
             if way in SOCKETS:
                 listener = SOCKETS[way][1](*to)
                 self._far[way], ports[way] = listener, listener.port
             else:
-                server = registry.backend(registry.parse(way).name).serve(*to)
+                name = registry.parse(way)
+                server = registry.backend(name.name).serve(*to, *filter(None, [seals.get(name.seal)]))
                 self._far[way] = ServerFar(server)
                 if server.port is not None:
                     ports[way] = server.port
         return ports
 
     def connect(self, request: Connect) -> None:
+        seals = registry.seals(request.keys)
         for way, port in request.ports.items():
             to = request.address, port, request.token
             if way in SOCKETS:
                 self._near[way] = SOCKETS[way][0](*to)
             else:
                 name = registry.parse(way)
-                self._near[way] = ClientNear(registry.backend(name.name).connect(*to, name.variant))
+                client = registry.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
+                self._near[way] = ClientNear(client)
 
     def rendezvous(self, request: OpenRendezvous) -> int:
         self._rendezvous = socket.create_server((request.address, 0))

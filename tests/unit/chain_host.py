@@ -21,12 +21,14 @@ from torch import Tensor
 from pareto import jsonlines
 from pareto.backends import registry, rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
-from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.messages import JoinAgents
+from pareto.backends.tcp import TcpClient
+from pareto.messages import JoinAgents, Keys
 from pareto.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
+TCP = ("tcp", "tcp:5", "tcp:tls", "tcp:5:aes-gcm")
+"""Its variants to which each host connects."""
 _LIBC = ctypes.CDLL(None)
 
 
@@ -84,17 +86,20 @@ class ChainHost:
         self._stage: AddingOne | None = None
         self._joined = False
 
-    def listen(self, request: dict[str, Any]) -> int:
-        tcp = TcpServer(request["address"], TOKEN)
-        self._servers = {"tcp": tcp, "rpc": rpc.RpcServer()}
-        return tcp.port
+    def listen(self, request: dict[str, Any]) -> dict[str, int | None]:
+        """keys: as `pareto.messages.Keys`."""
+        self._servers = registry.servers(request["address"], TOKEN, Keys(*request["keys"]))
+        return {name: server.port for name, server in self._servers.items()}
 
     def connect(self, request: dict[str, Any]) -> None:
-        for backend in ("tcp", "tcp:5"):
+        """ports: as `listen` reports them."""
+        seals = registry.seals(Keys(*request["keys"]))
+        for backend in TCP:
             if backend in self._clients:
                 self._clients[backend].close()
-            connections = registry.parse(backend).connections
-            self._clients[backend] = TcpClient(request["address"], request["port"], TOKEN, connections)
+            name = registry.parse(backend)
+            to = request["address"], request["ports"][name.server], TOKEN
+            self._clients[backend] = TcpClient(*to, name.connections, seals.get(name.seal))
 
     def rendezvous(self, request: dict[str, Any]) -> int:
         self._store = socket.create_server(("127.0.0.1", 0))
@@ -127,7 +132,7 @@ class ChainHost:
             last = request["onward"] is None
             gives = results if last else 1
             self._stage = AddingOne(name, takes, request["seconds"], gives, request["kind"], self._meeting)
-            self._servers[registry.parse(backend).name].serve(self._stage, onward)
+            self._servers[registry.parse(backend).server].serve(self._stage, onward)
 
     def took(self, request: dict[str, Any]) -> list[float]:
         """Seconds that the stage took for each request."""

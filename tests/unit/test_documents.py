@@ -119,7 +119,6 @@ def test_every_import_is_declared() -> None:
     extra = " ".join(project["optional-dependencies"]["sweep"]).lower()
     packages = {"yaml": "pyyaml", "PIL": "pillow", "pynvml": "nvidia-ml-py", "fontTools": "matplotlib"}
     packages |= {
-        "cryptography": "paramiko",
         "pydantic_core": "pydantic",
         "markupsafe": "jinja2",
         "ultralytics": "",

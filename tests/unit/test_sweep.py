@@ -62,6 +62,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"backend": "udp:a"}, "'udp:a'"),
     ({"backend": "tcp,tcp:1"}, "'tcp:1'"),
     ({"backend": "rpc:4"}, "'rpc:4'"),
+    ({"secure": "ssl"}, "--secure: 'ssl'"),
+    ({"secure": "tls"}, "rpc"),
+    ({"backend": "rpc", "secure": "tls,aes-gcm"}, "rpc"),
+    ({"backend": "tcp:tls", "secure": "none,aes-gcm"}, "tcp:tls"),
+    ({"backend": "rpc:tls"}, "'rpc:tls'"),
     ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
     ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
 ]
@@ -118,6 +123,32 @@ def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> 
     file.write_text("model: alexnet\nuntil: 5%\nbudget: 20min\n")
     wanted = requested_sweep(file, {})
     assert (wanted.trials, wanted.until, wanted.budget) == (6, 0.05, 1200)
+
+
+@pytest.mark.parametrize(
+    ("options", "backends"),
+    [
+        ({"secure": "none"}, ("tcp", "rpc")),
+        ({"secure": "none,tls"}, ("tcp", "tcp:tls", "rpc")),
+        ({"backend": "tcp", "secure": "tls"}, ("tcp:tls",)),
+        (
+            {"backend": "tcp:4:a,rpc:basic,tcp", "secure": ["none", "tls", "aes-gcm"]},
+            ("tcp:4:a", "tcp:4:tls:a", "tcp:4:aes-gcm:a", "rpc:basic", "tcp", "tcp:tls", "tcp:aes-gcm"),
+        ),
+        ({"backend": "tcp,tcp:tls", "secure": "none,tls"}, ("tcp", "tcp:tls")),
+    ],
+)
+def test_secure_is_written_out_as_backends(
+    tmp_path: Path, options: dict[str, Any], backends: tuple[str, ...]
+) -> None:
+    """A run records the backends, and goes on with the same options, or without them."""
+    wanted = make_sweep({"model": "alexnet", **options})
+    assert wanted.backends == backends
+    assert make_sweep({"model": "alexnet", "backend": ",".join(backends)}) == wanted
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": wanted.model_dump(mode="json")}))
+    assert resumed_sweep(tmp_path, {}) == resumed_sweep(tmp_path, options) == wanted
+    with pytest.raises(UserError, match="backend"):
+        resumed_sweep(tmp_path, {"backend": "tcp", "secure": "aes-gcm"})
 
 
 def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:

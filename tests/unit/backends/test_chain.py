@@ -9,20 +9,22 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import astuple
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.unit import chain_host
-from tests.unit.chain_host import INPUTS
+from tests.unit.backends.seals import keys
+from tests.unit.chain_host import INPUTS, TCP
 from tests.unit.forked import Forked, context
 
 ROLES = ("edge", "middle1", "server")
 ADDRESSES = dict(zip(ROLES, ("127.0.0.1", "127.0.0.2", "127.0.0.3"), strict=True))
 BEHIND = dict(itertools.pairwise(ROLES))
 MANY = 2000
-each_backend = pytest.mark.parametrize("backend", ["tcp", "tcp:5", "rpc"])
+each_backend = pytest.mark.parametrize("backend", [*TCP, "rpc"])
 
 
 class Chain:
@@ -30,7 +32,8 @@ class Chain:
         self._undo = ExitStack()
         self._barrier = context.Barrier(len(ROLES))
         self.hosts: dict[str, Forked] = {}
-        self._ports: dict[str, int] = {}
+        self._ports: dict[str, dict[str, int]] = {}
+        self._keys = astuple(keys())
         for role in ROLES:
             self.start(role)
         self.connect()
@@ -38,11 +41,12 @@ class Chain:
     def start(self, role: str) -> None:
         self.hosts[role] = self._undo.enter_context(closing(Forked(chain_host.serve, self._barrier)))
         if role != "edge":
-            self._ports[role] = self.hosts[role].result("listen", address=ADDRESSES[role])
+            self._ports[role] = self.hosts[role].result("listen", address=ADDRESSES[role], keys=self._keys)
 
     def reconnect(self) -> None:
         for role, behind in BEHIND.items():
-            self.hosts[role].result("connect", address=ADDRESSES[behind], port=self._ports[behind])
+            ports = self._ports[behind]
+            self.hosts[role].result("connect", address=ADDRESSES[behind], ports=ports, keys=self._keys)
 
     def connect(self) -> None:
         self.reconnect()

@@ -19,6 +19,7 @@ from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 from pareto.backends.wire import Line
+from tests.unit.backends.seals import seal
 
 TOKEN = "a token"  # noqa: S105
 NAME = fingerprint("weights", "graph", (3,), 1, 1)
@@ -40,21 +41,22 @@ class Doubling:
 
 
 class Listening(TcpServer):
-    def __init__(self, connections: int) -> None:
-        super().__init__("127.0.0.1", TOKEN)
+    def __init__(self, connections: int, secure: str = "none") -> None:
+        super().__init__("127.0.0.1", TOKEN, seal(secure))
         self.connections = connections
         """That its clients have each."""
+        self.secure = secure
 
 
-@pytest.fixture(params=[1, 5])
+@pytest.fixture(params=[(1, "none"), (5, "none"), (1, "tls"), (5, "aes-gcm")], ids=str)
 def server(request: pytest.FixtureRequest) -> Iterator[Listening]:
-    server = Listening(request.param)
+    server = Listening(*request.param)
     yield server
     server.close()
 
 
 def client(server: Listening, takes: Layout, name: bytes = NAME) -> TcpClient:
-    made = TcpClient("127.0.0.1", server.port, TOKEN, server.connections)
+    made = TcpClient("127.0.0.1", server.port, TOKEN, server.connections, seal(server.secure))
     made.open(name, takes)
     return made
 

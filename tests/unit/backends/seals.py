@@ -1,0 +1,96 @@
+"""Connections over loopback that are encrypted, or not, for the tests; and a proxy that tampers with what crosses."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache
+
+from pareto.backends import handshake, registry
+from pareto.backends.sealed import Seal, Sealed
+from pareto.messages import Keys
+from pareto.run_keys import run_keys
+
+HERE = "127.0.0.1"
+
+
+@cache
+def keys() -> Keys:
+    """One run's."""
+    return run_keys(["tcp:tls", "tcp:aes-gcm"])
+
+
+@cache
+def seal(name: str) -> Seal | None:
+    """None for `none`."""
+    return registry.seals(keys()).get(name)
+
+
+def other_seal(name: str) -> Seal:
+    """The seal of another run."""
+    return registry.seals(run_keys([f"tcp:{name}"]))[name]
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection: the client's, and the server's."""
+    with socket.create_server((HERE, 0)) as listener:
+        return socket.create_connection(listener.getsockname()), listener.accept()[0]
+
+
+@contextmanager
+def ends(near: Seal, far: Seal) -> Iterator[tuple[Sealed, Sealed]]:
+    """Both ends of an encrypted connection: the client's, and the server's."""
+    client, server = connected()
+    with client, server, ThreadPoolExecutor(1) as pool:
+        shaking = pool.submit(far.sealed, server, handshake.ALONE, server=True)
+        try:
+            made = near.sealed(client, handshake.ALONE, server=False)
+        except BaseException:
+            client.close()
+            raise
+        finally:
+            shaking.exception()
+        yield made, shaking.result()
+
+
+Change = Callable[[bytes, int], bytes]
+"""What becomes of data that crosses a proxy; the number is how many bytes crossed before."""
+
+
+class Proxy:
+    """Passes on what crosses each connection to a port, changed on the way to it, and on the way back."""
+
+    def __init__(self, port: int, out: Change | None = None, back: Change | None = None) -> None:
+        self._to = port
+        self._changes = out, back
+        self._listener = socket.create_server((HERE, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._socks: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for sock in self._socks:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near = self._listener.accept()[0]
+                far = socket.create_connection((HERE, self._to))
+                self._socks += near, far
+                for source, target, change in ((near, far, self._changes[0]), (far, near, self._changes[1])):
+                    threading.Thread(target=_pass, args=(source, target, change), daemon=True).start()
+
+
+def _pass(source: socket.socket, target: socket.socket, change: Change | None) -> None:
+    passed = 0
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data if change is None else change(data, passed))
+            passed += len(data)
+        target.shutdown(socket.SHUT_WR)
