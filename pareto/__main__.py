@@ -21,7 +21,7 @@ from pathlib import Path
 from pareto import CLONE, __version__
 
 SWEEP = {
-    "cryptography": "paramiko",
+    "cryptography": "cryptography",
     "paramiko": "paramiko",
     "psutil": "psutil",
     "pynvml": "nvidia-ml-py",

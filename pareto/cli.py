@@ -365,7 +365,7 @@ def transport(
         str, typer.Option(help="The shaped links: profiles, with commas.")
     ] = "10ms-100mbit,wifi",
     ways: Annotated[
-        str, typer.Option(help="floor, tcp, rpc, their variants (tcp:4, rpc:basic), naive, asyncio.")
+        str, typer.Option(help="floor, tcp, rpc, their variants (tcp:4, tcp:tls, rpc:basic), naive, asyncio.")
     ] = "floor,tcp,rpc,naive",
     sizes: Annotated[str, typer.Option(help="Payloads, with commas.")] = "4kB,64kB,200kB,3MB,32MB",
     rounds: Annotated[

@@ -47,6 +47,7 @@ from partitions import model as partitioned
 from partitions import proof, registry, weights
 from partitions.graph import TensorSpec
 from partitions.recipe import Cuts, Recipe
+from tests.unit.backends.seals import keys
 from tests.unit.forked import Forked, run_main
 from tests.unit.small_models import small
 
@@ -56,6 +57,7 @@ pytestmark = pytest.mark.usefixtures("quick_collections")
 RECIPE = Recipe(MODEL)
 LAST = 12
 MIB = 1 << 20
+ENCRYPTED = ("tcp:tls", "tcp:3:aes-gcm")
 AT_EDGE = {"position": 0, "interface": None}
 
 
@@ -95,8 +97,8 @@ class Chain:
     def __init__(self, loading: dict[str, Any], hosts: int = 2) -> None:
         self.hosts = [Worker(device.named("cpu")) for _ in range(hosts)]
         for near, far in itertools.pairwise(self.hosts):
-            ports = far.listen(Listen("127.0.0.1", "t"))
-            near.connect(Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3"]))
+            ports = far.listen(Listen("127.0.0.1", "t", keys()))
+            near.connect(Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3", *ENCRYPTED], keys()))
         for worker in self.hosts:
             worker.load(LoadModel(**loading if worker is self.edge else {**loading, "data": []}))
 
@@ -108,12 +110,12 @@ class Chain:
     def server(self) -> Worker:
         return self.hosts[-1]
 
-    def stage(self, *cuts: int) -> list[StageLoaded]:
-        return [self.stage_at(position, *cuts) for position in range(len(self.hosts))]
+    def stage(self, *cuts: int, backend: str = "tcp") -> list[StageLoaded]:
+        return [self.stage_at(position, *cuts, backend=backend) for position in range(len(self.hosts))]
 
-    def stage_at(self, position: int, *cuts: int) -> StageLoaded:
+    def stage_at(self, position: int, *cuts: int, backend: str = "tcp") -> StageLoaded:
         interface = "lo" if position < len(self.hosts) - 1 else None
-        return self.hosts[position].stage(LoadStage(Split(cuts, 1, "tcp"), position, interface))
+        return self.hosts[position].stage(LoadStage(Split(cuts, 1, backend), position, interface))
 
     def trial(self, *cuts: int, backend: str = "tcp") -> TrialReport:
         report = self.edge.trial(
@@ -174,6 +176,29 @@ def test_each_host_of_a_chain_holds_its_own_part_and_each_cut_computes_the_model
         assert report.stages_s == tuple(
             statistics.median(each) for each in zip(*report.requests.latency.stages_s, strict=True)
         )
+
+
+@pytest.mark.parametrize("backend", ENCRYPTED)
+def test_a_chain_computes_the_model_over_encrypted_connections(three: Chain, backend: str) -> None:
+    three.stage(2, 5, backend=backend)
+    report = three.trial(2, 5, backend=backend)
+    assert report.max_abs_error < 1e-4
+    assert all(len(each) == 2 for each in report.requests.latency.stages_s)
+
+
+@pytest.mark.parametrize("backend", ENCRYPTED)
+def test_nobody_is_served_in_the_clear_what_is_measured_encrypted(
+    loading: dict[str, Any], backend: str
+) -> None:
+    """Else who passes on the handshake of a plain connection could have requests computed meanwhile."""
+    pair = Chain(loading)
+    pair.stage(5, backend=backend)
+    plain_client = pair.edge._clients["tcp"]
+    plain_client.open(pair.edge._fingerprint(Split((5,), 1, "tcp"), 1), ())
+    plain_client.send(1, (torch.zeros(1),))
+    with pytest.raises(BackendError):
+        plain_client.receive()
+    assert pair.trial(5, backend=backend).max_abs_error < 1e-4
 
 
 def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> None:
