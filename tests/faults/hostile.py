@@ -57,12 +57,16 @@ class Armed:
 
 
 class Proxy:
-    """In front of a server's port; striped: whether messages go in stripes."""
+    """In front of a server's port; striped: whether messages go in stripes. sealed: whether they are encrypted.
 
-    def __init__(self, port: int, *, striped: bool) -> None:
+    Then each part that comes is a message, of which it knows no more.
+    """
+
+    def __init__(self, port: int, *, striped: bool, sealed: bool = False) -> None:
         self.armed: Armed | None = None
         self._to = port
         self._striped = striped
+        self._sealed = sealed
         self._lock = threading.Lock()
         self._socks: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
@@ -104,8 +108,10 @@ class Proxy:
             _end(go)
 
     def _pass_on(self, what: str, message: Message, go: socket.socket) -> None:
-        is_kind = what == WELCOME or message.head[6] == (
-            wire.Kind.REQUEST if what == REQUEST else wire.Kind.REPLY
+        is_kind = (
+            what == WELCOME
+            or self._sealed
+            or message.head[6] == (wire.Kind.REQUEST if what == REQUEST else wire.Kind.REPLY)
         )
         with self._lock:
             armed = self.armed
@@ -119,6 +125,10 @@ class Proxy:
             go.sendall(message.all)
 
     def _message(self, come: socket.socket) -> Message:
+        if self._sealed:
+            if not (part := come.recv(1 << 16)):
+                raise ConnectionError
+            return Message(b"", b"", part)
         if self._striped:
             frame = _exactly(come, _STRIPE.size)
             whole = _exactly(come, _STRIPE.unpack(frame)[2])
@@ -208,6 +218,12 @@ def in_body(begin: int, data: bytes) -> Tamper:
         go.sendall(message.frame + message.head + body)
 
     return tamper
+
+
+def one_bit(message: Message, go: socket.socket) -> None:
+    """Of what comes last."""
+    whole = message.all
+    go.sendall(whole[:-1] + bytes([whole[-1] ^ 1]))
 
 
 def length(bytes_more: int) -> Tamper:

@@ -18,6 +18,8 @@ from itertools import product
 
 AGAIN, FAILED, HARMLESS, INVALID, ENDED = "again", "failed", "harmless", "invalid", "ended"
 KILLED = "killed by signal 9"
+SEALED = "tcp:tls", "tcp:aes-gcm", "tcp:4:tls", "tcp:4:aes-gcm"
+"""Encrypted backends."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,10 @@ def _peers() -> Iterator[Fault]:
         yield Fault(
             what, "a handshake", then, "timed out" if then == FAILED else "", "connect", backend, 15, slow
         )
+    for way, backend in product(("a request", "a reply"), SEALED):
+        for what in ("one bit", "twice", "half a frame then closed"):
+            slow = backend != SEALED[0] and what != "one bit"
+            yield Fault(what, way, FAILED, "edge: ", backend=backend, within_s=8, slow=slow)
     yield Fault("another nonce", "a handshake", FAILED, "edge: ", when="connect", within_s=15)
 
 

@@ -27,7 +27,7 @@ from pareto.workers import Workers
 from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
-from tests.faults.table import PEERS, Fault
+from tests.faults.table import PEERS, SEALED, Fault
 from tests.unit.far_end import StandIn, bed_of
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -63,6 +63,7 @@ TAMPERS: dict[str, Tamper] = {
     "another rank": hostile.in_body(1, b"\xc8"),
     "NaN": hostile.in_body(-4, hostile.NAN),
     "a number a million times as large": hostile.in_body(-4, struct.pack("<f", 1e6)),
+    "one bit": hostile.one_bit,
     "another nonce": lambda message, go: go.sendall(b"?" * len(message.body)),
 }
 
@@ -104,10 +105,11 @@ class Here:
 
 
 class Pair(StandIn):
-    """One of two hosts that are this process. `proxied`: makes the way to a server's port."""
+    """One of two hosts that are this process. `proxied`: makes the way to a server's port, that of the backend."""
 
-    def __init__(self, role: str, folder: Path, proxied: Callable[[int], int]) -> None:
+    def __init__(self, role: str, folder: Path, backend: str, proxied: Callable[[int], int]) -> None:
         super().__init__(Host(role, "127.0.0.1", "lo", str(folder), ""), lambda module: self._worker())
+        self._way = parse(backend).server
         self._proxied = proxied
 
     def ship(self, data: bytes | Path, name: str) -> str:
@@ -123,7 +125,7 @@ class Pair(StandIn):
                 return worker.load(request)
 
         def connect(request: Connect) -> None:
-            ports = {**request.ports, "tcp": self._proxied(request.ports["tcp"])}
+            ports = {**request.ports, self._way: self._proxied(request.ports[self._way])}
             worker.connect(replace(request, ports=ports))
 
         proxied = {**answers(worker), LoadModel: load, Connect: connect}
@@ -147,7 +149,7 @@ class Bench:
         self.proxy: Proxy | None = None
         self.armed: Armed | None = None
         prepared = tiny_model()
-        pair = {role: Pair(role, self._folder, self._proxied) for role in (EDGE, SERVER)}
+        pair = {role: Pair(role, self._folder, backend, self._proxied) for role in (EDGE, SERVER)}
         self._bed = bed_of(pair)
         self._workers = Workers(self._bed, {prepared.name: prepared}, (backend,))
         self.harness = Harness(out, prepared, self._workers)
@@ -167,7 +169,8 @@ class Bench:
     def _proxied(self, port: int) -> int:
         if self.proxy is not None:
             self.proxy.close()
-        self.proxy = Proxy(port, striped=parse(self.backend).connections > 1)
+        name = parse(self.backend)
+        self.proxy = Proxy(port, striped=name.connections > 1, sealed=bool(name.seal))
         self.proxy.armed, self.armed = self.armed, None
         return self.proxy.port
 
@@ -176,7 +179,7 @@ class Bench:
 def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bench]]:
     with contextlib.ExitStack() as undo:
         made = {}
-        for backend in ("tcp", "tcp:4"):
+        for backend in ("tcp", "tcp:4", *SEALED):
             made[backend] = Bench(tmp_path_factory.mktemp("results"), backend)
             undo.enter_context(closing(made[backend]))
         yield made

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOKEN = "a token"  # noqa: S105
 NAME = b"thisone."
+HELLO = 4096
+"""More than all that crosses one way before the first request."""
 both = pytest.mark.parametrize("name", registry.SEALS)
 
 
@@ -62,10 +64,11 @@ def test_what_is_sent_arrives_both_ways_at_once(name: str, size: int) -> None:
 
 @both
 def test_nothing_crosses_in_the_clear_and_nothing_twice_alike(name: str) -> None:
-    secret, seen = b"the same words again and again " * 1000, list[bytes]()
+    secret, seen, later = b"the same words again and again " * 8000, list[bytes](), list[bytes]()
 
-    def watch(data: bytes, _: int) -> bytes:
+    def watch(data: bytes, before: int) -> bytes:
         seen.append(data)
+        later.extend([data] if before > HELLO else [])
         return data
 
     payload = (torch.frombuffer(bytearray(secret), dtype=torch.uint8),)
@@ -78,7 +81,8 @@ def test_nothing_crosses_in_the_clear_and_nothing_twice_alike(name: str) -> None
     assert len(crossed) > 4 * len(secret)
     assert b"again and again" not in crossed
     assert wire.MAGIC not in crossed
-    blocks = [crossed[begin : begin + 16] for begin in range(0, len(crossed) - 16, 7)]
+    blocks = [part[begin : begin + 16] for part in later for begin in range(0, len(part) - 16, 7)]
+    assert len(blocks) > 1000
     assert len(set(blocks)) == len(blocks)
 
 
@@ -106,10 +110,6 @@ def client(name: str, port: int, takes: Layout, connections: int = 1) -> TcpClie
     made = TcpClient(HERE, port, TOKEN, connections, seal(name))
     made.open(NAME, takes)
     return made
-
-
-HELLO = 4096
-"""More than all that crosses before the first request."""
 
 
 def flip(data: bytes, place: int) -> bytes:
