@@ -105,8 +105,8 @@ class Stripes:
         """The one that is being received."""
         self._begun: set[tuple[int, int]] = set()
         """Stripes that have come: message, and where in it. One that comes twice would leave a hole."""
-        self._ready: list[_Connection] = []
-        """Connections on which something has come."""
+        self._ready = [each for each in self._connections.values() if isinstance(each.sock, Sealed)]
+        """Connections on which something has come, or may have: with the handshake, which the kernel does not know."""
         self._watched = set(self._connections)
         self._ended = False
         """Whether one of them has."""

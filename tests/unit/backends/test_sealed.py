@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,6 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.backends import handshake, registry, wire
 from pareto.backends.base import BackendError, Layout, Tensors, layout
 from pareto.backends.sealed import AT_ONCE, Sealed, Tampered, pieces
+from pareto.backends.stripes import Stripes
 from pareto.backends.tcp import TcpClient, TcpServer
 from tests.unit.backends.seals import HERE, Change, Proxy, ends, other_seal, seal
 
@@ -291,6 +293,22 @@ def spoiled(records: list[bytes], chance: random.Random) -> bytes:
     else:
         return data[:at] + chance.randbytes(chance.randrange(1, 40)) + data[at:]
     return b"".join(each)
+
+
+@both
+@pytest.mark.timeout(30)
+def test_stripes_begin_with_what_came_with_the_handshake(name: str) -> None:
+    """It is decrypted, or waits to be: the kernel, which is asked what has come, knows nothing of it."""
+    made = seal(name)
+    assert made is not None
+    with ends(made, made) as (near, far):
+        near.sendmsg([memoryview(b"ok")])
+        head = wire.message(wire.Kind.WARM, 0)
+        Stripes([near]).send(head)
+        while len(far.beneath.recv(1 << 16, socket.MSG_PEEK)) < len(head) + 2 * 20:
+            time.sleep(0.001)
+        assert take(far, 2) == b"ok"
+        assert Stripes([far]).head() == head
 
 
 def test_a_socket_that_does_not_block_loses_nothing() -> None:
