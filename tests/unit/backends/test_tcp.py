@@ -48,7 +48,9 @@ class Listening(TcpServer):
         self.secure = secure
 
 
-@pytest.fixture(params=[(1, "none"), (5, "none"), (1, "tls"), (5, "aes-gcm")], ids=str)
+@pytest.fixture(
+    params=[(1, "none"), (5, "none"), (1, "tls"), (5, "aes-gcm")], ids=["1", "5", "1-tls", "5-aes-gcm"]
+)
 def server(request: pytest.FixtureRequest) -> Iterator[Listening]:
     server = Listening(*request.param)
     yield server
