@@ -10,13 +10,15 @@ from typing import Any
 import pandas as pd
 
 from analysis import model_profile
+from analysis.advice import codecs
 from analysis.advice.advise import answers
+from analysis.comparing import bjontegaard
 from analysis.comparing.paired import paired
 from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
 from analysis.escaping import short
 from analysis.figures.style import WIDTHS_IN
-from analysis.fronts import answer, energy
+from analysis.fronts import answer, energy, quality
 from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.fronts.where import Where
@@ -72,8 +74,9 @@ class Findings:
     """Frames, named after the functions that make them, and sentences of one line each.
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
-    verdicts: backends in pairs. notes: what could not be shown. files: what was written. struck: what a search
-    struck off (`analysis.runs.struck`). progress: how much of the front was known when (`analysis.fronts.answer`).
+    verdicts: backends in pairs. codecs: what each costs in accuracy, and saves in bytes. notes: what could not be
+    shown. files: what was written. struck: what a search struck off (`analysis.runs.struck`). progress: how much of the
+    front was known when (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`).
     """
 
     runs: list[Run]
@@ -92,10 +95,12 @@ class Findings:
     answers: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
+    codecs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     struck: pd.DataFrame = field(default_factory=pd.DataFrame)
     progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
+    delta_rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=bjontegaard.COLUMNS))
 
     @property
     def on_one_machine(self) -> bool:
@@ -151,6 +156,9 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         *compared.unused(profiles, manifests),
         *compared.sentences(findings.prediction),
     ]
+    findings.answers += codecs.sentences(rivals, known.stages, manifests)
+    findings.delta_rates = bjontegaard.delta_rates(rows)
+    findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
     if rows.empty:
@@ -251,12 +259,30 @@ def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str
 
 
 def _named(row: pd.Series) -> str:
-    return f"point {row['point']} over {row['backend']}"
+    return f"point {row['point']} over {row['backend']}{_with_codec(row)}"
+
+
+def _with_codec(row: pd.Series) -> str:
+    """Return ` with int8 (agreement 98.5 %)`; nothing without a codec."""
+    if row["codec"] in ("", "none"):
+        return ""
+    cost = ""
+    if "accuracy" in row and not row["output_error"] <= quality.SAME_OUTPUT:
+        word = quality.WORDS.get(str(row["accuracy_of"]), "accuracy")
+        cost = f" ({word} {quality.span(pd.Series([row['accuracy']], dtype=float))})"
+    return f" with {row['codec']}{cost}"
 
 
 def differing_top1(trials: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for each model and codec whose points do not classify the same images equally well."""
+    """Yield a line for each model and codec whose points do not classify the same images equally well, though their
+    output must be the same.
+    """
     measured = trials[(trials["status"] == "ok") & trials["top1"].notna()]
+    # A lossy codec costs what it costs at its point.
+    is_same = quality.is_none(measured["codec"])
+    if "output_error" in measured:
+        is_same |= measured["output_error"].le(quality.SAME_OUTPUT)
+    measured = measured[is_same]
     for (model, _, codec, images), same in measured.groupby(_IMAGES, dropna=False):
         if same["top1"].nunique() > 1:
             worst, best = same.loc[same["top1"].idxmin()], same.loc[same["top1"].idxmax()]

@@ -51,8 +51,11 @@ def cell_name(row: Mapping[Any, Any] | pd.Series) -> str:
 
 
 def cell_names(rows: pd.DataFrame) -> pd.Series:
-    """`cell_name` of each row."""
+    """`cell_name` of each row; with the codec, `tcp int8 7`, where rows that cross a link have several."""
     backend = rows["backend"].astype("str")
+    if "codec" in rows and rows.loc[backend != "", "codec"].nunique() > 1:
+        codec = rows["codec"].astype("str")
+        backend = backend.where((backend == "") | codec.isin(["", "none"]), backend + " " + codec)
     names: pd.Series = backend.where(backend != "", ANY) + " " + rows["point"].astype("str")
     return names
 

@@ -11,6 +11,8 @@ import pandas as pd
 CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
 """What is the same for all points that are compared. `setup` tells runs apart that were made with other settings or on
 another testbed; it is empty where all runs are alike."""
+BUT_CODEC = [name for name in CONDITION if name != "codec"]
+"""What is the same for all points that are compared over codecs."""
 CELL = [*CONDITION, "backend", "point"]
 TRIAL = ["run", *CELL, "round"]
 SETTLED = "settled"
@@ -19,6 +21,7 @@ and empty text among trials. Trials of runs without a search, beside those of on
 MEASURED = "measured"
 NONE = ""
 """The backend of a point where nothing crosses."""
+_PLACE = "its place among the rows"
 _OF_POINT = ["model", "setup", "point"]
 _OF_ROUND = [*(name for name in TRIAL if name != "backend"), "position", "host"]
 """What is the same for all that one round says of a point (of a host at that point, in the frame of the stages)."""
@@ -143,6 +146,40 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
 
 def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
     """Which rows are of a point where nothing crosses, and were measured under a backend; arguments as of `pooled`."""
+    return nothing_crosses(rows, trials) & (rows["backend"] != NONE)
+
+
+def in_every_codec(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The rows, with those of points where nothing crosses once for each codec: no codec is at work there, so they are
+    measured once and compete with every codec's points. Arguments as of `pooled`.
+
+    A codec that has such rows of its own keeps them; under one with no other rows they are left out. The rows stay in
+    their order.
+    """
+    if "codec" not in rows or rows["codec"].nunique() < 2:
+        return rows
+    alone = nothing_crosses(rows, trials)
+    by = [name for name in BUT_CODEC if name in rows]
+    own = rows.loc[alone, [*by, "codec"]].drop_duplicates()
+    wanted = rows.loc[~alone, [*by, "codec"]].drop_duplicates()
+    lacking = wanted.merge(own, how="left", on=[*by, "codec"], indicator=True)
+    lacking = lacking[lacking["_merge"] == "left_only"].drop(columns="_merge")
+    if lacking.empty and len(own) <= len(wanted):
+        return rows
+    # One codec's rows stand for all: those without a codec, where there are any.
+    plain = own.assign(last=~own["codec"].astype("str").isin(["", "none"])).sort_values("last", kind="stable")
+    plain = plain.drop_duplicates(by)[[*by, "codec"]]
+    placed = rows.assign(**{_PLACE: range(len(rows))})
+    copied = placed[alone].merge(plain, on=[*by, "codec"]).drop(columns="codec").merge(lacking, on=by)
+    crossing = rows[by].merge(wanted[by].drop_duplicates().assign(crosses=True), how="left", on=by)["crosses"]
+    used = rows[[*by, "codec"]].merge(wanted.assign(used=True), how="left", on=[*by, "codec"])["used"]
+    kept = ~alone.to_numpy() | used.notna().to_numpy() | crossing.isna().to_numpy()
+    both: pd.DataFrame = pd.concat([placed[kept], copied[placed.columns]])
+    return both.sort_values(_PLACE, kind="stable", ignore_index=True).drop(columns=_PLACE)
+
+
+def nothing_crosses(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
+    """Which rows are of a point where nothing crosses; arguments as of `pooled`."""
     of = rows if trials is None else trials
     nothing = pd.Series(False, index=rows.index)
     if "payload_bytes" not in of:
@@ -152,7 +189,7 @@ def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Serie
     if points.empty:
         return nothing
     # First by the point alone, which leaves few: half a million rows are told apart by several texts.
-    near = rows["point"].isin(points["point"]) & (rows["backend"] != NONE)
+    near = rows["point"].isin(points["point"])
     own = pd.MultiIndex.from_frame(rows.loc[near, keys].astype("str"))
     nothing[near] = own.isin(pd.MultiIndex.from_frame(points))
     return nothing

@@ -43,7 +43,8 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of r
 Objectives = Annotated[
     str,
     typer.Option(
-        help="Objectives, with commas: latency, throughput, p95, energy, payload, edge-memory, edge-time."
+        help="Objectives, with commas: latency, throughput, p95, energy, payload, wire, accuracy, edge-memory, "
+        "edge-time."
     ),
 ]
 Where = Annotated[

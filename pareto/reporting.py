@@ -85,16 +85,18 @@ def show(
 def _show(console: Console, findings: Findings) -> None:
     from analysis.figures.kinds import worth_showing
     from analysis.points import CONDITION
-    from analysis.tables.front import front_table, overhead_table
+    from analysis.tables.front import codecs_table, front_table, overhead_table
 
     shown = worth_showing(findings.front)
     if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
         console.print(
             front_table(shown if len(shown) else findings.front, findings.objectives, findings.where)
         )
+        if over_codecs := codecs_table(shown, findings.objectives, findings.where):
+            console.print(over_codecs)
         if not findings.overhead.empty:
             console.print(overhead_table(findings.overhead))
-    for line in (*findings.verdicts, *findings.notes):
+    for line in (*findings.verdicts, *findings.codecs, *findings.notes):
         console.print(line, markup=False)
     for line in findings.warnings:
         console.print(f"attention: {line}", markup=False)

@@ -12,6 +12,8 @@ import pandas as pd
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Ensemble, Validation, advisable, validate
 from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
+from analysis.fronts.quality import LIMITS
+from analysis.fronts.where import Where
 from analysis.naming import in_flight
 from analysis.points import CONDITION, competing, cuts, pooled
 from analysis.prediction.network import Network, networks
@@ -56,8 +58,10 @@ def advise(
 
     `objective`: `latency` (one request in flight) or `throughput`. `where`: a constraint (`analysis.fronts.where`) on
     latency_s and throughput_ips in that network, on what does not depend on it (edge_s, server_s, payload_bytes,
-    edge_peak_rss_bytes, ...), and on the workload (`batch_size == 8`). `model` may be left out where there is one. The
-    same input and seed, the same advice.
+    edge_peak_rss_bytes, agreement, ...), and on the workload (`batch_size == 8`). `model` may be left out where there
+    is one. A constraint on quality (`analysis.fronts.quality.LIMITS`: `agreement >= 0.99`) makes all codecs compete;
+    without one, a codec must be chosen among several, so that none wins by its losses. The same input and seed, the
+    same advice.
 
     Raises `UserError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
     several, more than one workload that satisfies `where`, or none.
@@ -66,7 +70,8 @@ def advise(
     results: list[tuple[Observed, Ranking, Validation]] = []
     unfit: list[UserError] = []
     refused: list[UserError] = []
-    for rows in workloads(of_model(trials, model)):
+    over_codecs = bool(Where.parse(where).columns & LIMITS)
+    for rows in workloads(of_model(trials, model), over_codecs=over_codecs):
         try:
             observed = observe(advisable(rows, known), stages, known)
         except UserError as error:
@@ -97,7 +102,14 @@ def advise(
     measured = {name: known[name] for name in observed.profiles}
     beyond = _beyond(network, list(measured.values()))
     return Advice(
-        title(observed.cells.iloc[0]), network, objective, where, measured, ranked, validation, beyond
+        title({**observed.cells.iloc[0].to_dict(), **({"codec": ""} if over_codecs else {})}),
+        network,
+        objective,
+        where,
+        measured,
+        ranked,
+        validation,
+        beyond,
     )
 
 
@@ -157,8 +169,11 @@ def _several(candidates: Sequence[Observed]) -> str:
     rows = pd.DataFrame([observed.cells.iloc[0][WORKLOAD] for observed in candidates])
     column = next(name for name in WORKLOAD if rows[name].nunique() > 1)
     values = [repr(value) if isinstance(value, str) else str(value) for value in rows[column].unique()]
-    return (
+    text = (
         f'the runs have {column} {", ".join(values)}: choose one, such as --where "{column} == {values[0]}"'
+    )
+    return (
+        f'{text}, or say what is accurate enough: --where "agreement >= 0.99"' if column == "codec" else text
     )
 
 
@@ -219,17 +234,17 @@ def answers(
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
 
 
-def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str]]:
-    """Backend and point of the condition's rows that satisfy the report's constraint."""
+def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str, str]]:
+    """Codec, backend and point of the condition's rows that satisfy the report's constraint."""
     rows = front[(front["netem"] == netem) & front["feasible"].astype(bool)]
     rows = rows[(rows[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
-    return set(zip(rows["backend"], rows["point"], strict=True))
+    return set(zip(rows["codec"], rows["backend"], rows["point"], strict=True))
 
 
-def _left(rows: pd.DataFrame) -> set[tuple[str, str]]:
-    """Backend and point of what no search struck off in a condition. In other networks it may be best."""
+def _left(rows: pd.DataFrame) -> set[tuple[str, str, str]]:
+    """Codec, backend and point of what no search struck off in a condition. In other networks it may be best."""
     left = pooled(competing(rows))
-    return set(zip(left["backend"], left["point"], strict=True))
+    return set(zip(left["codec"], left["backend"], left["point"], strict=True))
 
 
 def _places(struck_off: pd.DataFrame, like: pd.Series, netem: str) -> list[str]:

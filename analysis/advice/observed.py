@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fronts import quality
 from analysis.naming import backends
-from analysis.points import CONDITION, SETTLED, order, pooled
+from analysis.points import CONDITION, SETTLED, in_every_codec, nothing_crosses, order, pooled
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
@@ -18,8 +19,20 @@ from pareto.constants import GOODPUT
 _TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """What is the same for all points that advice chooses from; the network is what it is about."""
+OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
+"""The same where it chooses a codec, too."""
 KEPT = (
-    *("edge_s", "serialize_s", "server_s", "payload_bytes", "result_bytes", "top1"),
+    *(
+        "edge_s",
+        "serialize_s",
+        "server_s",
+        "payload_bytes",
+        "wire_bytes",
+        "result_bytes",
+        "top1",
+        "top1_images",
+    ),
+    *("agreement", "agreement_images", "output_error"),
     *("edge_rss_bytes", "edge_peak_rss_bytes", "server_rss_bytes", "server_peak_rss_bytes"),
 )
 """Figures of a cell that do not depend on the network."""
@@ -54,8 +67,8 @@ class Observed:
     """What was measured of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
 
     A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
-    workload, backend, point, point_name, and medians of `KEPT`. A point where nothing crosses is one cell without a
-    backend (`analysis.points.pooled`).
+    workload, backend, point, point_name, medians of `KEPT`, and its accuracy (`analysis.fronts.quality`). A point where
+    nothing crosses is one cell without a backend (`analysis.points.pooled`).
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.
     - overhead_s: what the network took beyond delays, and payload and result at TCP's goodput; NaN where the profile is
@@ -106,10 +119,19 @@ class Observed:
         return self.at(*(place for place in self.places if place != profile))
 
 
-def workloads(trials: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The trials of each workload, valid or not, in their order; the columns that advice looks at."""
+def workloads(trials: pd.DataFrame, *, over_codecs: bool = False) -> Iterator[pd.DataFrame]:
+    """The trials of each workload, valid or not, in their order; the columns that advice looks at.
+
+    over_codecs: those of all codecs are one workload.
+    """
     columns = [*NEEDED, *([SETTLED] if SETTLED in trials else [])]
-    for _, rows in trials.reindex(columns=columns).groupby(WORKLOAD, dropna=False, sort=False, observed=True):
+    needed = trials.reindex(columns=columns)
+    if over_codecs:
+        needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), "none")
+    else:
+        needed = in_every_codec(needed)
+    by = OVER_CODECS if over_codecs else WORKLOAD
+    for _, rows in needed.groupby(by, dropna=False, sort=False, observed=True):
         yield rows
 
 
@@ -126,13 +148,15 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
     ok = ok.astype({name: "str" for name in texts if ok[name].dtype != "str"})
     crosses = ok["payload_bytes"] > 0
+    # Without a codec what crosses is the payload; so it is taken to be where it was not measured.
+    ok["wire_bytes"] = ok["wire_bytes"].fillna(ok["payload_bytes"])
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
     netem, profiles = pd.factorize(ok["netem"])
     known = [networks.get(name) for name in profiles]
     for name in vars(Network(0.0, 1.0)):
         ok[name] = np.array([getattr(network, name) if network else np.nan for network in known])[netem]
-    out_s, back_s = (8 * ok["payload_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"])
+    out_s, back_s = (8 * ok["wire_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"])
     carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
     ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
     period_s = ok["batch_size"] / ok["throughput_ips"]
@@ -170,21 +194,29 @@ def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
         return ok[["edge_s", "server_s"]].max(axis=1)
     best = stages.groupby(_TRIAL, observed=True)["best_s"].max().rename("best").reset_index()
     slowest = ok[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
+    # A point where nothing crosses is measured once for all codecs.
+    shared = ok["payload_bytes"].eq(0) & slowest.isna()
+    if shared.any():
+        but_codec = [name for name in _TRIAL if name != "codec"]
+        of_any = best.groupby(but_codec, observed=True)["best"].max().reset_index()
+        slowest[shared] = ok.loc[shared, but_codec].merge(of_any, how="left", on=but_codec)["best"].to_numpy()
     return slowest.fillna(ok[["edge_s", "server_s"]].max(axis=1))
 
 
 def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     """The cells; and which one each trial is of."""
-    groups = ok.groupby(["backend", "point"])
+    groups = ok.groupby(["codec", "backend", "point"])
     cells = groups[[*KEPT]].median()
     cells.insert(0, "point_name", groups["point_name"].max())
     cells = cells.reset_index()
+    codecs = cells.pop("codec")
     for place, name in enumerate(WORKLOAD):
-        cells.insert(place, name, ok[name].iloc[0])
+        cells.insert(place, name, codecs if name == "codec" else ok[name].iloc[0])
+    cells = quality.with_quality(cells.assign(rounds=1)).drop(columns="rounds")
     # tcp first, as everywhere.
     cells["later"] = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})
     cells["place"] = order(cells["point"])
-    ordered = cells.sort_values(["place", "later"])
+    ordered = cells.sort_values(["place", "later", "codec"], kind="stable")
     cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]
     return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell
 

@@ -39,9 +39,10 @@ PAIRS = 20_000_000
 class Predictor:
     """Arrays over cells (last axis), or resamples x cells. `cells`: see `analysis.advice.observed.Observed`.
 
-    work_s: stages and serialization. overhead_s: a + b x bytes; NaN where the backend's is not known. stage_s: seconds
-    a batch that the slowest stage takes when it bounds. filling: the share of TCP's goodput that transfers reach when
-    the link does. The scales differ from 1 in a predictor that is `anchored`.
+    payload_bytes: what crosses, after the codec. work_s: stages and serialization. overhead_s: a + b x bytes; NaN where
+    the backend's is not known. stage_s: seconds a batch that the slowest stage takes when it bounds. filling: the share
+    of TCP's goodput that transfers reach when the link does. The scales differ from 1 in a predictor that is
+    `anchored`.
     """
 
     cells: pd.DataFrame
@@ -148,7 +149,7 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
         medians(getattr(observed, name), indexes) for name in ("work_s", "stage_s", "period_s", "filling")
     )
     backend, cells = observed.cells["backend"].to_numpy(), observed.cells
-    nbytes = (cells["payload_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
+    nbytes = (cells["wire_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
     slower = _of_backend(period_s / stage_s, backend)
     arrays = {
         "work_s": work_s,
@@ -163,7 +164,7 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
         cells=cells,
         batch_size=int(cells["batch_size"].iloc[0]),
         in_flight=int(depth) if depth.isdigit() else MOST_IN_FLIGHT,
-        payload_bytes=cells["payload_bytes"].to_numpy(dtype="float64"),
+        payload_bytes=cells["wire_bytes"].to_numpy(dtype="float64"),
         result_bytes=cells["result_bytes"].to_numpy(dtype="float64"),
         **arrays,
     )

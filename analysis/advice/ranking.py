@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from analysis.advice.observed import KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
+from analysis.fronts import quality
 from analysis.fronts.where import Where
 from analysis.naming import count
 from analysis.prediction.network import Network
@@ -44,11 +45,12 @@ class Choice:
     """A point in the wanted network: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
 
     The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
-    backend: empty text where nothing crosses and all backends are the same. probability: of being the best, by rounds,
-    noise floor and what the model gets wrong (`ranking`); NaN where none holds. place, order, doing, sent: in words
-    (`analysis.wording`).
+    backend: empty text where nothing crosses and all backends are the same. codec: `none` there, too. probability: of
+    being the best, by rounds, noise floor and what the model gets wrong (`ranking`); NaN where none holds. place,
+    order, doing, sent: in words (`analysis.wording`).
     """
 
+    codec: str
     backend: str
     point: str
     point_name: str
@@ -146,14 +148,14 @@ def ranking(
     objective: str,
     where: str = "",
     profile: str = "",
-    among: Collection[tuple[str, str]] | None = None,
+    among: Collection[tuple[str, str, str]] | None = None,
     *,
     model_error: float = 0.0,
     seed: int = 0,
     input_type: str = "",
     settled: Collection[str] = (),
 ) -> Ranking:
-    """All points that satisfy `where` in this network, and are `among` these (backend, point), if it is not None.
+    """All points that satisfy `where` in this network, and are `among` these (codec, backend, point), if that is given.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
@@ -177,7 +179,7 @@ def ranking(
     known = (rounds > 0) & np.isfinite(models[0].cost(objective, **conditions))
     kept = np.flatnonzero(known & _feasible(models[0], conditions, where))
     if among is not None:
-        cells = observed.cells.loc[kept, ["backend", "point"]].itertuples(index=False, name=None)
+        cells = observed.cells.loc[kept, ["codec", "backend", "point"]].itertuples(index=False, name=None)
         kept = kept[[cell in among for cell in cells]]
     if not len(kept):
         raise UserError(
@@ -260,7 +262,8 @@ def best_shares(costs: Floats) -> Floats:
 
 def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> Bools:
     """Which cells satisfy the constraint."""
-    frame = central.cells.drop(columns=[name for name in KEPT if central.cells[name].isna().all()])
+    figures = dict.fromkeys((*KEPT, *quality.COLUMNS))
+    frame = central.cells.drop(columns=[name for name in figures if central.cells[name].isna().all()])
     latency_s, throughput_ips = central.latency_s(**conditions), central.throughput_ips(**conditions)
     frame = frame.assign(latency_s=latency_s, throughput_ips=throughput_ips)
     return np.asarray(Where.parse(where).holds(frame))
@@ -283,6 +286,7 @@ def _choices(
         figures += [middle, *median_intervals(known.T)]
     return tuple(
         Choice(
+            row["codec"],
             row["backend"],
             row["point"],
             row["point_name"],
@@ -312,7 +316,9 @@ def crossovers(
     `measured`: the networks of the profiles. The way back stays as it is. The interval is that of the median of the
     rounds' own crossovers.
     """
-    result, points = [], central.cells["point"].to_numpy()
+    result = []
+    # The same point with another codec is another choice: which is better hangs on the network.
+    points = (central.cells["codec"].astype("str") + " " + central.cells["point"].astype("str")).to_numpy()
     for along, field, ends in (("rate", "rate_bps", RATES_BPS), ("delay", "delay_s", DELAYS_S)):
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]

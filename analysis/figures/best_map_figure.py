@@ -18,7 +18,7 @@ from scipy import ndimage
 
 from analysis.advice import predict
 from analysis.advice.best import CLOSE, OTHER, SAME, best
-from analysis.advice.observed import NEEDED, WORKLOAD, observe
+from analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
 from analysis.figures.axes import Scale
@@ -26,7 +26,10 @@ from analysis.figures.drawing import Drawing, caption, conditions, testbeds
 from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
+from analysis.fronts import quality
+from analysis.fronts.where import Where
 from analysis.naming import family, place, transport
+from analysis.points import in_every_codec
 from analysis.prediction.network import Network, networks
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
@@ -54,9 +57,15 @@ _THIN: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.4}
 
 
 def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
-    """Yield a drawing for each model, batch size, codec, depth and setup of two hosts with measured networks."""
+    """Yield a drawing for each model, batch size, codec, depth and setup of two hosts with measured networks; and where
+    there are several codecs, one over all that cost no accuracy, or that the constraint admits.
+    """
+    every = in_every_codec(findings.trials.reindex(columns=NEEDED))
+    for _, rows in findings.front.groupby(OVER_CODECS, dropna=False):
+        if rows.loc[rows["backend"] != "", "codec"].nunique() > 1:
+            yield from _over_codecs(findings, rows)
     for _, rows in findings.front.groupby(WORKLOAD, dropna=False):
-        trials = findings.trials.reindex(columns=NEEDED).merge(rows[WORKLOAD].drop_duplicates())
+        trials = every.merge(rows[WORKLOAD].drop_duplicates())
         runs = set(trials["run"].unique())
         manifests = [run.manifest for run in findings.runs if run.folder.resolve().name in runs]
         try:
@@ -72,17 +81,75 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
             yield replace(drawing, name=tuple(part for part in name if part))
 
 
+def _over_codecs(findings: Findings, rows: pd.DataFrame) -> Iterator[Drawing]:
+    """Yield the map of one workload over its codecs: the backend's name carries the codec's."""
+    manifests = [run.manifest for run in findings.runs]
+    try:
+        known = networks(manifests)
+    except UserError:
+        return
+    limit = Where.parse(findings.where)
+    same = findings.trials.reindex(columns=NEEDED).merge(rows[OVER_CODECS].drop_duplicates())
+    predictor = None
+    for trials in workloads(same, over_codecs=True):
+        predictor = _predictor(trials, findings.stages, known)
+    if predictor is not None:
+        cells = predictor.cells
+        if limit.columns - set(cells) - {"point", "backend", "codec"}:
+            predictor = None  # of what a network decides
+        else:
+            admitted = limit.holds(cells) & ~_costs_accuracy(cells, limit)
+            predictor = predictor.only(admitted.to_numpy()) if admitted.any() else None
+    if predictor is not None:
+        predictor = replace(predictor, cells=_with_codec(predictor.cells))
+    admitted = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
+    shown = _with_codec(rows.assign(feasible=admitted))
+    # A point where nothing crosses is a row of each codec.
+    shown = shown[(shown["backend"] != "") | ~shown.duplicated(["netem", "point", "backend"])]
+    left = sorted(set(rows.loc[admitted & (rows["backend"] != ""), "codec"]))
+    words = f"Codecs: {', '.join(map(quality.codec_name, left))}"
+    words += f", where {findings.where}" if findings.where else ""
+    if not limit.columns & quality.LIMITS:
+        words += "; those that cost accuracy take no part: --where admits them, such as agreement >= 0.99"
+    lossy = rows[admitted & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)]
+    costs = [f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)]
+    words += f". {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
+    if len(left) and (drawing := best_map_drawing(shown, known, predictor, testbeds(manifests), words)):
+        several = [name for name in OVER_CODECS[1:] if findings.front[name].nunique() > 1]
+        yield replace(
+            drawing,
+            name=(str(rows["model"].iloc[0]), "codecs", *(str(rows[name].iloc[0]) for name in several)),
+        )
+
+
+def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
+    """Return which cells the images tell from no codec, or of which that is not known; none if a limit is set."""
+    if limit.columns & quality.LIMITS:
+        return pd.Series(False, index=cells.index)
+    plain = cells.loc[quality.is_none(cells["codec"]), quality.LEVEL].max()
+    worse: pd.Series = ~cells[quality.LEVEL].ge(plain)
+    return worse
+
+
+def _with_codec(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the codec behind the backend's name, `tcp int8`."""
+    plain = quality.is_none(rows["codec"]) | rows["backend"].eq("")
+    backend = rows["backend"].astype("str")
+    return rows.assign(backend=backend.where(plain, backend + " " + rows["codec"].astype("str")))
+
+
 def best_map_drawing(
     rows: pd.DataFrame,
     known: Mapping[str, Network],
     predictor: Predictor | None = None,
     testbed: str = "",
+    codecs: str = "",
 ) -> Drawing | None:
     """Return the map of one model, batch size, codec and depth, over the profiles of one or several runs.
 
     `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.prediction.network.networks`; `predictor`: of
-    `analysis.advice.predict`, for the same. None for a chain, and where fewer than two networks are known and nothing
-    is predicted.
+    `analysis.advice.predict`, for the same. codecs: which compete, in words. None for a chain, and where fewer than two
+    networks are known and nothing is predicted.
     """
     winners = best(rows, known, predictor)
     if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
@@ -96,7 +163,7 @@ def best_map_drawing(
         "best-map",
         lambda width: best_map_figure(winners, predictor, rows, width=width),
         data,
-        caption(*_sentences(winners, absent), conditions(shown, testbed)),
+        caption(*_sentences(winners, absent), codecs, conditions(shown, testbed)),
     )
 
 
@@ -164,6 +231,7 @@ def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
 
 def _marker(backend: str) -> str:
     """Return the backend's marker. Its variants share another one."""
+    backend = backend.partition(" ")[0]
     markers = _MARKERS if transport(backend) == family(backend) else _VARIANT_MARKERS
     return markers.get(family(backend), "D")
 
@@ -182,7 +250,8 @@ def _dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) -> None
 def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) -> None:
     labels = []
     for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
-        name = str(mark["netem"])
+        codec = str(mark["backend"]).partition(" ")[2]
+        name = f"{mark['netem']}\n{codec}" if codec else str(mark["netem"])
         if mark["prediction"] == OTHER:
             name += f"\npredicted {cell_name((mark['predicted_point'], mark['predicted_backend']))}"
             if not math.isnan(mark["behind_percent"]):
@@ -193,7 +262,7 @@ def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats, size_pt: float) ->
 
 def _legend(winners: pd.DataFrame) -> list[Any]:
     entries: list[Any] = []
-    for backend in sorted(set(winners["backend"]), key=place):
+    for backend in sorted({str(backend).partition(" ")[0] for backend in winners["backend"]}, key=place):
         look = {"marker": _marker(backend), "color": "white", "markeredgecolor": "black", "markersize": 7}
         entries.append(entry(f"measured best: {backend or 'nothing crosses'}", **look))
     if (winners["prediction"] != "").any():
@@ -272,18 +341,20 @@ def cell_name(cell: Cell) -> str:
 
 def hatch(cell: Cell) -> str:
     """Return the hatch that tells the backends of one point apart; tcp has none."""
-    if transport(cell[1]) in ("", "tcp"):
+    backend = cell[1].partition(" ")[0]
+    if transport(backend) in ("", "tcp"):
         return ""
-    return "...." if family(cell[1]) == "tcp" else "////"
+    return "...." if family(backend) == "tcp" else "////"
 
 
 def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
-    """Return a colour for each cell: the later the cut, the darker, in grey too; light enough for black letters."""
+    """Return a colour for each point and codec: the later the cut, the darker; light enough for black letters."""
     ordered = sorted(set(cells), key=lambda cell: cell[1])
     ordered.sort(key=lambda cell: int(cell[0]))
-    points = list(dict.fromkeys(point for point, _ in ordered))
-    shade = dict(zip(points, np.linspace(0.04, 0.5, len(points)), strict=True))
-    return {cell: colormaps["YlGnBu"](shade[cell[0]]) for cell in ordered}
+    places = {cell: (cell[0], cell[1].partition(" ")[2]) for cell in ordered}
+    each = list(dict.fromkeys(places.values()))
+    shade = dict(zip(each, np.linspace(0.04, 0.5, len(each)), strict=True))
+    return {cell: colormaps["YlGnBu"](shade[places[cell]]) for cell in ordered}
 
 
 def draw_areas(

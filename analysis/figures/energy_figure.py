@@ -15,19 +15,16 @@ from matplotlib.figure import Figure
 from analysis.figures import style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import DOWN_LEFT, UP_LEFT, Label, place_labels, settle
+from analysis.figures.labels import DOWN_LEFT, UP_LEFT, settle
 from analysis.figures.style import Series, entry
+from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel
 from analysis.fronts import energy
 from analysis.naming import subject, time_unit
 from analysis.statistics.samples import Floats
 
-MARKER_PT = 4.5
-COLUMN_LABELS = 8
-"""How many points are numbered in a panel at column width."""
+FRONT = "on_energy_front"
 SMALLEST_PT, LARGEST_PT = 2.5, 7.5
 """Marker diameters of the least and the most energy, in the panel that has no axis for it."""
-
-HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "alpha": 0.5}
 
 
 def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -63,9 +60,11 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         logarithmic = by_latency.get_yscale() == "log"
         diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)
         panels = [
-            _Panel(plane, "latency", "throughput_ips", UP_LEFT, diameter),
-            _Panel(by_throughput, "energy_j", "throughput_ips", UP_LEFT),
-            _Panel(by_latency, "latency", "energy_j", DOWN_LEFT),
+            Panel(
+                plane, "latency", "throughput_ips", UP_LEFT, FRONT, lambda rows: diameter(rows["energy_j"])
+            ),
+            Panel(by_throughput, "energy_j", "throughput_ips", UP_LEFT, FRONT),
+            Panel(by_latency, "latency", "energy_j", DOWN_LEFT, FRONT),
         ]
         for panel in panels:
             panel.draw(drawn)
@@ -92,48 +91,6 @@ def energy_drawing(rows: pd.DataFrame, conditions: str, energies: str) -> Drawin
     )
     figures = ["latency_s", "throughput_ips", energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"]
     return Drawing("energy", lambda width: energy_figure(rows, width=width), rows[[*POINT, *figures]], text)
-
-
-class _Panel:
-    """A panel: two of the three objectives, as columns of the rows."""
-
-    def __init__(
-        self, axes: Axes, x: str, y: str, best: float, diameter: Callable[[pd.Series], Floats] | None = None
-    ) -> None:
-        """`best`: where the best corner lies (radians), beyond which there is room for labels."""
-        self._axes, self._x, self._y, self._best = axes, x, y, best
-        self._diameter = diameter or (lambda energy_j: np.full(len(energy_j), MARKER_PT))
-
-    def draw(self, drawn: Sequence[Series]) -> None:
-        self._axes.grid(True)
-        arrow = "\N{NORTH WEST ARROW}" if self._best == UP_LEFT else "\N{SOUTH WEST ARROW}"
-        self._axes.set_title(f"{arrow} better", loc="left", fontsize=7, fontweight="normal", color="0.4")
-        for one in drawn:
-            for on_front, rows in one.rows.groupby("on_energy_front"):
-                self._axes.scatter(
-                    rows[self._x],
-                    rows[self._y],
-                    s=self._diameter(rows["energy_j"]) ** 2,
-                    marker=one.marker,
-                    facecolors=one.colour if on_front else HOLLOW["markerfacecolor"],
-                    edgecolors=one.colour,
-                    linewidths=0.9,
-                    alpha=1 if on_front else HOLLOW["alpha"],
-                    zorder=4 if on_front else 3,
-                )
-
-    def number(self, drawn: Sequence[Series], most: int | None) -> None:
-        front = [(one, row) for one in drawn for _, row in one.rows.iterrows() if row["on_energy_front"]]
-        every = pd.concat([one.rows for one in drawn])
-        place_labels(
-            self._axes,
-            [
-                Label(row[self._x], row[self._y], str(row["point"]), one.colour, self._best)
-                for one, row in (style.evenly(front, most) if most else front)
-            ],
-            markers=every[[self._x, self._y]].to_numpy(),
-            marker_pt=self._diameter(every["energy_j"]) + 1,
-        )
 
 
 def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.Series], Floats], pd.Series]:

@@ -29,6 +29,7 @@ from analysis.figures.plane import (
     states,
     under_load,
 )
+from analysis.fronts.quality import in_words
 from analysis.naming import cell_name, in_flight, subject, time_unit
 from analysis.points import NONE
 
@@ -183,7 +184,7 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: b
     if is_plane:
         yield "A staircase bounds what the points of its backend attain; those on it are filled, dominated ones hollow"
     else:
-        objectives = rows["objectives"].iloc[0].replace("+", ", ")
+        objectives = in_words(rows["objectives"].iloc[0].split("+"), rows)
         yield (
             f"The front is that of {objectives}, which is no line here; points on it are filled, dominated ones hollow"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import costs
+from analysis.figures.accuracy_figure import accuracy_drawing
 from analysis.figures.answer_figure import answer_drawing
 from analysis.figures.attribution_figure import attribution_drawing
 from analysis.figures.best_map_figure import best_map_drawings
@@ -22,15 +23,18 @@ from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.predicted_figure import predicted_drawing
+from analysis.figures.rate_quality_figure import rate_quality_drawing
 from analysis.figures.utilization_figure import utilization_drawing
 from analysis.findings import FIGURE, Findings, figure_name
 from analysis.fronts import energy
+from analysis.fronts.front import over_codecs
+from analysis.fronts.quality import GROUP
 from analysis.points import CELL, CONDITION, competing, cuts
 
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
 KINDS = (
     *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
-    *("pipelining", "best-map", "link-asked", "predicted", "answer"),
+    *("pipelining", "best-map", "link-asked", "predicted", "answer", "accuracy", "rate-quality"),
 )
 """What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12
@@ -52,6 +56,12 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
             attained = _of(findings.attainment, key, _BUT_NETEM)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
             yield replace(fronts_drawing(rows, conditions(rows, testbed), attained), name=name)
+    for _, rows in shown.groupby(GROUP, dropna=False):
+        if drawing := rate_quality_drawing(rows, testbed):
+            several = [column for column in GROUP[1:] if front[column].nunique() > 1]
+            yield replace(
+                drawing, name=(str(rows["model"].iloc[0]), *(str(rows[c].iloc[0]) for c in several))
+            )
     yield from best_map_drawings(findings)
     if not findings.simulated:  # nobody has measured those links
         manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
@@ -100,6 +110,7 @@ def _of_condition(
     charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
     if charged["energy_of"].nunique() == 1:
         yield energy_drawing(charged, text, energy.note(charged, manifest))
+    yield accuracy_drawing(rows, text, ", ".join(over_codecs(findings.objectives, findings.where)))
     yield bound_drawing(rows, text)
     yield paired_drawing(_of(findings.paired, key), competing(_of(findings.trials, key)), testbed)
     yield payload_drawing(rows, stages, manifest)

@@ -27,7 +27,7 @@ _MARGIN_PT = 0.8
 _BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3}
 
 
-UP_LEFT, DOWN_RIGHT, DOWN_LEFT = 0.75 * np.pi, -0.25 * np.pi, -0.75 * np.pi
+UP_LEFT, DOWN_RIGHT, DOWN_LEFT, UP_RIGHT = 0.75 * np.pi, -0.25 * np.pi, -0.75 * np.pi, 0.25 * np.pi
 """Directions of a label."""
 
 

@@ -24,7 +24,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
 from analysis.naming import backends
-from analysis.points import NONE, order
+from analysis.points import BUT_CODEC, NONE, order
 from analysis.runs.setups import SIMULATED
 from pareto.errors import UserError
 
@@ -132,7 +132,7 @@ def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Se
     kinds = [
         (backend, codec)
         for backend in ([name for name in backends(every) if name] or [NONE])
-        for codec in sorted(every.loc[every["backend"] == backend, "codec"].unique())
+        for codec in sorted(every.loc[every["backend"] == backend, "codec"].unique(), key=_none_first)
     ]
     codecs = every["codec"].nunique()
     for number, (backend, codec) in enumerate(kinds):
@@ -143,7 +143,8 @@ def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Se
                 f"{name} {codec}".strip() if codecs > 1 else name,
                 _on_its_front(group, backend).sort_values("point", key=order),
                 COLOURS[number % len(COLOURS)],
-                MARKERS[number % len(MARKERS)],
+                # The eighth has the first colour again, but not its marker.
+                MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],
                 LINES[number % len(LINES)],
             )
 
@@ -155,9 +156,15 @@ def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator
         if len(own := one.rows[one.rows["backend"] != NONE]):
             yield replace(one, rows=own)
     if of_none.any():
-        yield Series(
-            NEUTRAL, rows[of_none].sort_values("point", key=order), NEUTRAL_COLOUR, NEUTRAL_MARKER, "-"
-        )
+        # Such a point is a row of each codec: on the front of any is on a front.
+        own = rows[of_none]
+        own = own.sort_values("on_backend_front", ascending=False, kind="stable")
+        own = own.drop_duplicates([*own.columns.intersection(BUT_CODEC), "point"])
+        yield Series(NEUTRAL, own.sort_values("point", key=order), NEUTRAL_COLOUR, NEUTRAL_MARKER, "-")
+
+
+def _none_first(codec: str) -> tuple[bool, str]:
+    return codec not in ("", "none"), codec
 
 
 def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from analysis.fronts import shared_rounds
 from analysis.fronts.cells import cells
 from analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
 from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.points import CELL, CONDITION, NONE, controls, pooled
+from analysis.points import CELL, CONDITION, NONE, controls, in_every_codec, pooled
 from analysis.runs.manifest import sessions, within
 from analysis.statistics.samples import Floats, Ints
 
@@ -38,7 +38,7 @@ def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) ->
     no trial says how long it took. manifests: by the run's name.
     """
     # Columns first: half a million rows of all of them are half a gigabyte.
-    needed = trials.reindex(columns=_NEEDED)
+    needed = in_every_codec(trials.reindex(columns=_NEEDED))
     known = cells(pooled(needed)).dropna(subset=PLANE)
     finals = dict(iter(known.groupby(CONDITION, dropna=False, observed=True)))
     needed["backend"] = needed["backend"].astype("str").where(~controls(needed), NONE)

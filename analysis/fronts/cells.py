@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy
+from analysis.fronts import energy, quality
 from analysis.points import CELL, CONDITION, sorted_cells
 from analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from analysis.statistics.significance import median_intervals, padded
@@ -21,11 +21,14 @@ MEDIANS = [
     ),
     *("busiest_utilization", "latency_p95_s", "loaded_latency_s", "loaded_latency_p95_s"),
     *("edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
-    *("payload_bytes", "edge_rss_bytes", "edge_peak_rss_bytes"),
+    *("payload_bytes", "wire_bytes", "edge_rss_bytes", "edge_peak_rss_bytes"),
 ]
 ENERGIES, ACTIVES = (
     [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
 )
+WIRE = "wire_bytes_per_image"
+OF_CELL = (quality.LEVEL, WIRE)
+"""Properties of a cell that no trial varies in: the same in each round and resample."""
 STEPS = ["bound_by", "busiest"]
 """What is named by its step, in most rounds."""
 EFFICIENCIES = {
@@ -46,7 +49,8 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = (trials["status"] == "ok").to_numpy()
-    columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images"]
+    counted = ("agreement", "agreement_images", "output_error")
+    columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *counted]
     figures = trials.reindex(columns=columns).loc[is_ok]
     ok = figures.groupby(number[is_ok])
 
@@ -70,6 +74,13 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
     rows["top1"] = hits / ok["top1_images"].sum()
     rows["top1_images"] = ok["top1_images"].max()
+    rows["agreement"], rows["output_error"] = ok["agreement"].median(), ok["output_error"].median()
+    rows["agreement_images"] = ok["agreement_images"].max()
+    # Without a codec what crosses is the payload; runs from before there were codecs do not say so.
+    same = quality.is_none(rows["codec"]) | rows["payload_bytes"].eq(0)
+    rows["wire_bytes"] = rows["wire_bytes"].where(rows["wire_bytes"].notna() | ~same, rows["payload_bytes"])
+    rows[WIRE] = rows["wire_bytes"] / rows["batch_size"]
+    rows = quality.with_quality(rows)
     _add_spreads(rows, figures, number[is_ok])
     energy_of = np.full(len(rows), "", dtype=object)
     energy_j, active_j = np.full((2, len(rows)), np.nan)

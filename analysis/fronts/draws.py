@@ -14,11 +14,23 @@ import numpy as np
 import pandas as pd
 
 from analysis.fronts import energy, shared_rounds
-from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, cells
+from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, OF_CELL, cells
 from analysis.fronts.objectives import Objective, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends
-from analysis.points import CELL, CONDITION, NONE, competing, order, order_backends, pooled, searched
+from analysis.points import (
+    BUT_CODEC,
+    CELL,
+    CONDITION,
+    NONE,
+    competing,
+    in_every_codec,
+    nothing_crosses,
+    order,
+    order_backends,
+    pooled,
+    searched,
+)
 from analysis.statistics import posterior
 from analysis.statistics.noise import floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
@@ -87,7 +99,7 @@ class Draws:
         truths = posterior.draws(in_rounds, points, self.floor, count=TRUTHS, seed=self.seed)
         if truths is None:
             return None
-        limited = sorted(self.where.columns & set(self.measured))
+        limited = sorted((self.where.columns & set(self.measured)) - set(OF_CELL))
         holds = self._holds(
             {
                 name: posterior.alone(self.measured[name], TRUTHS, self.seed + number)
@@ -131,7 +143,8 @@ class Draws:
 class Prepared:
     """Trials as their cells (`analysis.fronts.cells.cells`), with the draws of one condition after another.
 
-    of_searches: the valid trials of conditions of which a run was a search.
+    of_searches: the valid trials of conditions of which a run was a search. condition: the columns that are the same
+    for all points that compete.
     """
 
     rows: pd.DataFrame
@@ -139,6 +152,7 @@ class Prepared:
     where: Where
     draws: Iterator[Draws]
     of_searches: pd.DataFrame
+    condition: Sequence[str] = tuple(CONDITION)
 
     def measured(self, cells: pd.DataFrame, columns: Sequence[str]) -> Floats | None:
         """What each round measured of some cells of one condition: rounds x cells x columns, NaN where there is none.
@@ -147,11 +161,16 @@ class Prepared:
         """
         if self.of_searches.empty:
             return None
-        trials = self.of_searches.merge(cells[CONDITION].drop_duplicates(), on=CONDITION)
+        by = list(self.condition)
+        trials = self.of_searches.merge(cells[by].drop_duplicates(), on=by)
         if trials.empty:
             return None
         tables = shared_rounds.in_rounds(trials, cells, [*MEDIANS, *ENERGIES, *ACTIVES])
         tables |= _made(tables, cells, set(columns))
+        for column in set(columns) & set(OF_CELL):
+            tables[column] = np.where(
+                np.isnan(tables["latency_s"]), np.nan, cells[column].to_numpy(dtype=float)
+            )
         return np.stack([tables[column] for column in columns], axis=2)
 
 
@@ -161,16 +180,26 @@ def prepared(
     where: str,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    *,
+    over_codecs: bool = False,
 ) -> Prepared:
     """The cells of trials and the draws of each condition, by the names of objectives and the text of a constraint.
 
-    Raises `UserError` for objectives or a constraint that can't be read.
+    over_codecs: the cells of all codecs compete, and a point where nothing crosses, which has none, is one cell.
+    Without it each codec is a condition of its own, and such a point is one of its cells. Raises `UserError` for
+    objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
     of_objectives = [objective.column for objective in wanted]
     known = floors(trials, of_objectives)
     conditions = searched(trials)
-    trials = pooled(competing(trials))
+    trials = competing(trials)
+    condition = BUT_CODEC if over_codecs else CONDITION
+    if over_codecs:
+        trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), "none"))
+    else:
+        trials = in_every_codec(trials)
+    trials = pooled(trials)
     rows = cells(trials)
 
     needed = {*of_objectives, *constraint.columns}
@@ -186,19 +215,26 @@ def prepared(
     def of_condition(ok: pd.DataFrame, members: pd.DataFrame) -> Draws:
         result = resampled(ok, drawn, resamples, seed)
         in_rounds = result.measured | _made(result.measured, members, needed)
+        of_cell = {
+            column: members[column].to_numpy(dtype=float)[None] for column in OF_CELL if column in needed
+        }
+        count, rounds = resample_count(resamples, len(result.run)), max(1, len(result.run))
+        in_rounds |= {column: np.repeat(values, rounds, axis=0) for column, values in of_cell.items()}
         figures = _stacked(in_rounds, wanted)
         of_runs = spread_of_runs(np.log(np.where(figures > 0, figures, np.nan)), result.run)
         return Draws(
             members,
             wanted,
             constraint,
-            result.values | _made(result.values, members, needed),
+            result.values
+            | _made(result.values, members, needed)
+            | {column: np.repeat(values, count, axis=0) for column, values in of_cell.items()},
             in_rounds,
             np.hypot(floor_of(known, members.iloc[0]).of(of_objectives), of_runs),
             seed,
         )
 
-    groups = (frame.groupby(CONDITION, dropna=False, observed=True) for frame in (ok, measured))
+    groups = (frame.groupby(condition, dropna=False, observed=True) for frame in (ok, measured))
     pairs = zip(*groups, strict=True)
     return Prepared(
         rows,
@@ -206,6 +242,7 @@ def prepared(
         constraint,
         (of_condition(ok, rows) for (_, ok), (_, rows) in pairs),
         _valid(trials, conditions),
+        condition,
     )
 
 
@@ -237,8 +274,8 @@ def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str])
 
 @dataclass(frozen=True)
 class Resampled:
-    """By column, `values`: resamples x cells, and `measured`: rounds x cells, sorted by backend and point. The same row
-    of every array of `values` is the same draw of rounds: compare within it. `run`: of which each round is.
+    """By column, `values`: resamples x cells, and `measured`: rounds x cells, sorted by codec, backend and point. The
+    same row of every array of `values` is the same draw of rounds: compare within it. `run`: of which each round is.
     """
 
     values: dict[str, Floats]
@@ -268,9 +305,11 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
     A cell with one round does not vary. NaN where a column has no value, or does not exist. A trial repeated within
     its round counts as a round more. With many rounds fewer resamples are made: `resample_count`.
     """
-    numbered = ok.groupby(["backend", "point"], observed=True).ngroup().to_numpy()
-    names = ok[["backend", "point"]].iloc[np.unique(numbered, return_index=True)[1]]
-    places = np.lexsort([order(names["point"]), order_backends(names["backend"])])
+    keys = [name for name in ("codec", "backend", "point") if name in ok]
+    numbered = ok.groupby(keys, observed=True).ngroup().to_numpy()
+    names = ok[keys].iloc[np.unique(numbered, return_index=True)[1]]
+    codecs = names["codec"].astype("str") if "codec" in names else pd.Series("", index=names.index)
+    places = np.lexsort([order(names["point"]), order_backends(names["backend"]), codecs])
     place = np.argsort(places)[numbered]
     block = _blocks(ok, place)
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy, indicators, shared_rounds
-from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS
+from analysis.fronts import energy, indicators, quality, shared_rounds
+from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, WIRE
 from analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
 from analysis.fronts.indicators import nondominated, nondominated_in_each
-from analysis.fronts.objectives import DEFAULT, chosen
+from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
+from analysis.fronts.where import Where
 from analysis.naming import backends, cell_names
-from analysis.points import CELL, CONDITION, NONE
+from analysis.points import BUT_CODEC, CELL, CONDITION, NONE
 from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats
 
@@ -27,10 +28,11 @@ COLUMNS = [
     *("point_name", "rounds", "excluded", "trials", "left_out"),
     *MEDIANS,
     *STEPS,
-    *("top1", "top1_images", *EFFICIENCIES),
+    *("top1", "top1_images", *quality.COLUMNS, WIRE, *EFFICIENCIES),
     *(name.format(end) for name in SPREADS.values() for end in ENDS),
     *("outliers", "feasible", "on_backend_front", "on_front", "on_fronts_of"),
     *("probability", "probability_all", "ties"),
+    *("on_codec_front", "codec_probability", "codec_ties"),
     *ENERGIES,
     *ACTIVES,
     *(energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"),
@@ -64,6 +66,9 @@ def front(
       Intervals are of `analysis.statistics.samples.interval`, outliers of `flagged` there.
     - Energies of middle hosts are known if the trials have them (`analysis.fronts.energy.with_middle`); `counted` there
       decides which devices `energy_j` is of.
+    - accuracy and its companions: see `analysis.fronts.quality.with_quality`. wire_bytes_per_image: of the first link.
+    - on_codec_front, codec_probability, codec_ties: the front over all backends and codecs, and how sure it is, in the
+      objectives of `over_codecs`. Without several codecs these are on_front, probability_all and ties.
     - feasible: satisfies `where` (`analysis.fronts.where.Where`), in any of the columns; true without one. Objectives
       are names of `analysis.fronts.objectives`.
     - probability, probability_all: see `probabilities`; ties: see `ties`.
@@ -72,7 +77,52 @@ def front(
     `UserError` for objectives or a constraint that can't be read.
     """
     ready = prepared(trials, objectives, where, resamples, seed)
-    return _judged(ready, map(_certainty, ready.draws))
+    return _with_codecs(_judged(ready, map(_certainty, ready.draws)), trials, objectives, where, seed)
+
+
+def over_codecs(objectives: Sequence[str], where: str) -> tuple[str, ...]:
+    """The objectives of the front over all codecs: accuracy is among them, so that no codec wins by its losses alone.
+
+    Not if the constraint says how much quality is enough (`analysis.fronts.quality.LIMITS`): then it is, for all that
+    satisfy it.
+    """
+    is_limited = bool(Where.parse(where).columns & quality.LIMITS)
+    return tuple(objectives) if is_limited or ACCURACY in objectives else (*objectives, ACCURACY)
+
+
+def _with_codecs(
+    frame: pd.DataFrame, trials: pd.DataFrame, objectives: Sequence[str], where: str, seed: int
+) -> pd.DataFrame:
+    """The frame with the front over all codecs; `frame`: one row a cell of each codec."""
+    made = frame.assign(
+        on_codec_front=frame["on_front"],
+        codec_probability=frame["probability_all"],
+        codec_ties=frame["ties"],
+    )
+    crossing = frame[frame["backend"] != NONE]
+    several = crossing.groupby(BUT_CODEC, dropna=False, observed=True)["codec"].nunique()
+    if not (several > 1).any():
+        return made.reindex(columns=COLUMNS)
+    wanted = several[several > 1].reset_index()[BUT_CODEC]
+    mine = trials.merge(wanted, on=BUT_CODEC)
+    # Only the probabilities are needed of the draws, not the resamples.
+    ready = prepared(mine, over_codecs(objectives, where), where, 1, seed, over_codecs=True)
+    rows = ready.rows.assign(feasible=ready.where.holds(ready.rows))
+    rows["over"] = _on_front(rows, ready)
+    sure = pd.concat([_certainty(drawn) for drawn in ready.draws] or [pd.DataFrame(columns=["ties"])])
+    rows = rows.join(sure.reindex(columns=["probability_all", "ties"]))
+    key = [*BUT_CODEC, "backend", "point", "of"]
+    # A point where nothing crosses is a row of each codec here, and one row there.
+    both, rows = (
+        each.assign(of=each["codec"].astype("str").where(each["backend"] != NONE, NONE))
+        for each in (made, rows)
+    )
+    joined = both[key].merge(rows[[*key, "over", "probability_all", "ties"]], how="left", on=key)
+    is_of = joined["over"].notna().to_numpy()
+    made.loc[is_of, "on_codec_front"] = joined.loc[is_of, "over"].astype(bool).to_numpy()
+    made.loc[is_of, "codec_probability"] = joined.loc[is_of, "probability_all"].astype(float).to_numpy()
+    made.loc[is_of, "codec_ties"] = joined.loc[is_of, "ties"].fillna("").astype("str").to_numpy()
+    return made.reindex(columns=COLUMNS)
 
 
 def _certainty(drawn: Draws) -> pd.DataFrame:
@@ -129,7 +179,7 @@ def _on_front(rows: pd.DataFrame, ready: Prepared) -> Bools:
     columns = [each.column for each in ready.objectives]
     on_front = np.zeros(len(rows), dtype=bool)
     feasible = rows["feasible"].to_numpy()
-    for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
+    for members in rows.groupby(list(ready.condition), dropna=False, observed=True).indices.values():
         candidates = members[feasible[members]]
         measured = ready.measured(rows.iloc[candidates], columns) if len(candidates) else None
         if measured is None:
@@ -159,7 +209,7 @@ def fronts(
         if is_plane:
             corners += indicators.attainment_rows(drawn.first(indicators.BAND_RESAMPLES))
     return Fronts(
-        _judged(ready, certain),
+        _with_codecs(_judged(ready, certain), trials, objectives, where, seed),
         indicators.hypervolume_frame(volumes, ready.objectives),
         indicators.attainment_frame(corners)
         if is_plane

@@ -36,11 +36,16 @@ OBJECTIVES: dict[str, Objective] = {
         Objective("energy", "energy_j", False, "J", "energy per image"),
         Objective("active-energy", "active_energy_j", False, "J", "energy per image above idle"),
         Objective("payload", "payload_bytes", False, "bytes", "payload per request"),
+        Objective("wire", "wire_bytes_per_image", False, "bytes", "bytes per image that cross the link"),
+        Objective("accuracy", "accuracy_level", True, "", "accuracy"),
         Objective("edge-memory", "edge_peak_rss_bytes", False, "bytes", "peak memory of the edge"),
         Objective("edge-time", "edge_s", False, "s", "time on the edge"),
     )
 }
 DEFAULT = ("latency", "throughput")
+ACCURACY = "accuracy"
+"""The objective of the share of images that are classified right, or as by the whole model: `analysis.fronts.quality`.
+Cells that the images cannot tell apart are equal in it."""
 
 
 def chosen(names: Sequence[str]) -> tuple[Objective, ...]:

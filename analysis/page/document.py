@@ -17,6 +17,7 @@ from markupsafe import Markup
 from analysis import files
 from analysis.figures.drawing import testbeds
 from analysis.findings import Findings
+from analysis.fronts.quality import in_words
 from analysis.page.environment import environments
 from analysis.page.fronts import KEYS, PLANE, fronts
 from analysis.runs.manifest import within
@@ -130,7 +131,7 @@ def _answer(findings: Findings) -> dict[str, Any]:
     counted = [
         f"{len(findings.trials)} trials: {each}.",
         f"{len(findings.runs)} runs." if len(findings.runs) > 1 else "",
-        f"The front is in {' and '.join(findings.objectives)}.",
+        f"The front is in {' and '.join(_objectives(findings))}.",
         f"Only points where {findings.where}." if findings.where else "",
         f"Testbed: {testbed}." if testbed else "",
     ]
@@ -141,9 +142,14 @@ def _answer(findings: Findings) -> dict[str, Any]:
         "boxes": [
             ("Take care", _some(findings.warnings), "warnings"),
             ("Backends compared", _some(findings.verdicts), "verdicts"),
+            ("Codecs: what they cost", _some(findings.codecs), "verdicts"),
             ("Notes", _some(findings.notes), "notes"),
         ],
     }
+
+
+def _objectives(findings: Findings) -> list[str]:
+    return [in_words([name], findings.front) for name in findings.objectives]
 
 
 def _some(lines: Sequence[str]) -> list[str]:

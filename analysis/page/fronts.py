@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.findings import Findings
 from analysis.fronts.answer import KNOWN, summaries
+from analysis.fronts.quality import in_words, is_none
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
 from analysis.points import CONDITION, NONE, SETTLED, hosts, short_step, struck_off
 from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans
@@ -61,6 +63,10 @@ _FIGURES: tuple[tuple[str, str, str, float, int, str, str], ...] = (
     ("above idle", "active_energy_j", "J, {devices}", 1, 3, "energy above idle", _POINT),
     ("edge memory", "edge_peak_rss_bytes", "MB", 1e-6, 0, "edge memory", _POINT),
     ("top-1", "top1", "%", 100, 1, "top-1", _POINT),
+    ("agreement", "agreement", "%", 100, 1, "agreement with the whole model", _POINT),
+    ("output error", "output_error", "%", 100, 2, "relative error of the output", _POINT),
+    ("wire", "wire_bytes_per_image", "kB per image", 1e-3, 1, "bytes per image on the wire", _POINT),
+    ("over codecs", "on_codec_front", "", 1, 0, "front over all codecs", _POINT),
     ("rounds", "rounds", "", 1, 0, "rounds", _POINT),
     ("left out", "left_out", "", 1, 0, "trials left out", _POINT),
     ("outliers", "outliers", "", 1, 0, "outliers", _POINT),
@@ -88,7 +94,8 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
         f"Filled points are on their backend's front{', the staircase' if is_plane else ''}.",
         ""
         if is_plane
-        else f"This front is in {', '.join(findings.objectives)}: in latency and throughput alone it is no staircase.",
+        else f"This front is in {in_words(findings.objectives, findings.front)}: "
+        "in latency and throughput alone it is no staircase.",
         note,
     ]
     shown = {
@@ -164,13 +171,22 @@ def _figures(rows: pd.DataFrame) -> Iterator[Column]:
     time, per_second = time_unit(float(rows["latency_s"].min()))
     devices = next((str(names) for names in rows["energy_of"] if names), "")
     chain = len(hosts(str(rows["point"].iloc[0])))
-    words = {
+    words: dict[str, Callable[[str], str]] = {
         "bound_by": lambda step: short_step(step, chain),
         "busiest": lambda step: short_step(step, chain),
         "ties": _few,
+        "on_codec_front": str,
     }
+    hidden: set[str] = (
+        set() if (~is_none(rows["codec"])).any() else {"agreement", "output_error", "wire_bytes_per_image"}
+    )
+    if hidden and (rows["on_codec_front"] == rows["on_front"]).all():
+        hidden.add("on_codec_front")
+    rows = rows.assign(on_codec_front=np.where(rows["on_codec_front"].astype(bool), _ALL, ""))
     for head, names, unit, scale, decimals, detail, group in _FIGURES:
         column, *high = names.split()
+        if column in hidden:
+            continue
         if column in words:
             cells = [words[column](str(text)) if text else UNKNOWN for text in rows[column].fillna("")]
             if set(cells) != {UNKNOWN}:

@@ -13,7 +13,7 @@ from rich.text import Text
 from analysis.advice.advise import Advice, sentence
 from analysis.advice.ranking import DELAYS_S, RATES_BPS, Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
-from analysis.tables.columns import Column, framed, number, spans
+from analysis.tables.columns import UNKNOWN, Column, framed, number, spans
 from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
 
 SHOWN = 3
@@ -38,9 +38,13 @@ def _table(advice: Advice) -> Table:
     unit, scale = time_unit(rows["latency_s"].max())
     digits = 3 if unit == "s" else 2
     low, high = rows["latency_low_s"] * scale, rows["latency_high_s"] * scale
+    codecs = [
+        codec if backend else UNKNOWN for codec, backend in zip(rows["codec"], rows["backend"], strict=True)
+    ]
     columns = [
         Column("point", [_point(each) for each in shown], look={"min_width": 8}),
         Column("backend", [backend_name(backend) for backend in rows["backend"]]),
+        *([Column("codec", codecs)] if set(codecs) - {"none", UNKNOWN} else []),
         number("latency", rows["latency_s"] * scale, digits, unit),
         Column("95 %", spans(low, high, digits), kind="number"),
         number("images", rows["throughput_ips"], 2, "/s"),

@@ -12,9 +12,11 @@ from rich.text import Text
 
 from analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
 from analysis.fronts import energy
-from analysis.fronts.objectives import DEFAULT, chosen
+from analysis.fronts.front import over_codecs
+from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
+from analysis.fronts.quality import AGREEMENT, LEVEL, TOP1, codec_name, in_words, is_none, name_of
 from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from analysis.points import CONDITION, hosts, short_step
+from analysis.points import BUT_CODEC, CONDITION, hosts, short_step
 from analysis.tables.columns import (
     UNKNOWN,
     Column,
@@ -28,6 +30,7 @@ from analysis.tables.columns import (
     starts,
 )
 
+_HEADS = {TOP1: "top-1", AGREEMENT: "agree"}
 _MS, _MS_PER_MB = 1e3, 1e9
 """From seconds, and from seconds a byte."""
 
@@ -48,7 +51,7 @@ def _has_room(rows: pd.DataFrame, points: pd.DataFrame, objectives: Sequence[str
     """Return which optional columns are shown: those that were measured, as far as 80 characters have room."""
     measured = {
         "energy": points["energy_of"].iloc[0] != "",
-        "top1": points["top1"].notna().any(),
+        "top1": points[_quality(points)].notna().any(),
         "bound_by": points["bound_by"].ne("").any(),
         "loaded": "loaded-latency" in objectives,
     }
@@ -75,7 +78,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
     which, chain = energy.judged_by(rows), hosts(str(points["point"].iloc[0]))
     excluded = int(rows["left_out"].sum())
     notes = {
-        f"front of {', '.join(objectives)}": set(objectives) != set(DEFAULT),
+        f"front of {in_words(objectives, rows)}": set(objectives) != set(DEFAULT),
         f"where {where}": where,
         "* on the front of all backends": True,
         ANY_NOTE: (points["backend"] == "").any(),
@@ -88,7 +91,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         _links(chain): points["bound_by"].str.contains("-").any(),
         f"J = energy per image{' above idle' * (which == energy.ACTIVE)}, {points['energy_of'].iloc[0]}": "energy"
         in has,
-        f"top-1 of {_images(points['top1_images'])}" if "top1" in has else "": True,
+        _quality_note(points): True,
         f"{count(excluded, 'trial')} excluded": excluded,
     }
     groups = starts(points["backend"])
@@ -130,11 +133,30 @@ def _columns(points: pd.DataFrame, has: set[str], which: str, chain: int) -> lis
         "bound_by": [Column("bound", steps, "by", look={"no_wrap": True, "overflow": "ellipsis"})],
         "busiest": [Column("busiest", busiest, "%", look={"no_wrap": True, "overflow": "ellipsis"})],
         "energy": [Column("J", joules, kind="number")],
-        "top1": [number("top-1", points["top1"] * 100, 1, "%")],
+        "top1": [number(_HEADS[_quality(points)], points[_quality(points)] * 100, 1, "%")],
         "p": [number("p", points["probability"], 2)],
         "p all": [number("p", points["probability_all"], 2, "all")],
     }
     return [column for name, some in columns.items() if name in has | {"", "p"} for column in some]
+
+
+def _quality(points: pd.DataFrame) -> str:
+    """Return the column of what a codec costs, `agreement` where no label says what is right; without one, `top1`."""
+    with_codec = ~is_none(points["codec"])
+    return AGREEMENT if with_codec.any() and points[TOP1].isna().any() else TOP1
+
+
+def _quality_note(points: pd.DataFrame) -> str:
+    """Return what that column is of; of a codec whose cost in quality is not known, that it is not."""
+    column = _quality(points)
+    if points[column].notna().any():
+        images = points[f"{column}_images"].dropna()
+        shown = {TOP1: "top-1", AGREEMENT: "agree = same top class as the whole model without a codec,"}[
+            column
+        ]
+        return f"{shown} of {_images(images)}" if len(images) else shown.rstrip(",")
+    codec = str(points["codec"].iloc[0])
+    return "" if codec in ("", "none") else f"what {codec} costs in accuracy was not measured"
 
 
 def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
@@ -161,6 +183,63 @@ def _images(counts: pd.Series) -> str:
     """Return `320 images`, or the span where some points saw more of the data than others."""
     least, most = int(counts.min()), int(counts.max())
     return f"{most} images" if least == most else f"{least} to {most} images"
+
+
+def codecs_table(
+    front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = ""
+) -> RenderableType | None:
+    """Return one table for each condition that was measured with several codecs, of the front over all of them; None
+    without any.
+
+    Arguments as of `front_table`. Accuracy is among the objectives, unless the constraint says how much is enough.
+    """
+    tables = [
+        _codecs_table(rows, over_codecs(objectives, where), where)
+        for _, rows in front.groupby(BUT_CODEC, dropna=False)
+        if rows.loc[rows["backend"] != "", "codec"].nunique() > 1
+    ]
+    return Group(*tables) if tables else None
+
+
+def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> RenderableType:
+    title = condition_title({**rows.iloc[0].to_dict(), "codec": ""})
+    once = rows[(rows["backend"] != "") | ~rows.duplicated(["backend", "point"])]
+    points = once[once["on_codec_front"].astype(bool)].sort_values("latency_s", kind="stable")
+    if points.empty:
+        return Text(f"{title}, over all codecs: {_why_empty(rows, objectives, where)}\n")
+    unit, scale = time_unit(float(points["latency_s"].max()))
+    ties = points["accuracy"].ne(points[LEVEL]) & points["accuracy"].notna()
+    unknown = sorted(set(rows.loc[rows["accuracy"].isna() & (rows["rounds"] > 0), "codec"]))
+    notes = [
+        f"front of {in_words(objectives, rows)}",
+        f"where {where}" if where else "",
+        "" if ACCURACY in objectives else f"accuracy = {name_of(rows) or 'not measured'}",
+        "* the images cannot tell it from the best of those that are near" if ties.any() else "",
+        f"not here, as what they cost in accuracy was not measured: {', '.join(unknown)}" if unknown else "",
+        "p = probability of being on this front",
+        ANY_NOTE if (points["backend"] == "").any() else "",
+    ]
+    names: list[Any] = [Text(str(name), no_wrap=True, overflow="ellipsis") for name in points["point_name"]]
+    accuracies = [
+        f"{figure(value * 100, 1)}{'*' if tied else ' '}"
+        for value, tied in zip(points["accuracy"], ties, strict=True)
+    ]
+    codecs = [
+        codec_name(codec) if backend else UNKNOWN
+        for codec, backend in zip(points["codec"], points["backend"], strict=True)
+    ]
+    columns = [
+        Column("codec", codecs),
+        Column("backend", [backend_name(backend) for backend in points["backend"]]),
+        Column("point", list(points["point"].astype(str)), kind="point"),
+        Column("name", names, look={"min_width": 4, "overflow": "ellipsis"}),
+        number("latency", points["latency_s"] * scale, 3 if unit == "s" else 2, unit),
+        number("img", points["throughput_ips"], 2, "/s"),
+        number("wire", points["wire_bytes_per_image"] / 1e3, 1, "kB/img"),
+        Column("accuracy", accuracies, "%", "number"),
+        number("p", points["codec_probability"], 2),
+    ]
+    return framed(columns, f"{title}: Pareto front over all codecs", notes)
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:

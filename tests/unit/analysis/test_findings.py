@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pandas as pd
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import findings as notes
+from analysis.figures.kinds import drawings
 from analysis.findings import Options, find
+from analysis.fronts.front import front
+from analysis.prediction.network import Network
 from analysis.runs.load import load
 from tests.unit import example_chain
+from tests.unit import simulated_network as world
+from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, write
 
 
@@ -47,3 +54,49 @@ def test_a_note_where_splitting_changes_top1(tmp_path: Path, snapshot: SnapshotA
     rows[4] |= {"top1": 0.625}
     rows[5] |= {"top1": 0.125, "status": "invalid"}
     assert list(notes.differing_top1(load([write(tmp_path / "other", rows)]))) == snapshot
+
+
+def test_a_best_point_names_its_codec_and_what_that_costs() -> None:
+    (note,) = notes.best_points(front(codecs(rounds=1)), "small slow")
+    assert "point 2 over tcp with uint4 (agreement 90 %)" in note
+    (same,) = notes.best_points(front(codecs(codecs=("zstd",), rounds=1)), "small slow")
+    assert "point 3 over tcp with zstd, where" in same
+
+
+def test_a_lossy_codec_may_change_top1_from_point_to_point() -> None:
+    data = codecs(rounds=1, top1=0.9, top1_images=100)
+    data.loc[(data["codec"] == "int8") & (data["point"] == "1"), "top1"] = 0.8
+    assert list(notes.differing_top1(data)) == []
+    data.loc[(data["codec"] == "zstd") & (data["point"] == "1"), "top1"] = 0.8
+    (line,) = notes.differing_top1(data)
+    assert "zstd" in line
+
+
+def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(tmp_path: Path) -> None:
+    data = pd.concat([codecs(rate, netem=name, rounds=2) for name, rate in (("slow", 10e6), ("quick", 50e6))])
+    run = tmp_path / "codecs"
+    run.mkdir()
+    data.drop(columns="setup").to_csv(run / "trials.csv", index=False)
+    profiles = {"slow": Network(0.005, 10e6, 0.005), "quick": Network(0.005, 50e6, 0.005)}
+    (run / "manifest.json").write_text(json.dumps(world.manifest(profiles)))
+    found = find([run], Options(objectives=("latency", "throughput", "wire")))
+    assert sum("codec int8: agreement of 200 images 98.5 %" in line for line in found.codecs) == 1
+    assert sum("; int8 may pay from" in line for line in found.answers) == 2
+    kinds = [("-".join((drawing.kind, *drawing.name))) for drawing in drawings(found, each=True)]
+    assert {
+        "accuracy-small-slow",
+        "rate-quality-small",
+        "best-map-small-codecs",
+        "best-map-small-int8",
+    } <= set(kinds)
+    (drawn,) = (each for each in drawings(found, each=True) if each.name == ("small", "codecs"))
+    # By the images fp16 costs nothing; int8 and uint4 do, and were not admitted.
+    measured = drawn.data[drawn.data["what"] == "measured"]
+    assert set(measured["backend"]) == {"tcp fp16"}
+    assert not drawn.data["predicted_backend"].str.contains("int").any()
+    admitted = find([run], Options(where="agreement >= 98%"))
+    (drawn,) = (each for each in drawings(admitted, each=True) if each.name == ("small", "codecs"))
+    assert "int8 98.5 %" in drawn.caption
+    best = set(drawn.data.loc[drawn.data["what"] == "measured", "backend"])
+    assert "tcp int8" in best
+    assert "tcp uint4" not in best

@@ -39,7 +39,18 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
                 for name in rows[0]
                 if rows[0][name] == ""
                 and name.endswith(
-                    ("_s", "_bytes", "_j", "_ips", "_gain", "_utilization", "top1", "top1_images")
+                    (
+                        "_s",
+                        "_bytes",
+                        "_j",
+                        "_ips",
+                        "_gain",
+                        "_utilization",
+                        "top1",
+                        "_images",
+                        "agreement",
+                        "_error",
+                    )
                 )
             }
             | {

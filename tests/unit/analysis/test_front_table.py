@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
 from analysis.runs.load import load
-from analysis.tables.front import front_table
+from analysis.tables.front import codecs_table, front_table
 from tests.unit import example_chain
+from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, with_energy, write
 
 CHAIN = [(3, 5), (5, 5), (21, 21)]
@@ -26,9 +28,9 @@ def analysed(folder: Path, rows: list[dict[str, Any]], *asked: Any) -> pd.DataFr
     return front(load([write(folder, rows)]), *asked, resamples=50)
 
 
-def printed(rows: pd.DataFrame, *asked: Any) -> str:
+def printed(rows: pd.DataFrame, *asked: Any, table: Callable[..., RenderableType] = front_table) -> str:
     console = Console(width=80, color_system=None, record=True, file=io.StringIO())
-    console.print(front_table(rows, *asked))
+    console.print(table(rows, *asked))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     return text
@@ -200,3 +202,40 @@ def test_the_gain_has_a_column_where_it_fits(
     shown = next(line for line in text.splitlines() if line.split()[1:2] == ["21*"]).split()
     assert re.fullmatch(r"[01]\.\d\d", shown[-1]), "the last column is whole"
     assert "…" not in shown[0], "the end of a label may be all that tells it apart"
+
+
+def test_a_codec_s_front_says_what_it_costs(snapshot: SnapshotAssertion) -> None:
+    rows = front(codecs(codecs=("none", "int8"), rounds=3))
+    text = printed(rows[rows["codec"] == "int8"])
+    assert "98.5" in text
+    assert "of 200 images" in " ".join(text.split())
+    assert "agree" not in printed(rows[rows["codec"] == "none"])
+    assert text == snapshot
+    unknown = rows.assign(agreement=np.nan)
+    assert "what int8 costs in accuracy was not measured" in words(unknown[unknown["codec"] == "int8"])
+
+
+def test_the_front_over_all_codecs(snapshot: SnapshotAssertion) -> None:
+    data = codecs(rounds=3)
+    data.loc[data["codec"] == "fp16", "agreement"] = np.nan
+    data.loc[data["codec"] == "fp16", "output_error"] = np.nan
+    rows = front(data)
+    text = printed(rows, table=codecs_table)
+    assert "fp16" not in text.partition("front of")[0]
+    flat = " ".join(text.split())
+    assert "accuracy (agreement of 200 images)" in flat
+    assert "what they cost in accuracy was not measured: fp16" in flat
+    limited = "agreement >= 95%"
+    other = printed(
+        front(codecs(rounds=3), where=limited), ("latency", "throughput"), limited, table=codecs_table
+    )
+    assert "uint4" not in other
+    assert [text, other] == snapshot
+    assert codecs_table(front(codecs(codecs=("int8",), rounds=1))) is None
+
+
+def test_accuracy_among_the_objectives_says_which_it_is() -> None:
+    asked = ("latency", "accuracy")
+    assert "accuracy (agreement of 200 images)" in words(front(codecs(rounds=1), asked), asked)
+    labels = codecs(rounds=1, top1=0.9, top1_images=400)
+    assert "accuracy (top-1 of 400 images)" in words(front(labels, asked), asked)

@@ -17,12 +17,13 @@ from analysis.comparing.paired import paired
 from analysis.findings import Options
 from analysis.fronts.front import front
 from analysis.fronts.indicators import attainment, hypervolumes
-from analysis.points import controls, pooled, short_step, undivided
+from analysis.points import controls, in_every_codec, pooled, short_step, undivided
 from analysis.reporting import report
 from analysis.runs.load import load
 from analysis.statistics.stability import certainty
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
+from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, write
 
 
@@ -213,3 +214,34 @@ def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:
     made = pooled(stages.assign(position=0, host="edge", compute_s=np.arange(len(stages)) / 7), raw)
     assert made["backend"].tolist() == [""] * raw["round"].nunique()
     assert made["compute_s"].sum() == pytest.approx((np.arange(len(stages)) / 7).sum() / 2)
+
+
+def test_a_point_where_nothing_crosses_is_a_row_of_every_codec() -> None:
+    data = codecs(codecs=("none", "int8"), rounds=2, backends=("tcp", "rpc"))
+    every = in_every_codec(data)
+    alone = every[every["payload_bytes"] == 0]
+    assert alone.groupby("codec").size().to_dict() == {"none": 4, "int8": 4}
+    assert list(every.columns) == list(data.columns)
+    kept = every[(every["codec"] == "none") | (every["payload_bytes"] > 0)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, data)
+    copies = alone[alone["codec"] == "int8"].assign(codec="none").reset_index(drop=True)
+    pd.testing.assert_frame_equal(copies, data[data["payload_bytes"] == 0].reset_index(drop=True))
+    pd.testing.assert_frame_equal(in_every_codec(every), every)
+
+
+def test_no_codec_is_no_condition_of_its_own_where_it_has_no_other_point() -> None:
+    both = pd.concat(
+        [codecs(codecs=("int8", "fp16"), rounds=1), codecs(codecs=("none",), rounds=1, netem="other")],
+        ignore_index=True,
+    )
+    every = in_every_codec(both)
+    there = every[every["netem"] == "slow"]
+    assert set(there["codec"]) == {"int8", "fp16"}
+    assert there.groupby("codec")["point"].nunique().eq(5).all()
+    assert set(every.loc[every["netem"] == "other", "codec"]) == {"none"}
+
+
+def test_a_profile_with_nothing_but_points_where_nothing_crosses_keeps_them() -> None:
+    data = codecs(codecs=("none", "int8"), rounds=1)
+    data = pd.concat([data, data[data["payload_bytes"] == 0].assign(netem="other")], ignore_index=True)
+    assert in_every_codec(data)["netem"].eq("other").sum() == 1

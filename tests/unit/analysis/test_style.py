@@ -91,7 +91,7 @@ def test_a_backend_looks_the_same_in_every_panel() -> None:
     looks = [(one.colour, one.marker, str(one.line)) for one in whole.values()]
     assert all(len(set(column)) == 2 for column in zip(*looks, strict=True)), "never colour alone"
     codecs = rows(codec=["none", "fp16"], on_fronts_of="", on_backend_front=True)
-    assert [one.label for one in series(codecs)] == ["tcp fp16", "tcp none"]
+    assert [one.label for one in series(codecs)] == ["tcp none", "tcp fp16"]
 
 
 @pytest.mark.parametrize("letters", [60, 98, 102])

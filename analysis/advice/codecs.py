@@ -1,0 +1,189 @@
+"""From what rate on a codec pays: the best point with it against the best without one, over the rate of the link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.advice.observed import observe, workloads
+from analysis.advice.predict import Ensemble, Predictor, advisable
+from analysis.advice.ranking import RATES_BPS, STEPS
+from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
+from analysis.naming import in_flight
+from analysis.prediction.network import Network, networks
+from analysis.statistics.noise import Floors, floors
+from analysis.statistics.samples import Bools, Floats, interval
+from analysis.wording import interval as in_words
+from analysis.wording import rate
+from pareto.errors import UserError
+
+MOST = 50
+"""Sentences: nobody reads more."""
+
+
+@dataclass(frozen=True)
+class Pays:
+    """Between which rates (bit/s; 0 and inf: no end) the best point with a codec takes less time than the best without.
+
+    low_ends, high_ends: 95 % intervals of both, NaN where there is none: too few rounds, or too many of them have no
+    such end. sure: in the middle between them the rounds agree that it does.
+    """
+
+    codec: str
+    low: float
+    high: float
+    low_ends: tuple[float, float]
+    high_ends: tuple[float, float]
+    sure: bool
+
+
+def pays(central: Predictor, by_round: Predictor, present: Bools, network: Network) -> list[Pays]:
+    """For each codec, where it pays at the delay of a network; one that pays nowhere is left out.
+
+    The cells are of several codecs. Against it stand the points without a codec and those where nothing crosses.
+    by_round: the same cells from each round alone; present: rounds x cells, which of these were measured.
+    """
+    plain = (is_none(central.cells["codec"]) | central.cells["backend"].eq("")).to_numpy()
+    if not plain.any():
+        return []
+    rates = np.geomspace(*RATES_BPS, STEPS)
+    conditions = vars(network) | {"rate_bps": rates}
+    costs = central.cost("latency", **conditions)
+    of_rounds = by_round.cost("latency", **vars(network) | {"rate_bps": rates[:, None]})
+    of_rounds = np.where(present, of_rounds, np.inf)
+    found = []
+    for codec in sorted(set(central.cells.loc[~plain, "codec"].astype("str"))):
+        mine = ~plain & central.cells["codec"].astype("str").eq(codec).to_numpy()
+        ahead = costs[:, plain].min(axis=1) - costs[:, mine].min(axis=1)
+        ends = _widest(ahead, rates)
+        if ends is None:
+            continue
+        least, plain_least = of_rounds[..., mine].min(axis=-1), of_rounds[..., plain].min(axis=-1)
+        known = np.isfinite(least).all(axis=0) & np.isfinite(plain_least).all(axis=0)
+        each = (plain_least - least)[:, known]
+        intervals = (
+            _interval(each, rates, ends[0], begins=True),
+            _interval(each, rates, ends[1], begins=False),
+        )
+        middle = math.sqrt(max(ends[0], RATES_BPS[0]) * min(ends[1], RATES_BPS[1]))
+        leads = interval(each[int(np.argmin(np.abs(np.log(rates / middle))))])
+        found.append(Pays(codec, *ends, *intervals, leads is not None and leads[0] > 0))
+    return found
+
+
+def _widest(ahead: Floats, rates: Floats) -> tuple[float, float] | None:
+    """The widest range of rates, by their ratio, in which a codec is ahead; 0 and inf where it has no end."""
+    inside = np.concatenate([[False], np.nan_to_num(ahead, nan=-1.0) > 0, [False]])
+    starts, ends = np.flatnonzero(inside[1:] & ~inside[:-1]), np.flatnonzero(~inside[1:] & inside[:-1])
+    if not len(starts):
+        return None
+    widest = int(np.argmax(ends - starts))
+    first, after = int(starts[widest]), int(ends[widest])
+    low = 0.0 if first == 0 else _zero(ahead, rates, first - 1)
+    high = math.inf if after == len(rates) else _zero(ahead, rates, after - 1)
+    return low, high
+
+
+def _zero(ahead: Floats, rates: Floats, before: int) -> float:
+    """Where the lead changes its sign between two neighbouring rates."""
+    one, other = ahead[before], ahead[before + 1]
+    share = one / (one - other)
+    return float(np.exp(np.log(rates[before]) + share * np.log(rates[before + 1] / rates[before])))
+
+
+def _interval(ahead: Floats, rates: Floats, end: float, *, begins: bool) -> tuple[float, float]:
+    """The interval of an end over the rounds: rates x rounds; of each round the nearest place where it begins, or ends,
+    to be ahead. A round that has none is ahead beyond all rates.
+    """
+    if not 0 < end < math.inf:
+        return math.nan, math.nan
+    nearest = []
+    for of_round in ahead.T:
+        before, after = of_round[:-1] > 0, of_round[1:] > 0
+        places = np.flatnonzero(~before & after if begins else before & ~after)
+        each = np.log([_zero(of_round, rates, int(place)) for place in places])
+        none = -math.inf if begins else math.inf
+        nearest.append(each[np.argmin(np.abs(each - math.log(end)))] if len(each) else none)
+    both = interval(np.array(nearest))
+    if both is None or not np.isfinite(both).all():
+        return math.nan, math.nan
+    return math.exp(both[0]), math.exp(both[1])
+
+
+def sentences(
+    trials: pd.DataFrame, stages: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """A line for each workload and profile of one delay and rate that was measured with several codecs: from what rate
+    on each of them pays, at that profile's delay. Takes the frames of `analysis.runs.load` and the runs' manifests.
+
+    Predicted from the measured stages, bytes and times to encode, as all advice is. `may`: the rounds do not agree, or
+    are too few for an interval; an end without an interval is as unsure. What a codec costs in accuracy is said with
+    it.
+    """
+    if trials["codec"].nunique() < 2:
+        return []
+    known, floor = networks(manifests, strict=False), floors(trials)
+    lines: list[str] = []
+    for rows in workloads(trials, over_codecs=True):
+        if rows["codec"].nunique() > 1:
+            lines += _of_workload(rows, stages, known, floor)
+    return lines[:MOST]
+
+
+def _of_workload(
+    rows: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network], floor: Floors
+) -> Iterator[str]:
+    try:
+        ensemble = Ensemble.of(observe(advisable(rows, known), stages, known), floor)
+    except UserError:
+        return
+    for netem in ensemble.observed.profiles:
+        network = known[netem]
+        central, by_round = ensemble.measured(netem, network)
+        present = ensemble.blocks.at(netem).present
+        here = np.flatnonzero((ensemble.observed.at(netem).rounds > 0) & (present.any(axis=0)))
+        made = pays(central.only(here), by_round.only(here), present[:, here], network)
+        head = f"{_title(rows.iloc[0], netem)}, predicted at its delay"
+        if made:
+            yield f"{head}: {'; '.join(_said(each, central.cells) for each in made)}"
+        if none := sorted(_codecs(central.cells) - {each.codec for each in made}):
+            yield f"{head}: {', '.join(none)} {'pays' if len(none) == 1 else 'pay'} at no rate"
+
+
+def _codecs(cells: pd.DataFrame) -> set[str]:
+    return set(cells.loc[~is_none(cells["codec"]), "codec"].astype("str"))
+
+
+def _title(row: pd.Series, netem: str) -> str:
+    batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
+    parts = (f"{row['model']} at {netem}", batch, in_flight(row["in_flight_asked"]), row["setup"])
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _said(each: Pays, cells: pd.DataFrame) -> str:
+    """`int8 pays below 45 Mbit/s (95 %: 43 to 47 Mbit/s), agreement 98.5 %`."""
+    low, high = (
+        rate(end) + in_words(*of, rate) if 0 < end < math.inf else ""
+        for end, of in ((each.low, each.low_ends), (each.high, each.high_ends))
+    )
+    if low and high:
+        where = f"from {low} to {high}"
+    elif high:
+        where = f"below {high}"
+    else:
+        where = f"above {low}" if low else "at any rate"
+    return f"{each.codec} {'pays' if each.sure else 'may pay'} {where}{_cost(each.codec, cells)}"
+
+
+def _cost(codec: str, cells: pd.DataFrame) -> str:
+    """`, agreement 97 to 98.5 %`; nothing for a codec that gives the same output."""
+    own = cells[cells["codec"].astype("str") == codec]
+    if own["output_error"].le(SAME_OUTPUT).all():
+        return ""
+    kinds = [WORDS[kind] for kind in own["accuracy_of"].unique() if kind in WORDS]
+    return f", {kinds[0] if kinds else 'accuracy'} {span(own['accuracy'])}"

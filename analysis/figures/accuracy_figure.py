@@ -1,0 +1,114 @@
+"""Latency, throughput and accuracy of every codec's points: each against each, in panels that share their axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.figures.axes import fit_axis
+from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.labels import UP_LEFT, UP_RIGHT, settle
+from analysis.figures.style import Series, entry
+from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel
+from analysis.fronts import quality
+from analysis.naming import subject, time_unit
+from analysis.points import NONE
+
+FRONT = "on_codec_front"
+_DRAWN = ["latency_s", "throughput_ips", "accuracy"]
+_DATA = [
+    *(*POINT, *_DRAWN, "accuracy_of", "accuracy_images", "accuracy_low", "accuracy_high", quality.LEVEL),
+    *("wire_bytes_per_image", FRONT, "codec_probability", "codec_ties"),
+]
+
+
+def accuracy_drawing(rows: pd.DataFrame, conditions: str, objectives: str) -> Drawing | None:
+    """`accuracy_figure` with its data and caption; None where fewer than two codecs have an accuracy.
+
+    `conditions` as of `drawing.conditions`; `objectives`: of the front over all codecs, in words.
+    """
+    measured = rows.dropna(subset=_DRAWN)
+    if measured.loc[measured["backend"] != NONE, "codec"].nunique() < 2:
+        return None
+    unknown = sorted(set(rows.loc[rows["accuracy"].isna() & (rows["rounds"] > 0), "codec"]))
+    text = caption(
+        "Latency, throughput and accuracy of every partition point and codec, each against each",
+        f"Accuracy is {quality.name_of(measured)}: {_MEANING[str(measured['accuracy_of'].iloc[0])]}",
+        conditions,
+        f"Filled and numbered: on the front over all backends and codecs in {objectives}; hollow: dominated",
+        "Accuracies that so many images do not tell apart count as equal",
+        "Medians over rounds, without intervals",
+        f"Not drawn, as what they cost in accuracy was not measured: {', '.join(unknown)}" if unknown else "",
+    )
+    data = measured.reindex(columns=_DATA).reset_index(drop=True)
+    return Drawing("accuracy", lambda width: accuracy_figure(rows, width=width), data, text)
+
+
+_MEANING = {
+    quality.TOP1: "the share whose label is the top class",
+    quality.AGREEMENT: "the share whose top class is that of the whole model without a codec; it needs no labels",
+}
+
+
+def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
+    """The points of one model, profile and batch size over all codecs, from rows of `analysis.front`.
+
+    Latency (ms or s, less is better), throughput (images/s, more is better) and accuracy (%, more is better). Points
+    on the front over all codecs are filled and numbered; the others are hollow. A point where nothing crosses has no
+    codec, and is drawn once.
+    """
+    measured = rows.dropna(subset=_DRAWN)
+    measured = measured[(measured["backend"] != NONE) | ~measured.duplicated(["backend", "point"])]
+    unit, scale = time_unit(float(measured["latency_s"].max()))
+    measured = measured.assign(latency=measured["latency_s"] * scale, percent=measured["accuracy"] * 100)
+    drawn = list(style.scattered(measured))
+    label = f"{quality.WORDS[str(measured['accuracy_of'].iloc[0])]} (%)"
+    with style.blank(width, 5.1 if width == "page" else 3.9, rows) as figure:
+        plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
+        plane.sharex(by_latency)
+        plane.sharey(by_throughput)
+        plane.tick_params(labelbottom=False)
+        by_throughput.tick_params(labelleft=False)
+        by_latency.set_xlabel(f"latency ({unit})")
+        by_throughput.set_xlabel(label)
+        plane.set_ylabel("throughput (images/s)")
+        by_latency.set_ylabel(label)
+        fit_axis(plane, "y", measured["throughput_ips"])
+        fit_axis(by_latency, "x", measured["latency"])
+        fit_axis(by_latency, "y", measured["percent"])
+        fit_axis(by_throughput, "x", measured["percent"])
+        panels = [
+            Panel(plane, "latency", "throughput_ips", UP_LEFT, FRONT),
+            Panel(by_throughput, "percent", "throughput_ips", UP_RIGHT, FRONT),
+            Panel(by_latency, "latency", "percent", UP_LEFT, FRONT),
+        ]
+        for panel in panels:
+            panel.draw(drawn)
+        style.figure_title(figure, f"Latency, throughput and {label[:-4]}: {subject(rows.iloc[0])}")
+        _legend(legend, drawn, measured)
+        figure.draw_without_rendering()
+        for axis in (by_latency.yaxis, by_throughput.xaxis):
+            low, high = axis.get_view_interval()
+            axis.set_ticks([place for place in axis.get_ticklocs() if low <= place <= min(high, 100)])
+        settle(figure)
+        for panel in panels:
+            panel.number(drawn, COLUMN_LABELS if width == "column" else None)
+    return figure
+
+
+def _legend(axes: Axes, drawn: list[Series], measured: pd.DataFrame) -> None:
+    """Draw the legend of backends and codecs, with what each codec costs, and of what is filled."""
+    axes.set_axis_off()
+    entries = [
+        entry(f"{one.label}: {quality.span(one.rows['accuracy'])}", **one.mark(MARKER_PT)) for one in drawn
+    ]
+    for on_front, words in ((True, "on the front over all codecs"), (False, "dominated")):
+        if measured[FRONT].astype(bool).eq(on_front).any():
+            look: dict[str, Any] = {"markerfacecolor": "0.35"} if on_front else dict(HOLLOW)
+            entries.append(entry(words, marker="o", color="0.35", markersize=MARKER_PT, **look))
+    title: dict[str, Any] = {"title": quality.name_of(measured), "alignment": "left"}
+    axes.legend(handles=entries, loc="upper left", bbox_to_anchor=(0, 1), **title)

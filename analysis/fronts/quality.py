@@ -1,0 +1,219 @@
+"""What a codec costs in quality: the accuracy of each cell, how sure it is, and which cells it cannot tell apart.
+
+Quality belongs to a cell, not to a trial: the same images through the same codec at the same cut give the same classes,
+over whatever backend and network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from analysis.statistics import shares
+from analysis.statistics.samples import Bools, Floats
+
+TOP1, AGREEMENT = "top1", "agreement"
+WORDS = {TOP1: "top-1", AGREEMENT: "agreement"}
+"""What accuracy may be, and how it is called."""
+LEVEL = "accuracy_level"
+"""The column that accuracy is compared by."""
+LIMITS = frozenset({"accuracy", LEVEL, TOP1, AGREEMENT, "output_error", "accuracy_low"})
+"""The columns by which a constraint says how much quality is enough."""
+COLUMNS = (
+    *("agreement", "agreement_images", "output_error", "accuracy", "accuracy_of", "accuracy_images"),
+    *("accuracy_low", "accuracy_high", LEVEL),
+)
+GROUP = ["model", "batch_size", "setup"]
+"""Within these, cells are compared in quality."""
+SAME_OUTPUT = 1e-6
+"""An output that differs by less, relative to itself, differs by float32's rounding alone."""
+
+
+def is_none(codecs: pd.Series) -> pd.Series:
+    """Which rows are without a codec."""
+    return codecs.astype("str").isin(["", "none"])
+
+
+def codec_name(codec: object) -> str:
+    """The codec's name, `no codec` without one."""
+    return "no codec" if str(codec) in ("", "none") else str(codec)
+
+
+def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells with `COLUMNS`. `cells`: one row a cell, with `top1`, `top1_images`, and what was measured of
+    `agreement`, `agreement_images` and `output_error`, of several codecs.
+
+    - agreement: 1 where there is no codec, as every result of a valid trial is that of the whole model.
+    - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`; `accuracy_of` says
+      which. It is that of all cells of the same point and codec together.
+    - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`). That
+      of an agreement that must be 1 is no interval, but 1.
+    - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`levels`).
+    """
+    cells = cells.reset_index(drop=True)
+    is_same = is_none(cells["codec"]) | cells["payload_bytes"].eq(0) | cells["output_error"].le(SAME_OUTPUT)
+    is_same &= cells["rounds"] > 0
+    cells["agreement"] = cells["agreement"].where(cells["agreement"].notna() | ~is_same, 1.0)
+    parts = [
+        _of_model(rows, is_same[rows.index]) for _, rows in cells.groupby(GROUP, dropna=False, observed=True)
+    ]
+    made = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
+    return cells.assign(**{name: made[name] for name in COLUMNS if name not in cells})
+
+
+def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
+    """`COLUMNS` of the cells of one model. is_same: which of them must have the whole model's output."""
+    measured = rows[rows["rounds"] > 0]
+    of = TOP1 if len(measured) and measured[TOP1].notna().all() else AGREEMENT
+    if rows[of].isna().all():
+        of = ""
+    made = pd.DataFrame(
+        {"accuracy": np.nan, "accuracy_of": of, "accuracy_images": np.nan, "accuracy_low": np.nan}
+        | {"accuracy_high": np.nan, LEVEL: np.nan},
+        index=rows.index,
+    )
+    if not of:
+        return made
+    images = measured[f"{of}_images"]
+    weights = images.fillna(0).where(measured[of].notna(), 0)
+    places = measured.assign(
+        hits=measured[of] * weights, weights=weights, images=images, same=is_same[measured.index]
+    ).groupby(["codec", "point"], dropna=False, observed=True)
+    of_place = places.agg(
+        hits=("hits", "sum"),
+        weights=("weights", "sum"),
+        mean=(of, "mean"),
+        images=("images", "max"),
+        agreement=("agreement", "mean"),
+        same=("same", "all"),
+    )
+    # Not counted, they weigh alike.
+    share = (
+        (of_place["hits"] / of_place["weights"])
+        .where(of_place["weights"] > 0, of_place["mean"])
+        .to_numpy(float)
+    )
+    known, same = of_place["images"].to_numpy(float), of_place["same"].to_numpy(bool)
+    if of == AGREEMENT:
+        same = same & (share == 1)
+    low, high = shares.interval(share, known)
+    if of == AGREEMENT:
+        low, high = (np.where(same, share, end) for end in (low, high))
+    figures = np.column_stack([share, known, 1 - of_place["agreement"].to_numpy(float)])
+    reached = levels(figures, same, one=of == AGREEMENT)
+    place = places.ngroup().to_numpy()
+    for column, values in zip(
+        ("accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL),
+        (share, known, low, high, reached),
+        strict=True,
+    ):
+        made.loc[measured.index, column] = values[place]
+    return made
+
+
+def levels(figures: Floats, same: Bools, *, one: bool) -> Floats:
+    """For each of some cells, the best accuracy of those that it cannot be told apart from: ties have one level.
+
+    figures: cells x (share of images, number of images, share of images whose top class is not the whole model's); NaN:
+    not known. same: which have the output of the whole model. one: whether the share is that of images with the whole
+    model's class, which is 1 of these by necessity: whatever changes a single image differs from them.
+
+    From the best downwards: a cell that differs (`analysis.statistics.shares.differ`) from the best of its level begins
+    the next. Those of one level are all tied with its best. Where the number of images is not known, every difference
+    counts.
+    """
+    result = np.full(len(figures), np.nan)
+    best = -1
+    for cell in np.lexsort((~same, -figures[:, 0])):
+        if np.isnan(figures[cell, 0]):
+            continue
+        if best < 0 or _differ(figures[best], figures[cell], bool(one and same[best])):
+            best = int(cell)
+        result[cell] = figures[best, 0]
+    return result
+
+
+def _differ(best: Floats, other: Floats, certain: bool) -> bool:
+    images = np.nanmin([best[1], other[1], np.inf])
+    if certain or not np.isfinite(images):
+        return bool(best[0] > other[0])
+    # Images that count for one only are wrong with one of the two, and changed by one of them.
+    apart = min(2 - best[0] - other[0], np.nan_to_num(best[2] + other[2], nan=np.inf))
+    return shares.differ(float(best[0]), float(other[0]), float(images), float(apart))
+
+
+def span(values: pd.Series) -> str:
+    """`98.5 %`, or `97 to 99.5 %` where they differ: what is known of some shares."""
+    known = values.dropna()
+    if known.empty:
+        return "not measured"
+    least, most = (percent(float(value)) for value in (known.min(), known.max()))
+    return f"{least} %" if least == most else f"{least} to {most} %"
+
+
+def percent(share: float) -> str:
+    """A share in percent; 100 only if it is all."""
+    digits = 1 if share <= 0.9994 or share == 1 else 3
+    text = f"{100 * share:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def name_of(rows: pd.DataFrame) -> str:
+    """`top-1 of 400 images`, `agreement of 200 images`: what `accuracy` is in these rows; empty where not measured."""
+    kinds = [kind for kind in rows["accuracy_of"].dropna().unique() if kind]
+    counts = rows["accuracy_images"].dropna()
+    images = f" of {counts.max():.0f} images" if len(counts) else ""
+    return " or ".join(WORDS[kind] for kind in kinds) + images if kinds else ""
+
+
+def in_words(objectives: Sequence[str], rows: pd.DataFrame) -> str:
+    """`latency, accuracy (agreement of 200 images)`: the objectives, with what accuracy is in these rows."""
+    return ", ".join(
+        f"{name} ({name_of(rows) or 'not measured'})" if name == "accuracy" else name for name in objectives
+    )
+
+
+def sentences(front: pd.DataFrame) -> Iterator[str]:
+    """Yield a line for each model and codec: what it costs in accuracy, over its points, and what is not known."""
+    crossing = front[(front["rounds"] > 0) & front["payload_bytes"].gt(0)]
+    for _, of_model in crossing.groupby([*GROUP], dropna=False, observed=True):
+        plain = of_model[is_none(of_model["codec"])]
+        for codec, rows in of_model[~is_none(of_model["codec"])].groupby("codec", observed=True):
+            yield f"{_titled(rows, front)}{codec}: {_cost(rows, plain)}"
+
+
+def _titled(rows: pd.DataFrame, front: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    parts = [str(first["model"])]
+    parts += [f"batch size {first['batch_size']}"] if front["batch_size"].nunique() > 1 else []
+    parts += [str(first["setup"])] if first["setup"] else []
+    return f"{', '.join(parts)}, codec "
+
+
+def _cost(rows: pd.DataFrame, plain: pd.DataFrame) -> str:
+    known = rows.dropna(subset=["accuracy"])
+    if known.empty:
+        return "what it costs in accuracy was not measured, so it is on no front that accuracy decides"
+    of = str(known["accuracy_of"].iloc[0])
+    worst = known.loc[known["accuracy"].idxmin()]
+    text = f"{name_of(known)} {span(known['accuracy'])}"
+    if of == TOP1 and plain["accuracy"].notna().any():
+        text += f", without a codec {span(plain['accuracy'])}"
+    if math.isfinite(worst["accuracy_low"]) and worst["accuracy_low"] < worst["accuracy_high"]:
+        low, high = (percent(float(worst[f"accuracy_{end}"])) for end in ("low", "high"))
+        text += f"; least at point {worst['point']} (95 %: {low} to {high} %)"
+    of_none = plain[LEVEL].max() if plain[LEVEL].notna().any() else math.nan
+    if known["output_error"].le(SAME_OUTPUT).all():
+        text += "; it gives the same output"
+    elif known[LEVEL].ge(of_none).all():
+        text += (
+            "; so few images cannot tell it from no codec"
+            if (known["output_error"] > SAME_OUTPUT).any()
+            else ""
+        )
+    elif known["accuracy_images"].isna().any():
+        text += "; of how many images is not known, so every difference counts"
+    return text

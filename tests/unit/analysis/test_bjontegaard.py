@@ -1,0 +1,112 @@
+"""The delta rate of two codecs against curves whose areas are known by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from analysis.comparing.bjontegaard import COLUMNS, Curve, delta_rate, delta_rates, family, sentences
+from analysis.fronts.front import front
+from analysis.statistics.samples import Floats
+from tests.unit.example_codecs import trials
+
+
+def curve(wire: list[float], accuracy: list[float], images: float = 1000) -> Curve:
+    return Curve(np.array(wire), np.array(accuracy), np.full(len(wire), images))
+
+
+FIRST = curve([1000, 2000, 4000, 8000], [0.80, 0.85, 0.90, 0.95])
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_a_codec_that_sends_so_many_times_as_much_everywhere(factor: float) -> None:
+    other = curve([factor * wire for wire in FIRST.wire], list(FIRST.accuracy))
+    share, low, high = delta_rate(FIRST, other)
+    assert (share, low, high) == pytest.approx((factor - 1, 0.80, 0.95))
+
+
+def test_only_where_both_reach_counts() -> None:
+    # The logarithm of the rate is a straight line in the accuracy: rate doubles every 0.05. The other one's is shifted
+    # by 0.05 and starts at 0.85, so that at equal accuracy it sends half as much.
+    other = curve([1000, 2000, 4000, 8000], [0.85, 0.90, 0.95, 1.0])
+    share, low, high = delta_rate(FIRST, other)
+    assert (share, low, high) == pytest.approx((-0.5, 0.85, 0.95))
+
+
+def test_the_mean_is_of_logarithms_over_the_accuracy() -> None:
+    # Twice as much at the lower end, as much at the upper one, a straight line between: the mean factor is sqrt(2).
+    other = curve([2000, 2000 * 2 ** (2 / 3), 2000 * 2 ** (4 / 3), 8000], list(FIRST.accuracy))
+    assert delta_rate(FIRST, other)[0] == pytest.approx(math.sqrt(2) - 1)
+
+
+def test_curves_that_do_not_overlap_or_are_too_short_have_none() -> None:
+    above = curve([1000, 2000, 4000, 8000], [0.96, 0.97, 0.98, 0.99])
+    assert math.isnan(delta_rate(FIRST, above)[0])
+    assert math.isnan(delta_rate(FIRST, curve([1000, 2000, 4000], [0.8, 0.9, 0.95]))[0])
+
+
+def test_points_that_are_beaten_are_not_on_the_curve() -> None:
+    worse = curve([*FIRST.wire, 9000, 3000], [*FIRST.accuracy, 0.9, 0.80])
+    np.testing.assert_allclose(worse.best()[1], FIRST.accuracy)
+    assert delta_rate(FIRST, worse)[0] == pytest.approx(0, abs=1e-12)
+    unknown = Curve(np.append(FIRST.wire, np.nan), np.append(FIRST.accuracy, 0.99), np.full(5, 1000.0))
+    assert len(unknown.best()[0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("codec", "of"),
+    [
+        ("jpeg:90", "jpeg"), ("int8+zstd:3", "int8+zstd"), ("int8:channel", "int8:channel"),
+        ("blosc2:blosclz:9:shuffle", "blosc2:blosclz:shuffle"), ("zstd:3+fp16", "zstd+fp16"), ("uint4", "uint4"),
+    ],
+)  # fmt: skip
+def test_levels_are_one_family(codec: str, of: str) -> None:
+    assert family(codec) == of
+
+
+def pictures(agreement: dict[str, list[float]], images: float = 1000) -> pd.DataFrame:
+    """A front of picture codecs at point 0, four levels each; `webp` sends 30 % less than `jpeg`."""
+    sizes = {"jpeg": 1.0, "webp": 0.7}
+    parts = []
+    for kind, values in agreement.items():
+        for level, value in zip((30, 50, 70, 90), values, strict=True):
+            one = trials(codecs=("none",), rounds=1, noise=0.0)
+            one = one[one["point"] == "0"].assign(
+                codec=f"{kind}:{level}", agreement=value, agreement_images=images, output_error=0.1
+            )
+            parts.append(one.assign(wire_bytes=sizes[kind] * 1000 * 2 ** (level / 20)))
+    return front(pd.concat(parts, ignore_index=True))
+
+
+def test_codecs_of_several_levels_are_compared(snapshot: SnapshotAssertion) -> None:
+    same = [0.8, 0.85, 0.9, 0.95]
+    rates = delta_rates(pictures({"jpeg": same, "webp": same}))
+    assert list(rates.columns) == COLUMNS
+    (row,) = rates.to_dict("records")
+    assert (row["first"], row["other"], row["first_points"]) == ("jpeg", "webp", 4)
+    assert row["rate_percent"] == pytest.approx(-30, abs=0.1)
+    assert row["rate_low_percent"] < -30 < row["rate_high_percent"] < 0
+    wider = delta_rates(pictures({"jpeg": same, "webp": same}, images=100)).iloc[0]
+    # A tenth of the images: an interval about three times as wide, or none where curves no longer meet.
+    assert not wider["rate_high_percent"] - wider["rate_low_percent"] < 2 * (
+        row["rate_high_percent"] - row["rate_low_percent"]
+    )
+    apart = delta_rates(pictures({"jpeg": same, "webp": [0.96, 0.97, 0.98, 0.99]}))
+    assert math.isnan(apart.iloc[0]["rate_percent"])
+    unknown = delta_rates(pictures({"jpeg": same, "webp": same}, images=np.nan))
+    assert math.isnan(unknown.iloc[0]["rate_low_percent"])
+    lines = [line for rates in (rates, apart, unknown) for line in sentences(rates)]
+    assert lines == snapshot
+
+
+def test_lossless_codecs_and_single_levels_have_no_curve() -> None:
+    assert delta_rates(front(trials(rounds=1))).empty
+
+
+def test_the_same_seed_draws_the_same(seed: int = 5) -> None:
+    data: Floats = FIRST.drawn(np.random.default_rng(seed)).accuracy
+    np.testing.assert_array_equal(data, FIRST.drawn(np.random.default_rng(seed)).accuracy)

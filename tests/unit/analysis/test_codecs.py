@@ -1,0 +1,126 @@
+"""From what rate on a codec pays, against arithmetic by hand; advice over codecs."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console, RenderableType
+from syrupy.assertion import SnapshotAssertion
+
+from analysis.advice.advise import Advice, advise, answers, sentence
+from analysis.advice.codecs import pays, sentences
+from analysis.advice.observed import observe, workloads
+from analysis.advice.predict import Ensemble, advisable
+from analysis.prediction.network import Network
+from analysis.schema import STAGES
+from analysis.tables.advice import advice_table
+from pareto.constants import GOODPUT
+from pareto.errors import UserError
+from tests.unit import simulated_network as world
+from tests.unit.example_codecs import DELAY_S, EDGE_S, PAYLOAD_BYTES, SERVER_S, trials
+
+PROFILES = {"slow": Network(DELAY_S, 10e6, DELAY_S), "quick": Network(DELAY_S, 50e6, DELAY_S)}
+STAGES_OF_NONE = pd.DataFrame(columns=[*STAGES.columns, "setup"])
+
+
+def measured(noise: float = 0.0, **fixed: Any) -> pd.DataFrame:
+    both = [trials(PROFILES[name].rate_bps, netem=name, noise=noise, **fixed) for name in PROFILES]
+    return pd.concat(both, ignore_index=True)
+
+
+def advised(network: Network, rows: pd.DataFrame, **options: Any) -> Advice:
+    return advise(rows, STAGES_OF_NONE, [world.manifest(PROFILES)], network, **options)
+
+
+def shown(table: RenderableType) -> str:
+    console = Console(width=80, color_system=None, record=True, file=io.StringIO())
+    console.print(table)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    return text
+
+
+def by_hand_bps(point: int, share: float, encode_s: float) -> float:
+    """Where the codec takes at this point what all on the edge takes."""
+    left_s = EDGE_S[-1] - EDGE_S[point] - SERVER_S[point] - PAYLOAD_BYTES[point] * encode_s - 2 * DELAY_S
+    return 8 * PAYLOAD_BYTES[point] * share / GOODPUT / left_s
+
+
+def test_where_a_codec_pays_is_what_arithmetic_says() -> None:
+    rows = measured()
+    (workload,) = workloads(rows, over_codecs=True)
+    known = {name: PROFILES[name] for name in PROFILES}
+    ensemble = Ensemble.of(observe(advisable(workload, known), STAGES_OF_NONE, known), {})
+    found = {
+        each.codec: each
+        for each in pays(
+            *ensemble.measured("slow", PROFILES["slow"]), ensemble.blocks.present, PROFILES["slow"]
+        )
+    }
+    assert set(found) == {"zstd", "fp16", "int8", "uint4"}
+    # Below, all on the edge is better; above, none is: with zstd 2e-8 s a byte of the payload, by hand at point 3.
+    assert found["int8"].low == pytest.approx(by_hand_bps(3, 0.25, 2e-9), rel=1e-3)
+    assert found["zstd"].low == pytest.approx(by_hand_bps(3, 0.6, 2e-8), rel=1e-3)
+    # At 150 Mbit/s and more zstd at 2 saves 8 x 400 kB x 0.4 / rate and takes 8 ms; without a codec point 2 is best.
+    assert found["zstd"].high == pytest.approx(8 * 0.4 * 400e3 / GOODPUT / (400e3 * 2e-8), rel=0.02)
+    assert all(each.sure for each in found.values())
+    assert found["zstd"].low_ends == pytest.approx((found["zstd"].low,) * 2, rel=0.01)
+
+
+def test_the_sentences(snapshot: SnapshotAssertion) -> None:
+    manifests = [world.manifest(PROFILES)]
+    lines = sentences(measured(0.01), STAGES_OF_NONE, manifests)
+    assert len(lines) == 2
+    assert all("int8 pays from" in line and "agreement 98.5 %" in line for line in lines)
+    few = sentences(measured(0.01, rounds=2), STAGES_OF_NONE, manifests)
+    assert "may pay" in few[0]
+    slow = measured()
+    slow.loc[slow["codec"] == "zstd", ["latency_s", "serialize_s"]] += 5.0
+    never = sentences(slow, STAGES_OF_NONE, manifests)
+    assert any(line.endswith("zstd pays at no rate") for line in never)
+    assert [lines, few, never] == snapshot
+    assert sentences(measured(codecs=("none",)), STAGES_OF_NONE, manifests) == []
+
+
+def test_a_codec_is_never_chosen_without_being_asked_for() -> None:
+    between = Network(DELAY_S, 20e6, DELAY_S)
+    with pytest.raises(UserError, match=r"codec .none., .zstd.*agreement >= 0.99"):
+        advised(between, measured())
+    assert advised(between, measured(), where="codec == none").ranking.best.codec == "none"
+
+
+def test_a_limit_on_quality_chooses_among_codecs(snapshot: SnapshotAssertion) -> None:
+    between = Network(DELAY_S, 20e6, DELAY_S)
+    strict = advised(between, measured(0.01), where="agreement >= 0.99")
+    assert (strict.ranking.best.codec, strict.ranking.best.point) == ("fp16", "3")
+    # 8 x 50 kB at TCP's share of 20 Mbit/s, 10 ms, 86 ms of stages and 0.1 ms to encode.
+    assert strict.ranking.best.latency_s == pytest.approx(8 * 50e3 / 20e6 / GOODPUT + 0.0961, rel=0.01)
+    loose = advised(between, measured(0.01), where="accuracy >= 95%")
+    assert (loose.ranking.best.codec, loose.ranking.best.point) == ("int8", "0")
+    assert [choice.place for choice in loose.ranking.choices].count("all on the edge") == 1
+    said = sentence(loose)
+    assert "with int8" in said
+    assert "agreement 98.5 %" in said
+    assert [sentence(strict), said, shown(advice_table(loose))] == snapshot
+
+
+def test_each_codec_s_answer_says_what_it_costs() -> None:
+    lines = answers(measured(), STAGES_OF_NONE, [world.manifest(PROFILES)])
+    of_int8 = [line for line in lines if "codec int8" in line]
+    assert len(of_int8) == 2
+    assert all("agreement 98.5 %" in line for line in of_int8)
+    assert all("less than all on the edge" in line for line in of_int8), "it is every codec's rival"
+    assert not any("agreement" in line for line in lines if "codec" not in line)
+
+
+def test_predictions_are_of_what_crosses() -> None:
+    rows = measured(0.0)
+    at = Network(DELAY_S, 5e6, DELAY_S)
+    best = advised(at, rows, where="codec == int8").ranking
+    (third,) = (choice for choice in best.choices if choice.point == "3")
+    assert third.latency_s == pytest.approx(8 * 25e3 / 5e6 / GOODPUT + 0.0962, rel=1e-3)
+    assert not math.isnan(third.throughput_ips)

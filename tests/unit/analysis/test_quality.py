@@ -1,0 +1,170 @@
+"""What accuracy is, which cells it does not tell apart, and how codecs compete, against what is known by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from analysis.fronts import quality
+from analysis.fronts.front import front, over_codecs
+from analysis.points import in_every_codec
+from tests.unit.example_codecs import IMAGES, trials
+
+PLANE = ("latency", "throughput")
+
+
+def by_codec(rows: pd.DataFrame, column: str) -> dict[str, float]:
+    """The figure of each codec at point 0."""
+    first = rows[rows["point"] == "0"]
+    return dict(zip(first["codec"], first[column], strict=True))
+
+
+def test_without_labels_accuracy_is_the_agreement_with_the_whole_model() -> None:
+    rows = front(trials())
+    assert set(rows["accuracy_of"]) == {"agreement"}
+    assert by_codec(rows, "accuracy") == {
+        "none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9,
+    }  # fmt: skip
+    assert rows.loc[rows["payload_bytes"] == 0, "accuracy"].eq(1).all()
+    # 197 and 200 of 200; without a codec, and with one that gives the same output, nothing is to be estimated.
+    assert by_codec(rows, "accuracy_low") == pytest.approx(
+        {"none": 1.0, "zstd": 1.0, "fp16": 0.98116, "int8": 0.95684, "uint4": 0.85059}, abs=1e-5
+    )
+
+
+def test_what_the_images_cannot_tell_apart_has_one_level() -> None:
+    rows = front(trials())
+    assert by_codec(rows, "accuracy_level") == {
+        "none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9,
+    }  # fmt: skip
+    near = trials()
+    near.loc[near["codec"] == "uint4", "agreement"] = (
+        1 - 5 / IMAGES
+    )  # beside 3 of int8: 2 of at most 8 discordant
+    assert by_codec(front(near), "accuracy_level")["uint4"] == 0.985
+    near["agreement_images"] = np.nan
+    assert by_codec(front(near), "accuracy_level")["uint4"] == 0.975, "no images, no tie"
+
+
+def test_an_image_that_changes_its_class_tells_a_codec_from_none() -> None:
+    data = trials()
+    data.loc[data["codec"] == "fp16", "agreement"] = 1 - 1 / IMAGES
+    assert by_codec(front(data), "accuracy_level")["fp16"] == 1 - 1 / IMAGES
+
+
+def test_with_labels_accuracy_is_top1_and_the_same_images_decide_what_ties() -> None:
+    data = trials(top1=0.9, top1_images=400)
+    data.loc[data["codec"] == "int8", "top1"] = (
+        0.88  # 8 images less, of at most 6 + 0 that int8 changes: all for one
+    )
+    data.loc[data["codec"] == "fp16", "top1"] = 0.8975  # one image less
+    rows = front(data)
+    assert set(rows["accuracy_of"]) == {"top1"}
+    levels = by_codec(rows, "accuracy_level")
+    assert (levels["none"], levels["fp16"], levels["int8"]) == (0.9, 0.9, 0.88)
+    partly = data.copy()
+    partly.loc[partly["codec"] == "zstd", ["top1", "top1_images"]] = np.nan
+    assert set(front(partly)["accuracy_of"]) == {"agreement"}, "some have no label: agreement is of all"
+
+
+def test_quality_is_of_a_cell_over_all_backends_and_networks() -> None:
+    data = pd.concat([trials(netem="slow"), trials(50e6, netem="quick", backends=("tcp", "rpc"))])
+    data.loc[(data["codec"] == "int8") & (data["netem"] == "quick"), "agreement"] = 0.975
+    rows = front(data)
+    own = rows[(rows["codec"] == "int8") & (rows["point"] == "2")]
+    assert own["accuracy"].nunique() == 1
+    assert own["agreement"].nunique() == 2, "what was measured stays as it is"
+
+
+def test_nothing_is_made_up_where_a_codec_s_quality_was_not_measured() -> None:
+    data = trials()
+    data.loc[data["codec"] == "int8", ["agreement", "output_error"]] = np.nan
+    rows = front(data)
+    assert np.isnan(by_codec(rows, "accuracy")["int8"])
+    assert not rows.loc[(rows["codec"] == "int8") & (rows["backend"] != ""), "on_codec_front"].any()
+
+
+def test_wire_is_bytes_per_image_and_without_a_codec_the_payload() -> None:
+    rows = front(trials(batch_size=4), ("latency", "wire"))
+    wire = by_codec(rows, "wire_bytes_per_image")
+    assert (wire["none"], wire["int8"]) == (150_000, 37_500)
+    old = trials(codecs=("none",)).drop(columns="wire_bytes")
+    assert by_codec(front(old), "wire_bytes_per_image") == {"none": 600_000}
+    assert rows.loc[rows["payload_bytes"] == 0, "on_front"].all(), "nothing that crosses is least"
+
+
+def test_a_point_where_nothing_crosses_competes_with_every_codec() -> None:
+    rows = front(trials(100e6, noise=0.001).assign())
+    alone = rows[rows["backend"] == ""]
+    assert set(alone["codec"]) == {"none", "zstd", "fp16", "int8", "uint4"}
+    assert alone["latency_s"].nunique() == 1
+    slow = front(trials(1e5))
+    assert slow.loc[slow["backend"] == "", "on_front"].all(), (
+        "at 100 kbit/s nothing is faster, whatever the codec"
+    )
+    lossy = front(trials(codecs=("int8",)))
+    assert set(lossy["codec"]) == {"int8"}, "a point without a codec is no condition of its own beside them"
+
+
+def test_rows_of_one_codec_stay_as_they_are() -> None:
+    plain = trials(codecs=("none",))
+    assert in_every_codec(plain) is plain
+    both = pd.concat([plain, plain.assign(codec="zstd")])
+    pd.testing.assert_frame_equal(in_every_codec(both), both)
+
+
+def test_over_codecs_a_lossy_codec_wins_by_no_more_than_it_costs() -> None:
+    rows = front(trials())
+    on = rows[rows["on_codec_front"]]
+    # By hand at 10 Mbit/s: fp16 at 3 is fastest of those that cannot be told from none; int8 at 3 is faster at 98.5 %,
+    # uint4 at 0 and 2 fastest, and of the most throughput, at 90 %.
+    assert set(zip(on["codec"], on["point"], strict=True)) == {
+        ("fp16", "3"), ("int8", "3"), ("uint4", "0"), ("uint4", "2"),
+    }  # fmt: skip
+    certain = on.set_index(["codec", "point"])["codec_probability"]
+    assert certain["fp16", "3"] == 1.0
+    assert rows.loc[~rows["on_codec_front"], "codec_probability"].max() < 0.5
+
+
+def test_a_limit_on_quality_makes_codecs_compete_by_the_objectives_alone() -> None:
+    assert over_codecs(PLANE, "") == (*PLANE, "accuracy")
+    assert over_codecs(PLANE, "latency_s < 1") == (*PLANE, "accuracy")
+    assert over_codecs(PLANE, "agreement >= 0.99") == PLANE
+    assert over_codecs(("accuracy", "wire"), "") == ("accuracy", "wire")
+    rows = front(trials(), where="agreement >= 95%")
+    on = rows[rows["on_codec_front"]]
+    assert set(zip(on["codec"], on["point"], strict=True)) == {("fp16", "3"), ("int8", "3")}
+    assert not rows.loc[rows["codec"] == "uint4", "feasible"][rows["backend"] != ""].any()
+
+
+def test_without_several_codecs_the_front_over_them_is_the_front() -> None:
+    rows = front(trials(codecs=("none",), backends=("tcp", "rpc")))
+    assert (rows["on_codec_front"] == rows["on_front"]).all()
+    pd.testing.assert_series_equal(rows["codec_probability"], rows["probability_all"], check_names=False)
+
+
+def test_ties_over_codecs_name_the_codec() -> None:
+    data = trials(codecs=("none", "fp16"), noise=0.05)
+    data.loc[data["codec"] == "fp16", ["latency_s", "throughput_ips"]] = data.loc[
+        (data["codec"] == "none") & (data["payload_bytes"] > 0), ["latency_s", "throughput_ips"]
+    ].to_numpy()
+    rows = front(data)
+    third = rows[(rows["point"] == "3") & (rows["codec"] == "none")].iloc[0]
+    assert "tcp fp16 3" in third["codec_ties"]
+
+
+def test_a_line_for_each_codec_says_what_it_costs(snapshot: SnapshotAssertion) -> None:
+    data = trials()
+    varied = data.copy()
+    varied.loc[(varied["codec"] == "int8") & (varied["point"] == "1"), "agreement"] = 0.96
+    varied.loc[varied["codec"] == "uint4", ["agreement", "output_error"]] = np.nan
+    labels = trials(top1=0.9, top1_images=400)
+    labels.loc[labels["codec"] == "int8", "top1"] = 0.88
+    lines = [list(quality.sentences(front(each))) for each in (data, varied, labels)]
+    assert any("int8: agreement of 200 images 98.5 %" in line for line in lines[0])
+    assert any("uint4: what it costs in accuracy was not measured" in line for line in lines[1])
+    assert any("top-1 of 400 images 88 %, without a codec 90 %" in line for line in lines[2])
+    assert lines == snapshot
+    assert not list(quality.sentences(front(trials(codecs=("none",)))))
