@@ -146,9 +146,14 @@ def _lines(x: Floats, y: Floats) -> Floats:
 
 
 def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
-    """The valid trials that cross every link, with the `bytes` that a request and its result put on all of them."""
+    """The valid trials that cross every link, with the `bytes` that a request and its result put on all of them.
+
+    `payload_bytes` is what is sent of it, after the codec.
+    """
     crosses = (trials["status"] == "ok") & (trials["payload_bytes"] > 0)
-    ok = trials.loc[crosses, [*TRIAL, *MEASURED]].reset_index(drop=True)
+    ok = trials.loc[crosses].reindex(columns=[*TRIAL, *MEASURED, "wire_bytes"]).reset_index(drop=True)
+    # Runs from before there were codecs do not say it.
+    ok["payload_bytes"] = ok.pop("wire_bytes").fillna(ok["payload_bytes"])
     number, points = pd.factorize(ok["point"])
     links = pd.Series(np.array([len(cuts(point)) for point in points], dtype="int64")[number], index=ok.index)
     ok["bytes"] = ok["payload_bytes"] + ok["result_bytes"]

@@ -37,6 +37,10 @@ class Part:
     hatch: str
 
 
+_CODEC = (Part("encode_s", "encode", COLOURS[6], "\\\\\\\\"), Part("decode_s", "decode", "0.95", "--"))
+"""What a codec takes, on all hosts together: only where a codec was measured."""
+
+
 def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """Stacked bars of one model, profile and batch size, one panel a backend; rows of `analysis.front`.
 
@@ -114,8 +118,10 @@ def _parts(rows: pd.DataFrame) -> list[Part]:
     between = [column for column in rows if column.startswith("middle") and column[6:-2].isdigit()]
     if not between and rows["middle_s"].notna().any():
         between = ["middle_s"]
+    codec = [part for part in _CODEC if part.column in rows and rows[part.column].notna().any()]
     return [
         _stage("edge_s"),
+        *codec,
         Part("serialize_s", "serialize", COLOURS[3], "xxxx"),
         Part("network_s", "network", "0.82", "////"),
         *(_stage(column) for column in sorted(between)),

@@ -20,7 +20,7 @@ MEDIANS = [
         "pipeline_gain",
     ),
     *("busiest_utilization", "latency_p95_s", "loaded_latency_s", "loaded_latency_p95_s"),
-    *("edge_s", "serialize_s", "network_s", "middle_s", "server_s"),
+    *("edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s", "server_s"),
     *("payload_bytes", "wire_bytes", "edge_rss_bytes", "edge_peak_rss_bytes"),
 ]
 ENERGIES, ACTIVES = (

@@ -53,6 +53,8 @@ _FIGURES: tuple[tuple[str, str, str, float, int, str, str], ...] = (
     ("busy", "busiest_utilization", "%", 100, 0, "busiest step's share", _THROUGHPUT),
     ("under load", "loaded_latency_s", _TIME, 1, 0, "median at full throughput", _LATENCY),
     ("edge", "edge_s", _TIME, 1, 0, "edge", _LATENCY),
+    ("encode", "encode_s", _TIME, 1, 0, "encode", _LATENCY),
+    ("decode", "decode_s", _TIME, 1, 0, "decode", _LATENCY),
     ("serialize", "serialize_s", _TIME, 1, 0, "serialize", _LATENCY),
     ("network", "network_s", _TIME, 1, 0, "network", _LATENCY),
     ("middle", "middle_s", _TIME, 1, 0, "middle", _LATENCY),

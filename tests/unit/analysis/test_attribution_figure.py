@@ -10,8 +10,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.costs import stage_times
 from analysis.figures.attribution_figure import MOST_SPLITS, attribution_drawing, attribution_figure
+from analysis.fronts.front import front
 from tests.unit import example_chain
 from tests.unit.drawn import sentences
+from tests.unit.example_codecs import trials as codecs
 
 
 def heights(axes: Axes) -> np.ndarray:
@@ -70,3 +72,20 @@ def test_of_many_splits_those_that_matter_are_drawn(snapshot: SnapshotAssertion)
     caption = attribution_drawing(rows, "").caption
     assert f"{len(wanted)} of 36" in caption
     assert sentences(caption) == snapshot
+
+
+def test_a_codec_s_times_are_parts_where_there_is_one() -> None:
+    data = codecs(codecs=("none", "int8"), rounds=1)
+    none = front(data.assign(encode_s=np.nan, decode_s=np.nan))
+    assert {"encode", "decode"}.isdisjoint(legend(attribution_figure(none).axes[0]))
+    coded = (data["codec"] == "int8") & (data["payload_bytes"] > 0)
+    rows = front(
+        data.assign(encode_s=np.where(coded, 0.004, np.nan), decode_s=np.where(coded, 0.002, np.nan))
+    )
+    drawing = attribution_drawing(rows, "")
+    assert [entry for entry in legend(drawing.draw("page").axes[0]) if "code" in entry] == [
+        "encode",
+        "decode",
+    ]
+    of_int8 = drawing.data[(drawing.data["codec"] == "int8") & (drawing.data["backend"] != "")]
+    assert of_int8[["encode_s", "decode_s"]].drop_duplicates().to_numpy().tolist() == [[0.004, 0.002]]

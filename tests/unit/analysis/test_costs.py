@@ -30,6 +30,7 @@ from pareto.errors import UserError
 from pareto.link.probe import Reading, Tolerance, judge, judge_rate, judge_rtt
 from pareto.link.profile import Direction, Profile
 from tests.unit import example_chain
+from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 A_S, B = {"tcp": 0.4e-3, "rpc": 1.0e-3}, {"tcp": 76e-9, "rpc": 75e-9}
@@ -81,6 +82,16 @@ def test_intervals_hold_the_truth_and_tell_the_backends_apart(tmp_path: Path) ->
             b = B[str(backend)] + late_per_byte
             held.append(found["b_low_s_per_byte"] <= b <= found["b_high_s_per_byte"])
     assert sum(held) >= 0.85 * len(held)
+
+
+def test_with_a_codec_the_bytes_are_those_that_were_sent() -> None:
+    data = codecs(codecs=("none", "int8"), rounds=3, noise=0.0)
+    rows = overhead(data, pd.DataFrame(columns=[*STAGES.columns, "setup"]), {}).set_index("codec")
+    # In these trials the bound leaves the link out: 8 bits a byte at 10 Mbit/s and TCP's headers; and 10 ms of delay.
+    per_byte = 8 / 10e6 / GOODPUT
+    assert rows.loc["none", "b_s_per_byte"] == pytest.approx(per_byte)
+    assert rows.loc["int8", "b_s_per_byte"] == pytest.approx(per_byte)
+    assert rows["a_s"].to_list() == pytest.approx([0.010, 0.010], rel=0.01)
 
 
 def test_one_outlier_decides_nothing() -> None:
