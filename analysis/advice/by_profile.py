@@ -15,6 +15,7 @@ from analysis.fronts.where import Where
 from analysis.model_profile import ModelProfile, read
 from analysis.points import cuts
 from analysis.prediction.compared import in_run, unfit
+from analysis.prediction.forecast import AUTO
 from analysis.prediction.network import Network, networks
 from analysis.prediction.predicted import CONSTRAINED
 from analysis.runs.load import Joined
@@ -60,7 +61,7 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
     ]
     if not fitting:
         return None
-    return Kept(max(fitting)[1], batch_size, str(first["in_flight_asked"]), unmeasured)
+    return Kept(max(fitting)[1], batch_size, str(first["in_flight_asked"]) or AUTO, unmeasured)
 
 
 def _readable(folders: Iterable[Path]) -> Iterator[tuple[Path, ModelProfile]]:
