@@ -159,6 +159,7 @@ def gaps(measured: Floats) -> Floats:
     behind = worse.max(axis=1, initial=-np.inf)
     behind[~known] = 0.0
     ahead = (behind <= 0) & known
-    others = np.abs(np.minimum(-worse, -worse.T))[:, ahead].min(axis=1, initial=np.inf)
-    beaten = (np.maximum(-worse.T, 0) + behind)[:, known & ~ahead].min(axis=1, initial=np.inf)
+    others = np.abs(np.maximum(worse[:, ahead], worse[ahead].T)).min(axis=1, initial=np.inf)
+    after = known & ~ahead
+    beaten = (np.maximum(-worse[after].T, 0) + behind[after]).min(axis=1, initial=np.inf)
     return np.where(known, np.where(ahead, np.minimum(others, beaten), behind), 0.0)
