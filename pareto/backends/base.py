@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Tensors = tuple[Tensor, ...]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """dtype name and shape of each tensor of a message, batch dimension included."""
+BYTES = "bytes"
+"""In place of a dtype: the message is one tensor of uint8, of any length up to its one dimension."""
 
 
 class BackendError(Exception):
@@ -133,13 +135,19 @@ class AgentBackend(Protocol):
 
 
 def fingerprint(
-    model_digest: str, graph_digest: str, cuts: Sequence[int], position: int, batch_size: int
+    model_digest: str,
+    graph_digest: str,
+    cuts: Sequence[int],
+    position: int,
+    batch_size: int,
+    codec: str = "none",
 ) -> bytes:
     """The 8 bytes that name a stage; each request carries them, so that two different models never talk.
 
     cuts: the points at which the model is cut, one for each link. position: of the host in the chain, the edge's is 0.
+    codec: of the requests.
     """
-    named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size}"
+    named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size} {codec}"
     return sha256(named.encode()).digest()[:8]
 
 

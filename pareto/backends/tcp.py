@@ -218,7 +218,8 @@ class _Conversation:
                 served = self._now_served()
                 number = served.like.number(head) if served is not None else None
                 if served is not None and number is not None:
-                    self._pipeline.put(self._request(served, number))
+                    form = wire.cut(served.like.form, head) if served.like.form.varies else None
+                    self._pipeline.put(self._request(served, number, form))
                 else:
                     self._take_other(wire.header(head))
         except EOFError:
@@ -236,12 +237,16 @@ class _Conversation:
             self._served = _Served(*served)
         return self._served
 
-    def _request(self, served: _Served, number: int) -> Request:
+    def _request(self, served: _Served, number: int, cut: wire.Form | None) -> Request:
+        """cut: of a form that varies, what this request has of it."""
         buffer = served.take()  # waits for one, which is what holds a fast sender back
-        self._line.body(served.like.form, buffer.views)
+        if cut is None:
+            self._line.body(served.like.form, buffer.views)
+        else:
+            self._line.body(cut, [buffer.views[0][: cut.nbytes]])
         return Request(
             number,
-            buffer.tensors,
+            buffer.tensors if cut is None else (buffer.tensors[0][: cut.nbytes],),
             served.stage,
             served.onward,
             functools.partial(self._answer, number),

@@ -20,14 +20,14 @@ import math
 import socket
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pareto.backends.base import BackendError, Layout, Tensors, check_seconds
+from pareto.backends.base import BYTES, BackendError, Layout, Tensors, check_seconds
 from pareto.backends.sealed import Sealed, beneath
 from pareto.messages import MAX_STAGES
 
@@ -85,17 +85,20 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A message's tensors without their values. `nbytes`: of the body."""
+    """A message's tensors without their values. `nbytes`: of the body; where it `varies`, the most."""
 
     specs: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
     descriptors: bytes
     nbytes: int
+    varies: bool = False
 
 
 def form(layout: Layout) -> Form:
     """The form of a layout. Raises BackendError for a dtype or rank that the format lacks."""
     if len(layout) > MAX_TENSORS:
         raise BackendError(f"{len(layout)} tensors in one message, at most {MAX_TENSORS}")
+    if len(layout) == 1 and layout[0][0] == BYTES:
+        return replace(_of_bytes(layout[0][1][0]), varies=True)
     parts, specs, nbytes = [], [], 0
     for dtype, shape in layout:
         if dtype not in _CODES:
@@ -109,6 +112,18 @@ def form(layout: Layout) -> Form:
 
 
 NOTHING = Form((), b"", 0)
+
+
+def _of_bytes(length: int) -> Form:
+    return form((("uint8", (length,)),))
+
+
+def cut(varying: Form, head: memoryview) -> Form:
+    """The form of the message with this header, for a form that varies. Raises BackendError for one that is longer."""
+    length = int.from_bytes(head[-8:], "big")
+    if length > varying.nbytes:
+        raise BackendError(f"{length} bytes came, at most {varying.nbytes} were expected")
+    return _of_bytes(length)
 
 
 def form_of(tensors: Tensors) -> Form:
@@ -173,6 +188,9 @@ class Likeness:
         head = HEADER.pack(*fixed, *_NO_STAGE, 0.0, form.nbytes)
         self.fingerprint, self.form = fingerprint, form
         self._before, self._after = head[: _NUMBER.start], head[_NUMBER.stop :]
+        if form.varies:
+            self._after = self._after[:-8]
+        self._until = _NUMBER.stop + len(self._after)
         self._any = len(fingerprint) == len(_NOBODY)
 
     def numbered(self, number: int) -> bytes:
@@ -181,7 +199,11 @@ class Likeness:
 
     def number(self, head: memoryview) -> int | None:
         """The request's number, if this is the header of such a request."""
-        if self._any and head[: _NUMBER.start] == self._before and head[_NUMBER.stop :] == self._after:
+        if (
+            self._any
+            and head[: _NUMBER.start] == self._before
+            and head[_NUMBER.stop : self._until] == self._after
+        ):
             return int.from_bytes(head[_NUMBER], "big")
         return None
 

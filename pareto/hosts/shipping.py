@@ -22,6 +22,7 @@ _TRAVELS = (
     "pareto/validation.py",
     "pareto/worker",
     "pareto/backends",
+    "pareto/codecs",
     "pareto/link",
     "partitions",
 )

@@ -1,0 +1,123 @@
+"""Affine quantisation: `int8` and `uint4`, with one scale for a tensor or one for each channel.
+
+    q = round(x / scale) + zero        x' = (q - zero) x scale        scale = (max - min) / levels
+
+with levels 255 or 15, and 0 always among the range, so that it is kept exactly (Jacob et al., Quantization and
+Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, CVPR 2018, section 2.1). The range is that
+of each tensor, in each request. Scales and zeros of all tensors travel as one tensor behind them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pareto.backends.base import BackendError, Layout, Tensors
+from pareto.codecs.base import FLOATS, check
+
+_HALF = 0.4999
+"""Added before the fraction is cut off. With a whole half, a largest value could round up past the highest level."""
+_BITS = {"int8": 8, "uint4": 4}
+
+
+class Affine:
+    """Floats as whole numbers of so many bits, 8 or 4; what is no float is left as it is."""
+
+    def __init__(self, bits: int, *, by_channel: bool) -> None:
+        self._bits = bits
+        self._levels = 2**bits - 1
+        self._by_channel = by_channel
+
+    def encoded(self, layout: Layout) -> Layout:
+        coded = [self._coded(shape) if dtype in FLOATS else (dtype, shape) for dtype, shape in layout]
+        scales = sum(self._scales(shape) for dtype, shape in layout if dtype in FLOATS)
+        return (*coded, ("float32", (scales, 2))) if scales else tuple(coded)
+
+    def encode(self, tensors: Tensors) -> Tensors:
+        coded, parameters = [], []
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                numbers, scales = self._quantised(tensor)
+                coded.append(numbers if self._bits == 8 else _packed(numbers))
+                parameters.append(scales)
+            else:
+                coded.append(tensor)
+        if not parameters:
+            return tuple(coded)
+        scales = torch.cat(parameters)
+        if not scales.isfinite().all():
+            raise BackendError("a payload with values that are not finite cannot be quantised")
+        return (*coded, scales)
+
+    def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
+        check(tensors, self.encoded(layout))
+        decoded, at = [], 0
+        for number, (dtype, shape) in enumerate(layout):
+            tensor = tensors[number]
+            if dtype in FLOATS:
+                count = self._scales(shape)
+                scale, zero = tensors[-1][at : at + count].unbind(1)
+                at += count
+                numbers = tensor if self._bits == 8 else _unpacked(tensor, shape)
+                tensor = self._restored(numbers, scale, zero).to(getattr(torch, dtype))
+            decoded.append(tensor)
+        return tuple(decoded)
+
+    def _coded(self, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+        if self._bits == 8:
+            return "uint8", shape
+        return "uint8", ((_count(shape) + 1) // 2,)
+
+    def _scales(self, shape: tuple[int, ...]) -> int:
+        """How many scales a tensor has: one a channel where it has channels, the second dimension."""
+        return shape[1] if self._by_channel and len(shape) > 1 else 1
+
+    def _quantised(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers, uint8 of the tensor's shape; and scale and zero of each channel, or of all: (scales, 2)."""
+        if not tensor.numel():
+            empty = torch.ones(self._scales(tuple(tensor.shape)), 2)
+            return tensor.to(torch.uint8), empty
+        values = tensor if tensor.dtype == torch.float32 else tensor.to(torch.float32)
+        if self._by_channel and tensor.dim() > 1:
+            flat = values.flatten(2) if values.dim() > 2 else values.unsqueeze(2)
+            low, high = flat.amin(dim=(0, 2)), flat.amax(dim=(0, 2))
+        else:
+            low, high = (each.reshape(1) for each in torch.aminmax(values))
+        low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+        scale = (high - low) / self._levels
+        scale[scale == 0] = 1.0
+        zero = torch.round(-low / scale)
+        numbers = torch.addcmul(_beside(zero + _HALF, values), values, _beside(1 / scale, values))
+        return numbers.to(torch.uint8), torch.stack((scale, zero), dim=1)
+
+    def _restored(self, numbers: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+        return numbers.to(torch.float32).sub_(_beside(zero, numbers)).mul_(_beside(scale, numbers))
+
+
+def _beside(values: Tensor, tensor: Tensor) -> Tensor:
+    """One value, or one for each channel, in the shape that broadcasts over the tensor."""
+    return values.reshape(1, -1, *[1] * (tensor.dim() - 2)) if tensor.dim() > 1 else values[0]
+
+
+def _packed(numbers: Tensor) -> Tensor:
+    """Numbers from 0 to 15, two a byte, the first in the low bits."""
+    flat = numbers.reshape(-1)
+    if len(flat) % 2:
+        flat = torch.cat((flat, flat.new_zeros(1)))
+    return flat[0::2] | (flat[1::2] << 4)
+
+
+def _unpacked(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
+    numbers = torch.stack((packed & 15, packed >> 4), dim=1).reshape(-1)
+    return numbers[: _count(shape)].reshape(shape)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
+def step(name: str, variant: str) -> Affine:
+    return Affine(_BITS[name], by_channel=variant == "channel")

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+import torch
+from syrupy.assertion import SnapshotAssertion
+
+from pareto.backends.base import BYTES, BackendError, Tensors, layout
+from pareto.codecs import registry
+from pareto.codecs.registry import Codec, parse
+
+LOSSLESS = (
+    "none",
+    "zstd",
+    "zstd:1",
+    "lz4",
+    "lz4:9",
+    "blosc2",
+    "blosc2:zstd:5:bitshuffle",
+    "blosc2:lz4:1:noshuffle",
+)
+LOSSY = ("fp16", "bf16", "int8", "int8:channel", "uint4", "uint4:channel")
+JOINED = ("int8+zstd", "uint4:channel+lz4", "fp16+blosc2", "bf16+zstd:19")
+SHAPES = {"map": (2, 5, 7, 3), "vector": (3, 10), "one": (1, 1), "flat": (9,), "scalar": ()}
+
+
+def payload(*shapes: tuple[int, ...], seed: int = 0) -> Tensors:
+    drawn = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(shape, generator=drawn).relu() * 3 - 0.5 for shape in shapes)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("none", "none"),
+        ("fp16", "fp16"),
+        ("int8:channel", "int8:channel"),
+        ("zstd", "zstd:3"),
+        ("zstd:19", "zstd:19"),
+        ("lz4", "lz4"),
+        ("blosc2", "blosc2:blosclz:9:shuffle"),
+        ("int8+zstd", "int8+zstd:3"),
+        ("int8:channel+blosc2:lz4:5:bitshuffle", "int8:channel+blosc2:lz4:5:bitshuffle"),
+    ],
+)
+def test_a_codec_has_one_text(text: str, canonical: str) -> None:
+    assert parse(text).text == canonical
+    assert parse(canonical) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "gzip", "zstd:0", "zstd:23", "zstd:", "int8+fp16", "zstd+int8", "none+zstd", "zstd+lz4", "int8++zstd",
+     "fp16:channel", "blosc2:blosclz", "blosc2:blosclz:9:sort", "lz4:99", "int8 ", "INT8"],
+)  # fmt: skip
+def test_what_is_no_codec_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no codec"):
+        parse(text)
+
+
+def test_the_refusal_says_what_there_is(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as refused:
+        parse("gzip")
+    assert str(refused.value) == snapshot
+
+
+@pytest.mark.parametrize("text", [*LOSSLESS, *LOSSY, *JOINED])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_what_was_encoded_is_decoded_in_the_same_layout(text: str, shape: tuple[int, ...]) -> None:
+    codec, tensors = parse(text), payload(shape, (4, 3))
+    encoded = codec.encode(tensors)
+    expected = codec.encoded(layout(tensors))
+    if expected[0][0] == BYTES:
+        ((dtype, (length,)),) = layout(encoded)
+        assert dtype == "uint8" and length <= expected[0][1][0]
+    else:
+        assert layout(encoded) == expected
+    decoded = codec.decode(encoded, layout(tensors))
+    assert layout(decoded) == layout(tensors)
+    if codec.lossless:
+        assert all(map(torch.equal, decoded, tensors))
+
+
+@pytest.mark.parametrize("text", LOSSLESS)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.bfloat16, torch.float16])
+def test_without_loss_every_dtype_comes_back_to_the_last_bit(text: str, dtype: torch.dtype) -> None:
+    tensors = (payload((3, 40))[0].mul(20).to(dtype),)
+    decoded = parse(text).decode(parse(text).encode(tensors), layout(tensors))
+    assert torch.equal(decoded[0], tensors[0])
+
+
+@pytest.mark.parametrize("text", [*LOSSLESS, *LOSSY])
+def test_what_is_no_float_is_never_lost(text: str) -> None:
+    image = (torch.arange(60, dtype=torch.uint8).reshape(1, 3, 4, 5),)
+    codec = parse(text)
+    assert torch.equal(codec.decode(codec.encode(image), layout(image))[0], image[0])
+
+
+@pytest.mark.parametrize(("text", "levels"), [("int8", 255), ("uint4", 15)])
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_quantised_values_are_off_by_half_a_level_at_most(text: str, levels: int, by_channel: bool) -> None:
+    values = payload((2, 6, 11, 5))[0] * torch.tensor([1.0, 10, 0.1, 3, 1e-6, 0]).reshape(1, 6, 1, 1)
+    codec = parse(f"{text}:channel" if by_channel else text)
+    (decoded,) = codec.decode(codec.encode((values,)), layout((values,)))
+    over = (0, 2, 3) if by_channel else (0, 1, 2, 3)
+    low, high = values.amin(over, keepdim=True).clamp(max=0), values.amax(over, keepdim=True).clamp(min=0)
+    step = (high - low) / levels
+    assert ((decoded - values).abs() <= 0.502 * step + 1e-9).all()
+    assert (decoded[values == 0] == 0).all()
+
+
+def test_uint4_is_packed_as_documented() -> None:
+    values = (torch.tensor([0.0, 1, 2, 3, 15]),)
+    packed, scales = parse("uint4").encode(values)
+    assert packed.tolist() == [0 | 1 << 4, 2 | 3 << 4, 15]
+    assert scales.tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize(("text", "share"), [("fp16", 2), ("bf16", 2), ("int8", 4), ("uint4", 8)])
+def test_a_codec_sends_as_few_bytes_as_it_says(text: str, share: int) -> None:
+    tensors = payload((1, 8, 16, 16))
+    scales = 8 if text in ("int8", "uint4") else 0
+    assert sum(each.nbytes for each in parse(text).encode(tensors)) == tensors[0].nbytes // share + scales
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_is_not_quantised(value: float) -> None:
+    with pytest.raises(BackendError, match="not finite"):
+        parse("int8").encode((torch.tensor([1.0, value]),))
+
+
+def test_equal_values_are_kept() -> None:
+    for values in (torch.zeros(3, 4), torch.full((3, 4), 2.5), torch.full((3, 4), -7.0)):
+        (decoded,) = parse("int8").decode(parse("int8").encode((values,)), layout((values,)))
+        assert torch.allclose(decoded, values)
+
+
+@pytest.mark.parametrize("text", [*LOSSY, *LOSSLESS[1:], *JOINED])
+def test_another_layout_is_refused(text: str) -> None:
+    codec, tensors = parse(text), payload((2, 5, 7, 3))
+    encoded = codec.encode(tensors)
+    for wrong in (
+        (),
+        (*encoded, *encoded),
+        (encoded[0].reshape(1, *encoded[0].shape), *encoded[1:]),
+        (encoded[0].to(torch.int32), *encoded[1:]),
+    ):
+        with pytest.raises(BackendError):
+            codec.decode(wrong, layout(tensors))
+
+
+@pytest.mark.parametrize("text", LOSSLESS[1:])
+def test_damaged_bytes_are_refused_in_one_line_or_give_the_layout(text: str) -> None:
+    codec, tensors = parse(text), payload((2, 5, 7, 3), (4, 3))
+    (frame,) = codec.encode(tensors)
+    drawn = torch.Generator().manual_seed(1)
+    cut = [frame[:length] for length in (0, 3, 4, 20, len(frame) // 2, len(frame) - 1)]
+    longer = [torch.cat((frame, frame[:9]))]
+    for wrong in cut + longer:
+        with pytest.raises(BackendError) as refused:
+            codec.decode((wrong.clone(),), layout(tensors))
+        assert "\n" not in str(refused.value)
+    for _ in range(300):
+        wrong = frame.clone()
+        place = torch.randint(len(frame), (3,), generator=drawn)
+        wrong[place] = torch.randint(256, (3,), generator=drawn, dtype=torch.uint8)
+        try:
+            assert layout(codec.decode((wrong,), layout(tensors))) == layout(tensors)
+        except BackendError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("text", LOSSLESS[1:])
+def test_a_bomb_is_refused_before_it_is_unpacked(text: str) -> None:
+    codec = parse(text)
+    large, small = (torch.zeros(1 << 22),), (torch.zeros(500),)
+    (frame,) = codec.encode(large)
+    assert len(frame) < large[0].nbytes // 100
+    frame = frame[: codec.encoded(layout(small))[0][1][0]]
+    with pytest.raises(BackendError):
+        codec.decode((frame,), layout(small))
+
+
+def test_a_zstd_frame_that_does_not_say_its_size_is_refused() -> None:
+    import zstandard
+
+    writer = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    data = writer.compress(bytes(400)) + writer.flush()
+    with pytest.raises(BackendError, match="400 were expected"):
+        parse("zstd").decode(
+            (torch.frombuffer(bytearray(data), dtype=torch.uint8),), layout((torch.zeros(100),))
+        )
+
+
+def test_lengths_of_parts_beyond_the_frame_are_refused() -> None:
+    frame = torch.frombuffer(bytearray(struct.pack("<I", 1 << 31) + bytes(50)), dtype=torch.uint8)
+    with pytest.raises(BackendError, match="its parts are longer"):
+        parse("lz4").decode((frame,), layout(payload((5,), (5,))))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    assert Codec("int8+zstd:3").missing == "zstandard"
+    assert Codec("int8").missing == ""
