@@ -89,12 +89,15 @@ TRIALS = _table(
         95th percentile; needs at least 130 requests
     not negative: edge_s
         median compute time of the edge's stage, on the edge's clock
+    not negative: encode_s decode_s
+        median of what all hosts together took for a request to encode what they sent, and to decode what came, each on
+        its own clock. Empty without a codec
     not negative: serialize_s
         median processor time of the threads that turn tensors into bytes, without their waits. For rpc it is
         that of the asynchronous call on the sender's side, which also hands the tensors over; serializing the
         answer is in `network_s`
     number: network_s
-        the rest of a request's latency without its own edge, serialize, middle and server times, median over
+        the rest of a request's latency without its own edge, codec, serialize, middle and server times, median over
         the requests. It contains the links, the kernels, and every wait for a processor between the stages. A
         request with a negative rest makes the trial `invalid`
     not negative: middle_s
@@ -108,7 +111,8 @@ TRIALS = _table(
         `invalid` if that makes up 5 % of the latency. Empty where the host runs no unit
     not negative: latency_bound_s
         what the stages compute for a request (the median of all together, or the sum of their baselines if
-        that is less) + over each link: delay out + delay back + payload / rate out + result / rate back
+        that is less) + over each link: delay out + delay back + payload / rate out + result / rate back. With a codec:
+        its times are added, and what it sends counts in place of the payload
     positive: throughput_ips
         images per second with many requests in flight, in steady state: from the first completion to the last
         one before the last request began. Filling and draining the steps do not count. With N in flight the
@@ -459,13 +463,21 @@ FORMS = {
 
 
 def cell_name(
-    model: str, cuts: Iterable[int], backend: str, netem: str, batch_size: int, in_flight: str
+    model: str,
+    cuts: Iterable[int],
+    backend: str,
+    netem: str,
+    batch_size: int,
+    in_flight: str,
+    codec: str = "none",
 ) -> str:
     """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`."""
     point = "+".join(f"{cut:02d}" for cut in cuts)
     depth = "" if in_flight == "auto" else f"-d{in_flight}"
+    coded = "" if codec in ("", "none") else f"-{codec}"
     # Not every system takes a colon in the name of a file.
-    return f"{model}-k{point}-{backend.replace(':', '.')}-{netem}-b{batch_size}{depth}"
+    sent = f"{backend}{coded}".replace(":", ".")
+    return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}"
 
 
 def trial_name(cell: str, number: int) -> str:

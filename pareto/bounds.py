@@ -21,8 +21,9 @@ from pareto.link.trace import MAX_RATE_BPS
 class Crossing:
     """What a request and its result put on a link.
 
-    seen: the part of the link's traces that passed meanwhile. own: the profile is the link as it was measured, not one
-    that was asked for. filled: TCP runs at its rate.
+    payload_bytes: of the tensors. wire_bytes: of what a codec makes of them; None without one. seen: the part of the
+    link's traces that passed meanwhile. own: the profile is the link as it was measured, not one that was asked for.
+    filled: TCP runs at its rate.
     """
 
     link: str
@@ -32,6 +33,12 @@ class Crossing:
     seen: Span = STILL
     own: bool = False
     filled: bool = True
+    wire_bytes: float | None = None
+
+    @property
+    def sent_bytes(self) -> float:
+        """What is sent of a request's payload."""
+        return self.payload_bytes if self.wire_bytes is None else self.wire_bytes
 
     def as_probed(self, readings: Sequence[Reading]) -> Crossing:
         """The same over a link as fast as its fastest reading; over the profile's where no reading says, or it changes.
@@ -69,7 +76,7 @@ class Crossing:
     @property
     def usual_s(self) -> float:
         """What the slower direction needs for one request at TCP's goodput: to foresee, not to bound."""
-        sizes = zip(self.profile.typical.directions, (self.payload_bytes, self.result_bytes), strict=True)
+        sizes = zip(self.profile.typical.directions, (self.sent_bytes, self.result_bytes), strict=True)
         return (
             max(8 * nbytes / direction.rate_bps if direction.rate_bps else 0.0 for direction, nbytes in sizes)
             / GOODPUT
@@ -78,7 +85,7 @@ class Crossing:
     def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
         out, back = self.profile.directions
         return (
-            _least_transfer_s(out, self.payload_bytes, self.seen, bucket),
+            _least_transfer_s(out, self.sent_bytes, self.seen, bucket),
             _least_transfer_s(back, self.result_bytes, self.seen, bucket),
         )
 
@@ -109,7 +116,7 @@ def _at_rate(
     return replace(direction, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
 
 
-def _least_transfer_s(direction: Direction, nbytes: int, seen: Span, bucket: Bucket | None) -> float:
+def _least_transfer_s(direction: Direction, nbytes: float, seen: Span, bucket: Bucket | None) -> float:
     # A reordered packet passes by the line.
     queued = (1 - direction.reorder) * nbytes
     if direction.trace is not None:

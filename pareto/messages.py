@@ -207,6 +207,7 @@ class Split:
     cuts: tuple[Count, ...]
     batch_size: Positive
     backend: str
+    codec: str = "none"
 
     def units(self, position: int, last: int) -> tuple[int, int]:
         """The points between which the host at `position` computes; `last`: the model's last point."""
@@ -219,7 +220,8 @@ class Split:
 
     def __str__(self) -> str:
         cuts = "+".join(map(str, self.cuts))
-        return f"point {cuts} at batch size {self.batch_size} over {self.backend}"
+        codec = "" if self.codec == "none" else f" with codec {self.codec}"
+        return f"point {cuts} at batch size {self.batch_size} over {self.backend}{codec}"
 
 
 @dataclass
@@ -359,6 +361,22 @@ class TcpConnection:
     tcp_delivery_rate_bps: LineRate | None
 
 
+@dataclass
+class Coded:
+    """What a host's codec did for each request of both phases, in order: the latency phase's come first.
+
+    decode_s: on what came; encode_s: on what it sent. wire_bytes: of the encoded payload that it sent.
+    """
+
+    decode_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
+    encode_s: list[Seconds]
+    wire_bytes: list[Count]
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in vars(self).values()}) > 1:
+            raise ValueError("its columns have different lengths")
+
+
 @dataclass(kw_only=True)
 class Usage:
     """What a host used in a trial.
@@ -366,7 +384,7 @@ class Usage:
     trial_window: from its first run to its last. throughput_window: the steady part of the throughput phase, with the
     number of requests that ended in it after its beginning, and the seconds that the host computed meanwhile.
     steady_s: the least time from one run to the next in steady work. gpu_s: the median of a run.
-    Bytes and retransmitted segments are of the interface to the host behind.
+    Bytes and retransmitted segments are of the interface to the host behind. coded: None without a codec.
     """
 
     cpu_percent: Percent | None
@@ -381,6 +399,7 @@ class Usage:
     sent_bytes: Difference | None
     received_bytes: Difference | None
     retransmits: Difference | None
+    coded: Coded | None = None
 
     def __post_init__(self) -> None:
         window = self.throughput_window
@@ -392,11 +411,12 @@ class Usage:
 class GetUsage(Request[Usage], op="usage"):
     """Every host but the edge: what it used since `LoadStage`; CPU time since the last such request.
 
-    Its throughput window spans the first `steady` of the last `requests` runs.
+    Its throughput window spans the first `steady` of the last `requests` runs; `coded` is of the last `coded` runs.
     """
 
     requests: int = 0
     steady: int = 0
+    coded: int = 0
 
 
 @dataclass
@@ -413,7 +433,8 @@ class TrialReport(Usage):
 
     work_s: what all hosts compute for a request (the median of the sums). stages_s: of each host behind the edge that
     took part. sequential_ips: images per second with one request in flight. top1: the share of right classes in
-    `top1_images` images. measured_s: how long both phases took.
+    `top1_images` images. agreement, output_error: as in trials.csv. measured_s: how long both phases took. With a codec
+    work_s has its times too, and so have stages_s, where the edge cannot tell them from computing.
     """
 
     trial_window: Window
@@ -440,6 +461,9 @@ class TrialReport(Usage):
     tolerance: Finite
     top1: Share | None
     top1_images: Count | None
+    agreement: Share | None = None
+    agreement_images: Count | None = None
+    output_error: Annotated[float, Bounds(0, 1e18)] | None = None
     measured_s: Seconds
     tcp: TcpConnection | None
 

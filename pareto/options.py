@@ -156,6 +156,12 @@ _OPTIONS = (
     Option("budget", "Add rounds as long as they fit into this time, such as 20min.", None, unit="min"),
     Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
     Option(
+        "codecs",
+        "What is done to payloads to send less, with commas: none,fp16,bf16,int8,uint4,zstd,lz4,blosc2,int8+lz4.",
+        ("none",),
+        name="codec",
+    ),
+    Option(
         "depths",
         "Requests in flight in the throughput phase, with commas: auto,1,8.",
         ("auto",),

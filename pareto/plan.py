@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pareto import bounds
+from pareto.codecs.registry import NONE
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -51,7 +52,8 @@ class ModelFacts:
 
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
     cuts to measure, a point for each link. input: dtype of the images. images: how many each trial must see, where
-    their labels are known. notes: lines for the user.
+    their labels are known. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
+    sends.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -61,6 +63,18 @@ class ModelFacts:
     input: str = "uint8"
     images: int = 0
     notes: tuple[str, ...] = ()
+    wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def crosses(self, cuts: Sequence[int]) -> bool:
+        """Whether a split sends anything over a link."""
+        return cuts[0] < len(self.points) - 1
+
+    def wire_bytes(self, cut: int, codec: str) -> float | None:
+        """What a codec sends of an image's payload at a point, as far as that is known; None without a codec."""
+        if codec == NONE:
+            return None
+        shares = self.wire_shares.get(codec)
+        return self.points[cut][1] * (shares[cut] if shares else 1.0)
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,10 @@ class Plan:
 
 
 def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
-    """Every cell of the sweep, in order. netems: the networks' names."""
+    """Every cell of the sweep, in order. netems: the networks' names.
+
+    Where nothing crosses a link there is nothing to encode: one cell, without a codec.
+    """
     return [
         Cell(
             model,
@@ -119,13 +136,15 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
             backend,
             netem,
             batch_size,
-            in_flight=depth,
+            codec,
+            depth,
         )
         for model, facts in models.items()
         for netem in netems
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
         for depth in sweep.depths
+        for codec in (sweep.codecs if facts.crosses(cuts) else (NONE,))
         for backend in sweep.backends
     ]
 
@@ -151,12 +170,17 @@ def crossings(
             result_bytes,
             span,
             filled=profile.tcp_fills and profile.period_s is None,
+            wire_bytes=_times(model.wire_bytes(cut, cell.codec), cell.batch_size),
         )
         for cut, profile, name, span in zip(
             cell.cuts, network, links, seen or [probe.STILL] * len(links), strict=True
         )
         if cut < last
     ]
+
+
+def _times(image_bytes: float | None, batch_size: int) -> float | None:
+    return None if image_bytes is None else image_bytes * batch_size
 
 
 def reach(
@@ -173,7 +197,7 @@ def reach(
     used_s = [
         stage_s + SENDING_S * ((place > 0) + (place < len(crossed))) for place, stage_s in enumerate(stages_s)
     ]
-    carried_s = RELAY_S_PER_BYTE * sum(crossing.payload_bytes + crossing.result_bytes for crossing in crossed)
+    carried_s = RELAY_S_PER_BYTE * sum(crossing.sent_bytes + crossing.result_bytes for crossing in crossed)
     links_s = [seconds for crossing in crossed for seconds in crossing.occupied_s]
     bound_s = max(stages_s[0] / edge_cpu, *stages_s[1:], *links_s, 0.0)
     return bound_s / max(bound_s, used_s[0] / edge_cpu, *used_s[1:], (sum(used_s) + carried_s) / cores)

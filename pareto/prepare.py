@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -17,9 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import partitions
-from pareto import feed
+from pareto import coding, feed
+from pareto.codecs import registry as codec_registry
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
+from pareto.splits import Split
 from pareto.sweep import AUTO, Sweep
 from pareto.yaml_file import Keys, YamlFile
 from partitions import model as partitioned
@@ -121,11 +124,11 @@ def _input(name: str, sweep: Sweep) -> str:
     return "uint8" if registry.entry(name).input_shape[0] in IMAGE_CHANNELS else "float32"
 
 
-def prepare(name: str, sweep: Sweep) -> Prepared:
-    """All that a sweep needs of a model, made now. Raises UserError."""
+def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
+    """All that a sweep needs of a model, made now. splits: where codecs are used. Raises UserError."""
     try:
         with scratch.folder() as folder:
-            return _prepare(recipe(name, sweep), sweep, folder)
+            return _prepare(recipe(name, sweep), sweep, folder, splits)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(
@@ -136,7 +139,7 @@ def prepare(name: str, sweep: Sweep) -> Prepared:
         weights.give_back_freed()
 
 
-def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
+def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
     dataset = feed.open_dataset(sweep)
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
@@ -146,11 +149,18 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
     data, inputs, compute_s = {}, {}, float("inf")
+    codecs = [codec for codec in map(codec_registry.parse, sweep.codecs) if codec.names]
+    shares: dict[str, tuple[float, ...]] = {}
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed.feed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)
         images = fed.feed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
+        if codecs:
+            shares = coding.wire_shares(model, tensors["inputs"], splits, codecs)
+            nbytes = fed.feed.count(batch_size) * batch_size * result_bytes
+            _check_references(model.name, nbytes * len(coding.lossy(codecs)) * len(splits))
+            tensors |= coding.references(model, tensors["inputs"], splits, codecs)
         save_file(tensors, folder / "data.part")
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
@@ -168,6 +178,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path) -> Prepared:
             input=recipe.input,
             images=fed.labelled,
             notes=fed.notes,
+            wire_shares=shares,
         ),
         {
             "weights": sweep.weights,
@@ -196,6 +207,14 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
             f"{batches * batch_size} images for {name} at batch size {batch_size} are, with its answers, "
             f"{nbytes / 2**30:.1f} GiB, more than the {MAX_DATA_BYTES >> 30} GiB that a host is to hold: "
             "give fewer --images, or a smaller --batch-size"
+        )
+
+
+def _check_references(name: str, nbytes: int) -> None:
+    if nbytes > MAX_DATA_BYTES:
+        raise UserError(
+            f"the results of {name} with each codec at each point are {nbytes / 2**30:.1f} GiB, more than the "
+            f"{MAX_DATA_BYTES >> 30} GiB that a host is to hold: give fewer --images, --points or codecs"
         )
 
 

@@ -137,7 +137,7 @@ class Job:
             if self._simulation is not None:
                 self._simulation.prepare(name, sweep)
             else:
-                self._prepared[name] = prepare(name, sweep)
+                self._prepared[name] = prepare(name, sweep, measured[name])
         facts = {}
         for name, model in self._models.items():
             added = set(measured[name]).difference(chosen[name])

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.hosts.host import TcpSettings
@@ -229,7 +230,7 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
             f"{duration(wall_s)}: {what}"
         )
     for row in tally.faulty[:LISTED_FAULTS]:
-        apart = _apart(row["batch_size"], row["in_flight_asked"])
+        apart = _apart(row["batch_size"], row["in_flight_asked"], row["codec"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(tally.faulty) > LISTED_FAULTS:
@@ -285,14 +286,15 @@ def _tcp(tcp: TcpSettings) -> str:
 
 
 def _named(cell: Cell) -> str:
-    apart = _apart(cell.batch_size, cell.in_flight)
+    apart = _apart(cell.batch_size, cell.in_flight, cell.codec)
     return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
 
 
-def _apart(batch_size: int, in_flight: str) -> str:
-    """The batch size and depth of a cell, where a sweep may have several."""
+def _apart(batch_size: int, in_flight: str, codec: str) -> str:
+    """The codec, batch size and depth of a cell, where a sweep may have several."""
+    coded = f" {codec}" if codec != NONE else ""
     batch = f" b{batch_size}" if batch_size > 1 else ""
-    return batch + (f" d{in_flight}" if in_flight != AUTO else "")
+    return coded + batch + (f" d{in_flight}" if in_flight != AUTO else "")
 
 
 _SENSED = (

@@ -22,6 +22,7 @@ from pydantic import (
 from analysis.schema import cell_name
 from pareto import DATA, profile_files
 from pareto.backends import registry
+from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError, one_line
 from pareto.hosts.host import MAX_HOSTS, TcpSettings
@@ -94,6 +95,11 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
+def _codecs(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The codecs by their canonical names, each once. Raises ValueError."""
+    return _each_once(tuple(codec_registry.parse(value).text for value in values))
+
+
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _SOME = Field(min_length=1, max_length=MOST_LISTED)
@@ -130,6 +136,9 @@ class Sweep(BaseModel):
     until: Annotated[float | None, quantity(units.share)] = _option("until", gt=0, lt=1)
     budget: Annotated[float | None, quantity(units.duration_s)] = _option("budget", gt=0, le=MOST_BUDGET_S)
     batch_sizes: Numbers = _option("batch_size")
+    codecs: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_codecs), _SOME] = _option(
+        "codec"
+    )
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
         "in_flight"
     )
@@ -233,7 +242,9 @@ class Cell:
     @property
     def id(self) -> str:
         """What the names of its files begin with."""
-        return cell_name(self.model, self.cuts, self.backend, self.netem, self.batch_size, self.in_flight)
+        return cell_name(
+            self.model, self.cuts, self.backend, self.netem, self.batch_size, self.in_flight, self.codec
+        )
 
 
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
@@ -297,6 +308,7 @@ def check_sweep(sweep: Sweep) -> Sweep:
     for depth in sweep.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
             raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
+    _check_codecs(sweep)
     for name in sweep.netems:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
@@ -312,6 +324,20 @@ def check_sweep(sweep: Sweep) -> Sweep:
                     f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
                 )
     return sweep
+
+
+def _check_codecs(sweep: Sweep) -> None:
+    """Raises UserError for codecs that cannot be used here."""
+    if sweep.codecs == (codec_registry.NONE,):
+        return
+    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
+        if is_used:
+            raise UserError(
+                f"--codec cannot be given with {where}, which forecasts payloads as they are: leave one out"
+            )
+    for text in sweep.codecs:
+        if missing := codec_registry.parse(text).missing:
+            raise UserError(f"--codec {text} needs the package {missing}: install requirements.txt")
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:

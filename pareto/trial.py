@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
 from pareto.link.probe import GOODPUT, Probed, Tolerance
 from pareto.link.units import show_rate
-from pareto.messages import TrialReport, Usage, WrongOutput
+from pareto.messages import Coded, Requests, TrialReport, Usage, WrongOutput
 from pareto.options import SLOWED
 from pareto.store import Row
 from pareto.sweep import Cell
@@ -40,6 +40,8 @@ _USUAL = Tolerance()
 MATTERS = 0.05
 """A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
 times as long as alone without any fault: other data was in the caches."""
+PACKET_BYTES, MORE_SENT, MORE_A_REQUEST_BYTES, MORE_BYTES = 1600, 1.1, 4096, 64 << 10
+"""A codec's bytes on the interface: headers of packets, a backend's own messages, acknowledgements, and the monitor."""
 Probes = Mapping[str, tuple[Probed, Probed]]
 """Of each link by name, before and after the trial."""
 Samples = Mapping[str, devices.Series]
@@ -84,13 +86,55 @@ class TrialResult:
         return dict(zip(self.hosts, (self.edge.edge_s, *self.edge.stages_s), strict=False))
 
     @cached_property
+    def coded(self) -> dict[str, Coded]:
+        """By role, of the hosts that have a codec: what it did for each request; the latency phase's come first."""
+        return {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
+
+    @cached_property
+    def codec_s(self) -> dict[str, float]:
+        """By role, what its codec takes for a request: the median of one phase, the lesser of both."""
+        first = len(self.edge.requests.latency.started_s)
+        return {
+            role: min(statistics.median(phase) for phase in (each[:first], each[first:]))
+            for role, coded in self.coded.items()
+            for each in [[sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)]]
+        }
+
+    def codec_times_s(self, name: str) -> list[float]:
+        """What all hosts took for each request of the latency phase: `encode_s` or `decode_s`; 0 without a codec."""
+        requests = len(self.edge.requests.latency.started_s)
+        return [
+            sum(getattr(coded, name)[number] for coded in self.coded.values()) for number in range(requests)
+        ]
+
+    def wire_bytes(self, role: str) -> float | None:
+        """What a host sends of a request's payload: the median of the latency phase; None without a codec."""
+        if role not in self.coded:
+            return None
+        return statistics.median(self.coded[role].wire_bytes[: len(self.edge.requests.latency.started_s)])
+
+    def crossed(self, crossings: Sequence[Crossing]) -> list[Crossing]:
+        """The crossings with what was sent over each link: the least that holds in both phases, for a bound."""
+        first = len(self.edge.requests.latency.started_s)
+        crossed = []
+        for role, crossing in zip(self.hosts, crossings, strict=False):
+            if (coded := self.coded.get(role)) is not None:
+                least = min(
+                    statistics.median(coded.wire_bytes[:first]), statistics.fmean(coded.wire_bytes[first:])
+                )
+                crossing = replace(crossing, wire_bytes=least)
+            crossed.append(crossing)
+        return crossed
+
+    @cached_property
     def best_s(self) -> dict[str, float]:
         """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial."""
         best = {}
         for role, median in self.compute_s.items():
             alone, steady = self.hosts[role].baseline_s, self.hosts[role].usage.steady_s
             # Steady work includes the waits for a slower step: without a baseline it is no measure.
-            best[role] = min(median if alone is None else alone, math.inf if steady is None else steady)
+            once = (median if alone is None else alone) + self.codec_s.get(role, 0.0)
+            best[role] = min(once, math.inf if steady is None else steady)
         return best
 
     @cached_property
@@ -103,17 +147,21 @@ class TrialResult:
     def work_s(self) -> float:
         """What all hosts compute for a request, for its bound: as in the trial, or as alone where that is less."""
         alone = [self.hosts[role].baseline_s or median for role, median in self.compute_s.items()]
-        return min(self.edge.work_s, sum(alone))
+        return min(self.edge.work_s, sum(alone) + sum(self.codec_s.values()))
 
     @cached_property
     def networks_s(self) -> list[float]:
         """What remains of each request's latency without all hosts' work; no two hosts' clocks are compared."""
         phase = self.edge.requests.latency
         columns = (phase.started_s, phase.finished_s, phase.edge_s, phase.serialize_s, phase.stages_s)
-        return [
+        rest = [
             finished_s - started_s - edge_s - serialize_s - sum(stages_s)
             for started_s, finished_s, edge_s, serialize_s, stages_s in zip(*columns, strict=True)
         ]
+        if not self.coded:
+            return rest
+        codec_s = zip(self.codec_times_s("encode_s"), self.codec_times_s("decode_s"), strict=True)
+        return [each - sum(both) for each, both in zip(rest, codec_s, strict=True)]
 
     @property
     def middle_s(self) -> float | None:
@@ -158,11 +206,43 @@ class TrialResult:
         return phases
 
 
+def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
+    """The edge's report with the later hosts' codecs taken out of the times of their stages, request by request.
+
+    later: of the hosts behind the edge. The edge has the sum of both, which is all that a reply says.
+    """
+    if not any(usage.coded for usage in later):
+        return report
+    codec_s = [
+        [sum(both) for both in zip(usage.coded.decode_s, usage.coded.encode_s, strict=True)]
+        for usage in later
+        if usage.coded is not None
+    ]
+
+    def apart(phase: Requests, first: int) -> Requests:
+        return replace(
+            phase,
+            stages_s=[
+                tuple(
+                    max(0.0, whole - codec_s[place][first + number]) if place < len(codec_s) else whole
+                    for place, whole in enumerate(stages_s)
+                )
+                for number, stages_s in enumerate(phase.stages_s)
+            ],
+        )
+
+    phases = report.requests
+    lone = apart(phases.latency, 0)
+    phases = replace(phases, latency=lone, throughput=apart(phases.throughput, len(lone.started_s)))
+    stages_s = tuple(max(1e-9, statistics.median(each)) for each in zip(*lone.stages_s, strict=True))
+    return replace(report, requests=phases, stages_s=stages_s)
+
+
 def stage_rows(
     cell: Cell, crossings: Sequence[Crossing], result: TrialResult, samples: Samples
 ) -> Iterator[Row]:
     """One row for each host that took part, without what names the trial."""
-    ends = (0, *cell.cuts)
+    ends, crossings = (0, *cell.cuts), result.crossed(crossings)
     shares = ("steal_percent", "others_percent", "wait_percent", "core_percent")
     kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
     for position, (role, compute_s) in enumerate(result.compute_s.items()):
@@ -207,6 +287,7 @@ def trial_row(
     if isinstance(result, WrongOutput):
         return {"status": "invalid", "reason": _output_fault(result), "max_abs_error": result.max_abs_error}
     samples = samples or {}
+    crossings = result.crossed(crossings)
     report, server = result.edge, result.hosts[SERVER].usage
     loads = {
         role: devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
@@ -239,6 +320,11 @@ def trial_row(
         **{name: value for name, value in plain(report).items() if name in TRIALS.columns},
         "status": "invalid" if reason else "ok",
         "reason": reason,
+        "wire_bytes": result.wire_bytes(EDGE) if EDGE in result.coded else report.payload_bytes,
+        **{
+            name: statistics.median(result.codec_times_s(name)) if result.coded else None
+            for name in ("encode_s", "decode_s")
+        },
         "serialize_s": report.serialize_s if crossings else None,
         "network_s": statistics.median(result.networks_s) if crossings else None,
         "middle_s": result.middle_s,
@@ -290,7 +376,7 @@ def _loaded_rate_bps(crossings: Sequence[Crossing], networks_s: Sequence[float])
     if out_s < LONG_S:
         return None
     transfer_s = min(networks_s) - (crossings[0].least_s - out_s)
-    return 8 * crossings[0].payload_bytes / transfer_s if transfer_s > 0 else None
+    return 8 * crossings[0].sent_bytes / transfer_s if transfer_s > 0 else None
 
 
 def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
@@ -327,13 +413,13 @@ def _load_fault(
         return ""
     (crossing,) = crossings
     expected_s = crossing.occupied_s[0] / GOODPUT
-    took_s = 8 * crossing.payload_bytes / loaded
+    took_s = 8 * crossing.sent_bytes / loaded
     allowed_s = (LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
     if took_s <= expected_s + allowed_s:
         return ""
     return (
         f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "
-        f"{show_rate(8 * crossing.payload_bytes / expected_s)}"
+        f"{show_rate(8 * crossing.sent_bytes / expected_s)}"
     )
 
 
@@ -342,14 +428,33 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
     phases = result.edge.requests
     requests = len(phases.latency.started_s) + len(phases.throughput.started_s)
     for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
-        for verb, nbytes, counted in (
-            ("sent", crossing.payload_bytes, host.usage.sent_bytes),
-            ("received", crossing.result_bytes, host.usage.received_bytes),
+        for verb, needed, counted in (
+            ("sent", _sent_bytes(host, requests * crossing.payload_bytes), host.usage.sent_bytes),
+            ("received", requests * crossing.result_bytes, host.usage.received_bytes),
         ):
-            needed = requests * nbytes
             if counted is None or counted < needed:
                 yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
                 break
+        else:
+            yield from _too_many_bytes(role, host, requests)
+
+
+def _sent_bytes(host: HostReport, payload_bytes: int) -> int:
+    return payload_bytes if host.usage.coded is None else sum(host.usage.coded.wire_bytes)
+
+
+def _too_many_bytes(role: str, host: HostReport, requests: int) -> Iterator[str]:
+    """A codec that says it sends less than it does would win by a lie."""
+    if host.usage.coded is None or host.usage.sent_bytes is None:
+        return
+    sent = sum(host.usage.coded.wire_bytes)
+    again = PACKET_BYTES * max(0, host.usage.retransmits or 0)
+    most = MORE_SENT * sent + MORE_A_REQUEST_BYTES * requests + again + MORE_BYTES
+    if host.usage.sent_bytes > most:
+        yield (
+            f"the {role}'s data interface sent {host.usage.sent_bytes} bytes, {requests} requests of the codec "
+            f"need {sent}: more crossed than it says, or something else used the link"
+        )
 
 
 def _output_fault(report: TrialReport | WrongOutput) -> str:

@@ -24,7 +24,7 @@ from pareto.probing import bare, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import AnyWorkers
 from pareto.sweep import AUTO, Cell, Sweep
-from pareto.trial import HostReport, TrialResult
+from pareto.trial import HostReport, TrialResult, without_codecs
 
 if TYPE_CHECKING:
     from pareto.prepare import Artifact, Prepared
@@ -226,7 +226,7 @@ class Workers(AnyWorkers):
     ) -> TrialResult | messages.WrongOutput:
         """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
         cell = trial.cell
-        split = Split(cell.cuts, cell.batch_size, cell.transport)
+        split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec)
         interfaces = {link.near.role: link.near.interface for link in self.links}
         staged = self._sessions.ask_all(
             {
@@ -270,10 +270,14 @@ class Workers(AnyWorkers):
         if isinstance(report, messages.WrongOutput):
             return report
         self._proven.add(cell)
+        requests = len(report.requests.throughput.started_s)
         served = messages.GetUsage(
-            len(report.requests.throughput.started_s), 1 + report.throughput_window_requests
+            requests,
+            1 + report.throughput_window_requests,
+            0 if report.coded is None else len(report.requests.latency.started_s) + requests,
         )
         usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
+        report = without_codecs(report, list(usages.values()))
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
         idle_power_w = self._devices.idle_power_w if self._devices is not None else {}

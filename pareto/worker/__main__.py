@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from pareto import messages
 from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
+from pareto.codecs import registry as codecs
 from pareto.jsonlines import Refused, serve
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
@@ -25,7 +26,7 @@ from pareto.worker import connections, device, host, trial, units
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
-from pareto.worker.served import NO_REQUEST, Runs, ServedStage, baseline_s
+from pareto.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
 from partitions import model as partitioned
 from partitions import weights
 from partitions.graph import TensorSpec
@@ -126,14 +127,20 @@ class Worker:
         split, position = request.split, request.position
         model, resident = self._loaded()
         start, end = split.units(position, _last(model))
+        codec = _codec(split)
         self._hold(resident, start, end)
         gc.collect()  # between trials: in a request it would be charged to that
         takes = _layout(model.points[start].payload, split.batch_size)
         run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
         self._runs = Runs()
         if position > 0 and split.reaches(position, _last(model)):
+            comes, coding = takes, None
+            if codec is not None:
+                sends_on = split.reaches(position + 1, _last(model))
+                comes, coding = codec.encoded(takes), Coding(codec, takes, sends_on=sends_on)
+                coding.decode(codec.encode(self._example(takes, split.batch_size)))  # its library is imported
             served = ServedStage(
-                self._device, resident, self._runs, self._fingerprint(split, position), takes
+                self._device, resident, self._runs, self._fingerprint(split, position), comes, coding
             )
             self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
         self._staged = split
@@ -174,7 +181,7 @@ class Worker:
             raise Refused(f"{split} is not what was staged")
         onward = self._onward(split, 0)
         data = self._data[split.batch_size]
-        return trial.run(onward or NoLink(), self._device, resident.stage, data, request)
+        return trial.run(onward or NoLink(), self._device, resident.stage, data, request, _codec(split))
 
     def probe(self, question: Question) -> Reading:
         if self._probe is None:
@@ -196,6 +203,7 @@ class Worker:
             throughput_window_requests=len(last) - 1 if last else None,
             throughput_busy_s=sum(ended - began for began, ended in last[1:]) if last else None,
             steady_s=self._runs.steady_s(),
+            coded=self._runs.coded(request.coded),
             **traffic,
         )
 
@@ -244,11 +252,24 @@ class Worker:
 
     def _fingerprint(self, split: Split, position: int) -> bytes:
         graph_digest = self._loaded()[0].graph_digest
-        return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size)
+        return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size, split.codec)
 
 
 def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
     return tuple((spec.dtype, spec.at(batch_size)) for spec in specs)
+
+
+def _codec(split: Split) -> codecs.Codec | None:
+    """The split's codec; None where payloads are sent as they are. Raises Refused."""
+    try:
+        codec = codecs.parse(split.codec)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if codec.missing:
+        raise Refused(
+            f"codec {codec.text} needs the package {codec.missing}, which this host lacks: install it"
+        )
+    return codec if codec.names else None
 
 
 def _last(model: partitioned.Outline) -> int:

@@ -33,7 +33,8 @@ OVERTIME = 4.0
 class Sample:
     """One request. Seconds; `started_s` and `finished_s` count from the start of the phase.
 
-    `stages_s` is of the later stages, in the order of the chain: empty where no other host took part.
+    `stages_s` is of the later stages, in the order of the chain: empty where no other host took part. A codec's times
+    there are within them.
     """
 
     started_s: float
@@ -41,6 +42,14 @@ class Sample:
     edge_s: float
     serialize_s: float
     stages_s: tuple[float, ...]
+    encode_s: float = 0.0
+    wire_bytes: int = 0
+    """With a codec, what the edge sent."""
+
+    @property
+    def busy_s(self) -> float:
+        """How long the edge's processor worked on the request before it was sent."""
+        return self.edge_s + self.encode_s
 
     @property
     def latency_s(self) -> float:
@@ -80,8 +89,17 @@ class NoLink:
     def close(self) -> None: ...
 
 
-def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: Length) -> Phase:
-    """Measure requests one after another, each from the input being ready to the result being there."""
+def latency(
+    client: Client,
+    compute: Compute,
+    inputs: Sequence[Tensor],
+    length: Length,
+    encode: Compute | None = None,
+) -> Phase:
+    """Measure requests one after another, each from the input being ready to the result being there.
+
+    encode: what is done to a payload before it is sent.
+    """
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
@@ -93,11 +111,14 @@ def latency(client: Client, compute: Compute, inputs: Sequence[Tensor], length: 
         started = time.perf_counter()
         payload = compute((inputs[which],))
         computed = time.perf_counter()
+        coded = _NOT_CODED
+        if encode is not None:
+            payload, coded = _encoded(encode, payload)
         serialize_s = client.send(number, payload)
         reply = client.receive()
         finished = time.perf_counter()
         check_order(reply, number)
-        samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
+        samples.append(_sample(origin, started, computed, finished, serialize_s, reply, coded))
         outputs.add(which, reply.tensors)
     return Phase(origin, samples, outputs.kept)
 
@@ -117,11 +138,13 @@ def throughput(
     length: Length,
     pace_s: float,
     depth: int,
+    encode: Compute | None = None,
 ) -> Phase:
     """Measure with `depth` requests in flight: this thread computes, one sends, one receives.
 
     `pace_s` is the foreseen time from one completion to the next and only decides how many requests are made. `length`
-    is that of the steady state: the requests that fill the steps, and those that drain them, come on top.
+    is that of the steady state: the requests that fill the steps, and those that drain them, come on top. A payload is
+    encoded by the thread that computes, while the one before it is sent.
     """
     foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / pace_s))
     least, wanted = (
@@ -130,8 +153,8 @@ def throughput(
     )
     permits = threading.Semaphore(depth)
     to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
-    sent: queue.SimpleQueue[tuple[int, float, float, float] | None] = queue.SimpleQueue()
-    started_at: list[tuple[float, float]] = []
+    sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
+    started_at: list[tuple[float, float, tuple[float, int]]] = []
     samples: list[Sample] = []
     outputs = _Outputs()
     faults: list[Exception] = []
@@ -146,7 +169,7 @@ def throughput(
             while (item := to_send.get()) is not None:
                 number, payload = item
                 serialize_s = client.send(number, payload)
-                sent.put((number, *started_at[number], serialize_s))
+                sent.put((number, serialize_s))
         except Exception as error:
             fail(error)
         finally:
@@ -155,11 +178,12 @@ def throughput(
     def receive() -> None:
         try:
             while (item := sent.get()) is not None:
-                number, started, computed, serialize_s = item
+                number, serialize_s = item
+                started, computed, coded = started_at[number]
                 reply = client.receive()
                 finished = time.perf_counter()
                 check_order(reply, number)
-                samples.append(_sample(origin, started, computed, finished, serialize_s, reply))
+                samples.append(_sample(origin, started, computed, finished, serialize_s, reply, coded))
                 permits.release()
                 outputs.add(number % len(inputs), reply.tensors)
         except Exception as error:
@@ -176,7 +200,10 @@ def throughput(
             if faults or late:
                 break
             payload = compute((inputs[number % len(inputs)],))
-            started_at.append((started, time.perf_counter()))
+            computed, coded = time.perf_counter(), _NOT_CODED
+            if encode is not None:
+                payload, coded = _encoded(encode, payload)
+            started_at.append((started, computed, coded))
             to_send.put((number, payload))
     finally:
         to_send.put(None)
@@ -235,10 +262,10 @@ def p95_s(samples: Sequence[Sample]) -> float | None:
 
 
 def busy_s(phase: Phase) -> float:
-    """Seconds that the edge computed within `window`."""
+    """Seconds that the edge computed within `window`, and encoded."""
     counted = steady(phase)
     first, last = counted[0].finished_s, counted[-1].finished_s
-    runs = ((sample.started_s, sample.started_s + sample.edge_s) for sample in phase.samples)
+    runs = ((sample.started_s, sample.started_s + sample.busy_s) for sample in phase.samples)
     return sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)
 
 
@@ -257,8 +284,24 @@ class _Outputs:
         self.kept.append((which, tensors))
 
 
+_NOT_CODED = 0.0, 0
+
+
+def _encoded(encode: Compute, payload: Tensors) -> tuple[Tensors, tuple[float, int]]:
+    """What is sent of a payload; the seconds that encoding took, and its bytes."""
+    began = time.perf_counter()
+    encoded = encode(payload)
+    return encoded, (time.perf_counter() - began, sum(tensor.nbytes for tensor in encoded))
+
+
 def _sample(
-    origin: float, started: float, computed: float, finished: float, serialize_s: float, reply: Reply
+    origin: float,
+    started: float,
+    computed: float,
+    finished: float,
+    serialize_s: float,
+    reply: Reply,
+    coded: tuple[float, int],
 ) -> Sample:
     return Sample(
         started_s=started - origin,
@@ -266,4 +309,6 @@ def _sample(
         edge_s=computed - started,
         serialize_s=serialize_s + reply.serialize_s,
         stages_s=reply.stages_s,
+        encode_s=coded[0],
+        wire_bytes=coded[1],
     )

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pareto.backends.base import Layout, Tensors
-from pareto.messages import Window
+from pareto.codecs.registry import Codec
+from pareto.messages import Coded, Window
 from pareto.worker.device import Device
 from pareto.worker.phases import MAX_THROUGHPUT_REQUESTS
 from pareto.worker.sensors.processor import throttled_s, throttling
@@ -37,11 +38,23 @@ class Runs:
     def __init__(self) -> None:
         self._began: float | None = None
         self._runs: deque[Window] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
+        self._coded: deque[tuple[float, float, int]] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
 
     def note(self, began: float, ended: float) -> None:
         if self._began is None:
             self._began = began
         self._runs.append((began, ended))
+
+    def note_coded(self, decode_s: float, encode_s: float, wire_bytes: int) -> None:
+        """What the codec did for a run."""
+        self._coded.append((decode_s, encode_s, wire_bytes))
+
+    def coded(self, requests: int) -> Coded | None:
+        """Of the last requests; None where there were not so many with a codec."""
+        if not 0 < requests <= len(self._coded):
+            return None
+        decode_s, encode_s, wire_bytes = map(list, zip(*list(self._coded)[-requests:], strict=True))
+        return Coded(decode_s, encode_s, wire_bytes)
 
     def trial_window(self) -> Window | None:
         """From the first run to the last."""
@@ -55,6 +68,26 @@ class Runs:
         return steady_s(list(self._runs))
 
 
+class Coding:
+    """What a host does to payloads around its stage: it decodes what comes, of the layout `takes`, and encodes what it
+    sends on, if it sends anything on."""
+
+    def __init__(self, codec: Codec, takes: Layout, *, sends_on: bool) -> None:
+        self._codec = codec
+        self._takes = takes
+        self._sends_on = sends_on
+
+    def decode(self, tensors: Tensors) -> Tensors:
+        return self._codec.decode(tensors, self._takes)
+
+    def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
+        """What leaves, and its bytes if it goes on."""
+        if not self._sends_on:
+            return tensors, 0
+        encoded = self._codec.encode(tensors)
+        return encoded, sum(tensor.nbytes for tensor in encoded)
+
+
 class ServedStage:
     """A stage behind the edge: whatever stage is resident, under this fingerprint.
 
@@ -62,20 +95,43 @@ class ServedStage:
     """
 
     def __init__(
-        self, device: Device, resident: ResidentStage, runs: Runs, name: bytes, takes: Layout = ()
+        self,
+        device: Device,
+        resident: ResidentStage,
+        runs: Runs,
+        name: bytes,
+        takes: Layout = (),
+        coding: Coding | None = None,
     ) -> None:
+        """takes: what comes over the link. coding: None without a codec."""
         self.fingerprint = name
         self.takes = takes
         self._device = device
         self._resident = resident
         self._runs = runs
+        self._coding = coding
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        """As in the protocol; with a codec the time includes its work."""
+        if self._coding is not None:
+            return self._run_coded(self._coding, tensors)
         began = time.perf_counter()
         outputs = self._device.run(self._resident.stage, tensors)
         ended = time.perf_counter()
         self._runs.note(began, ended)
         return outputs, ended - began
+
+    def _run_coded(self, coding: Coding, tensors: Tensors) -> tuple[Tensors, float]:
+        began = time.perf_counter()
+        payload = coding.decode(tensors)
+        decoded = time.perf_counter()
+        outputs = self._device.run(self._resident.stage, payload)
+        computed = time.perf_counter()
+        encoded, wire_bytes = coding.encode(outputs)
+        ended = time.perf_counter()
+        self._runs.note(began, ended)
+        self._runs.note_coded(decoded - began, ended - computed, wire_bytes)
+        return encoded, ended - began
 
 
 def baseline_s(run: Callable[[], object]) -> float:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
 
 from pareto.backends.base import Client, Tensors
-from pareto.messages import Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
+from pareto.codecs.registry import Codec
+from pareto.jsonlines import Refused
+from pareto.messages import Coded, Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
 from pareto.worker import connections, host, phases
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
@@ -20,31 +23,64 @@ from pareto.worker.served import steady_s
 from partitions import proof
 from partitions.stage import Stage
 
+LEVELS_SHARE = 0.1
+"""Of what a codec changes in the results, so much may differ between two kinds of processors."""
+
 
 @dataclass(frozen=True)
 class Data:
     """Inputs, each a batch of shape (batch, 3, H, W), float32 or uint8, and what the whole model makes of them.
 
-    labels: of each batch, shape (batch,), int64, where they are known.
+    labels: of each batch, shape (batch,), int64, where they are known. coded: by `Codec.coded_name`, what the model
+    that is cut there makes of them in one process, with a codec that loses something.
     """
 
     inputs: Sequence[Tensor]
     references: Sequence[Tensors]
     labels: Sequence[Tensor] | None = None
+    coded: Mapping[str, Sequence[Tensors]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
-        """From a data file's tensors: `inputs`, `reference0`, `reference1` and so on, `labels` where known."""
-        names = itertools.takewhile(tensors.__contains__, (f"reference{i}" for i in itertools.count()))
-        references = tuple(zip(*(tensors[name] for name in names), strict=True))
+        """From a data file's tensors: `inputs`, `reference0`, `reference1` and so on, `labels` where known.
+
+        What a codec makes of them is behind its name and a dot: `int8@7.reference0`.
+        """
+        names = list(itertools.takewhile(tensors.__contains__, (f"reference{i}" for i in itertools.count())))
+        coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
+
+        def answers(before: str) -> tuple[Tensors, ...]:
+            return tuple(zip(*(tensors[f"{before}{name}"] for name in names), strict=True))
+
         labels = tuple(tensors["labels"]) if "labels" in tensors else None
-        return cls(tuple(tensors["inputs"]), references, labels)
+        return cls(
+            tuple(tensors["inputs"]), answers(""), labels, {name: answers(f"{name}.") for name in coded}
+        )
+
+    def expected(self, codec: Codec | None, cuts: Sequence[int]) -> Sequence[Tensors]:
+        """What a split's results must be equal to. Raises Refused where it was not made."""
+        if codec is None or codec.lossless:
+            return self.references
+        name = codec.coded_name(cuts)
+        if name not in self.coded:
+            raise Refused(f"there is no reference for {name}")
+        return self.coded[name]
+
+    def tolerance(self, expected: Sequence[Tensors]) -> float:
+        """The largest error of a right result. On another kind of processor a value that lies between two levels of a
+        quantiser may fall on the other one: so, of what the codec itself changes, a small share is allowed."""
+        usual = min(proof.tolerance(reference) for reference in expected)
+        if expected is self.references:
+            return usual
+        changed = max(itertools.starmap(proof.max_abs_error, zip(expected, self.references, strict=True)))
+        return max(usual, LEVELS_SHARE * changed) if math.isfinite(changed) else usual
 
 
 def run(
-    client: Client, device: Device, stage: Stage, data: Data, request: RunTrial
+    client: Client, device: Device, stage: Stage, data: Data, request: RunTrial, codec: Codec | None = None
 ) -> TrialReport | WrongOutput:
     """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's."""
+    expected = data.expected(codec, request.split.cuts)
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
     peak.begin()
@@ -52,30 +88,39 @@ def run(
     connected = connections.to(request.peer)
     batch_size = data.inputs[0].shape[0]
     payload = compute((data.inputs[0],))
-    tolerance = min(proof.tolerance(reference) for reference in data.references)
+    tolerance = data.tolerance(expected)
+    encode = codec.encode if codec is not None and not alone else None
     payload_bytes = 0 if alone else sum(tensor.nbytes for tensor in payload)
-    warm = phases.latency(client, compute, data.inputs, Length(request.warmup_requests, 0.0))
-    error = _error([warm], data)
+    if encode is not None:
+        encode(payload)
+    warm = phases.latency(client, compute, data.inputs, Length(request.warmup_requests, 0.0), encode)
+    error = _error([warm], expected)
     if not error <= tolerance:
         return WrongOutput(error, tolerance)
     device.forget()
     before = host.counters(request.interface)
-    lone = phases.latency(client, compute, data.inputs, request.latency)
+    lone = phases.latency(client, compute, data.inputs, request.latency, encode)
     depth, pace_s = pace(lone, request.transfer_s, request.in_flight)
-    many = phases.throughput(client, compute, data.inputs, request.throughput, pace_s, depth)
+    many = phases.throughput(client, compute, data.inputs, request.throughput, pace_s, depth, encode)
     after = host.counters(request.interface)
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
     tcp = None if alone else connections.carried(connected, connections.to(request.peer))
-    top1, top1_images = _top1([warm, lone, many], data)
+    measured = [warm, lone, many]
+    top1, top1_images = _top1(measured, data)
+    agreement, images = _agreement(measured, data)
     return TrialReport(
         **figures(lone, many, batch_size),
         gpu_s=device.gpu_s(),
         payload_bytes=payload_bytes,
         result_bytes=0 if alone else sum(tensor.nbytes for tensor in lone.outputs[0][1]),
-        max_abs_error=_error([warm, lone, many], data),
+        max_abs_error=_error(measured, expected),
         tolerance=tolerance,
         top1=top1,
         top1_images=top1_images,
+        agreement=agreement,
+        agreement_images=images,
+        output_error=_output_error(measured, data),
+        coded=_coded([*lone.samples, *many.samples]) if encode is not None else None,
         **after.traffic_since(before),
         cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
         rss_bytes=host.resident_bytes(),
@@ -91,7 +136,8 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, fl
 
     lone: the latency phase. transfer_s, in_flight: as in `RunTrial`.
     """
-    slowest_s = max(*_per_stage(lone), transfer_s)
+    busy_s = statistics.median(sample.busy_s for sample in lone.samples)
+    slowest_s = max(busy_s, *_per_stage(lone), transfer_s)
     latency_s = statistics.median(sample.latency_s for sample in lone.samples)
     depth = in_flight or phases.in_flight(latency_s, slowest_s)
     return depth, max(slowest_s, latency_s / depth)
@@ -107,12 +153,12 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "loaded_latency_s": statistics.median(sample.latency_s for sample in phases.loaded(many)),
         "loaded_latency_p95_s": phases.p95_s(phases.loaded(many)),
         "edge_s": edge_s,
-        "work_s": statistics.median(sample.edge_s + sum(sample.stages_s) for sample in lone.samples),
+        "work_s": statistics.median(sample.busy_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": tuple(stages_s),
         "throughput_ips": phases.rate(many, batch_size),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        "steady_s": steady_s([(run.started_s, run.started_s + run.edge_s) for run in many.samples]),
+        "steady_s": steady_s([(run.started_s, run.started_s + run.busy_s) for run in many.samples]),
         "in_flight": many.depth,
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
@@ -127,12 +173,10 @@ def _per_stage(phase: Phase) -> list[float]:
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-def _error(measured: Sequence[Phase], data: Data) -> float:
-    """The largest deviation of any result of the trial from the whole model's."""
+def _error(measured: Sequence[Phase], expected: Sequence[Tensors]) -> float:
+    """The largest deviation of any result of the trial from what it must be."""
     errors = (
-        proof.max_abs_error(output, data.references[which])
-        for phase in measured
-        for which, output in phase.outputs
+        proof.max_abs_error(output, expected[which]) for phase in measured for which, output in phase.outputs
     )
     return max(errors, default=0.0)
 
@@ -147,7 +191,39 @@ def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | No
     return sum(int(each.sum()) for each in right) / images, images
 
 
+def _agreement(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | None]:
+    """The share of images whose top class is the whole model's, and of how many; None for what is no classification."""
+    results = {which: output[0] for phase in measured for which, output in phase.outputs}
+    if not results or any(logits.dim() != 2 for logits in results.values()):
+        return None, None
+    same = [
+        logits.argmax(1) == data.references[which][0].to(logits.device).argmax(1)
+        for which, logits in results.items()
+    ]
+    images = sum(map(len, same))
+    return sum(int(each.sum()) for each in same) / images, images
+
+
+def _output_error(measured: Sequence[Phase], data: Data) -> float | None:
+    """The norm of the results' difference from the whole model's, over the latter's; None if that is not finite."""
+    results = {which: output for phase in measured for which, output in phase.outputs}
+    off = whole = 0.0
+    for which, output in results.items():
+        for tensor, reference in zip(output, data.references[which], strict=True):
+            off += float((tensor.double() - reference.double()).square().sum())
+            whole += float(reference.double().square().sum())
+    error = math.sqrt(off / whole) if whole else math.inf if off else 0.0
+    return error if math.isfinite(error) else None
+
+
+def _coded(samples: Sequence[Sample]) -> Coded:
+    encode_s, wire_bytes = (
+        [getattr(sample, name) for sample in samples] for name in ("encode_s", "wire_bytes")
+    )
+    return Coded([0.0] * len(samples), encode_s, wire_bytes)
+
+
 def _columns(samples: Sequence[Sample]) -> Requests:
     return Requests(
-        **{field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
+        **{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(Requests)}
     )

@@ -228,3 +228,28 @@ def test_fresh_workers_cost_their_start_in_each_round_that_has_them() -> None:
     )
     assert each - never > 2.9 * plan.RESTART_S
     assert second - never == pytest.approx(plan.RESTART_S, rel=0.5)
+
+
+def test_codecs_are_cells_where_something_crosses() -> None:
+    wanted = make_sweep({"model": "m", "codec": "none,int8,zstd", "backend": "tcp"})
+    facts = ModelFacts((("input", 100), ("one", 400), ("last", 0)), 0.01, splits=((0,), (1,), (2,)))
+    made = [(cell.cuts, cell.codec) for cell in plan.cells(wanted, {"m": facts}, ["none"])]
+    assert made == [
+        *(((cut,), codec) for cut in (0, 1) for codec in ("none", "int8", "zstd:3")),
+        ((2,), "none"),
+    ]
+
+
+def test_a_crossing_has_what_the_codec_sends() -> None:
+    facts = ModelFacts(
+        (("input", 100), ("one", 400), ("last", 0)), 0.01, wire_shares={"int8": (0.25, 0.26, 1.0)}
+    )
+
+    def bytes_of(codec: str, batch_size: int = 1) -> tuple[float, float]:
+        cell = Cell("m", (1,), "one", "tcp", "none", batch_size, codec)
+        (crossing,) = plan.crossings(cell, facts, [Profile("x")], ["link"])
+        return crossing.payload_bytes, crossing.sent_bytes
+
+    assert bytes_of("none") == (400, 400)
+    assert bytes_of("int8", 2) == (800, pytest.approx(208))
+    assert bytes_of("zstd:3") == (400, 400), "nothing is known of it"

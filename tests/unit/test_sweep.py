@@ -67,6 +67,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"backend": "rpc", "secure": "tls,aes-gcm"}, "rpc"),
     ({"backend": "tcp:tls", "secure": "none,aes-gcm"}, "tcp:tls"),
     ({"backend": "rpc:tls"}, "'rpc:tls'"),
+    ({"codec": "gzip"}, "--codec 'gzip'"),
+    ({"codec": "none,int8+fp16"}, "'int8+fp16'"),
+    ({"codec": "int8", "search": True}, "--search"),
+    ({"codec": "int8", "testbed": "simulated"}, "--testbed simulated"),
     ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
     ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
 ]
@@ -349,3 +353,15 @@ def test_profiles_of_one_name_must_be_one(tmp_path: Path, snapshot: SnapshotAsse
         networks_of(wanted, 1)
     assert str(file) in str(refused.value)
     assert str(refused.value) == snapshot
+
+
+def test_codecs_have_one_name_each() -> None:
+    wanted = make_sweep({"model": "m", "codec": "none,zstd,zstd:3,int8+lz4"})
+    assert wanted.codecs == ("none", "zstd:3", "int8+lz4")
+    assert make_sweep({"model": "m"}).codecs == ("none",)
+
+
+def test_a_codec_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pareto.codecs.registry.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="needs the package lz4"):
+        make_sweep({"model": "m", "codec": "int8+lz4"})

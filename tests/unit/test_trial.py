@@ -13,10 +13,10 @@ from analysis.schema import TRIALS
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
-from pareto.messages import WrongOutput
+from pareto.messages import Coded, WrongOutput
 from pareto.options import SLOWED
 from pareto.sweep import Cell
-from pareto.trial import TrialResult, stage_rows, trial_row
+from pareto.trial import TrialResult, stage_rows, trial_row, without_codecs
 from tests.unit.reported import result_of
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
@@ -595,3 +595,53 @@ def test_steady_work_that_waits_for_another_step_is_no_measure_of_a_stage_withou
 def test_the_bound_has_what_stages_take_alone_where_that_is_less() -> None:
     assert split_result().work_s == pytest.approx(0.09 + 0.21 + 0.3)
     assert split_result(work_s=0.5).work_s == 0.5
+
+
+def coded(decode_s: float, encode_s: float, wire_bytes: int, requests: int = 12) -> Coded:
+    return Coded([decode_s] * requests, [encode_s] * requests, [wire_bytes] * requests)
+
+
+def coded_row(sent_bytes: int = 12 * 25_088 + 5_000) -> dict[str, Any]:
+    """A trial whose codec makes a quarter of the payload: the server's stage of 15 ms has 1 ms of decoding in it."""
+    edge = report(sent_bytes=sent_bytes, coded=coded(0.0, 0.002, 25_088), work_s=0.027, latency_s=0.271)
+    for phase in edge["requests"].values():
+        phase["finished_s"] = [0.5 * i + 0.271 for i in range(6)]
+    result = result_of({"edge": edge, "server": USAGE | {"coded": coded(0.001, 0.0, 0)}})
+    result = replace(result, edge=without_codecs(result.edge, [result.hosts["server"].usage]))
+    probed = Probed(GOOD, judge(PROFILE, GOOD))
+    return trial_row(CELL, [CROSSING], result, {"edge-server": (probed, probed)})
+
+
+def test_a_codecs_times_and_bytes_are_its_own() -> None:
+    made = coded_row()
+    assert made["reason"] == ""
+    assert (made["payload_bytes"], made["wire_bytes"]) == (100_352, 25_088)
+    assert (made["encode_s"], made["decode_s"]) == (0.002, 0.001)
+    assert made["server_s"] == pytest.approx(0.014)
+    parts = sum(
+        made[name] for name in ("edge_s", "encode_s", "serialize_s", "decode_s", "server_s", "network_s")
+    )
+    assert parts == pytest.approx(made["latency_s"])
+    # The baseline of the edge, the server's stage, and both ends of the codec; then the link with what was sent.
+    assert made["latency_bound_s"] == pytest.approx(0.009 + 0.014 + 0.003 + 0.2 + 25_088 * 8 / 5e6)
+    assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 25_088))
+
+
+def test_a_codecs_time_is_in_its_hosts_step() -> None:
+    edge = report(coded=coded(0.0, 0.2, 25_088), sent_bytes=12 * 25_088 + 5_000)
+    result = result_of({"edge": edge, "server": USAGE | {"coded": coded(0.001, 0.0, 0)}})
+    assert result.best_s["edge"] == pytest.approx(0.209)
+    assert result.best_s["server"] == pytest.approx(0.016)
+
+
+@pytest.mark.parametrize("sent_bytes", [12 * 25_088 - 1, 12 * 100_352])
+def test_the_interface_must_carry_what_the_codec_says(sent_bytes: int, snapshot: SnapshotAssertion) -> None:
+    made = coded_row(sent_bytes)
+    assert made["status"] == "invalid"
+    assert made["reason"] == snapshot
+
+
+def test_without_a_codec_the_payload_is_what_is_sent() -> None:
+    made = row(report())
+    assert made["wire_bytes"] == made["payload_bytes"]
+    assert made["encode_s"] is made["decode_s"] is None

@@ -13,10 +13,13 @@ import torch
 
 from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.codecs.registry import Codec, parse
+from pareto.jsonlines import Refused
 from pareto.messages import Length, RunTrial, Split, WrongOutput
 from pareto.worker import phases, trial
 from pareto.worker.device import Device
 from pareto.worker.phases import NoLink, Phase, Sample
+from pareto.worker.served import Coding
 from pareto.worker.trial import Data
 from partitions.stage import Stage
 
@@ -34,6 +37,7 @@ def run(
     requests: int = 5,
     transfer_s: float = 0.001,
     in_flight: int | None = None,
+    codec: Codec | None = None,
 ) -> Any:
     request = RunTrial(
         split=Split((0,), 2, "tcp"),
@@ -45,7 +49,7 @@ def run(
         interface="lo",
         peer="127.0.0.1",
     )
-    return trial.run(client, Device(), Stage(None), data, request)
+    return trial.run(client, Device(), Stage(None), data, request, codec)
 
 
 def data(labels: list[list[int]] | None = None, references: tuple[Tensors, ...] | None = None) -> Data:
@@ -185,3 +189,91 @@ def test_a_data_file_gives_each_input_all_its_answers() -> None:
     labelled = Data.of({**tensors, "labels": torch.tensor([[1, 2], [3, 4], [5, 6]])})
     assert labelled.labels is not None
     assert [it.tolist() for it in labelled.labels] == [[1, 2], [3, 4], [5, 6]]
+
+
+class Decodes:
+    """A stage that does nothing but decode."""
+
+    def __init__(self, codec: Codec, takes: Layout) -> None:
+        self.fingerprint = bytes(8)
+        self.takes: Layout = codec.encoded(takes)
+        self._coding = Coding(codec, takes, sends_on=False)
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        began = time.perf_counter()
+        return self._coding.decode(tensors), time.perf_counter() - began
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("text", ["fp16", "int8", "uint4:channel", "zstd", "lz4", "int8+zstd"])
+def test_a_trial_through_a_codec_is_held_to_the_same_in_one_process(
+    server: TcpServer, text: str, connections: int
+) -> None:
+    codec, inputs = parse(text), tuple(torch.randn(2, 90) for _ in range(3))
+    layouts = layout(inputs[:1])
+    coded = tuple(codec.decode(codec.encode((one,)), layouts) for one in inputs)
+    server.serve(Decodes(codec, layouts))
+    client = TcpClient("127.0.0.1", server.port, "t", connections)
+    client.open(bytes(8), layouts)
+    whole = tuple((one,) for one in inputs)
+    known = Data(inputs, whole, coded={codec.coded_name((0,)): coded})
+    try:
+        report = run(client, known, codec=codec)
+        other = run(
+            client, Data(inputs, whole, coded={codec.coded_name((0,)): coded[1:] + coded[:1]}), codec=codec
+        )
+    finally:
+        client.close()
+    assert report.max_abs_error == 0.0
+    assert report.payload_bytes == 720
+    sizes = [sum(each.nbytes for each in codec.encode((one,))) for one in inputs]
+    latency = len(report.requests.latency.started_s)
+    assert report.coded.wire_bytes[:latency] == [sizes[number % 3] for number in range(latency)]
+    assert len(report.coded.encode_s) == latency + len(report.requests.throughput.started_s)
+    assert min(report.coded.encode_s) > 0
+    assert report.work_s >= statistics.median(report.coded.encode_s[:latency])
+    if codec.lossless:
+        assert (report.agreement, report.agreement_images, report.output_error) == (1.0, 6, 0.0)
+        assert not isinstance(other, WrongOutput), "the whole model is the reference"
+    else:
+        assert 0 < report.output_error < 0.2 and report.agreement_images == 6
+        assert isinstance(other, WrongOutput)
+
+
+def test_results_that_were_never_encoded_are_wrong_through_a_codec(server: TcpServer) -> None:
+    codec, inputs = parse("uint4"), (torch.randn(2, 90),)
+    layouts = layout(inputs)
+    coded = (codec.decode(codec.encode(inputs), layouts),)
+    server.serve(Echo(layouts))
+    client = TcpClient("127.0.0.1", server.port, "t")
+    client.open(bytes(8), layouts)
+    known = Data(inputs, (inputs,), coded={"uint4@0": coded})
+    try:
+        # The edge has no codec either: both ends left it out.
+        request = run(client, Data(inputs, coded), codec=None)
+    finally:
+        client.close()
+    assert isinstance(request, WrongOutput)
+    assert known.tolerance(known.expected(codec, (0,))) < request.max_abs_error
+
+
+class Echo:
+    def __init__(self, takes: Layout) -> None:
+        self.fingerprint = bytes(8)
+        self.takes = takes
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        return tensors, 0.0
+
+
+def test_a_reference_that_was_not_made_is_refused() -> None:
+    with pytest.raises(Refused, match="no reference for int8@7"):
+        data().expected(parse("int8+zstd"), (7,))
+
+
+def test_results_of_a_codec_are_found_in_a_data_file() -> None:
+    tensors = {"inputs": torch.zeros(2, 1, 3), "reference0": torch.ones(2, 1, 4)}
+    coded = {"int8@3+7.reference0": torch.full((2, 1, 4), 5.0)}
+    found = Data.of(tensors | coded)
+    assert [one.tolist() for (one,) in found.expected(parse("int8"), (3, 7))] == [[[5.0] * 4]] * 2
+    assert len(found.references) == 2

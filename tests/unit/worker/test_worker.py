@@ -21,7 +21,9 @@ import torch
 from safetensors.torch import save_file
 from syrupy.assertion import SnapshotAssertion
 
+from pareto import coding
 from pareto.backends.base import BackendError
+from pareto.codecs.registry import parse
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Question
@@ -40,6 +42,7 @@ from pareto.messages import (
     TrialReport,
     WarmUp,
 )
+from pareto.trial import without_codecs
 from pareto.validation import read
 from pareto.worker import device, host
 from pareto.worker.__main__ import Worker, _answering, _layout, answers
@@ -56,6 +59,8 @@ pytestmark = pytest.mark.usefixtures("quick_collections")
 
 RECIPE = Recipe(MODEL)
 LAST = 12
+CODED = [(0, 0), (2, 6), (3, LAST)]
+"""Splits whose results through codecs are known."""
 MIB = 1 << 20
 ENCRYPTED = ("tcp:tls", "tcp:3:aes-gcm")
 AT_EDGE = {"position": 0, "interface": None}
@@ -82,7 +87,8 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
     labels = references.argmax(2)
     labels[1] += 1  # one in two is wrong
-    save_file({"inputs": inputs, "reference0": references, "labels": labels}, folder / "data")
+    coded = coding.references(model, inputs, CODED, [parse("int8"), parse("fp16")])
+    save_file({"inputs": inputs, "reference0": references, "labels": labels, **coded}, folder / "data")
     return {
         "recipe": asdict(RECIPE),
         "weights": str(made.path),
@@ -96,8 +102,9 @@ class Chain:
 
     def __init__(self, loading: dict[str, Any], hosts: int = 2) -> None:
         self.hosts = [Worker(device.named("cpu")) for _ in range(hosts)]
+        self.ports: dict[Worker, dict[str, int]] = {}
         for near, far in itertools.pairwise(self.hosts):
-            ports = far.listen(Listen("127.0.0.1", "t", keys()))
+            ports = self.ports[near] = far.listen(Listen("127.0.0.1", "t", keys()))
             near.connect(Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3", *ENCRYPTED], keys()))
         for worker in self.hosts:
             worker.load(LoadModel(**loading if worker is self.edge else {**loading, "data": []}))
@@ -110,17 +117,20 @@ class Chain:
     def server(self) -> Worker:
         return self.hosts[-1]
 
-    def stage(self, *cuts: int, backend: str = "tcp") -> list[StageLoaded]:
-        return [self.stage_at(position, *cuts, backend=backend) for position in range(len(self.hosts))]
+    def stage(self, *cuts: int, backend: str = "tcp", codec: str = "none") -> list[StageLoaded]:
+        return [
+            self.stage_at(position, *cuts, backend=backend, codec=codec)
+            for position in range(len(self.hosts))
+        ]
 
-    def stage_at(self, position: int, *cuts: int, backend: str = "tcp") -> StageLoaded:
+    def stage_at(self, position: int, *cuts: int, backend: str = "tcp", codec: str = "none") -> StageLoaded:
         interface = "lo" if position < len(self.hosts) - 1 else None
-        return self.hosts[position].stage(LoadStage(Split(cuts, 1, backend), position, interface))
+        return self.hosts[position].stage(LoadStage(Split(cuts, 1, backend, codec), position, interface))
 
-    def trial(self, *cuts: int, backend: str = "tcp") -> TrialReport:
+    def trial(self, *cuts: int, backend: str = "tcp", codec: str = "none") -> TrialReport:
         report = self.edge.trial(
             RunTrial(
-                split=Split(cuts, 1, backend),
+                split=Split(cuts, 1, backend, codec),
                 warmup_requests=2,
                 latency=Length(4, 0.0),
                 throughput=Length(4, 0.0),
@@ -199,6 +209,53 @@ def test_nobody_is_served_in_the_clear_what_is_measured_encrypted(
     with pytest.raises(BackendError):
         plain_client.receive()
     assert pair.trial(5, backend=backend).max_abs_error < 1e-4
+
+
+@pytest.mark.parametrize("codec", ["fp16", "int8", "zstd:3", "int8+lz4"])
+@pytest.mark.parametrize("cuts", CODED)
+def test_each_link_of_a_chain_carries_what_the_codec_makes(
+    three: Chain, codec: str, cuts: tuple[int, ...]
+) -> None:
+    """The results are the same to the last bit as those of one process that encodes at the same cuts."""
+    three.stage(*cuts, codec=codec)
+    report = three.trial(*cuts, codec=codec)
+    assert report.max_abs_error == 0.0
+    requests = len(report.requests.latency.started_s) + len(report.requests.throughput.started_s)
+    usages = [worker.usage(GetUsage(coded=requests)) for worker in three.hosts[1:]]
+    taking_part = sum(cut < LAST for cut in cuts)
+    assert [usage.coded is not None for usage in usages] == [place < taking_part for place in range(2)]
+    points = partitioned.describe(RECIPE)[0]
+    hosts = [report.coded, *(usage.coded for usage in usages if usage.coded is not None)]
+    for place, coded in enumerate(hosts):
+        assert len(coded.decode_s) == len(coded.wire_bytes) == requests
+        assert (min(coded.decode_s) > 0) == (place > 0)
+        if place == taking_part:
+            assert set(coded.wire_bytes) == {0}, "nothing goes on from here"
+            continue
+        payload = points[cuts[place]].payload_bytes
+        if codec in ("fp16", "int8"):
+            assert set(coded.wire_bytes) == {{"fp16": payload // 2, "int8": payload // 4 + 8}[codec]}
+        else:
+            assert 0 < max(coded.wire_bytes) < payload + 1000
+    plainly = without_codecs(report, usages)
+    assert all(after < before for after, before in zip(plainly.stages_s, report.stages_s, strict=True))
+
+
+def test_hosts_that_disagree_on_the_codec_do_not_talk(three: Chain) -> None:
+    three.stage(2, 6, codec="fp16")
+    three.stage_at(0, 2, 6, codec="int8")
+    with pytest.raises(BackendError, match="another model or point"):
+        three.trial(2, 6, codec="int8")
+    for near in three.hosts[:2]:  # the fault was the last thing said
+        near.connect(Connect("127.0.0.1", "t", three.ports[near], ["tcp", "tcp:3", *ENCRYPTED], keys()))
+
+
+def test_a_codec_that_a_host_lacks_is_refused_in_one_line(
+    three: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pareto.codecs.registry.find_spec", lambda name: None)
+    with pytest.raises(Refused, match="needs the package lz4"):
+        three.stage(2, 6, codec="lz4")
 
 
 def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> None:

@@ -1,0 +1,92 @@
+"""What the driver expects of codecs before a run: results cut and coded in one process, and bytes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from pareto import coding
+from pareto.backends.base import layout
+from pareto.codecs.registry import parse
+from partitions import model as partitioned
+from partitions import registry, weights
+from partitions.model import PartitionedModel
+from partitions.proof import max_abs_error
+from partitions.recipe import Cuts, Recipe
+
+MODULE = """
+from torch import nn
+from partitions import registry
+
+@registry.register(input_shape=(4, 9, 9))
+def net():
+    return nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(125, 7))
+"""
+CODECS = [parse(text) for text in ("none", "int8", "int8+zstd", "fp16", "zstd")]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> PartitionedModel:
+    file = tmp_path_factory.mktemp("model") / "model_of_test_coding.py"
+    file.write_text(MODULE)
+    name = registry.canonical(f"{file}:net")
+    path, attribute = registry.source(name)
+    made = weights.make(name, "seeded", 0, tmp_path_factory.mktemp("weights"))
+    return partitioned.load(Recipe(name, Cuts("op", 1, False), path, attribute, None, "float32"), made.path)
+
+
+@pytest.fixture(scope="module")
+def inputs() -> Tensor:
+    return torch.randn(3, 2, 4, 9, 9, generator=torch.Generator().manual_seed(0))
+
+
+def test_references_are_of_each_split_and_each_way_to_lose_something(
+    model: PartitionedModel, inputs: Tensor
+) -> None:
+    last = len(model.points) - 1
+    made = coding.references(model, inputs, [(0,), (2,), (last,)], CODECS)
+    assert set(made) == {f"{codec}@{point}.reference0" for codec in ("int8", "fp16") for point in (0, 2)}
+    with torch.inference_mode():
+        for index, batch in enumerate(inputs):
+            (payload,) = model.stage(0, 2)((batch,))
+            (decoded,) = parse("int8").decode(parse("int8").encode((payload,)), layout((payload,)))
+            (expected,) = model.stage(2, last)((decoded,))
+            assert torch.equal(made["int8@2.reference0"][index], expected)
+
+
+def test_another_cut_or_codec_gives_other_results(model: PartitionedModel, inputs: Tensor) -> None:
+    made = coding.references(model, inputs, [(0,), (2,), (4,)], CODECS)
+    for one in made:
+        for other in made:
+            assert one == other or max_abs_error((made[one],), (made[other],)) > 0
+
+
+def test_in_a_chain_each_link_codes(model: PartitionedModel, inputs: Tensor) -> None:
+    last, codec = len(model.points) - 1, parse("uint4")
+    made = coding.references(model, inputs, [(1, 2), (2, 2), (2, last)], [codec])
+    assert set(made) == {f"uint4@{split}.reference0" for split in ("1+2", "2+2", f"2+{last}")}
+
+    def through(payload: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return codec.decode(codec.encode(payload), layout(payload))
+
+    with torch.inference_mode():
+        first = through(model.stage(0, 1)((inputs[0],)))
+        expected = model.stage(2, last)(through(model.stage(1, 2)(first)))
+    assert torch.equal(made["uint4@1+2.reference0"][0], expected[0])
+
+
+def test_the_share_that_crosses_is_counted(model: PartitionedModel, inputs: Tensor) -> None:
+    shares = coding.wire_shares(model, inputs, [(0,), (2,)], CODECS[1:])
+    assert set(shares) == {"int8", "int8+zstd:3", "fp16", "zstd:3"}
+    assert shares["fp16"][0] == shares["fp16"][2] == 0.5
+    payload = 2 * 4 * 9 * 9 * 4
+    assert shares["int8"][0] == pytest.approx(0.25 + 8 / payload)
+    assert shares["int8"][1] == 1.0, "no split has it"
+    assert shares["int8+zstd:3"][2] < shares["int8"][2], "a ReLU's zeros are compressed"
+
+
+def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs: Tensor) -> None:
+    assert coding.references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
+    assert coding.references(model, inputs, [], CODECS) == {}
+    assert coding.lossy(CODECS) == [parse("int8"), parse("fp16")]
