@@ -183,6 +183,14 @@ def test_cells_of_different_depth_are_told_apart(store: Store) -> None:
     assert CELL.id != deep.id
 
 
+def test_cells_of_different_codecs_are_told_apart(store: Store) -> None:
+    coded = replace(CELL, codec="int8:channel+zstd:3")
+    store.append_trial(trial(1))
+    store.append_trial(trial(1, codec=coded.codec))
+    assert store.done() == {(CELL, 1), (coded, 1)}
+    assert CELL.id != coded.id and ":" not in coded.id
+
+
 def test_a_chains_cell_is_read_back(store: Store) -> None:
     chain = Cell("mobilenet_v2", (3, 12), "features.2+features.11", "rpc", "wifi+lte", 1)
     named = {"point": chain.point, "point_name": chain.point_name, "backend": "rpc", "netem": "wifi+lte"}
