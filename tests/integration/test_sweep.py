@@ -139,6 +139,30 @@ def test_variants_of_a_backend_are_measured_in_one_run(tmp_path: Path) -> None:
     assert set(many) <= {row["backend"] for row in read(only_run(tmp_path) / "front.csv")}
 
 
+def test_codecs_send_less_and_are_proven(tmp_path: Path) -> None:
+    codecs = ("none", "int8", "int8+zstd:3")
+    job = (*ONE, "--netem", "10ms-50mbit", "--backend", "tcp,rpc")
+    done = command(*job, "--codec", ",".join(codecs), "--out", str(tmp_path))
+    rows = rows_in(tmp_path)
+    assert done.code == exit_code(rows), done
+    assert Counter((row["backend"], row["codec"]) for row in rows) == {
+        (backend, codec): 1 for backend in ("tcp", "rpc") for codec in codecs
+    }
+    assert all(map(sound, rows)), [row["reason"] for row in rows]
+    for row in rows:
+        if row["status"] != "ok":
+            continue
+        payload, wire = float(row["payload_bytes"]), float(row["wire_bytes"])
+        assert float(row["max_abs_error"]) == 0.0, "the same processor, and the same codec"
+        if row["codec"] == "none":
+            assert (wire, row["agreement"], row["output_error"]) == (payload, "1", "0")
+            assert row["encode_s"] == row["decode_s"] == ""
+        else:
+            assert wire == payload / 4 + 8 if row["codec"] == "int8" else wire < payload / 4
+            assert 0 < float(row["output_error"]) < 0.2
+            assert float(row["encode_s"]) > 0 and float(row["decode_s"]) > 0
+
+
 @dataclass(frozen=True)
 class Resumed:
     """A run that was killed and gone on with; kept: its rows before, rows: in the end."""
