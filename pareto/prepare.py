@@ -19,6 +19,7 @@ from torch import Tensor
 
 import partitions
 from pareto import coding, feed
+from pareto.backends.base import BackendError
 from pareto.codecs import registry as codec_registry
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
@@ -157,10 +158,13 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
         images = fed.feed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
         if codecs:
-            shares = coding.wire_shares(model, tensors["inputs"], splits, codecs)
             nbytes = fed.feed.count(batch_size) * batch_size * result_bytes
             _check_references(model.name, nbytes * len(coding.lossy(codecs)) * len(splits))
-            tensors |= coding.references(model, tensors["inputs"], splits, codecs)
+            try:
+                shares = coding.wire_shares(model, tensors["inputs"], splits, codecs)
+                tensors |= coding.references(model, tensors["inputs"], splits, codecs)
+            except BackendError as error:
+                raise UserError(f"--codec: {model.name}: {error}") from None
         save_file(tensors, folder / "data.part")
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None

@@ -69,7 +69,7 @@ class Data:
     def tolerance(self, expected: Sequence[Tensors]) -> float:
         """The largest error of a right result. On another kind of processor a value that lies between two levels of a
         quantiser may fall on the other one: so, of what the codec itself changes, a small share is allowed."""
-        usual = min(proof.tolerance(reference) for reference in expected)
+        usual = min(proof.tolerance(reference) for reference in self.references)
         if expected is self.references:
             return usual
         changed = max(itertools.starmap(proof.max_abs_error, zip(expected, self.references, strict=True)))

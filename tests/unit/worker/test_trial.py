@@ -21,6 +21,7 @@ from pareto.worker.device import Device
 from pareto.worker.phases import NoLink, Phase, Sample
 from pareto.worker.served import Coding
 from pareto.worker.trial import Data
+from partitions import proof
 from partitions.stage import Stage
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -277,3 +278,12 @@ def test_results_of_a_codec_are_found_in_a_data_file() -> None:
     found = Data.of(tensors | coded)
     assert [one.tolist() for (one,) in found.expected(parse("int8"), (3, 7))] == [[[5.0] * 4]] * 2
     assert len(found.references) == 2
+
+
+def test_what_a_codec_makes_infinite_is_never_right() -> None:
+    inputs = (torch.tensor([[1e6, 1.0]]),)
+    codec = parse("fp16")
+    coded = (codec.decode(codec.encode(inputs), layout(inputs)),)
+    known = Data(inputs, (inputs,), coded={"fp16@0": coded})
+    assert known.tolerance(known.expected(codec, (0,))) == pytest.approx(1e-4 * 1e6)
+    assert proof.max_abs_error(coded[0], known.expected(codec, (0,))[0]) == float("inf")
