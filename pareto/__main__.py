@@ -21,7 +21,9 @@ from pathlib import Path
 from pareto import CLONE, __version__
 
 SWEEP = {
+    "blosc2": "blosc2",
     "cryptography": "cryptography",
+    "lz4": "lz4",
     "paramiko": "paramiko",
     "psutil": "psutil",
     "pynvml": "nvidia-ml-py",
@@ -29,6 +31,7 @@ SWEEP = {
     "safetensors": "safetensors",
     "torch": "torch",
     "torchvision": "torchvision",
+    "zstandard": "zstandard",
 }
 """The modules that only the extra `sweep` installs, each with its package."""
 AGAIN_S = 0.01

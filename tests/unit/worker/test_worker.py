@@ -211,8 +211,10 @@ def test_nobody_is_served_in_the_clear_what_is_measured_encrypted(
     assert pair.trial(5, backend=backend).max_abs_error < 1e-4
 
 
-@pytest.mark.parametrize("codec", ["fp16", "int8", "zstd:3", "int8+lz4"])
-@pytest.mark.parametrize("cuts", CODED)
+@pytest.mark.parametrize(
+    ("codec", "cuts"),
+    [("int8", CODED[0]), ("int8", CODED[1]), ("int8", CODED[2]), ("fp16", CODED[1]), ("int8+lz4", CODED[1])],
+)
 def test_each_link_of_a_chain_carries_what_the_codec_makes(
     three: Chain, codec: str, cuts: tuple[int, ...]
 ) -> None:
