@@ -181,6 +181,7 @@ def test_only_what_workers_need_travels(folder: Path) -> None:
         "validation.py",
         "worker",
         "backends",
+        "codecs",
         "link",
     }
     assert {Path(parts[-1]).suffix for parts in there} == {".py"}
