@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.figures.axes import fit_axis
@@ -67,8 +67,9 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     measured = measured.assign(latency=measured["latency_s"] * scale, percent=measured["accuracy"] * 100)
     drawn = list(style.scattered(measured))
     label = f"{quality.WORDS[str(measured['accuracy_of'].iloc[0])]} (%)"
-    with style.blank(width, 5.1 if width == "page" else 3.9, rows) as figure:
-        plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
+    with style.blank(width, 4.6 if width == "page" else 3.6, rows) as figure:
+        plane, by_throughput, by_latency, nothing = figure.subplots(2, 2).ravel()
+        nothing.set_axis_off()
         plane.sharex(by_latency)
         plane.sharey(by_throughput)
         plane.tick_params(labelbottom=False)
@@ -88,8 +89,8 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         ]
         for panel in panels:
             panel.draw(drawn)
-        style.figure_title(figure, f"Latency, throughput and {label[:-4]}: {subject(rows.iloc[0])}")
-        _legend(legend, drawn, measured)
+        title = f"Latency, throughput and {quality.name_of(measured)}: {subject(rows.iloc[0])}"
+        style.grow(figure, style.figure_head(figure, title, _legend(drawn, measured)))
         figure.draw_without_rendering()
         for axis in (by_latency.yaxis, by_throughput.xaxis):
             low, high = axis.get_view_interval()
@@ -100,9 +101,8 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     return figure
 
 
-def _legend(axes: Axes, drawn: list[Series], measured: pd.DataFrame) -> None:
-    """Draw the legend of backends and codecs, with what each codec costs, and of what is filled."""
-    axes.set_axis_off()
+def _legend(drawn: list[Series], measured: pd.DataFrame) -> list[Line2D]:
+    """Return the entries of backends and codecs, with what each codec costs, and of what is filled."""
     entries = [
         entry(f"{one.label}: {quality.span(one.rows['accuracy'])}", **one.mark(MARKER_PT)) for one in drawn
     ]
@@ -110,5 +110,4 @@ def _legend(axes: Axes, drawn: list[Series], measured: pd.DataFrame) -> None:
         if measured[FRONT].astype(bool).eq(on_front).any():
             look: dict[str, Any] = {"markerfacecolor": "0.35"} if on_front else dict(HOLLOW)
             entries.append(entry(words, marker="o", color="0.35", markersize=MARKER_PT, **look))
-    title: dict[str, Any] = {"title": quality.name_of(measured), "alignment": "left"}
-    axes.legend(handles=entries, loc="upper left", bbox_to_anchor=(0, 1), **title)
+    return entries

@@ -198,7 +198,7 @@ def _cost(rows: pd.DataFrame, plain: pd.DataFrame) -> str:
     if known.empty:
         return "what it costs in accuracy was not measured, so it is on no front that accuracy decides"
     of = str(known["accuracy_of"].iloc[0])
-    worst = known.loc[known["accuracy"].idxmin()]
+    worst = known.loc[known["accuracy_low"].fillna(known["accuracy"]).idxmin()]
     text = f"{name_of(known)} {span(known['accuracy'])}"
     if of == TOP1 and plain["accuracy"].notna().any():
         text += f", without a codec {span(plain['accuracy'])}"

@@ -216,6 +216,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         "" if ACCURACY in objectives else f"accuracy = {name_of(rows) or 'not measured'}",
         "* the images cannot tell it from the best of those that are near" if ties.any() else "",
         f"not here, as what they cost in accuracy was not measured: {', '.join(unknown)}" if unknown else "",
+        "95 % = interval of the accuracy by the number of images",
         "p = probability of being on this front",
         ANY_NOTE if (points["backend"] == "").any() else "",
     ]
@@ -237,6 +238,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         number("img", points["throughput_ips"], 2, "/s"),
         number("wire", points["wire_bytes_per_image"] / 1e3, 1, "kB/img"),
         Column("accuracy", accuracies, "%", "number"),
+        Column("95 %", spans(points["accuracy_low"] * 100, points["accuracy_high"] * 100, 1), "%", "number"),
         number("p", points["codec_probability"], 2),
     ]
     return framed(columns, f"{title}: Pareto front over all codecs", notes)

@@ -168,3 +168,12 @@ def test_a_line_for_each_codec_says_what_it_costs(snapshot: SnapshotAssertion) -
     assert any("top-1 of 400 images 88 %, without a codec 90 %" in line for line in lines[2])
     assert lines == snapshot
     assert not list(quality.sentences(front(trials(codecs=("none",)))))
+
+
+def test_the_worst_point_is_the_one_of_which_the_images_say_least() -> None:
+    data = trials(rounds=1)
+    # What is no float is not quantised: there the codec gives the same output.
+    same = (data["codec"] == "fp16") & (data["point"] == "0")
+    data.loc[same, "output_error"] = 0.0
+    (line,) = (line for line in quality.sentences(front(data)) if "fp16" in line)
+    assert "least at point 1 (95 %: 98.1 to 100 %)" in line
