@@ -1,0 +1,178 @@
+"""How far a split's outputs are from the whole model's, in the terms of what the model is for.
+
+A codec may lose something of what crosses. What that costs is measured against the whole model's own outputs, so that
+none of these figures needs labels. Pure functions of tensors: a batch is their first dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+IOU = 0.5
+"""The overlap from which on a box is taken for another."""
+
+
+def agreement(outputs: Tensor, references: Tensor) -> float:
+    """The share of inputs with the same top class in both, 0 to 1; NaN where there are no inputs.
+
+    Logits of shape (n, classes), or with more dimensions behind: then each of these places counts. Of equal logits
+    the first is the top, and a row with a NaN agrees with nothing. Raises ValueError where the shapes differ.
+    """
+    _same_shape(outputs, references)
+    if outputs.dim() < 2:
+        raise ValueError(f"classes are the second dimension, and the shape is {tuple(outputs.shape)}")
+    same = outputs.argmax(1) == references.argmax(1)  # of equal logits torch takes the first
+    known = ~(outputs.isnan().any(1) | references.isnan().any(1))
+    return float((same & known).double().mean())
+
+
+def relative_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> float:
+    """The L2 norm of the difference over that of the references, over all tensors together.
+
+    0 where both are zero; infinity where only the reference is, or an output is not finite. Raises ValueError where
+    shapes differ.
+    """
+    if len(outputs) != len(references):
+        raise ValueError(f"{len(outputs)} outputs are not {len(references)}")
+    off = size = 0.0
+    for output, reference in zip(outputs, references, strict=True):
+        _same_shape(output, reference)
+        off += float((output.double() - reference.double()).square().sum())
+        size += float(reference.double().square().sum())
+    if not math.isfinite(off):
+        return math.inf
+    if not size:
+        return math.inf if off else 0.0
+    return math.sqrt(off / size)
+
+
+def mean_iou(outputs: Tensor, references: Tensor) -> float:
+    """The mean intersection over union of a segmentation against the whole model's, 0 to 1; NaN without pixels.
+
+    Logits of shape (n, classes, height, width), as torchvision's segmentation models give them under `out`. Each
+    pixel belongs to its top class; of each class that either has anywhere, intersection and union count the pixels of
+    all images, and the mean is over these classes (Everingham et al., "The Pascal Visual Object Classes Challenge: A
+    Retrospective", IJCV 111, 2015, section 3.3). Raises ValueError where the shapes differ.
+    """
+    _same_shape(outputs, references)
+    if outputs.dim() != 4:
+        raise ValueError(f"a segmentation has four dimensions, and the shape is {tuple(outputs.shape)}")
+    classes = outputs.shape[1]
+    ours, theirs = outputs.argmax(1).flatten(), references.argmax(1).flatten()
+    common = torch.bincount(ours[ours == theirs], minlength=classes)
+    either = torch.bincount(ours, minlength=classes) + torch.bincount(theirs, minlength=classes) - common
+    present = either > 0
+    return float((common[present].double() / either[present]).mean())
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What a detector sees in one image.
+
+    corners: (n, 4), left, top, right and bottom. scores: (n,). classes: (n,), int64.
+    """
+
+    corners: Tensor
+    scores: Tensor
+    classes: Tensor
+
+
+def boxes(outputs: Tensor, score: float = 0.25, iou: float = 0.45) -> list[Boxes]:
+    """The boxes of each image in YOLO's outputs: those of at least `score` that overlap no better one of their class.
+
+    outputs: (n, 4 + classes, places): centre, width and height, and a score for each class. Of two boxes of one class
+    that overlap by more than `iou` the better is kept (non-maximum suppression); by falling score.
+    """
+    return [_image_boxes(image, score, iou) for image in outputs]
+
+
+def _image_boxes(outputs: Tensor, score: float, iou: float) -> Boxes:
+    scores, classes = outputs[4:].max(0)
+    kept = scores >= score
+    scores, order = scores[kept].sort(descending=True, stable=True)
+    classes = classes[kept][order]
+    placed = outputs[:4, kept][:, order].T
+    centre, size = placed[:, :2], placed[:, 2:]
+    corners = torch.cat((centre - size / 2, centre + size / 2), 1)
+    rivals = (overlaps(corners, corners) > iou) & (classes[:, None] == classes)
+    free = torch.ones(len(scores), dtype=torch.bool)
+    for place in range(len(scores)):
+        if free[place]:
+            free[place + 1 :] &= ~rivals[place, place + 1 :]
+    return Boxes(corners[free], scores[free], classes[free])
+
+
+def overlaps(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Intersection over union of each box with each, (n, m) of (n, 4) and (m, 4); 0 for boxes without an area."""
+    low = torch.maximum(ours[:, None, :2], theirs[None, :, :2])
+    high = torch.minimum(ours[:, None, 2:], theirs[None, :, 2:])
+    common = (high - low).clamp(min=0).prod(2)
+    either = _areas(ours)[:, None] + _areas(theirs)[None] - common
+    return torch.where(either > 0, common / either, torch.zeros_like(common))
+
+
+def _areas(corners: Tensor) -> Tensor:
+    return (corners[:, 2:] - corners[:, :2]).clamp(min=0).prod(1)
+
+
+def mean_average_precision(outputs: Sequence[Boxes], references: Sequence[Boxes], iou: float = IOU) -> float:
+    """The mAP of a detector's boxes where the whole model's are the truth, 0 to 1; NaN where that saw nothing.
+
+    One entry an image. For each class of the truth: over all images, boxes in the order of falling scores; each takes
+    the true box of its image and class that it overlaps most, if that is `iou` or more and the box is still free, and
+    is wrong otherwise. The average precision is the area under the precision that is made monotonous, over the recall
+    at every box (Everingham et al., IJCV 111, 2015, section 3.4.1: as since 2010, not at eleven points); the mean
+    is over the classes. Raises ValueError where the numbers of images differ.
+    """
+    if len(outputs) != len(references):
+        raise ValueError(f"boxes of {len(outputs)} images are not those of {len(references)}")
+    classes = sorted({int(number) for image in references for number in image.classes})
+    if not classes:
+        return math.nan
+    return sum(_average_precision(outputs, references, number, iou) for number in classes) / len(classes)
+
+
+def _average_precision(
+    outputs: Sequence[Boxes], references: Sequence[Boxes], number: int, iou: float
+) -> float:
+    scored: list[tuple[float, bool]] = []
+    true = 0
+    for ours, theirs in zip(outputs, references, strict=True):
+        corners = theirs.corners[theirs.classes == number].double()
+        true += len(corners)
+        scored += _judged(ours, number, corners, iou)
+    # Of equal scores the order is that of images and boxes: sorting is stable.
+    scored.sort(key=lambda pair: -pair[0])
+    if not scored:
+        return 0.0
+    right = torch.tensor([hit for _, hit in scored], dtype=torch.float64).cumsum(0)
+    precision = right / torch.arange(1, len(scored) + 1)
+    at_least = precision.flip(0).cummax(0).values.flip(0)
+    recall = torch.cat((torch.zeros(1, dtype=torch.float64), right / true))
+    return float((recall.diff() * at_least).sum())
+
+
+def _judged(ours: Boxes, number: int, truth: Tensor, iou: float) -> list[tuple[float, bool]]:
+    """The score of each box of the class in one image, and whether it is right; by falling score."""
+    mine = ours.classes == number
+    order = ours.scores[mine].argsort(descending=True, stable=True)
+    corners, scores = ours.corners[mine][order].double(), ours.scores[mine][order]
+    free = [True] * len(truth)
+    judged = []
+    for score, row in zip(scores.tolist(), overlaps(corners, truth), strict=True):
+        best = int(row.argmax()) if len(truth) else -1
+        hit = best >= 0 and float(row[best]) >= iou and free[best]
+        if hit:
+            free[best] = False
+        judged.append((score, hit))
+    return judged
+
+
+def _same_shape(outputs: Tensor, references: Tensor) -> None:
+    if outputs.shape != references.shape:
+        raise ValueError(f"an output of shape {tuple(outputs.shape)} is not {tuple(references.shape)}")

@@ -1,0 +1,185 @@
+"""What a codec costs, on cases whose figures are made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from partitions import quality
+from partitions.quality import Boxes
+
+NAN, INF = math.nan, math.inf
+
+
+def logits(*tops: int, classes: int = 3) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(tops), classes).float()
+
+
+def seen(*boxes: tuple[float, float, float, float, float, int]) -> Boxes:
+    """Boxes of left, top, right, bottom, score and class."""
+    table = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 6)
+    return Boxes(table[:, :4], table[:, 4], table[:, 5].long())
+
+
+def test_agreement_is_the_share_of_equal_tops() -> None:
+    assert quality.agreement(logits(0, 1, 2, 2), logits(0, 1, 1, 2)) == 0.75
+    assert quality.agreement(7 * logits(0, 1) - 3, logits(0, 1)) == 1.0
+
+
+def test_of_equal_logits_the_first_is_the_top() -> None:
+    assert quality.agreement(torch.zeros(2, 3), logits(0, 1)) == 0.5
+
+
+def test_agreement_counts_the_places_of_a_map() -> None:
+    outputs = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])[None]  # (1, 2, 1, 2): class 0, then class 1
+    assert quality.agreement(outputs, outputs.flip(1)) == 0.0
+    assert quality.agreement(outputs, outputs[..., [0, 0]]) == 0.5
+
+
+def test_what_is_no_number_agrees_with_nothing() -> None:
+    broken = logits(0, 1)
+    broken[0, 0] = NAN
+    assert quality.agreement(broken, broken) == 0.5
+    assert math.isnan(quality.agreement(torch.empty(0, 3), torch.empty(0, 3)))
+
+
+def test_agreement_refuses_what_has_no_classes() -> None:
+    with pytest.raises(ValueError, match="second dimension"):
+        quality.agreement(torch.zeros(3), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"\(2, 3\) is not \(1, 3\)"):
+        quality.agreement(logits(0, 1), logits(0))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "references", "error"),
+    [
+        ([[3.0, 4.0]], [[3.0, 4.0]], 0.0),
+        ([[3.0, 4.5]], [[3.0, 4.0]], 0.1),
+        ([[3.0], [4.5]], [[3.0], [4.0]], 0.1),  # all tensors together
+        ([[0.0]], [[0.0]], 0.0),
+        ([[1.0]], [[0.0]], INF),
+        ([[NAN]], [[1.0]], INF),
+        ([[INF]], [[INF]], INF),
+        ([[1.0]], [[NAN]], INF),
+    ],
+)
+def test_the_relative_error_is_of_l2_norms(
+    outputs: list[list[float]], references: list[list[float]], error: float
+) -> None:
+    tensors = [torch.tensor(each) for each in outputs], [torch.tensor(each) for each in references]
+    assert quality.relative_error(*tensors) == pytest.approx(error)
+
+
+def test_the_relative_error_refuses_another_number_or_shape() -> None:
+    with pytest.raises(ValueError, match="1 outputs are not 2"):
+        quality.relative_error([torch.zeros(1)], [torch.zeros(1)] * 2)
+    with pytest.raises(ValueError, match="not"):
+        quality.relative_error([torch.zeros(1)], [torch.zeros(1, 1)])
+
+
+def test_large_values_of_half_precision_do_not_overflow() -> None:
+    reference = torch.full((1000,), 6e4, dtype=torch.float16)
+    assert quality.relative_error([reference / 2], [reference]) == pytest.approx(0.5)
+
+
+def segmented(*rows: tuple[int, ...], classes: int = 3) -> Tensor:
+    """Logits (1, classes, height, width) of a map of classes."""
+    return torch.nn.functional.one_hot(torch.tensor(rows), classes).permute(2, 0, 1)[None].float()
+
+
+def test_mean_iou_is_over_the_classes_that_either_has() -> None:
+    truth = segmented((0, 0), (1, 1))
+    assert quality.mean_iou(truth, truth) == 1.0
+    # Class 0: 1 of 2. Class 1: 2 of 3. Class 2 is nowhere.
+    assert quality.mean_iou(segmented((0, 1), (1, 1)), truth) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    # Class 2 is only in the output: 0 of 1.
+    assert quality.mean_iou(segmented((0, 2), (1, 1)), truth) == pytest.approx((1 / 2 + 1 + 0) / 3)
+
+
+def test_mean_iou_counts_pixels_of_all_images_together() -> None:
+    truth = torch.cat((segmented((0, 0, 0, 0)), segmented((0, 1, 1, 1))))
+    output = torch.cat((segmented((0, 0, 0, 0)), segmented((1, 1, 1, 1))))
+    assert quality.mean_iou(output, truth) == pytest.approx((4 / 5 + 3 / 4) / 2)
+
+
+def test_mean_iou_needs_maps() -> None:
+    with pytest.raises(ValueError, match="four dimensions"):
+        quality.mean_iou(logits(0), logits(0))
+    assert math.isnan(quality.mean_iou(torch.empty(0, 3, 2, 2), torch.empty(0, 3, 2, 2)))
+
+
+def test_overlaps() -> None:
+    boxes = torch.tensor([[0.0, 0, 2, 2], [1, 1, 3, 3], [5, 5, 6, 6], [1, 1, 1, 1]])
+    expected = [[1, 1 / 7, 0, 0], [1 / 7, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert quality.overlaps(boxes, boxes).tolist() == [pytest.approx(row) for row in expected]
+
+
+A = (0.0, 0.0, 10.0, 10.0)
+NEAR_A = (0.0, 0.0, 10.0, 6.0)  # overlaps A by 0.6
+FAR_FROM_A = (0.0, 0.0, 10.0, 4.0)  # by 0.4
+B = (20.0, 20.0, 30.0, 30.0)
+
+TRUTH = [seen((*A, 0.9, 0), (*B, 0.8, 0))]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "precision"),
+    [
+        ([seen((*A, 0.9, 0), (*B, 0.8, 0))], 1.0),
+        ([seen((*A, 0.1, 0), (*B, 0.2, 0))], 1.0),  # only the order of scores counts
+        ([seen()], 0.0),
+        ([seen((*A, 0.9, 1), (*B, 0.8, 1))], 0.0),  # of another class
+        ([seen((*NEAR_A, 0.9, 0), (*B, 0.8, 0))], 1.0),
+        ([seen((*FAR_FROM_A, 0.9, 0), (*B, 0.8, 0))], 0.25),  # precision 1/2 from recall 0 to 1/2
+        ([seen((*A, 0.9, 0))], 0.5),
+        # A second box on A is wrong. Before B: 1/2 x 1 + 1/2 x 2/3.
+        ([seen((*A, 0.9, 0), (*NEAR_A, 0.85, 0), (*B, 0.8, 0))], 1 / 2 + 1 / 3),
+        ([seen((*A, 0.9, 0), (*B, 0.8, 0), (*NEAR_A, 0.7, 0))], 1.0),
+        # The better score is first, though it overlaps less.
+        ([seen((*A, 0.85, 0), (*NEAR_A, 0.9, 0), (*B, 0.8, 0))], 1 / 2 + 1 / 3),
+    ],
+)
+def test_average_precision_of_one_class(outputs: list[Boxes], precision: float) -> None:
+    assert quality.mean_average_precision(outputs, TRUTH) == pytest.approx(precision)
+
+
+def test_average_precision_is_over_all_images_and_the_mean_over_the_classes_of_the_truth() -> None:
+    truth = [seen((*A, 0.9, 0), (*B, 0.9, 1)), seen((*A, 0.9, 0))]
+    # Class 0: of two images the wrong box scores best: 1/2 and 2/3, made monotonous 2/3. Class 1 is missing.
+    outputs = [seen((*A, 0.7, 0)), seen((*B, 0.9, 0), (*A, 0.6, 0), (*B, 0.9, 2))]
+    assert quality.mean_average_precision(outputs, truth) == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_average_precision_takes_an_overlap_of_just_half() -> None:
+    half = (0.0, 0.0, 10.0, 5.0)
+    assert quality.mean_average_precision([seen((*half, 1, 0))], [seen((*A, 1, 0))]) == 1.0
+
+
+def test_average_precision_where_the_model_saw_nothing() -> None:
+    assert math.isnan(quality.mean_average_precision([seen((*A, 1, 0))], [seen()]))
+    with pytest.raises(ValueError, match="2 images"):
+        quality.mean_average_precision([seen(), seen()], [seen()])
+
+
+def test_boxes_of_yolo() -> None:
+    """Five places: A, beside it a weaker box, the same of another class, a weak one, and B."""
+    outputs = torch.tensor(
+        [
+            # centre x, y, width, height, scores of two classes
+            [5.0, 5.0, 10.0, 10.0, 0.8, 0.1],
+            [5.0, 3.5, 10.0, 7.0, 0.7, 0.1],
+            [5.0, 5.0, 10.0, 10.0, 0.1, 0.6],
+            [50.0, 50.0, 4.0, 4.0, 0.2, 0.1],
+            [25.0, 25.0, 10.0, 10.0, 0.9, 0.1],
+        ]
+    ).T[None]
+    (best,) = quality.boxes(outputs)
+    assert best.corners.tolist() == [list(B), list(A), list(A)]
+    assert best.classes.tolist() == [0, 0, 1]
+    assert best.scores.tolist() == pytest.approx([0.9, 0.8, 0.6])
+    assert quality.mean_average_precision([best], [best]) == 1.0
+    (none,) = quality.boxes(outputs, score=0.95)
+    assert none.corners.shape == (0, 4)
