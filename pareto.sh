@@ -129,6 +129,8 @@ if [ "${1:-}" = test ]; then
     if [ $# -eq 0 ]; then
         by_pip install -qq --no-deps -r "$root/requirements-yolo.txt" ||
             echo "pareto: no YOLO to be had: its tests are skipped" >&2
+        by_pip install -qq --no-deps -r "$root/requirements-digits.txt" ||
+            echo "pareto: no scikit-learn to be had: the tests of sweeps/digits are skipped" >&2
         "$venv/bin/ruff" check
         "$venv/bin/ruff" format --check
         "$venv/bin/mypy"

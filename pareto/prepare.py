@@ -142,8 +142,9 @@ def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
 
 def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
-    dataset = feed.open_dataset(sweep)
+    # First: what makes a user's own weights may make the images too, and says so where both are missing.
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
+    dataset = feed.open_dataset(sweep)
     model = partitioned.load(recipe, made.path)
     fed = feed.feed_for(sweep, dataset, recipe, model.input_shape, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)

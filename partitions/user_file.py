@@ -10,12 +10,12 @@ import operator
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from pareto.errors import UserError
 
@@ -34,14 +34,18 @@ def register(
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
     classes: tuple[str, ...] = (),
+    pretrained: Callable[[], Mapping[str, Tensor]] | None = None,
 ) -> Callable[[Builder], Builder]:
     """Declare a function or class that makes an nn.Module without arguments to be a model.
 
     input_shape: channels, height and width. postprocess: applied to what the module returns, as part of the model.
     mean, std: how images with values between 0 and 1 are normalised; ImageNet's by default, and 0 and 1 for images
-    that do not have three channels. classes: what the outputs of a classifier stand for.
+    that do not have three channels. classes: what the outputs of a classifier stand for. pretrained: returns the state
+    dict for `--weights pretrained`; it runs on the driver only.
     """
-    declared = _declaration(input_shape, mean, std, classes=tuple(classes), postprocess=postprocess)
+    declared = _declaration(
+        input_shape, mean, std, classes=tuple(classes), postprocess=postprocess, pretrained=pretrained
+    )
 
     def decorate(builder: Builder) -> Builder:
         setattr(builder, _DECLARATION, declared)
@@ -118,6 +122,9 @@ def read(file: Path, attribute: str, name: str) -> Entry:
             declared = _declaration(shape)
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
+    declared = dict(declared)
+    if pretrained := declared.get("pretrained"):
+        declared["pretrained"] = lambda: _trained(file, attribute, pretrained)
     return Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute, **declared)
 
 
@@ -129,6 +136,21 @@ def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
     return model
+
+
+def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
+    """The state dict that a user's function returns. Raises UserError, and OSError and RuntimeError as they come."""
+    try:
+        state = pretrained()
+    except (OSError, RuntimeError, UserError):  # the weights are not here: the error's words are for the user
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{_place(file, error)}: the pretrained weights of {attribute} fail: {_words(error)}"
+        ) from error
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(f"{file}: the pretrained weights of {attribute} are no state dict")
+    return state
 
 
 def _only_registered(module: ModuleType, file: Path) -> str:

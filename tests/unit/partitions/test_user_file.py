@@ -227,3 +227,44 @@ def test_a_builder_that_fails_is_told_in_one_line(body, write, snapshot):
             build(name)
         said.add(str(refused.value))
     assert list(said) == snapshot
+
+
+TRAINED = """
+    import torch
+    from torch import nn
+    from partitions.registry import register
+
+    def trained():
+        {body}
+
+    @register(input_shape=(3, 4, 4), pretrained=trained)
+    def build():
+        return nn.Conv2d(3, 1, 1)
+"""
+
+
+def test_its_own_pretrained_weights_are_used(write, tmp_path):
+    state = '{"weight": torch.full((1, 3, 1, 1), 7.0), "bias": torch.zeros(1)}'
+    name = registry.canonical(str(write(TRAINED.format(body=f"return {state}"), "trained.py")))
+    made = weights.make(name, "pretrained", 0, tmp_path)
+    assert weights.read(made.path, name)["weight"].unique().tolist() == [7.0]
+    assert weights.read(weights.make(name, "seeded", 0, tmp_path).path, name)["weight"].abs().max() < 7
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'raise FileNotFoundError("net.pth is not here: make it by train.py")',
+        'raise KeyError("weight")',
+        "return 7",
+        'return {"weight": 7}',
+        'return {"weight": torch.zeros(1)}',
+    ],
+)
+def test_pretrained_weights_that_cannot_be_had_are_one_line(write, tmp_path, snapshot, body):
+    name = registry.canonical(str(write(TRAINED.format(body=body), "trained.py")))
+    with pytest.raises(UserError) as refused:
+        weights.make(name, "pretrained", 0, tmp_path)
+    assert "pretrained" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value) == snapshot

@@ -1,0 +1,109 @@
+"""The trained model that comes with its data: sweeps/digits.yaml, and what makes its weights and images."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from pareto.prepare import canonical, prepare
+from pareto.sweep import Sweep, requested_sweep
+from tests import digits
+from tests.digits import needs_digits
+from tests.program import command
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """The folder in which it was trained, and the share of held-out images that was right."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, digits.train(folder)
+
+
+def asked(**fields: object) -> Sweep:
+    """The sweep of the file; its paths are relative to the folder of the clone."""
+    return canonical(requested_sweep(digits.SWEEP, {"model": f"{digits.MODEL}:Net", **fields}))
+
+
+@needs_digits
+def test_training_gives_a_model_that_reads_digits(
+    trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, right = trained
+    assert right > 0.2  # by chance it would be 0.1, with a standard error of 0.016
+    monkeypatch.chdir(folder)
+    sweep = asked(images=360)
+    (name,) = sweep.models
+    made = prepare(name, sweep)
+    data = load_file(made.data[1].path)
+    assert data["inputs"].dtype == torch.uint8
+    assert data["inputs"].shape == (360, 1, 3, 96, 96)
+    assert float((data["reference0"].argmax(2) == data["labels"]).double().mean()) == pytest.approx(
+        right, abs=0.01
+    )
+    assert made.facts.images == 360
+    assert made.manifest["dataset"]["labels"] == "names"
+
+
+@needs_digits
+def test_images_are_held_out_from_all_that_trained_the_model() -> None:
+    script = digits.script()
+    shown, hidden = script._parts(torch.arange(90).expand(3, 2, 90))
+    assert shown[0, 0].tolist() == [*range(60)]
+    assert hidden[0, 0].tolist() == [*range(60, 90)]
+
+
+@needs_digits
+def test_the_same_seed_draws_the_same_images(trained: tuple[Path, float], tmp_path: Path) -> None:
+    script = digits.script()
+    every, _ = script.digits(script.package())
+    photos = script.photographs(script.package())
+    drawn = [script.pictures(every[:4], photos, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert drawn[0].dtype == torch.uint8
+
+
+@needs_digits
+def test_what_is_written_replaces_what_was_there(tmp_path: Path) -> None:
+    script = digits.script()
+    model = script.MODEL.build()
+    for image in (7, 8):
+        script.save(
+            tmp_path, model, torch.full((1, 3, 2, 2), image, dtype=torch.uint8), torch.tensor([image])
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "weights.pth"]
+    (left,) = (tmp_path / "images").rglob("*.png")
+    assert left.parent.name == "8"
+    with Image.open(left) as image:
+        assert image.getpixel((0, 0)) == (8, 8, 8)
+
+
+def test_without_the_package_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, snapshot: str
+) -> None:
+    script = digits.script()
+    monkeypatch.setattr(script.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["train.py", "--folder", str(tmp_path / "made")])
+    assert script.main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "requirements-digits.txt" in line
+    assert line == snapshot
+    assert not [*tmp_path.iterdir()]
+
+
+def test_untrained_the_sweep_says_how_to_train(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, snapshot: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command("run", str(digits.SWEEP), "--model", f"{digits.MODEL}:Net", "--dry-run")
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert "sweeps/digits/train.py" in line
+    assert line == snapshot
