@@ -27,6 +27,8 @@ pytestmark = [
 
 Rows = list[dict[str, str]]
 ONE = ("--model", "squeezenet1_1", "--points", "7", "--only", "--quick", "--figures", "none", *LENIENT)
+PROBES = 5
+"""Segments at most that TCP sends again although nothing is lost: it probes a tail whose receiver gets no core."""
 SMALL = (*ONE[:3], "7,8", *ONE[4:])
 
 
@@ -235,7 +237,7 @@ def test_what_tcp_did(resumed: Resumed) -> None:
     for row in resumed.rows:
         assert row["congestion"] == "reno"
         # Many connections together may overflow the queue.
-        assert row["tcp_retransmits"] == "0" or row["backend"] == "rpc"
+        assert int(row["tcp_retransmits"]) <= PROBES or row["backend"] == "rpc"
         assert 0.0095 < float(row["tcp_min_rtt_s"]) < 0.02
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0

@@ -25,6 +25,8 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().
 MANY = 1 << 21
 TOKEN = "a token"  # noqa: S105
 ROLES = ("edge", "middle1", "server")
+PROBES = 5
+"""Segments at most that TCP sends again though nothing is lost: it probes a tail (RFC 8985) whose receiver is late."""
 
 
 class Pairs:
@@ -129,7 +131,7 @@ def test_a_transfer_is_told_of(pairs: Pairs) -> None:
     assert 0 <= now.acked_bytes - MANY <= 1  # the SYN counts in some kernels
     told = carried(before, after)
     assert told.congestion == now.congestion in _available()
-    assert told.tcp_retransmits == 0
+    assert now.retransmits == told.tcp_retransmits <= PROBES
     assert told.tcp_cwnd_packets >= 2
     assert 0 < told.tcp_min_rtt_s <= 2 * told.tcp_rtt_s < 2
     assert told.tcp_delivery_rate_bps > 1e6
