@@ -42,7 +42,7 @@ def references(
     for index, batch in enumerate(inputs):
         payloads = dict(_payloads(stages, batch, cuts))
         for split, codec in itertools.product(splits, through):
-            if split[0] == last:
+            if split[0] == last or not codec.fits(split, last):
                 continue
             tensors = payloads[split[0]]
             for cut, end in itertools.pairwise((*split, last)):
@@ -60,15 +60,16 @@ def references(
 def wire_shares(
     model: PartitionedModel, inputs: Tensor, splits: Sequence[Split], codecs: Sequence[Codec]
 ) -> dict[str, tuple[float, ...]]:
-    """By codec, the share of each point's payload that it sends; 1 at points that no split has. inputs: as above."""
-    cuts, stages = _cuts(model, splits), _Stages(model)
+    """By codec, the share of each point's payload that it sends; 1 where it is not used. inputs: as above."""
+    cuts, stages, last = _cuts(model, splits), _Stages(model), len(model.points) - 1
     raw = dict.fromkeys(cuts, 0)
     sent = {codec.text: dict.fromkeys(cuts, 0) for codec in codecs}
     for batch in inputs[:SIZED]:
         for cut, payload in _payloads(stages, batch, cuts):
             raw[cut] += _nbytes(payload)
             for codec in codecs:
-                sent[codec.text][cut] += _nbytes(codec.encode(payload))
+                used = codec.fits((cut,), last)
+                sent[codec.text][cut] += _nbytes(codec.encode(payload) if used else payload)
     return {
         text: tuple(each[cut] / raw[cut] if raw.get(cut) else 1.0 for cut in range(len(model.points)))
         for text, each in sent.items()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 
 from pareto import bounds
+from pareto.codecs import registry as codecs
 from pareto.codecs.registry import NONE
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.link import probe
@@ -126,7 +127,8 @@ class Plan:
 def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
     """Every cell of the sweep, in order. netems: the networks' names.
 
-    Where nothing crosses a link there is nothing to encode: one cell, without a codec.
+    Where nothing crosses a link there is nothing to encode: one cell, without a codec. Pictures are made of the input
+    alone: other points have no such cell.
     """
     return [
         Cell(
@@ -144,9 +146,16 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
         for depth in sweep.depths
-        for codec in (sweep.codecs if facts.crosses(cuts) else (NONE,))
+        for codec in _codecs(sweep, facts, cuts)
         for backend in sweep.backends
     ]
+
+
+def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> tuple[str, ...]:
+    if not model.crosses(cuts):
+        return (NONE,)
+    last = len(model.points) - 1
+    return tuple(codec for codec in sweep.codecs if codecs.parse(codec).fits(cuts, last))
 
 
 def crossings(

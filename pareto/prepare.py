@@ -33,6 +33,7 @@ from partitions.recipe import Cuts, Handmade, Recipe
 
 IMAGE_CHANNELS = (1, 3, 4)
 """Channels of images that are sent as bytes: grey, colour, and colour with depth or transparency."""
+PICTURE_CHANNELS = (1, 3)
 MAX_DATA_BYTES = 1 << 30
 """The most that inputs and answers of one batch size may take: the edge holds all of them, so that none is loaded
 during a measured request."""
@@ -142,6 +143,7 @@ def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
 
 def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
+    _check_pictures(recipe, sweep)
     # First: what makes a user's own weights may make the images too, and says so where both are missing.
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     dataset = feed.open_dataset(sweep)
@@ -212,6 +214,17 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
             f"{batches * batch_size} images for {name} at batch size {batch_size} are, with its answers, "
             f"{nbytes / 2**30:.1f} GiB, more than the {MAX_DATA_BYTES >> 30} GiB that a host is to hold: "
             "give fewer --images, or a smaller --batch-size"
+        )
+
+
+def _check_pictures(recipe: Recipe, sweep: Sweep) -> None:
+    """Raises UserError where a codec makes pictures, and the model's input is none."""
+    made = next((text for text in sweep.codecs if codec_registry.parse(text).pictures), None)
+    channels = registry.entry(recipe.name).input_shape[0]
+    if made and (recipe.input != "uint8" or channels not in PICTURE_CHANNELS):
+        why = f"{channels} channels" if recipe.input == "uint8" else f"{recipe.input}: give --input uint8"
+        raise UserError(
+            f"--codec {made} makes pictures of bytes in 1 or 3 channels, and {recipe.name} gets {why}"
         )
 
 

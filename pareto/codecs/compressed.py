@@ -25,6 +25,14 @@ _LENGTH = struct.Struct("<I")
 _BLOSC2_HEADER = struct.Struct("<4xI4xI")
 """Of c-blosc2's chunk format: the sizes of the bytes inside, and of the chunk."""
 _BLOSC2_HEADER_BYTES = 32
+_BLOSC2_FLAGS, _BLOSC2_FIXED_FLAGS = 2, 0xED
+"""Which byte they are, and which of them do not depend on the data: the codec's number in the three highest (0 for a
+few bytes that are copied), and the format's."""
+_BLOSC2_COPIED = 0x05
+_BLOSC2_FORM = slice(16, 31)
+"""Filters and codec, and what these are given. The decoder loads those that it does not have by starting programs."""
+_BLOSC2_KIND, _BLOSC2_KINDS = 31, (0x00, 0x10)
+"""Which byte says what kind of chunk it is; plain data, and nothing but zeros."""
 
 
 class Library(NamedTuple):
@@ -154,9 +162,13 @@ def _blosc2(variant: str) -> Library:
         )
         return made
 
+    own = compress(memoryview(bytes(range(256)) * 16), 4)
+
     def decompress(data: memoryview, into: memoryview) -> int:
         if len(data) < _BLOSC2_HEADER_BYTES:
             raise ValueError("it ends within its header")
+        if not _of_form(data, own):
+            raise ValueError("it is of another form than this codec's")
         inside, length = _BLOSC2_HEADER.unpack_from(data)
         if length != len(data):
             raise ValueError(f"it says that it has {length} bytes")
@@ -165,6 +177,17 @@ def _blosc2(variant: str) -> Library:
         return int(inside)
 
     return Library(compress, decompress)
+
+
+def _of_form(data: memoryview, own: bytes) -> bool:
+    """Whether a chunk's header names the codec and the filters of another one, and is of its version."""
+    flags, own_flags = (each[_BLOSC2_FLAGS] & _BLOSC2_FIXED_FLAGS for each in (data, own))
+    return (
+        data[:2] == own[:2]
+        and flags in (own_flags, _BLOSC2_COPIED)
+        and data[_BLOSC2_FORM] == own[_BLOSC2_FORM]
+        and data[_BLOSC2_KIND] in _BLOSC2_KINDS
+    )
 
 
 _LIBRARIES = {"zstd": _zstd, "lz4": _lz4, "blosc2": _blosc2}

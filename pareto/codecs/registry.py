@@ -1,8 +1,8 @@
 """The codecs: what each is called, and which module has it.
 
 A codec is written as steps joined by `+`: at most one that gives numbers fewer bits, then at most one that compresses
-bytes, as in `fp16`, `int8:channel`, `zstd:3`, `int8+zstd`. One codec has one text: `zstd` is `zstd:3`. This module
-needs no torch: a request is checked with it.
+bytes, as in `fp16`, `int8:channel`, `zstd:3`, `int8+zstd`; or one alone that makes pictures of images, as `jpeg:90`.
+One codec has one text: `zstd` is `zstd:3`. This module needs no torch: a request is checked with it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,13 @@ COMPRESSORS = {
     ),
 }
 """Steps that compress bytes, by the same rule."""
-_ALL = BITS | COMPRESSORS
+PICTURES = {
+    "jpeg": Entry("pareto.codecs.pictures", r"[1-9]\d?|100", "90", "jpeg:QUALITY (1 to 100)", False, "PIL"),
+    "webp": Entry("pareto.codecs.pictures", r"[1-9]\d?|100", "80", "webp:QUALITY (1 to 100)", False, "PIL"),
+    "png": Entry("pareto.codecs.pictures", "", "", "png", True, "PIL"),
+}
+"""Steps that make pictures of images: alone, and where the payload is the input."""
+_ALL = BITS | COMPRESSORS | PICTURES
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,18 @@ class Codec:
             )
             or NONE
         )
+
+    @property
+    def pictures(self) -> bool:
+        """Whether it makes pictures, and so takes nothing but images of bytes."""
+        return any(name in PICTURES for name, _ in self.names)
+
+    def fits(self, cuts: Sequence[int], last: int) -> bool:
+        """Whether it takes what crosses where a model is cut there: pictures are of the input, at point 0.
+
+        last: the point that keeps everything on the edge.
+        """
+        return not (self.pictures and any(0 < cut < last for cut in cuts))
 
     def coded_name(self, cuts: Sequence[int]) -> str:
         """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`."""
@@ -141,7 +159,8 @@ def parse(text: str) -> Codec:
     """The codec of this name. Raises ValueError, which says what there is."""
     if text == NONE:
         return Codec(NONE)
-    steps, allowed = [], [BITS, COMPRESSORS]
+    alone = text.partition(SEPARATOR)[0] in PICTURES
+    steps, allowed = [], [PICTURES] if alone else [BITS, COMPRESSORS]
     for part in text.split(JOINS):
         name, _, variant = part.partition(SEPARATOR)
         while allowed and name not in allowed[0]:
@@ -158,7 +177,10 @@ def parse(text: str) -> Codec:
 
 
 def _there_is(text: str) -> str:
-    bits, compressors = (
-        ", ".join(entry.words for entry in entries.values()) for entries in (BITS, COMPRESSORS)
+    bits, compressors, pictures = (
+        ", ".join(entry.words for entry in entries.values()) for entries in (BITS, COMPRESSORS, PICTURES)
     )
-    return f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; and one of each group, as in int8+zstd"
+    return (
+        f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; one of each of these groups, as in int8+zstd;"
+        f" and for the images at point 0 {pictures}"
+    )

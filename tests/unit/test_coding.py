@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -90,3 +92,27 @@ def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs:
     assert coding.references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
     assert coding.references(model, inputs, [], CODECS) == {}
     assert coding.lossy(CODECS) == [parse("int8"), parse("fp16")]
+
+
+def test_pictures_are_made_of_the_input_alone(tmp_path: Path) -> None:
+    file = tmp_path / "pictured_of_test_coding.py"
+    file.write_text(MODULE.replace("(4, 9, 9)", "(3, 9, 9)").replace("Conv2d(4", "Conv2d(3"))
+    name = registry.canonical(f"{file}:net")
+    path, attribute = registry.source(name)
+    made = weights.make(name, "seeded", 0, tmp_path)
+    model = partitioned.load(Recipe(name, Cuts("op", 1, False), path, attribute, None, "uint8"), made.path)
+    last = len(model.points) - 1
+    drawn = torch.Generator().manual_seed(0)
+    batches = torch.randint(256, (2, 2, 3, 9, 9), dtype=torch.uint8, generator=drawn)
+    codecs = [parse("jpeg:50"), parse("png")]
+    pictured = coding.references(model, batches, [(0,), (2,), (last,)], codecs)
+    assert set(pictured) == {"jpeg:50@0.reference0"}
+    with torch.inference_mode():
+        (decoded,) = codecs[0].decode(codecs[0].encode((batches[0],)), layout((batches[0],)))
+        (expected,) = model.stage(0, last)((decoded,))
+        (plain,) = model.stage(0, last)((batches[0],))
+    assert torch.equal(pictured["jpeg:50@0.reference0"][0], expected)
+    assert not torch.equal(expected, plain)
+    shares = coding.wire_shares(model, batches, [(0,), (2,), (last,)], codecs)
+    assert shares["png"][0] != 1.0
+    assert shares["png"][2] == 1.0

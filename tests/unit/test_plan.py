@@ -240,6 +240,19 @@ def test_codecs_are_cells_where_something_crosses() -> None:
     ]
 
 
+def test_pictures_are_cells_where_nothing_but_the_input_crosses() -> None:
+    wanted = make_sweep({"model": "m", "codec": "none,jpeg", "backend": "tcp"})
+    points = (("input", 100), ("one", 400), ("last", 0))
+    for splits, pictures in (
+        (((0,), (1,), (2,)), [(0,)]),
+        (((0, 0), (0, 1), (0, 2), (1, 1)), [(0, 0), (0, 2)]),
+    ):
+        facts = ModelFacts(points, 0.01, splits=splits)
+        made = plan.cells(wanted, {"m": facts}, ["none"])
+        assert [cell.cuts for cell in made if cell.codec == "jpeg:90"] == pictures
+        assert [cell.cuts for cell in made if cell.codec == "none"] == [*splits]
+
+
 def test_a_crossing_has_what_the_codec_sends() -> None:
     facts = ModelFacts(
         (("input", 100), ("one", 400), ("last", 0)), 0.01, wire_shares={"int8": (0.25, 0.26, 1.0)}

@@ -213,3 +213,14 @@ def test_models_have_their_full_names_once():
     assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
     with pytest.raises(UserError):
         canonical(Sweep(model="squeezzenet"))
+
+
+def test_pictures_are_made_of_bytes_in_one_or_three_channels(own, tmp_path):
+    file = tmp_path / "pictured_of_test_prepare.py"
+    file.write_text(FEATURES)
+    features = registry.canonical(f"{file}:head")
+    for name, dtype, named in ((own, "float32", "--input uint8"), (features, "uint8", "64 channels")):
+        with pytest.raises(UserError) as refused:
+            made(name, codecs=("none", "jpeg"), input=dtype)
+        assert "--codec jpeg:90" in str(refused.value)
+        assert named in str(refused.value)

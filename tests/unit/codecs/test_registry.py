@@ -41,6 +41,9 @@ def payload(*shapes: tuple[int, ...], seed: int = 0) -> Tensors:
         ("lz4", "lz4"),
         ("blosc2", "blosc2:blosclz:9:shuffle"),
         ("int8+zstd", "int8+zstd:3"),
+        ("jpeg", "jpeg:90"),
+        ("webp:75", "webp:75"),
+        ("png", "png"),
         ("int8:channel+blosc2:lz4:5:bitshuffle", "int8:channel+blosc2:lz4:5:bitshuffle"),
     ],
 )
@@ -52,6 +55,7 @@ def test_a_codec_has_one_text(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "gzip", "zstd:0", "zstd:23", "zstd:", "int8+fp16", "zstd+int8", "none+zstd", "zstd+lz4", "int8++zstd",
+     "jpeg:0", "jpeg:101", "jpeg+zstd", "int8+png", "png:9",
      "fp16:channel", "blosc2:blosclz", "blosc2:blosclz:9:sort", "lz4:99", "int8 ", "INT8"],
 )  # fmt: skip
 def test_what_is_no_codec_is_refused(text: str) -> None:

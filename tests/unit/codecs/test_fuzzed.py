@@ -1,0 +1,145 @@
+"""Spoiled frames of each codec by the thousand: tensors of the expected layout, or a BackendError, and no more memory.
+
+Seeded: a case that fails is named by its number. `--cases N` tries more.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+
+from pareto.backends.base import BackendError, Tensors, layout
+from pareto.codecs.registry import parse
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SEED = 18
+FLOATS = (
+    "fp16",
+    "int8",
+    "uint4:channel",
+    "zstd",
+    "lz4",
+    "blosc2",
+    "blosc2:zstd:5:bitshuffle",
+    "int8+zstd",
+    "uint4+lz4",
+    "int8:channel+blosc2",
+)
+PICTURES = ("jpeg:90", "webp", "png")
+ROOM = 256 << 20
+"""Spoiled frames of a few kB may not take more memory than this: their lies are of up to 4 GiB."""
+
+
+def payload(codec: str) -> Tensors:
+    drawn = torch.Generator().manual_seed(SEED)
+    if codec in PICTURES:
+        return (torch.randint(256, (2, 3, 24, 16), generator=drawn, dtype=torch.uint8),)
+    first, second = torch.randn(1, 4, 9, 9, generator=drawn).relu(), torch.randn(1, 30, generator=drawn)
+    return first, second
+
+
+def spoiled(tensors: Tensors, chance: random.Random) -> Tensors:
+    """The encoded tensors with a few bytes, lengths, shapes or dtypes that are wrong, or one tensor more or less."""
+    which = chance.randrange(len(tensors))
+    data = bytearray(tensors[which].reshape(-1).view(torch.uint8).numpy().tobytes())
+    how = chance.random()
+    if how < 0.55:
+        for _ in range(chance.choice((1, 1, 1, 2, 8, 40))):
+            # Headers say what is to come: most often these.
+            at = chance.randrange(min(len(data), 48) if chance.random() < 0.6 else len(data))
+            data[at] = chance.choice(
+                (0, 0xFF, 0x7F, 0x80, data[at] ^ 1 << chance.randrange(8), chance.randrange(256))
+            )
+    elif how < 0.7:
+        del data[chance.randrange(len(data)) :]
+    elif how < 0.8:
+        at = chance.randrange(len(data))
+        del data[at : at + chance.randrange(1, 9)]
+    elif how < 0.9:
+        at = chance.randrange(len(data) + 1)
+        data[at:at] = chance.randbytes(chance.randrange(1, 200))
+    elif how < 0.95:
+        data[:] = chance.randbytes(chance.randrange(1, 4000))
+    else:
+        return chance.choice(
+            (tensors[:-1], (*tensors, tensors[0]), tensors[::-1] if len(tensors) > 1 else ())
+        )
+    wrong = torch.frombuffer(data or bytearray(1), dtype=torch.uint8)[: len(data)]
+    own = tensors[which]
+    if own.dtype != torch.uint8 and len(data) == own.nbytes:
+        wrong = wrong.view(own.dtype)
+    if wrong.numel() == own.numel():
+        wrong = wrong.reshape(own.shape)
+    return (*tensors[:which], wrong, *tensors[which + 1 :])
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_no_frame_starts_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A chunk of Blosc2 names its codec and filters. The library loads those it lacks by starting a shell."""
+    pytest.importorskip("blosc2")
+    started = tmp_path / "started"
+    for name in ("python", "python3"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ntouch {started}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    codec, tensors = parse("blosc2"), payload("blosc2")[:1]
+    (encoded,), expected = codec.encode(tensors), layout(tensors)
+    for place, value in ((22, 36), (22, 37), (22, 38), (16, 36), (21, 36), (31, 0x40), (31, 0x08)):
+        data = encoded.clone()
+        data[place] = value
+        if place == 22:  # a codec by its number
+            data[2] = int(data[2]) & 0x1F | 6 << 5
+        with pytest.raises(BackendError, match="another form"):
+            codec.decode((data,), expected)
+    assert not started.exists()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -2.5, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "blosc2",
+        "blosc2:zstd:5:bitshuffle",
+        "blosc2:lz4:1:noshuffle",
+        "blosc2:lz4hc:0:shuffle",
+        "blosc2:zlib:9:shuffle",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 33, 5000, 40_000])
+def test_a_chunk_of_any_data_has_its_codecs_form(name: str, value: float, size: int) -> None:
+    codec = parse(name)
+    drawn = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    for tensor in (torch.full((size,), value), drawn, drawn.relu(), (drawn * 9).to(torch.uint8)):
+        (decoded,) = codec.decode(codec.encode((tensor,)), layout((tensor,)))
+        assert torch.equal(decoded.view(torch.uint8), tensor.view(torch.uint8))
+
+
+@pytest.mark.parametrize("name", (*FLOATS, *PICTURES))
+def test_a_decoder(name: str, cases: int) -> None:
+    codec, tensors = parse(name), payload(name)
+    if codec.missing:
+        pytest.skip(f"needs {codec.missing}")
+    encoded, expected = codec.encode(tensors), layout(tensors)
+    codec.decode(encoded, expected)
+    before = peak_bytes()
+    for case in range(cases // (len(FLOATS) + len(PICTURES)) + 1):
+        chance = random.Random(f"{name} {SEED} {case}")  # noqa: S311
+        wrong = spoiled(encoded, chance)
+        try:
+            decoded = codec.decode(wrong, expected)
+        except BackendError as error:
+            assert "\n" not in str(error), case
+            assert len(str(error)) < 400, case
+        else:
+            assert layout(decoded) == expected, case
+    assert peak_bytes() - before < ROOM

@@ -1,0 +1,122 @@
+"""Images of bytes as pictures: what comes back, what is refused before a library allocates anything for it."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pareto.backends.base import BYTES, BackendError, layout
+from pareto.codecs.registry import parse
+
+NAMES = ("jpeg:90", "webp:80", "png")
+
+
+def images(count: int, channels: int, height: int, width: int) -> Tensor:
+    """A slope in each, with a step in it: what pictures keep well."""
+    row = torch.linspace(20, 200, width).expand(count, channels, height, width).clone()
+    row[..., height // 2 :, :] += 40
+    return row.to(torch.uint8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(1, 3, 48, 32), (3, 1, 17, 9), (2, 3, 1, 1)])
+def test_pictures_come_back_in_their_shape_and_nearly_the_same(name: str, shape: tuple[int, ...]) -> None:
+    batch = images(*shape)
+    codec, of = parse(name), layout((batch,))
+    encoded = codec.encode((batch,))
+    ((kind, (bound,)),) = codec.encoded(of)
+    assert kind == BYTES and encoded[0].numel() <= bound
+    (decoded,) = codec.decode(encoded, of)
+    assert layout((decoded,)) == of
+    off = int((decoded.int() - batch.int()).abs().max())
+    assert off == 0 if codec.lossless else off <= 24
+
+
+@pytest.mark.parametrize("name", ("jpeg:100", "webp:100", "png"))
+def test_noise_fits_into_the_bound(name: str) -> None:
+    batch = torch.randint(256, (2, 3, 33, 65), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    ((_, (bound,)),) = parse(name).encoded(layout((batch,)))
+    assert parse(name).encode((batch,))[0].numel() <= bound
+
+
+def test_a_higher_quality_is_nearer_and_takes_more() -> None:
+    batch = torch.randint(256, (1, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    for kind in ("jpeg", "webp"):
+        low, high = (parse(f"{kind}:{quality}") for quality in (20, 95))
+        assert low.encode((batch,))[0].numel() < high.encode((batch,))[0].numel()
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        (torch.zeros(1, 3, 4, 4),),
+        (torch.zeros(1, 4, 4, 4, dtype=torch.uint8),),
+        (torch.zeros(3, 4, 4, dtype=torch.uint8),),
+        (torch.zeros(1, 3, 4, 4, dtype=torch.uint8),) * 2,
+        (),
+    ],
+)
+def test_what_is_no_image_of_bytes_is_refused(tensors: tuple[Tensor, ...]) -> None:
+    with pytest.raises(BackendError, match="images of bytes"):
+        parse("jpeg").encoded(layout(tensors))
+
+
+def refusal(name: str, data: bytes, shape: tuple[int, ...] = (1, 3, 8, 8)) -> str:
+    with pytest.raises(BackendError) as refused:
+        parse(name).decode((torch.frombuffer(bytearray(data), dtype=torch.uint8),), (("uint8", shape),))
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def saved(kind: str, size: tuple[int, int] = (8, 8), **options: object) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size).save(file, kind, **options)
+    return file.getvalue()
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("jpeg", saved("JPEG", (9, 8)), "another size"),
+        ("jpeg", saved("JPEG", progressive=True), "no encoder here writes"),
+        ("jpeg", saved("JPEG", comment=b"hello"), "no encoder here writes"),
+        ("jpeg", saved("PNG"), "does not begin"),
+        ("jpeg", saved("JPEG")[:300], "no whole jpeg"),
+        ("png", saved("PNG", (8, 9)), "another size"),
+        ("png", saved("PNG")[:-12].replace(b"IDAT", b"IDAX"), "no encoder here writes"),
+        (
+            "png",
+            saved("PNG")[:33] + chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(9999))),
+            "no encoder here writes",
+        ),
+        ("png", saved("PNG")[:8] + chunk(b"IDAT", b"") + saved("PNG")[8:], "first part"),
+        ("png", saved("PNG")[:50], "does not end"),
+        ("webp", saved("WEBP", (16000, 8)), "another size"),
+        ("webp", saved("WEBP", lossless=True), "no encoder here writes"),
+        ("webp", saved("WEBP", save_all=True, append_images=[Image.new("RGB", (8, 8), "red")]), "no encoder"),
+        ("webp", saved("WEBP")[:-1], "does not end"),
+        ("jpeg", saved("JPEG")[:-1], "no end"),
+    ],
+)
+def test_what_the_encoder_does_not_write_is_refused(name: str, data: bytes, words: str) -> None:
+    assert words in refusal(name, data)
+
+
+def test_the_lengths_of_pictures_are_not_trusted() -> None:
+    picture = saved("PNG")
+    for length in (0xFFFFFFFF, len(picture) + 1, 0):
+        assert "png" in refusal("png", struct.pack("<I", length) + picture, (2, 3, 8, 8))
+    assert "longer" in refusal("png", b"\1\2", (2, 3, 8, 8))
+    with pytest.raises(BackendError, match="longer"):
+        parse("png").decode((torch.empty(0, dtype=torch.uint8),), (("uint8", (1, 3, 8, 8)),))
