@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pareto.backends.base import Client, Tensors
@@ -20,7 +21,7 @@ from pareto.worker import connections, host, phases
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
 from pareto.worker.served import steady_s
-from partitions import proof
+from partitions import proof, quality
 from partitions.stage import Stage
 
 LEVELS_SHARE = 0.1
@@ -196,23 +197,18 @@ def _agreement(measured: Sequence[Phase], data: Data) -> tuple[float | None, int
     results = {which: output[0] for phase in measured for which, output in phase.outputs}
     if not results or any(logits.dim() != 2 for logits in results.values()):
         return None, None
-    same = [
-        logits.argmax(1) == data.references[which][0].to(logits.device).argmax(1)
-        for which, logits in results.items()
-    ]
-    images = sum(map(len, same))
-    return sum(int(each.sum()) for each in same) / images, images
+    outputs = torch.cat([logits.cpu() for logits in results.values()])
+    references = torch.cat([data.references[which][0].cpu() for which in results])
+    return quality.agreement(outputs, references), len(outputs)
 
 
 def _output_error(measured: Sequence[Phase], data: Data) -> float | None:
     """The norm of the results' difference from the whole model's, over the latter's; None if that is not finite."""
     results = {which: output for phase in measured for which, output in phase.outputs}
-    off = whole = 0.0
-    for which, output in results.items():
-        for tensor, reference in zip(output, data.references[which], strict=True):
-            off += float((tensor.double() - reference.double()).square().sum())
-            whole += float(reference.double().square().sum())
-    error = math.sqrt(off / whole) if whole else math.inf if off else 0.0
+    error = quality.relative_error(
+        [tensor for output in results.values() for tensor in output],
+        [tensor for which in results for tensor in data.references[which]],
+    )
     return error if math.isfinite(error) else None
 
 
