@@ -143,7 +143,8 @@ def _png_size(data: bytes) -> tuple[int, int]:
     """Width and height of a PNG that has nothing but pixels. Raises ValueError, struct.error."""
     if not data.startswith(_PNG_BEGINS):
         raise ValueError("it does not begin as one")
-    at, kinds, size = len(_PNG_BEGINS), [], (0, 0)
+    at, size = len(_PNG_BEGINS), (0, 0)
+    kinds: list[bytes] = []
     while at < len(data):
         length, kind = struct.unpack_from(">I4s", data, at)
         if kind not in _PNG_PARTS:
