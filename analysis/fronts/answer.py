@@ -125,6 +125,7 @@ def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]
         if len(at):
             medians[at] = np.nanmedian(measured[:, at], axis=0)
         done = step + 1
+        # As front.csv has it: where some trials of all cells are not valid, another front would not end as that one.
         front = shared_rounds.nondominated(measured) if trials.is_search else nondominated(*medians.T)
         if (key := front.tobytes()) not in worth:
             worth[key] = volume(finals[front], bound, objectives) / every if every else np.nan
