@@ -25,26 +25,18 @@ from pareto.run_keys import run_keys
 from pareto.runner import AnyWorkers
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import HostReport, TrialResult, without_codecs
+from pareto.warming import warm
 
 if TYPE_CHECKING:
     from pareto.prepare import Artifact, Prepared
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
-WARM_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 5.0
 """A worker that lives, and has nothing to do, answers within this."""
-MAX_WARM_UPS = 5
 MOST_REQUESTS = 60
 """A trial whose requests take long makes fewer."""
-WARM = 1.1
-"""A connection is warm when bulk takes at most this multiple of what the link needs, or of what it took before."""
 NOT_SHAPED = "none"
-MIN_WARM_BYTES, MAX_WARM_BYTES = 1 << 18, 8 << 20
-OPENING = 2.0
-"""Bulk as a multiple of bandwidth x delay: it takes the window past that from its initial segments."""
-FILLING, MAX_FILL_BYTES, LONG_RTT_S = 6.0, 1 << 20, 0.1
-"""The same on a long link, so that the bulk fills the usual queue as well; where that takes no more bytes."""
 
 
 def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
@@ -58,28 +50,6 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
         threads=sweep.threads or 1,
         tcp=sweep.tcp,
     )
-
-
-def warming_bytes(rate_bps: float, rtt_s: float) -> tuple[int, bool]:
-    """The bulk that warms a connection over a link with this rate and round trip; whether it fills the link's queue."""
-    if not math.isfinite(rate_bps):
-        return MAX_WARM_BYTES, False
-    under_way = rate_bps / 8 * rtt_s
-    filling = FILLING * under_way
-    if rtt_s >= LONG_RTT_S and MIN_WARM_BYTES < filling <= MAX_FILL_BYTES:
-        return int(filling), True
-    return int(min(max(OPENING * under_way, MIN_WARM_BYTES), MAX_WARM_BYTES)), False
-
-
-def gets_no_quicker(took_s: Sequence[float]) -> bool:
-    """Whether the same bulk will take no less the next time. took_s: each time.
-
-    Two in a row as quick as the quickest tell it; so do two that are no quicker than one before them, for many
-    connections at once, such as rpc's, never settle on a long link.
-    """
-    latest, earlier = took_s[-2:], took_s[:-2]
-    is_settled = len(latest) == 2 and max(latest) <= WARM * min(took_s)
-    return is_settled or (bool(earlier) and min(latest) * WARM >= min(earlier))
 
 
 class Workers(AnyWorkers):
@@ -369,24 +339,9 @@ class Workers(AnyWorkers):
             self._sessions.ask_all(ends, START_TIMEOUT_S)
 
     def _warm(self, link: Link, profile: Profile) -> None:
-        """Send bulk over each backend until it takes only what the link needs: no request pays for a growing window.
-
-        On a long link the window is at first larger than the queue: bulk loses packets until the window is smaller.
-        There a bulk that fills the queue repairs that while it goes on, where of a short one the end is lost, and
-        waited for; it is sent until it gets no quicker.
-        """
-        rate_bps, rtt_s = self._carries(link, profile)
-        nbytes, fills = warming_bytes(rate_bps, rtt_s)
-        needed_s = rtt_s + 8 * nbytes / rate_bps
-        near = self._sessions[link.near.role]
+        near, (rate_bps, rtt_s) = self._sessions[link.near.role], self._carries(link, profile)
         for backend in self._opened:
-            took_s: list[float] = []
-            while len(took_s) < MAX_WARM_UPS:
-                took_s.append(near.ask(messages.WarmUp(backend, nbytes), WARM_TIMEOUT_S))
-                if not profile.tcp_fills:  # there the window never settles
-                    break
-                if gets_no_quicker(took_s) if fills else took_s[-1] <= WARM * needed_s:
-                    break
+            warm(near, backend, rate_bps, rtt_s, settles=profile.tcp_fills)
 
     def _promised(self, link: Link, profile: Profile) -> Profile:
         """What the link is held to: its profile, or where nothing is emulated, what was measured before the run."""
