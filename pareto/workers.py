@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from pareto.messages import Split
 from pareto.plan import Trial, crossings
 from pareto.probing import bare, own_profile, probed, settle
 from pareto.run_keys import run_keys
-from pareto.runner import AnyWorkers
+from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import HostReport, TrialResult, without_codecs
 from pareto.warming import warm
@@ -86,6 +87,8 @@ class Workers(AnyWorkers):
         self._bare: dict[str, probe.Reading] = {}
         self._token, self._keys = "", messages.NO_KEYS
         self._is_used = False
+        self._alone: tuple[float, tuple[object, ...], dict[str, float | None]] | None = None
+        """The baselines after the last trial: when they were taken, and of what."""
         self._devices = Devices(testbed, sample_s) if sample_s else None
         self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
@@ -100,7 +103,7 @@ class Workers(AnyWorkers):
         self._is_used = True
         # It may have been built anew.
         self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
-        self._model = self._network = None
+        self._model = self._network = self._alone = None
         self._proven.clear()
         self._token, self._keys = secrets.token_hex(16), run_keys(self._backends)
         try:
@@ -207,7 +210,7 @@ class Workers(AnyWorkers):
         )
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
-        alone = self._baselines(split)
+        alone = self._recent(cell) or self._baselines(split)
         self._sessions.ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
@@ -250,6 +253,7 @@ class Workers(AnyWorkers):
         report = without_codecs(report, list(usages.values()))
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
+        self._alone = time.monotonic(), _stages(cell), again
         idle_power_w = self._devices.idle_power_w if self._devices is not None else {}
         hosts = {
             role: HostReport(
@@ -279,6 +283,15 @@ class Workers(AnyWorkers):
     def sampling(self) -> dict[str, Any] | None:
         """By role, what sampling itself took."""
         return self._devices.cost() if self._devices is not None else None
+
+    def _recent(self, cell: Cell) -> dict[str, float | None] | None:
+        """The baselines after the last trial, where they are recent and of the stages that a cell has.
+
+        They are used once: no fault, and no other trial, lies between them and the trial that begins.
+        """
+        (taken_s, of, baselines), self._alone = self._alone or (-math.inf, (), None), None
+        is_recent = time.monotonic() - taken_s < RECENT_S * len(self.links)
+        return baselines if is_recent and of == _stages(cell) else None
 
     def _baselines(self, split: Split) -> dict[str, float | None]:
         """By role, seconds that a run of its stage takes by itself: one host after the other, nothing in flight."""
@@ -381,6 +394,11 @@ class Workers(AnyWorkers):
                     "its torch or torchvision is another version"
                 )
         self._model = prepared.name
+
+
+def _stages(cell: Cell) -> tuple[object, ...]:
+    """What each host's stage follows from, and its input: cells that have both in common have the same baseline."""
+    return cell.model, cell.cuts, cell.batch_size, cell.codec
 
 
 def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:

@@ -385,6 +385,48 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
 
 
+def test_a_baseline_after_a_trial_is_the_one_before_the_next_of_the_same_stages(
+    bed: Testbed, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def baselines() -> int:
+        return len(ends.worker(SERVER).of("baseline"))
+
+    def trial(cell: Cell) -> int:
+        """How many baselines the trial takes on each host."""
+        before = baselines()
+        workers.trial(Trial(cell, 1, 1.0, 1.0, QUICK), [NONE])
+        return baselines() - before
+
+    now = Mock(return_value=100.0)
+    monkeypatch.setattr("pareto.workers.time.monotonic", now)
+    ends.report = TRIAL
+    ends.baselines[SERVER] = itertools.chain([0.05, 0.02, 0.04], itertools.repeat(0.09))
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+        result = measured(workers, Trial(replace(CELL, backend="tcp:a"), 1, 1.0, 1.0, QUICK), [NONE])
+        assert (baselines(), result.hosts[SERVER].baseline_s) == (3, 0.02), "the one between serves both"
+        assert trial(replace(CELL, cuts=(0,))) == 2, "another stage"
+        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2
+        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 1
+        now.return_value += 2.0
+        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2, "the host may be slower now"
+        ends.report = {"max_abs_error": 1.0, "tolerance": 0.1}
+        trial(replace(CELL, cuts=(0,), batch_size=1))
+        ends.report = TRIAL
+        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2, (
+            "a trial that measured nothing came between"
+        )
+        ends.late = 10**6
+        ends.worker(SERVER).dead = True
+        with pytest.raises(SessionLost):
+            trial(replace(CELL, cuts=(0,), batch_size=1))
+        workers.close()
+        workers.start()
+        ends.late = 0
+        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2, "it is another process"
+
+
 def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_anew(
     bed: Testbed, ends: Ends
 ) -> None:
@@ -454,7 +496,7 @@ def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed,
         workers.start()
         for ends.run_s in (0.001, 0.001, 5.0):
             workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
-    assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [20, 20, 0]
+    assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [10, 10, 0]
 
 
 def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: Ends) -> None:
