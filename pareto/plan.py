@@ -41,7 +41,9 @@ THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
 """Short, and six rounds of it by default: trials of one cell differ by more than the requests of one trial do, so that
 six short trials err less than three of the double length (docs/measuring.md)."""
 QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
-WARMUP_S = 0.2
+WARMUP_S, LONG_S = 0.1, 0.2
+"""How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
+request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
 RESTART_S = 8.0
 """Until fresh workers are ready: programs start, load the model, connect, the links are shaped."""
 MAX_WARMUP_REQUESTS = 20
@@ -89,14 +91,11 @@ class Trial:
     effort: Effort
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
-        """Requests before the clock starts: one to prove a cell's output, and as many as fit into `WARMUP_S`.
+        """Requests before the clock starts: one to prove a cell's output, and what warms up.
 
-        Stages are warmed by themselves on each host, where a request took `compute_s`; on a slow link or device one
-        more would only cost time.
+        Stages are warmed by themselves on each host, where a request took `compute_s`.
         """
-        return max(
-            0 if proven else 1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / max(self.latency_s, compute_s)))
-        )
+        return max(0 if proven else 1, _warming(max(self.latency_s, compute_s)))
 
 
 @dataclass(frozen=True)
@@ -360,7 +359,7 @@ def _trial(
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)
     probing_s = sum(probe.duration_s(profile) for profile in network)
     # Fresh workers prove each cell's output by a request; later they warm up only where requests are short.
-    warming_s = latency_s * (WARMUP_S // latency_s if latency_s else 0)
+    warming_s = latency_s * _warming(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
     around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
@@ -371,6 +370,13 @@ def _shares(cell: Cell, model: ModelFacts) -> list[float]:
     """Each host's share of the model's units, as its foreseen share of the computing."""
     ends = (0, *cell.cuts, len(model.points) - 1)
     return [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
+
+
+def _warming(request_s: float) -> int:
+    """How many requests of that length warm up: none on a slow link or device, where one more would only cost time."""
+    if request_s > LONG_S:
+        return 0
+    return max(1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / max(request_s, 1e-6))))
 
 
 def _fill_and_drain_s(cell: Cell, latency_s: float, pace_s: float) -> float:

@@ -173,7 +173,7 @@ def test_phases_follow_the_link() -> None:
 
 
 @pytest.mark.parametrize(
-    ("netem", "proven", "requests"), [("200ms-5mbit", False, 1), ("200ms-5mbit", True, 0), ("none", True, 6)]
+    ("netem", "proven", "requests"), [("200ms-5mbit", False, 1), ("200ms-5mbit", True, 0), ("none", True, 3)]
 )
 def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     netem: str, proven: bool, requests: int
@@ -181,6 +181,8 @@ def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     wanted = sweep(model="a", netem=netem, backend="tcp", trials=1)
     (trial,) = (trial for trial in make(wanted).trials if trial.cell.cuts == (0,))
     assert trial.warmup_requests(proven) == requests
+    assert replace(trial, latency_s=0.15).warmup_requests(proven) == 1, "the first is the one that takes longer"
+    assert trial.warmup_requests(proven, compute_s=0.21) == (not proven)
 
 
 def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
