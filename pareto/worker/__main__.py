@@ -69,6 +69,7 @@ class Worker:
             self._hold(self._model[1], 0, 0)  # let go of the old one first: a small device cannot hold two
         self._model = None
         self._data.clear()
+        gc.unfreeze()
         gc.collect()  # graphs and their modules refer to each other
         model = partitioned.outline(read(Recipe, request.recipe))
         self._model = model, ResidentStage(model, path, self._device.name)
@@ -77,6 +78,8 @@ class Worker:
             # copied out of the file's mapping, in which they lie at odd addresses
             data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
             self._data[data.inputs[0].shape[0]] = data
+        gc.collect()
+        gc.freeze()  # what the model consists of stays: it need not be looked through before each trial
         return messages.Loaded(model.graph_digest, host.resident_bytes())
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
