@@ -17,7 +17,7 @@ from analysis.comparing.paired import paired
 from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
 from analysis.escaping import short
-from analysis.figures.style import WIDTHS_IN
+from analysis.figures.drawing import WIDTHS_IN
 from analysis.fronts import answer, energy, quality
 from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis import files, page
 from analysis.figures.drawing import save_all, testbeds
-from analysis.figures.kinds import KINDS, MOST_CONDITIONS, drawings, latex_rows, worth_showing
+from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
 from analysis.findings import Findings, Options, find
 from analysis.points import CONDITION
 from analysis.runs.load import Runs, folders
@@ -76,6 +76,8 @@ def report(
     if before_figures is not None:
         before_figures(findings)
     if options.figures != "none":
+        from analysis.figures.kinds import drawings
+
         waiting = list(drawings(findings, each=each))
         expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
         _write_made(out, [*findings.files, *expected])

@@ -83,7 +83,7 @@ def show(
 
 
 def _show(console: Console, findings: Findings) -> None:
-    from analysis.figures.kinds import worth_showing
+    from analysis.figures.shown import worth_showing
     from analysis.points import CONDITION
     from analysis.tables.front import codecs_table, front_table, overhead_table
 

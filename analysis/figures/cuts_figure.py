@@ -18,8 +18,8 @@ from matplotlib.textpath import TextPath
 
 from analysis.figures import style
 from analysis.figures.axes import LOG_RANGE, mark_decades
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.style import SMALL_PT, WIDTHS_IN, Series
+from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
+from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
 from analysis.points import cuts, hosts, link_number
 

@@ -1,4 +1,7 @@
-"""A figure as it is published: drawn at several widths, with its data and its caption in files beside it."""
+"""A figure as it is published: drawn at several widths, with its data and its caption in files beside it.
+
+matplotlib is imported when a figure is drawn, and not with this: a report's tables and answer do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from analysis import files
-from analysis.figures import style
 from analysis.naming import file_stem, in_flight
 from analysis.points import CELL, struck_off
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAGE = "page"
 POINT = [*CELL, "point_name", "rounds", "excluded"]
 """The columns that the data of most figures begin with."""
 MOST_PROCESSES = 8
+WIDTHS_IN = {"column": 3.4, "page": 7.0}
+"""The widths of a figure as it is printed, without scaling: one column of a two-column paper, or a page's text width.
+
+A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
+labels, and panels where they find room. Every figure function takes the name as its argument `width`.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class Drawing:
     """A figure that `save` writes, with its data and caption.
 
     kind: what it shows (`front`); name: of what (`mobilenet_v2`, `wifi`), as in its files' names. draw: from one of
-    `style.WIDTHS_IN` to the figure. data: what is drawn, one row a mark, units in the columns' names. caption: full
+    `WIDTHS_IN` to the figure. data: what is drawn, one row a mark, units in the columns' names. caption: full
     sentences.
     """
 
@@ -56,6 +66,8 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
 
     `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
     """
+    from analysis.figures import style
+
     files.make(folder)
     *pictures, data, caption = drawing.paths(folder, widths)
     for width, pdf in zip(widths, pictures[::2], strict=True):
@@ -129,8 +141,14 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
         if off.any()
         else "",
         f"Testbed: {testbed}" if testbed else "",
-        style.left_out(rows) or "No trial was left out",
+        left_out(rows) or "No trial was left out",
     )
+
+
+def left_out(rows: pd.DataFrame) -> str:
+    """Return `5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
+    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
+    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def _several(what: str, values: Sequence[object]) -> str:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.figures.axes import LOG_RANGE, fit_axis
-from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
 from analysis.figures.labels import settle
 from analysis.figures.plane import (
     OBJECTIVES,
@@ -83,7 +83,7 @@ def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None =
     """
     plane, _ = _draw(axes, rows, attainment)
     style.root(axes).draw_without_rendering()
-    narrow = axes.bbox.width / style.root(axes).dpi < style.WIDTHS_IN["column"]
+    narrow = axes.bbox.width / style.root(axes).dpi < WIDTHS_IN["column"]
     plane.label(COLUMN_LABELS if narrow else None)
 
 

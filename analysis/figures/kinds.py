@@ -1,4 +1,4 @@
-"""The kinds of figures, and which of them a report has."""
+"""Every figure that a report draws, of what its analysis found."""
 
 from __future__ import annotations
 
@@ -24,21 +24,15 @@ from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.predicted_figure import predicted_drawing
 from analysis.figures.rate_quality_figure import rate_quality_drawing
+from analysis.figures.shown import part_of, worth_showing
 from analysis.figures.utilization_figure import utilization_drawing
 from analysis.findings import FIGURE, Findings, figure_name
 from analysis.fronts import energy
 from analysis.fronts.front import over_codecs
 from analysis.fronts.quality import GROUP
-from analysis.points import CELL, CONDITION, competing, cuts
+from analysis.points import CELL, competing, cuts
 
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
-KINDS = (
-    *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
-    *("pipelining", "best-map", "link-asked", "predicted", "answer", "accuracy", "rate-quality"),
-)
-"""What the names of figures' and LaTeX tables' files begin with."""
-MOST_CONDITIONS = 12
-"""With more conditions than this the figures of each are drawn only on request: they take seconds each."""
 
 
 def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
@@ -53,7 +47,7 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
         yield from _of_conditions(findings, front, shown, testbed)
     for key, rows in shown.groupby(_BUT_NETEM, dropna=False):
         if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
-            attained = _of(findings.attainment, key, _BUT_NETEM)
+            attained = part_of(findings.attainment, key, _BUT_NETEM)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
             yield replace(fronts_drawing(rows, conditions(rows, testbed), attained), name=name)
     for _, rows in shown.groupby(GROUP, dropna=False):
@@ -68,22 +62,6 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
         yield from link_asked_drawings(findings.links, manifests)
 
 
-def worth_showing(front: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the conditions with a feasible point, and of those without a valid trial."""
-    wanted = front["feasible"] | (front["rounds"] == 0)
-    kept: pd.DataFrame = front[
-        wanted.groupby([front[key] for key in CONDITION], dropna=False).transform("any")
-    ]
-    return kept
-
-
-def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, pd.DataFrame]]:
-    """Yield each condition that has a figure: its name, its rows of the front, and its rows of the pairs."""
-    for key, rows in worth_showing(findings.front).groupby(CONDITION, dropna=False):
-        if rows["rounds"].any():
-            yield figure_name(rows, findings.front), rows, _of(findings.paired, key, CONDITION)
-
-
 def _of_conditions(
     findings: Findings, front: pd.DataFrame, shown: pd.DataFrame, testbed: str
 ) -> Iterator[Drawing]:
@@ -91,7 +69,7 @@ def _of_conditions(
     for key, rows in shown.groupby(FIGURE, dropna=False):
         if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
             name = figure_name(rows, front)
-            for drawing in _of_condition(findings, key, rows, _of(medians, key), testbed):
+            for drawing in _of_condition(findings, key, rows, part_of(medians, key), testbed):
                 if drawing is not None:
                     yield replace(drawing, name=name)
 
@@ -101,7 +79,7 @@ def _of_condition(
 ) -> Iterator[Drawing | None]:
     manifest = findings.runs[0].manifest if findings.runs else {}
     text = conditions(rows, testbed)
-    yield front_drawing(rows, text, _of(findings.attainment, key))
+    yield front_drawing(rows, text, part_of(findings.attainment, key))
     yield attribution_drawing(costs.stage_times(rows, stages), text)
     if stages.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
         yield utilization_drawing(rows, stages, text)
@@ -112,13 +90,9 @@ def _of_condition(
         yield energy_drawing(charged, text, energy.note(charged, manifest))
     yield accuracy_drawing(rows, text, ", ".join(over_codecs(findings.objectives, findings.where)))
     yield bound_drawing(rows, text)
-    yield paired_drawing(_of(findings.paired, key), competing(_of(findings.trials, key)), testbed)
+    yield paired_drawing(part_of(findings.paired, key), competing(part_of(findings.trials, key)), testbed)
     yield payload_drawing(rows, stages, manifest)
     yield pipelining_drawing(rows, testbed)
     if len(findings.prediction):
-        yield predicted_drawing(_of(findings.prediction, key), text)
-    yield answer_drawing(_of(findings.progress, key), text)
-
-
-def _of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:
-    return frame[frame[columns].eq(pd.Series(key, columns)).all(axis=1)]
+        yield predicted_drawing(part_of(findings.prediction, key), text)
+    yield answer_drawing(part_of(findings.progress, key), text)

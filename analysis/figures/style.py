@@ -23,19 +23,13 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
+from analysis.figures.drawing import WIDTHS_IN, left_out
 from analysis.naming import backends
 from analysis.points import BUT_CODEC, NONE, order
 from analysis.runs.setups import SIMULATED
 from pareto.errors import UserError
 
 T = TypeVar("T")
-
-WIDTHS_IN = {"column": 3.4, "page": 7.0}
-"""The widths of a figure as it is printed, without scaling: one column of a two-column paper, or a page's text width.
-
-A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
-labels, and panels where they find room. Every figure function takes the name as its argument `width`.
-"""
 
 # The "colorblind" palette of seaborn 0.13, so that seven colours do not cost its import.
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")
@@ -198,12 +192,6 @@ def evenly(among: Sequence[T], most: int) -> list[T]:
 def ink(colour: str) -> tuple[float, ...]:
     """Return a darker shade of a colour, for small text on white."""
     return tuple(0.7 * part for part in to_rgb(colour))
-
-
-def left_out(rows: pd.DataFrame) -> str:
-    """Return `5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
-    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
-    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def _footnote(figure: Figure, rows: pd.DataFrame) -> None:

@@ -13,11 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures.drawing import Drawing, conditions, save, save_all
-from analysis.figures.style import (
-    blank,
-    left_out,
-)
+from analysis.figures.drawing import Drawing, conditions, left_out, save, save_all
+from analysis.figures.style import blank
 
 
 def rows(**columns: Any) -> pd.DataFrame:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from analysis.figures.kinds import drawings, worth_showing
+from analysis.figures.kinds import drawings
+from analysis.figures.shown import worth_showing
 from analysis.findings import Findings, Options, find
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write

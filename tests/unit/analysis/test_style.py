@@ -7,9 +7,9 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from analysis.figures.drawing import WIDTHS_IN
 from analysis.figures.style import (
     SMALL_PT,
-    WIDTHS_IN,
     blank,
     evenly,
     figure_head,
