@@ -25,6 +25,7 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
+from pareto.model_names import may_be_model
 from pareto.plan import ModelFacts, Plan
 from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
@@ -76,7 +77,8 @@ class Job:
 
     def __init__(self, sweep: Sweep, began: float, *, dry_run: bool, launch: bool = False) -> None:
         """launch: a local testbed is built, and its workers begin to start, before the models are prepared, as both
-        take seconds. Other hosts are logged in to when the input is known to be good. Raises UserError, TestbedError.
+        take seconds; but not for a model that there cannot be. Other hosts are logged in to when the input is known to
+        be good. Raises UserError, TestbedError.
         """
         self.console = standard_output()
         self.tally = Tally()
@@ -95,7 +97,12 @@ class Job:
         self._prepared: dict[str, Prepared] = {}
         self._opened: tuple[Testbed, Workers] | None = None
         with ExitStack() as undo:
-            if launch and not dry_run and sweep.testbed == THIS_MACHINE:
+            if (
+                launch
+                and not dry_run
+                and sweep.testbed == THIS_MACHINE
+                and all(map(may_be_model, sweep.models))
+            ):
                 self._launch(undo)
             # It imports torch, which takes as long as the workers take for it.
             from pareto.prepare import canonical

@@ -176,6 +176,14 @@ def test_what_was_opened_early_is_put_back_where_a_model_cannot_be_prepared(
     assert opened.done == ["open", "launch", "workers closed", "bed closed"]
 
 
+@pytest.mark.parametrize("models", ["resnet19", "alexnet,resnet19"])
+def test_for_a_model_that_there_cannot_be_no_testbed_is_built(opened: Opened, models: str) -> None:
+    sweep = make_sweep({"model": models, "netem": "200ms-5mbit"})
+    with pytest.raises(UserError, match="resnet19"):
+        run.Job(sweep, 0.0, dry_run=False, launch=True)
+    assert opened.done == []
+
+
 def test_workers_that_cannot_be_started_early_are_one_line(opened: Opened) -> None:
     opened.fault = SessionLost("gpu ended: no space left")
     with pytest.raises(TestbedError, match=r"^the workers did not start: gpu ended: no space left$"):

@@ -1,0 +1,37 @@
+"""Which names can be a model's, known in milliseconds: torch, which knows it for certain, takes seconds to import."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from pathlib import Path
+
+_BUILDER = re.compile(r"^def (\w+)\(", re.MULTILINE)
+
+
+def may_be_model(name: str) -> bool:
+    """Whether a model may have this name; what is False here, `partitions.registry` is about to refuse.
+
+    A name is compared without its case and separators. Of a user's file only that it is there is looked at.
+    """
+    file, is_file, _ = name.partition(".py")
+    if is_file:
+        return Path(f"{file}.py").is_file()
+    return _squash(name).startswith("yolo") or _squash(name) in _builders()
+
+
+@functools.cache
+def _builders() -> frozenset[str]:
+    """The names of all functions that torchvision's models are made by, and of some others; read, not imported."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return frozenset()
+    sources = (Path(spec.origin).parent / "models").rglob("*.py")
+    return frozenset(
+        _squash(name) for source in sources for name in _BUILDER.findall(source.read_text("utf-8"))
+    )
+
+
+def _squash(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
