@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pareto import messages
@@ -16,6 +17,7 @@ from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, SessionError
 from pareto.hosts.testbed import Link, Remote, Testbed, open_testbed
+from pareto.hosts.together import on_each
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -107,6 +109,7 @@ class Workers(AnyWorkers):
         self._proven.clear()
         self._token, self._keys = secrets.token_hex(16), run_keys(self._backends)
         try:
+            on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
             for name, remote in self._testbed.remotes.items():
                 options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
                 if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
@@ -376,17 +379,16 @@ class Workers(AnyWorkers):
 
     def _load(self, prepared: Prepared) -> None:
         self._model = None
-        requests = {}
-        for role, remote in self._testbed.remotes.items():
+
+        def bring(role: str, remote: Remote) -> messages.LoadModel:
             recipe, data = prepared.recipe, prepared.data.values() if role == EDGE else ()
             if prepared.code is not None:
                 recipe = replace(recipe, file=_ship(remote, prepared.code, ".py"))
-            requests[role] = messages.LoadModel(
-                asdict(recipe),
-                _ship(remote, prepared.weights),
-                prepared.weights.digest,
-                [_ship(remote, artifact) for artifact in data],
-            )
+            weights = _ship(remote, prepared.weights)
+            inputs = [_ship(remote, artifact) for artifact in data]
+            return messages.LoadModel(asdict(recipe), weights, prepared.weights.digest, inputs)
+
+        requests = on_each({role: partial(bring, role, it) for role, it in self._testbed.remotes.items()})
         for role, loaded in self._sessions.ask_all(requests, LOAD_TIMEOUT_S).items():
             if loaded.graph_digest != prepared.graph_digest:
                 raise TestbedError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from pareto import COMMAND
 from pareto.hosts import checkup, login, shipping
-from pareto.hosts.connection import Connection, ThisMachine, Unreachable
+from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.finding import Case, Finding
 from pareto.hosts.host import EDGE, End, Host, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
@@ -23,6 +23,7 @@ from pareto.hosts.session import Heartbeat, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, Shaper, who_shapes
 from pareto.hosts.ssh import SshConnection
 from pareto.hosts.testbed import Link, Remote, Testbed
+from pareto.hosts.together import on_each
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ def keyring() -> Keyring:
     return Keyring(getpass.getpass if sys.stdin.isatty() else None)
 
 
-def connect(entry: HostEntry) -> Connection:
-    """Log in to a host of a testbed file. Raises Unreachable, TestbedError."""
+def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
+    """Log in to a host of a testbed file, with the user's keys by default. Raises Unreachable, TestbedError."""
     if entry.is_this_machine:
         return ThisMachine()
     who = login.resolve(entry.name, entry.ssh, port=entry.port, user=entry.user, key=entry.key)
-    connection = SshConnection(who, keyring())
+    connection = SshConnection(who, keys or keyring())
     if printed := connection.run("true").out.strip():
         connection.close()
         raise Unreachable(
@@ -78,14 +79,13 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
         try:
-            connections: dict[str, Connection] = {}
-            for role, entry in entries.items():
-                connections[role] = connect(entry)
-                undo.callback(connections[role].close)
-            hosts = {
-                role: _fit(connection, file, role, shapes=any(role in by for by in shapers))
-                for role, connection in connections.items()
-            }
+            connections = _logged_in(entries, undo)
+            hosts = on_each(
+                {
+                    role: partial(_fit, connection, file, role, shapes=any(role in by for by in shapers))
+                    for role, connection in connections.items()
+                }
+            )
             links = _links(hosts, shapers, heartbeat, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error
@@ -97,6 +97,29 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
         )
         facts = _facts(hosts, links, shaped=shaped)
         return Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all())
+
+
+def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, Connection]:
+    """The connections to all hosts, which `undo` closes. Raises Unreachable, TestbedError.
+
+    All hosts are logged in to at the same time, by the keys that need no passphrase; then one after the other those for
+    which the user must be asked for one.
+    """
+    unasked = Keyring()
+
+    def log_in(entry: HostEntry, keys: Keyring) -> Connection:
+        connection = connect(entry, keys)
+        undo.callback(connection.close)
+        return connection
+
+    def log_in_unasked(entry: HostEntry) -> Connection | None:
+        try:
+            return log_in(entry, unasked)
+        except NotAdmitted:
+            return None
+
+    admitted = on_each({role: partial(log_in_unasked, entry) for role, entry in entries.items()})
+    return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
 
 
 def _fit(connection: Connection, file: Inventory, role: str, *, shapes: bool) -> Examined:

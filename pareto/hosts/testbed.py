@@ -38,10 +38,14 @@ class Remote:
         """Put a file into the host's folder unless it is there; `name` carries its content's hash."""
         return shipping.ship(self.connection, self.host.folder, data, name)
 
-    def start(self, module: str, *arguments: str) -> Session:
-        """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""
+    def bring_code(self) -> None:
+        """Put the code that travels onto the host, unless it is there."""
         if not self._code:
             self._code = shipping.ship_code(self.connection, self.host.folder)
+
+    def start(self, module: str, *arguments: str) -> Session:
+        """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""
+        self.bring_code()
         settings = {
             "OMP_NUM_THREADS": str(self.host.threads),
             "PYTHONDONTWRITEBYTECODE": "1",

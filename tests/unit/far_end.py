@@ -92,6 +92,8 @@ class StandIn:
     def ship(self, data: bytes | Path, name: str) -> str:
         return f"{self.host.folder}/{name}"
 
+    def bring_code(self) -> None: ...
+
     def renew(self) -> None: ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -13,9 +14,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import checkup, inventory, privileged, ssh_testbed
-from pareto.hosts.connection import Connection, ThisMachine, Unreachable
+from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
+from pareto.hosts.keys import Keyring
 from pareto.hosts.session import Session
 from pareto.hosts.shaping import NetemShaper, Shaper
 from pareto.hosts.testbed import Remote
@@ -56,7 +58,7 @@ class Bench:
     as_root: dict[str, bool] = field(default_factory=dict)
     supported: bool = True
 
-    def connect(self, member: HostEntry) -> Connection:
+    def connect(self, member: HostEntry, keys: Keyring | None = None) -> Connection:
         return self.connections.setdefault(member.name, Hosts())
 
     def ask(self, connection: Connection, member: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def test_hosts_as_the_file_and_they_themselves_say(
     assert (edge.folder, edge.python) == (f"{tmp_path}/.pareto", "/home/pi/.pareto/venv/bin/python")
     assert (edge.device, edge.threads) == ("cpu", 4)
     assert (server.data_interface, server.folder, server.device) == ("enp3s0", "/srv/pareto", "cuda:0")
-    assert bench.asked == [("pi", ["192.168.7.1"]), ("gpu", ["192.168.7.2"])]
+    assert sorted(bench.asked) == [("gpu", ["192.168.7.2"]), ("pi", ["192.168.7.1"])]
     assert all(connection.closed for connection in bench.connections.values())
 
 
@@ -116,11 +118,11 @@ def test_a_fatal_finding_is_told_with_its_fix(bench: Bench, snapshot: SnapshotAs
     assert bench.helpers == {}
 
 
-def test_the_first_host_with_a_fault_is_the_last_that_is_asked(bench: Bench) -> None:
-    bench.facts["pi"] = {"python": None, "fault": ""}
+def test_of_several_hosts_with_a_fault_the_first_is_named(bench: Bench) -> None:
+    bench.facts["pi"] = bench.facts["gpu"] = {"python": None, "fault": ""}
     with pytest.raises(TestbedError, match=r"^pi: python: "):
         ssh_testbed.open_ssh_testbed(bench.file, shaped=False)
-    assert [name for name, _ in bench.asked] == ["pi"]
+    assert {name for name, _ in bench.asked} == {"pi", "gpu"}
     assert all(connection.closed for connection in bench.connections.values())
 
 
@@ -190,7 +192,7 @@ def test_a_helper_that_does_not_start(
 
 
 def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(member: HostEntry) -> Connection:
+    def connect(member: HostEntry, keys: Keyring) -> Connection:
         if member.name == "gpu":
             raise Unreachable("gpu.lab: no such name")
         return bench.connect(member)
@@ -200,6 +202,45 @@ def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyP
         ssh_testbed.open_ssh_testbed(bench.file, shaped=False)
     assert bench.connections["pi"].closed
     assert bench.asked == []  # all are logged in to before any is looked at, which takes its time
+
+
+def test_hosts_are_logged_in_to_at_the_same_time_and_looked_at_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = threading.Barrier(2, timeout=20)
+
+    def connect(member: HostEntry, keys: Keyring) -> Connection:
+        met.wait()
+        return bench.connect(member)
+
+    def ask(connection: Connection, member: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
+        met.wait()
+        return bench.ask(connection, member, sides)
+
+    monkeypatch.setattr(ssh_testbed, "connect", connect)
+    monkeypatch.setattr(checkup, "ask", ask)
+    ssh_testbed.open_ssh_testbed(bench.file, shaped=False).close()
+
+
+def test_a_passphrase_is_asked_for_when_all_other_hosts_are_logged_in_to(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the main thread: whoever interrupts the question gets the terminal back as it was."""
+    asking: list[str] = []
+
+    def connect(member: HostEntry, keys: Keyring) -> Connection:
+        if member.name == "pi":
+            if keys is not ssh_testbed.keyring():
+                raise NotAdmitted("pi.local: the key has a passphrase")
+            assert list(bench.connections) == ["gpu"]
+            asking.append(threading.current_thread().name)
+        return bench.connect(member)
+
+    monkeypatch.setattr(ssh_testbed, "connect", connect)
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+        assert list(bed.remotes) == [EDGE, SERVER]
+    assert asking == [threading.main_thread().name]
+    assert all(connection.closed for connection in bench.connections.values())
 
 
 CHAIN = """\
@@ -263,10 +304,10 @@ def test_in_a_chain_each_link_is_shaped_where_it_begins(
         assert asked["egress"] == plain(Direction(delay_s))
         assert asked["ingress"] == plain(Direction(2 * delay_s))
         assert chain.helpers[name].closed
-    assert chain.asked == [
-        ("pi", ["192.168.7.3"]),
-        ("mid", ["192.168.7.2", "192.168.8.1"]),
+    assert sorted(chain.asked) == [
         ("gpu", ["192.168.8.3"]),
+        ("mid", ["192.168.7.2", "192.168.8.1"]),
+        ("pi", ["192.168.7.3"]),
     ]
 
 

@@ -1,0 +1,43 @@
+"""What is done on several hosts at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from pareto.hosts.together import on_each
+
+
+def test_each_begins_before_any_has_ended_and_results_keep_their_order() -> None:
+    met = threading.Barrier(3, timeout=20)
+
+    def call(name: str) -> Callable[[], str]:
+        def meet() -> str:
+            met.wait()
+            return name.upper()
+
+        return meet
+
+    assert list(on_each({name: call(name) for name in "cab"}).items()) == [("c", "C"), ("a", "A"), ("b", "B")]
+
+
+def test_the_first_ones_error_is_raised_when_all_have_ended() -> None:
+    second_failed, ended = threading.Event(), []
+
+    def first() -> None:
+        assert second_failed.wait(20)
+        raise ValueError("first")
+
+    def second() -> None:
+        second_failed.set()
+        raise KeyError("second")
+
+    with pytest.raises(ValueError, match="first"):
+        on_each({"a": first, "b": second, "c": lambda: ended.append("c")})
+    assert ended == ["c"]
+
+
+def test_nothing_is_done_on_no_host() -> None:
+    assert on_each({}) == {}
