@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from analysis.naming import file_stem
-from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen
+from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
 from pareto.console import console as standard_output
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -27,11 +25,10 @@ from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.model_names import may_be_model
 from pareto.plan import ModelFacts, Plan
-from pareto.probing import in_words, prospects
 from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
-from pareto.sweep import Condition, Networks, Sweep, links_of, networks_of
+from pareto.sweep import Condition, Sweep, links_of, networks_of
 from pareto.workers import Workers, testbed_of
 
 if TYPE_CHECKING:
@@ -125,7 +122,7 @@ class Job:
         try:
             workers.launch()
         except FAULTS as error:
-            raise _not_started(bed, error) from error
+            raise starting.not_started(bed, error) from error
         self._opened = bed, workers
 
     def _prepare(self) -> dict[str, ModelFacts]:
@@ -284,7 +281,7 @@ class Job:
         if first is None and not is_first_search:
             return
         expected = planned if search is None else first or Plan((), planned.rounds)
-        with closing(self._testbed()) as bed:
+        with ExitStack() as ending, closing(self._testbed()) as bed:
             session: dict[str, Any] = {"started_at": utc_now(), "driver": driver(), "testbed": bed.facts}
             workers = self._workers(bed, len(store.manifest()["sessions"]))
             with (
@@ -293,7 +290,7 @@ class Job:
             ):
                 import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
 
-                session |= self._start(workers, bed)
+                session |= starting.started(self.console, workers, bed, self.sweep, self.networks)
                 if search is not None and search.lacks_profiles:
                     session |= self._profile(search, store, bed, workers, progress)
                     first = next(parts, Plan((), planned.rounds))
@@ -324,6 +321,9 @@ class Job:
                     for part in itertools.chain(filter(None, [first]), parts):
                         progress.expect(part)
                         runner.run(part)
+                    importing = threading.Thread(target=_import_report)  # nothing is measured any more
+                    ending.callback(importing.join)
+                    importing.start()
                 except (Aborted, TestbedError):
                     stopping.failed()
                     raise
@@ -350,20 +350,6 @@ class Job:
     def _of_testbed(self, bed: Testbed) -> Workers:
         return Workers(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
 
-    def _start(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
-        """Start the workers; returns what the session's record says of them. Raises TestbedError."""
-        try:
-            workers.start()
-            record: dict[str, Any] = {"hosts": workers.facts()}
-            _print_versions(self.console, record["hosts"])
-            for roles in bed.facts.get("on_one_core", ()):
-                self.console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
-            if isinstance(workers, Workers) and not bed.is_local:
-                record["bare_links"] = _bare_links(self.console, workers, self.sweep, self.networks)
-        except FAULTS as error:
-            raise _not_started(bed, error) from error
-        return record
-
     def _ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""
         tally = self.tally
@@ -381,10 +367,6 @@ class Job:
         }
 
 
-def _not_started(bed: Testbed, error: Exception) -> TestbedError:
-    return TestbedError(f"the workers did not start: {bed.lost() or error}")
-
-
 def _known(folder: Path, within: float) -> Certainty:
     """What is known of a run's front. The analysis is imported between rounds, not while one is measured."""
     from analysis.fronts.front import front
@@ -394,33 +376,14 @@ def _known(folder: Path, within: float) -> Certainty:
     return stability.certainty(front(load.load([folder])), within)
 
 
+def _import_report() -> None:
+    """Import what a report needs, which takes half a second and more. Errors come again when it is used."""
+    with suppress(Exception):
+        import analysis.reporting  # noqa: F401
+
+
 def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
     try:
         return facts()
     except FAULTS:  # the run has ended because of it: what is known is kept
         return None
-
-
-def _print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print which versions differ: another one may compute with other kernels, and trace another graph."""
-    for package in ("torch", "torchvision"):
-        versions = {role: facts[package] for role, facts in hosts.items()} | {"driver": version(package)}
-        if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
-            each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
-            console.print(f"versions differ: {package} {each}", markup=False)
-
-
-def _bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:
-    """The readings of the real links before anything is emulated on them, for the session's record.
-
-    Prints them, and which profiles they cannot be made to follow.
-    """
-    links = workers.bare_links()
-    for number, (name, link) in enumerate(links.items()):
-        which = f"the link {name}" if len(links) > 1 else "the link"
-        console.print(f"{which} itself: {in_words(link)}", markup=False)
-        for profile in dict.fromkeys(network[number] for network in networks.values()):
-            for line in prospects(profile, link, sweep.link_tolerance):
-                console.print(f"attention: {line}", markup=False)
-    rates = ("rtt_s", "rate_bps", "rate_back_bps")
-    return {name: {rate: getattr(link, rate) for rate in rates} for name, link in links.items()}

@@ -1,43 +1,26 @@
-"""What the main job tells of the hosts, and with what it goes on."""
+"""What the main job begins before what, and puts back."""
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
-from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from rich.console import Console
-from syrupy.assertion import SnapshotAssertion
 
-from pareto import profile_files, run
+from pareto import run
 from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
-from pareto.link.probe import Reading
 from pareto.sweep import Sweep, make_sweep
-from pareto.workers import Workers
 
 LAB = """\
 hosts:
   pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2, threads: 4, folder: /srv/pareto}
   gpu: {role: server, ssh: local, data_address: 192.168.7.1, device: "cuda:0"}
 """
-
-
-@pytest.fixture
-def out() -> Console:
-    return Console(file=io.StringIO(), width=200, highlight=False)
-
-
-def said(out: Console) -> list[str]:
-    assert isinstance(out.file, io.StringIO)
-    return out.file.getvalue().splitlines()
 
 
 @pytest.fixture
@@ -48,72 +31,6 @@ def sweep(tmp_path: Path) -> Sweep:
 
 
 LOCAL = make_sweep({"model": "alexnet", "netem": "200ms-5mbit"})
-TORCH = {"torch": version("torch").partition("+")[0], "torchvision": version("torchvision").partition("+")[0]}
-
-
-def test_the_same_versions_are_not_worth_a_word(out: Console) -> None:
-    builds = {name: f"{found}+cu126" for name, found in TORCH.items()}
-    run._print_versions(out, {"edge": TORCH, "server": builds})
-    assert said(out) == []
-
-
-def test_versions_that_differ_are_told_with_the_drivers(out: Console, snapshot: SnapshotAssertion) -> None:
-    run._print_versions(out, {"edge": TORCH, "server": {**TORCH, "torch": "1.9.1+cu102"}})
-    (line,) = said(out)
-    edge, server, driver = line.split(", ")
-    assert TORCH["torch"] in edge
-    assert "1.9.1+cu102" in server
-    assert version("torch") in driver
-    assert [
-        edge.replace(TORCH["torch"], "OURS"),
-        server,
-        driver.replace(version("torch"), "THE DRIVER'S"),
-    ] == snapshot
-
-
-def test_hosts_that_agree_against_the_driver(out: Console, snapshot: SnapshotAssertion) -> None:
-    old = {**TORCH, "torchvision": "0.10.1"}
-    run._print_versions(out, {"edge": old, "server": old})
-    (line,) = said(out)
-    assert line.replace(version("torchvision"), "THE DRIVER'S") == snapshot
-
-
-@dataclass
-class Linked:
-    """In place of workers that measures the links beneath."""
-
-    link: Reading
-
-    def bare_links(self) -> dict[str, Reading]:
-        return {"edge-server": self.link}
-
-
-def bare_links(out: Console, sweep: Sweep, link: Reading) -> dict[str, Any]:
-    networks = {name: (profile_files.load(name),) for name in ("none", *sweep.netems)}
-    return run._bare_links(out, cast(Workers, Linked(link)), sweep, networks)
-
-
-def test_the_link_itself_is_told_and_kept(out: Console, sweep: Sweep, snapshot: SnapshotAssertion) -> None:
-    kept = bare_links(out, sweep, Reading(0.0004, 94e6, 93e6, message_s=0.1))
-    assert kept == {"edge-server": {"rtt_s": 0.0004, "rate_bps": 94e6, "rate_back_bps": 93e6}}
-    assert said(out) == snapshot
-
-
-def test_a_profile_that_the_link_cannot_follow_is_told_before_it_is_tried(
-    out: Console, sweep: Sweep, snapshot: SnapshotAssertion
-) -> None:
-    bare_links(out, sweep, Reading(0.03, 3e6, 3e6))
-    _, *told_of = said(out)
-    assert len(told_of) == 2
-    assert all("200ms-5mbit" in line for line in told_of)
-    assert said(out) == snapshot
-
-
-def test_the_tolerance_that_was_asked_for_counts(out: Console, sweep: Sweep) -> None:
-    bare_links(
-        out, sweep.model_copy(update={"tolerance": 0.5, "rtt_tolerance": 0.5}), Reading(0.03, 3e6, 3e6)
-    )
-    assert len(said(out)) == 1
 
 
 def test_what_a_lost_host_cannot_tell_is_left_out() -> None:

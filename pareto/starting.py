@@ -1,0 +1,64 @@
+"""The start of a run's workers: what is said and recorded of the hosts and their links before the first trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from rich.console import Console
+
+from pareto import screen
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import TestbedError
+from pareto.hosts.testbed import Testbed
+from pareto.probing import in_words, prospects
+from pareto.runner import AnyWorkers
+from pareto.sweep import Networks, Sweep
+from pareto.workers import Workers
+
+
+def started(
+    console: Console, workers: AnyWorkers, bed: Testbed, sweep: Sweep, networks: Networks
+) -> dict[str, Any]:
+    """Start the workers; returns what the session's record says of them. Raises TestbedError."""
+    try:
+        workers.start()
+        record: dict[str, Any] = {"hosts": workers.facts()}
+        print_versions(console, record["hosts"])
+        for roles in bed.facts.get("on_one_core", ()):
+            console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
+        if isinstance(workers, Workers) and not bed.is_local:
+            record["bare_links"] = bare_links(console, workers, sweep, networks)
+    except FAULTS as error:
+        raise not_started(bed, error) from error
+    return record
+
+
+def not_started(bed: Testbed, error: Exception) -> TestbedError:
+    return TestbedError(f"the workers did not start: {bed.lost() or error}")
+
+
+def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print which versions differ: another one may compute with other kernels, and trace another graph."""
+    for package in ("torch", "torchvision"):
+        versions = {role: facts[package] for role, facts in hosts.items()} | {"driver": version(package)}
+        if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
+            each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
+            console.print(f"versions differ: {package} {each}", markup=False)
+
+
+def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:
+    """The readings of the real links before anything is emulated on them, for the session's record.
+
+    Prints them, and which profiles they cannot be made to follow.
+    """
+    links = workers.bare_links()
+    for number, (name, link) in enumerate(links.items()):
+        which = f"the link {name}" if len(links) > 1 else "the link"
+        console.print(f"{which} itself: {in_words(link)}", markup=False)
+        for profile in dict.fromkeys(network[number] for network in networks.values()):
+            for line in prospects(profile, link, sweep.link_tolerance):
+                console.print(f"attention: {line}", markup=False)
+    rates = ("rtt_s", "rate_bps", "rate_back_bps")
+    return {name: {rate: getattr(link, rate) for rate in rates} for name, link in links.items()}
