@@ -49,7 +49,9 @@ def test_the_package_costs_nothing_until_it_is_used_and_touches_no_backend() -> 
 
 def test_a_report_imports_matplotlib_when_it_draws() -> None:
     """Half a second, for which its tables and its answer do not wait."""
-    code = "import sys, analysis.reporting; assert 'pandas' in sys.modules and 'matplotlib' not in sys.modules"
+    code = (
+        "import sys, analysis.reporting; assert 'pandas' in sys.modules and 'matplotlib' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
