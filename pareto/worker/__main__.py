@@ -67,9 +67,9 @@ class Worker:
             raise Refused(f"{path.name} arrived damaged")
         if self._model is not None:
             self._hold(self._model[1], 0, 0)  # let go of the old one first: a small device cannot hold two
+            gc.unfreeze()
         self._model = None
         self._data.clear()
-        gc.unfreeze()
         gc.collect()  # graphs and their modules refer to each other
         model = partitioned.outline(read(Recipe, request.recipe))
         self._model = model, ResidentStage(model, path, self._device.name)
