@@ -17,7 +17,7 @@ from pareto import prepare
 from pareto.errors import UserError
 from pareto.splits import fold_note
 from pareto.sweep import Sweep
-from partitions import model, proof, registry, weights
+from partitions import allocator, model, proof, registry
 from partitions.costs import Cost, before_points
 from partitions.model import Outline
 from partitions.points import Point, find
@@ -197,7 +197,7 @@ def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: 
         if document is not None:
             write(rows[-1:], document)
         gc.collect()  # graphs and their modules refer to each other
-        weights.give_back_freed()
+        allocator.give_back_freed()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     for header in _HEADERS:
         text = header in ("model", "traced by", "after", "proved")

@@ -26,8 +26,8 @@ from pareto.plan import ModelFacts
 from pareto.splits import Split
 from pareto.sweep import AUTO, Sweep
 from pareto.yaml_file import Keys, YamlFile
+from partitions import allocator, proof, registry, scratch, weights
 from partitions import model as partitioned
-from partitions import proof, registry, scratch, weights
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Handmade, Recipe
 
@@ -138,7 +138,7 @@ def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
             "make some, or name another folder by TMPDIR"
         ) from error
     finally:
-        weights.give_back_freed()
+        allocator.give_back_freed()
 
 
 def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]) -> Prepared:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pareto.errors import UserError
 
-from . import points, registry, stage, weights
+from . import allocator, points, registry, stage, weights
 from .graph import TensorSpec, TracedModel
 from .points import Point
 from .recipe import Handmade, Recipe
@@ -125,7 +125,7 @@ class ResidentStage:
         self.stage.to("meta")
         self.stage, self._span = Stage(None), (0, 0)
         self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
-        weights.give_back_freed()
+        allocator.give_back_freed()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         missing = wanted - self._state.keys()

@@ -15,8 +15,8 @@ from torch import Tensor, fx
 
 from pareto.errors import one_line
 
+from . import allocator, points, registry, scratch, weights
 from . import model as partitioned
-from . import points, registry, scratch, weights
 from .graph import named_tensors, propagate, tensors_in
 from .model import PartitionedModel
 from .points import Point
@@ -235,4 +235,4 @@ def _loaded(recipe: Recipe) -> Iterator[PartitionedModel]:
     finally:
         torch.set_num_threads(threads)
         gc.collect()  # graphs and their modules refer to each other
-        weights.give_back_freed()
+        allocator.give_back_freed()

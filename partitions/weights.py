@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import json
@@ -25,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from pareto.errors import UserError, one_line
 
-from . import registry
+from . import allocator, registry
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     """
     name = registry.canonical(name)
     made = _write(_checked(_state(name, source, seed), name, source), directory)
-    give_back_freed()
+    allocator.give_back_freed()
     return made
 
 
@@ -240,16 +239,6 @@ def file_digest(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def give_back_freed() -> None:
-    """Return freed memory to the system, which the C library's allocator would keep for later.
-
-    It keeps most of what tensors of up to 32 MiB leave behind, and other tensors seldom fit into the gaps: a second
-    model would come on top of the first, and memory use would include tensors that are gone.
-    """
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's; other C libraries have none
-        trim(0)
 
 
 # Random weights on which a proof of equality proves something

@@ -27,8 +27,8 @@ from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
 from pareto.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
+from partitions import allocator, weights
 from partitions import model as partitioned
-from partitions import weights
 from partitions.graph import TensorSpec
 from partitions.model import ResidentStage
 from partitions.recipe import Recipe
@@ -320,7 +320,7 @@ def main() -> None:
     parser.add_argument("--congestion", help="the congestion control of every connection")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    host.keep_freed_memory()
+    allocator.keep_freed()
     gc.collect()
     gc.freeze()  # what is imported stays: it need not be looked through before each trial
     gc.disable()

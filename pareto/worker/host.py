@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import platform
@@ -20,11 +19,6 @@ from pareto.worker.sensors.energy import text
 
 if TYPE_CHECKING:
     from pareto.worker.device import Device
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Parameters of mallopt(3)."""
-_MOST_BYTES, _LEAST_MOST_BYTES = 1 << 30, 32 << 20
-"""What they are set to, and the greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
 
 
 def facts(device: Device, congestion: str | None = None) -> Facts:
@@ -103,18 +97,6 @@ class PeakMemory:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
         return None
-
-
-def keep_freed_memory() -> None:
-    """Have the C library keep what tensors leave behind for the next run, until `give_back_freed` is called.
-
-    By itself it may give it back to the system after each run and fetch it page by page in the next: 2400 to 4700
-    faults for a run of MobileNetV2, 5 of 18 ms. Whether it does is chance: it depends on how memory was used before.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc's; other C libraries have none
-        # If it took none it would stay where it is, at 128 KiB, and no longer grow by itself.
-        _ = mallopt(_MMAP_THRESHOLD, _MOST_BYTES) or mallopt(_MMAP_THRESHOLD, _LEAST_MOST_BYTES)
-        mallopt(_TRIM_THRESHOLD, _MOST_BYTES)
 
 
 def interface_bytes(interface: str) -> tuple[int, int]:

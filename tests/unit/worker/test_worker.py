@@ -46,8 +46,8 @@ from pareto.trial import without_codecs
 from pareto.validation import read
 from pareto.worker import device, host
 from pareto.worker.__main__ import Worker, _answering, _layout, answers
+from partitions import allocator, proof, registry, weights
 from partitions import model as partitioned
-from partitions import proof, registry, weights
 from partitions.graph import TensorSpec
 from partitions.recipe import Cuts, Recipe
 from tests.unit.backends.seals import keys
@@ -453,7 +453,7 @@ def test_a_small_stage_of_a_large_model_takes_little_memory(worker: Forked, larg
 
 def main_that_gives_back() -> None:
     """The worker's, but what is freed goes back at once, so that no hole is left in a full address space."""
-    with patch.object(host, "keep_freed_memory"):
+    with patch.object(allocator, "keep_freed"):
         run_main("pareto.worker.__main__")
 
 

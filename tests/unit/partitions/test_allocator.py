@@ -1,4 +1,4 @@
-"""What a worker does about its own process."""
+"""What becomes of freed memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-from pareto.worker import host
+from partitions import allocator
 
 torch.set_num_threads(1)
 if "keep" in sys.argv:
-    host.keep_freed_memory()
+    allocator.keep_freed()
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
