@@ -11,6 +11,7 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
+import pareto.worker.__main__  # what else a worker has in memory decides where the holes are
 from partitions import allocator
 
 torch.set_num_threads(1)
