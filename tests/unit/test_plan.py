@@ -234,6 +234,17 @@ def test_fresh_workers_cost_their_start_in_each_round_that_has_them() -> None:
     assert second - never == pytest.approx(plan.RESTART_S, rel=0.5)
 
 
+def test_on_a_long_link_fresh_workers_wait_until_their_connections_are_warm() -> None:
+    """By three bulks of 1.4 s for each backend, at 200 ms and 5 Mbit/s."""
+
+    def wait_s(netem: str, backend: str) -> float:
+        return plan._restart_s(sweep(netem=netem, backend=backend), [profile_files.load(netem)])
+
+    assert wait_s("none", "tcp,rpc") == plan.RESTART_S
+    assert wait_s("200ms-5mbit", "tcp") == pytest.approx(plan.RESTART_S + 4.2, abs=0.3)
+    assert wait_s("200ms-5mbit", "tcp,rpc") == pytest.approx(plan.RESTART_S + 8.4, abs=0.6)
+
+
 def test_codecs_are_cells_where_something_crosses() -> None:
     wanted = make_sweep({"model": "m", "codec": "none,int8,zstd", "backend": "tcp"})
     facts = ModelFacts((("input", 100), ("one", 400), ("last", 0)), 0.01, splits=((0,), (1,), (2,)))
