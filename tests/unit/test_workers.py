@@ -372,9 +372,9 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     assert again.edge.latency_s == TRIAL["latency_s"]
     assert again.strangers_percent is None
     assert server.baseline_s == 0.04  # the lesser: once before, once after
-    assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9}
+    assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9, "coded": 0}
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
-        split = {"cuts": [1], "batch_size": 2, "backend": "tcp"}
+        split = {"cuts": [1], "batch_size": 2, "backend": "tcp", "codec": "none"}
         asked = {"split": split, "position": position, "interface": interface}
         assert ends.worker(role).of("stage") == [asked] * 2
     first, second = ends.worker(EDGE).of("trial")
