@@ -243,6 +243,8 @@ class Stripes:
             self._park(connection)
 
     def _unwatch(self, fd: int) -> None:
+        if fd < 0:
+            raise OSError("it was closed here")  # meanwhile, by another thread
         self._in.unregister(fd)
         self._watched.discard(fd)
 
