@@ -36,8 +36,9 @@ from pareto.manifest import utc_now
 from pareto.messages import TimeUnits, UnitRuns
 from pareto.plain_files import written
 from pareto.prepare import Prepared, canonical, prepare, recipe
+from pareto.starting import testbed_of
 from pareto.sweep import Sweep, links_of
-from pareto.workers import NOT_SHAPED, Workers, testbed_of
+from pareto.workers import NOT_SHAPED, Workers
 from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.model import Outline

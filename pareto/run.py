@@ -29,7 +29,7 @@ from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Sweep, links_of, networks_of
-from pareto.workers import Workers, testbed_of
+from pareto.workers import Workers
 
 if TYPE_CHECKING:
     from analysis.model_profile import ModelProfile
@@ -338,7 +338,9 @@ class Job:
             return self._simulation.testbed(self._links + 1)
         if self._opened is not None:
             return self._opened[0]
-        return testbed_of(self.sweep, [profile for network in self.networks.values() for profile in network])
+        return starting.testbed_of(
+            self.sweep, [profile for network in self.networks.values() for profile in network]
+        )
 
     def _workers(self, bed: Testbed, session: int) -> AnyWorkers:
         if self._simulation is None:

@@ -1,8 +1,8 @@
-"""The start of a run's workers: what is said and recorded of the hosts and their links before the first trial."""
+"""The start of a run: its testbed, and what is said and recorded of hosts and links before the first trial."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -11,11 +11,25 @@ from rich.console import Console
 from pareto import screen
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
-from pareto.hosts.testbed import Testbed
+from pareto.hosts.testbed import Testbed, open_testbed
+from pareto.link.profile import Profile
 from pareto.probing import in_words, prospects
 from pareto.runner import AnyWorkers
 from pareto.sweep import Networks, Sweep
 from pareto.workers import Workers
+
+
+def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
+    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError."""
+    return open_testbed(
+        sweep.testbed,
+        profiles,
+        hosts=sweep.hosts or 2,
+        shape_at=sweep.shape_at,
+        edge_cpu=sweep.edge_cpu,
+        threads=sweep.threads or 1,
+        tcp=sweep.tcp,
+    )
 
 
 def started(

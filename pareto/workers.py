@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from pareto.bounds import Crossing
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, SessionError
-from pareto.hosts.testbed import Link, Remote, Testbed, open_testbed
+from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.hosts.together import on_each
 from pareto.jsonlines import plain
 from pareto.link import probe
@@ -26,7 +26,7 @@ from pareto.plan import Trial, crossings
 from pareto.probing import bare, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
-from pareto.sweep import AUTO, Cell, Sweep
+from pareto.sweep import AUTO, Cell
 from pareto.trial import HostReport, TrialResult, without_codecs
 from pareto.warming import warm
 
@@ -40,19 +40,6 @@ ANSWER_TIMEOUT_S = 5.0
 MOST_REQUESTS = 60
 """A trial whose requests take long makes fewer."""
 NOT_SHAPED = "none"
-
-
-def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
-    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError."""
-    return open_testbed(
-        sweep.testbed,
-        profiles,
-        hosts=sweep.hosts or 2,
-        shape_at=sweep.shape_at,
-        edge_cpu=sweep.edge_cpu,
-        threads=sweep.threads or 1,
-        tcp=sweep.tcp,
-    )
 
 
 class Workers(AnyWorkers):

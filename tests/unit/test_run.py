@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pareto import run
+from pareto import run, starting
 from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
@@ -68,7 +68,7 @@ class Opened:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     opened = Opened()
-    monkeypatch.setattr(run, "testbed_of", opened.bed)
+    monkeypatch.setattr(starting, "testbed_of", opened.bed)
     monkeypatch.setattr(run, "Workers", opened.workers)
     monkeypatch.setattr(run, "require_testbed", lambda *_: None)
     monkeypatch.setattr(run.Job, "_prepare", opened.prepare)
