@@ -107,15 +107,15 @@ class Ended(NamedTuple):
     err: str
 
 
-def command(*arguments: str) -> Ended:
-    """The command within this process, which saves what importing takes: in the repository's folder, at 80 columns."""
+def command(*arguments: str, where: Path = REPOSITORY) -> Ended:
+    """The command within this process, which saves what importing takes: in this folder, at 80 columns."""
     from pareto import cli
 
     out, err = io.StringIO(), io.StringIO()
     of_signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     folder = Path.cwd()
     try:
-        os.chdir(REPOSITORY)
+        os.chdir(where)
         with (
             patch.object(sys, "argv", ["pareto", *arguments]),
             patch.dict(os.environ, {"COLUMNS": "80"}),

@@ -145,8 +145,8 @@ def test_a_server_that_is_slowed_inside_its_stage_makes_the_trial_invalid(
 ) -> None:
     inside = (
         "pareto/worker/served.py",
-        "        ended = time",
-        f"        time.sleep({SLOW_S})\n        ended = time",
+        "_resident.stage, tensors)\n",
+        f"_resident.stage, tensors)\n        time.sleep({SLOW_S})\n",
     )
     with changed(workers, bed, *inside):
         row, _ = measured(workers, prepared, tmp_path)
