@@ -9,11 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import UP_LEFT, UP_RIGHT, settle
 from analysis.figures.style import Series, entry
-from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel
+from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel, grid
 from analysis.fronts import quality
 from analysis.naming import subject, time_unit
 from analysis.points import NONE
@@ -68,20 +67,8 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     drawn = list(style.scattered(measured))
     label = f"{quality.WORDS[str(measured['accuracy_of'].iloc[0])]} (%)"
     with style.blank(width, 4.6 if width == "page" else 3.6, rows) as figure:
-        plane, by_throughput, by_latency, nothing = figure.subplots(2, 2).ravel()
+        plane, by_throughput, by_latency, nothing = grid(figure, measured, "percent", label, unit)
         nothing.set_axis_off()
-        plane.sharex(by_latency)
-        plane.sharey(by_throughput)
-        plane.tick_params(labelbottom=False)
-        by_throughput.tick_params(labelleft=False)
-        by_latency.set_xlabel(f"latency ({unit})")
-        by_throughput.set_xlabel(label)
-        plane.set_ylabel("throughput (images/s)")
-        by_latency.set_ylabel(label)
-        fit_axis(plane, "y", measured["throughput_ips"])
-        fit_axis(by_latency, "x", measured["latency"])
-        fit_axis(by_latency, "y", measured["percent"])
-        fit_axis(by_throughput, "x", measured["percent"])
         panels = [
             Panel(plane, "latency", "throughput_ips", UP_LEFT, FRONT),
             Panel(by_throughput, "percent", "throughput_ips", UP_RIGHT, FRONT),

@@ -13,11 +13,10 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import DOWN_LEFT, UP_LEFT, settle
 from analysis.figures.style import Series, entry
-from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel
+from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel, grid
 from analysis.fronts import energy
 from analysis.naming import subject, time_unit
 from analysis.statistics.samples import Floats
@@ -42,21 +41,7 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     measured = measured.assign(latency=measured["latency_s"] * scale)
     drawn = list(style.scattered(measured))
     with style.blank(width, 5.1 if width == "page" else 3.7, rows) as figure:
-        plane, by_throughput, by_latency, legend = figure.subplots(2, 2).ravel()
-        # A column shares its horizontal axis and a row its vertical one, so that a point is found again.
-        plane.sharex(by_latency)
-        plane.sharey(by_throughput)
-        plane.tick_params(labelbottom=False)
-        by_throughput.tick_params(labelleft=False)
-        by_latency.set_xlabel(f"latency ({unit})")
-        by_throughput.set_xlabel(energies)
-        plane.set_ylabel("throughput (images/s)")
-        by_latency.set_ylabel(energies)
-        fit_axis(plane, "y", measured["throughput_ips"])
-        fit_axis(by_latency, "x", measured["latency"])
-        fit_axis(by_latency, "y", measured["energy_j"])
-        fit_axis(by_throughput, "x", measured["energy_j"])
-
+        plane, by_throughput, by_latency, legend = grid(figure, measured, "energy_j", energies, unit)
         logarithmic = by_latency.get_yscale() == "log"
         diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)
         panels = [

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.figures.axes import fit_axis
 from analysis.figures.labels import DOWN_LEFT, UP_LEFT, UP_RIGHT, Label, place_labels
 from analysis.figures.style import Series
 from analysis.statistics.samples import Floats
@@ -23,6 +25,30 @@ _ARROWS = {
     UP_RIGHT: "\N{NORTH EAST ARROW}",
     DOWN_LEFT: "\N{SOUTH WEST ARROW}",
 }
+
+
+def grid(
+    figure: Figure, rows: pd.DataFrame, third: str, label: str, unit: str
+) -> tuple[Axes, Axes, Axes, Axes]:
+    """Panels of latency and throughput, third objective and throughput, latency and third objective; and a free one.
+
+    A column shares its horizontal axis and a row its vertical one, so that a point is found again. rows: have
+    `latency` (in `unit`), `throughput_ips` and the column `third`, whose axis is labelled so.
+    """
+    plane, by_throughput, by_latency, free = figure.subplots(2, 2).ravel()
+    plane.sharex(by_latency)
+    plane.sharey(by_throughput)
+    plane.tick_params(labelbottom=False)
+    by_throughput.tick_params(labelleft=False)
+    by_latency.set_xlabel(f"latency ({unit})")
+    by_throughput.set_xlabel(label)
+    plane.set_ylabel("throughput (images/s)")
+    by_latency.set_ylabel(label)
+    fit_axis(plane, "y", rows["throughput_ips"])
+    fit_axis(by_latency, "x", rows["latency"])
+    fit_axis(by_latency, "y", rows[third])
+    fit_axis(by_throughput, "x", rows[third])
+    return plane, by_throughput, by_latency, free
 
 
 class Panel:

@@ -9,6 +9,8 @@ of each tensor, in each request. Scales and zeros of all tensors travel as one t
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -66,7 +68,7 @@ class Affine:
     def _coded(self, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
         if self._bits == 8:
             return "uint8", shape
-        return "uint8", ((_count(shape) + 1) // 2,)
+        return "uint8", ((math.prod(shape) + 1) // 2,)
 
     def _scales(self, shape: tuple[int, ...]) -> int:
         """How many scales a tensor has: one a channel where it has channels, the second dimension."""
@@ -109,14 +111,7 @@ def _packed(numbers: Tensor) -> Tensor:
 
 def _unpacked(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
     numbers = torch.stack((packed & 15, packed >> 4), dim=1).reshape(-1)
-    return numbers[: _count(shape)].reshape(shape)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
+    return numbers[: math.prod(shape)].reshape(shape)
 
 
 def step(name: str, variant: str) -> Affine:

@@ -194,9 +194,14 @@ def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | No
     return sum(int(each.sum()) for each in right) / images, images
 
 
+def _results(measured: Sequence[Phase]) -> dict[int, Tensors]:
+    """The last result of each input."""
+    return {which: output for phase in measured for which, output in phase.outputs}
+
+
 def _agreement(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | None]:
     """The share of images whose top class is the whole model's, and of how many; None for what is no classification."""
-    results = {which: output[0] for phase in measured for which, output in phase.outputs}
+    results = {which: output[0] for which, output in _results(measured).items()}
     if not results or any(logits.dim() != 2 for logits in results.values()):
         return None, None
     outputs = torch.cat([logits.cpu() for logits in results.values()])
@@ -206,7 +211,7 @@ def _agreement(measured: Sequence[Phase], data: Data) -> tuple[float | None, int
 
 def _output_error(measured: Sequence[Phase], data: Data) -> float | None:
     """The norm of the results' difference from the whole model's, over the latter's; None if that is not finite."""
-    results = {which: output for phase in measured for which, output in phase.outputs}
+    results = _results(measured)
     error = quality.relative_error(
         [tensor for output in results.values() for tensor in output],
         [tensor for which in results for tensor in data.references[which]],

@@ -19,6 +19,7 @@ from pareto.store import Store
 from pareto.sweep import Sweep, make_sweep, networks_of
 from partitions import registry
 from tests.program import Ended, command
+from tests.unit.two_hosts import LAB, lab_sweep
 
 EVIL = """
 from pathlib import Path
@@ -318,18 +319,9 @@ def test_a_damaged_table_is_one_line_and_no_link_is_followed(
     assert str(run_of(home)) in hostile(change)
 
 
-LAB = """\
-hosts:
-  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2, threads: 4, folder: /srv/pareto}
-  gpu: {role: server, ssh: local, data_address: 192.168.7.1, device: "cuda:0"}
-"""
-
-
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    path = tmp_path / "lab.yaml"
-    path.write_text(LAB)
-    return make_sweep({"model": "alexnet", "netem": "200ms-5mbit", "testbed": str(path)})
+    return lab_sweep(tmp_path)
 
 
 def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:

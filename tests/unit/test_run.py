@@ -15,19 +15,12 @@ from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
 from pareto.sweep import Sweep, make_sweep
-
-LAB = """\
-hosts:
-  pi: {role: edge, ssh: pi@pi.local, data_address: 192.168.7.2, threads: 4, folder: /srv/pareto}
-  gpu: {role: server, ssh: local, data_address: 192.168.7.1, device: "cuda:0"}
-"""
+from tests.unit.two_hosts import lab_sweep
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    path = tmp_path / "lab.yaml"
-    path.write_text(LAB)
-    return make_sweep({"model": "alexnet", "netem": "200ms-5mbit", "testbed": str(path)})
+    return lab_sweep(tmp_path)
 
 
 LOCAL = make_sweep({"model": "alexnet", "netem": "200ms-5mbit"})
