@@ -186,7 +186,7 @@ def _error(measured: Sequence[Phase], expected: Sequence[Tensors]) -> float:
 
 def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | None]:
     """The share of images whose greatest logit is their label's, and of how many; None where that is not known."""
-    results = {which: output[0] for phase in measured for which, output in phase.outputs}
+    results = {which: output[0] for which, output in _results(measured).items()}
     if data.labels is None or any(logits.dim() != 2 for logits in results.values()):
         return None, None
     right = [logits.argmax(1) == data.labels[which] for which, logits in results.items()]
